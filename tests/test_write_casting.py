@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import ArrayError, DimsError
-from labeled.writing.casting import cast
+from labeled.writing.source import cast
 
 INTEGERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8"]
 

@@ -36,12 +36,12 @@ from labeled.formats.registry import format_named, format_of, option_names
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
 from labeled.writing.endings import RECORDS, check_ending
-from labeled.writing.exporting import export, pass_on
-from labeled.writing.fields import with_fields
+from labeled.writing.importers import Imported, import_sources
 from labeled.writing.layouts import Chunks, PerSource
-from labeled.writing.origins import Origin, origin_of
+from labeled.writing.pictures import export, pass_on
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.sharing import splits_by_rules
+from labeled.writing.source import with_fields
 from labeled.writing.write import checked_effort, write
 
 Path = str | os.PathLike[str]
@@ -173,13 +173,15 @@ def convert(
     own = own if sources is None else {**own, "sources": tuple(sources)}
     own = own if columns is None else {**own, "columns": columns}
     opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)
-    found = origin_of(origin, opener, example_dim=example_dim, columns=columns, options=options)
+    found = import_sources(
+        origin, opener, names=sources, example_dim=example_dim, columns=columns, options=options
+    )
     _check_heeded(found, options, columns, example_dim)
     if isinstance(found.sources, Mapping) and not isinstance(found.sources, xr.Dataset):
         found = replace(found, sources=with_fields(found.sources))
     if only is not None and found.kind != "labeled":
         raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
-    found = found.chosen(sources)
+    found = found if sources is None else found.chosen(sources)
     if not found.names:
         raise ArrayError(f"{found.where} holds no source to convert")
     if isinstance(found.sources, Dataset) and sources is None:
@@ -203,7 +205,7 @@ def convert(
             found.sources,
             table,
             dims={**kept_dims, **({} if found.kind == "labeled" else dims or {})},
-            attrs={**found.attrs, **(attrs or {})},
+            attrs=attrs,
             source_attrs=found.source_attrs,
             layout=layout,
             compression=compression,
@@ -233,7 +235,7 @@ def _opened(
 
 
 def _check_heeded(
-    found: Origin, options: Mapping[str, Any], columns: Any, example_dim: str | None
+    found: Imported, options: Mapping[str, Any], columns: Any, example_dim: str | None
 ) -> None:
     """Refuse what has no meaning for an origin; files that are opened have been asked already."""
     if found.kind == "labeled" and found.name:
@@ -261,7 +263,7 @@ def _warn_of_left_out(dataset: Dataset) -> None:
 
 
 def _exported(
-    found: Origin,
+    found: Imported,
     target: Path,
     dims: Mapping[str, Sequence[str | None]] | None,
     overwrite: bool,
@@ -276,7 +278,6 @@ def _exported(
                 found.sources,
                 found.splits,
                 dims={**found.dims, **(dims or {})},
-                attrs=found.attrs,
                 source_attrs=found.source_attrs,
                 statistics=False,
                 checksums=False,
@@ -301,7 +302,7 @@ def _made_for(target: Path) -> Iterator[None]:
 
 
 def _splits(
-    found: Origin, rules: Mapping[str, Any], stratify: Any, group: Any, seed: int, in_order: bool
+    found: Imported, rules: Mapping[str, Any], stratify: Any, group: Any, seed: int, in_order: bool
 ) -> dict[str, Any]:
     counts = {name: _n_rows(found.sources[name]) for name in found.names}
     if len(set(counts.values())) > 1:
@@ -323,7 +324,7 @@ def _n_rows(value: Any) -> int:
     return int(value.shape[0]) if hasattr(value, "shape") else len(value)
 
 
-def _labels(found: Origin, option: str, given: Any) -> npt.NDArray[Any] | None:
+def _labels(found: Imported, option: str, given: Any) -> npt.NDArray[Any] | None:
     """Return one value a row: those of a source, or given outright."""
     if given is None:
         return None
@@ -340,7 +341,7 @@ def _labels(found: Origin, option: str, given: Any) -> npt.NDArray[Any] | None:
     return labels.reshape(n_rows)
 
 
-def _called(found: Origin, option: str, name: str) -> Any:
+def _called(found: Imported, option: str, name: str) -> Any:
     """Return the source of a name, or else the column of a table."""
     if name in found.names:
         return found.sources[name]
@@ -363,7 +364,7 @@ def _whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _told(
-    found: Origin, split: Mapping[str, Any] | None, stratify: Any, group: Any, seed: int
+    found: Imported, split: Mapping[str, Any] | None, stratify: Any, group: Any, seed: int
 ) -> dict[str, Any]:
     """Return where the data comes from, as it is kept in the file."""
     told: dict[str, Any] = {"from": found.name, "kind": found.kind}

@@ -44,17 +44,17 @@ from labeled.formats.objects import vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
 from labeled.writing.blocks import Before, Recipe
-from labeled.writing.given import Block, Given
 from labeled.writing.inputs import Inputs, inputs_of
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import (
     Examples,
     RaggedAs,
-    RaggedGiven,
+    RaggedToWrite,
     joined_examples,
     ragged_given,
 )
 from labeled.writing.rewriting import StoredSources, coordinates_of
+from labeled.writing.source import Block, SourceToWrite
 from labeled.writing.splits import Splits, check_split_name
 from labeled.writing.statistics import Tally
 from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
@@ -246,10 +246,10 @@ def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
                 f"{'one shape' if source.ragged else 'different shapes'}; give a labeled.Ragged "
                 f"(or an object array of arrays) for the former, an array for the latter"
             )
-        given: RaggedGiven | Given = inputs.ragged.get(name) or inputs.sources[name]
-        dims = given.dims if isinstance(given, RaggedGiven) else given.names.dims
+        given: RaggedToWrite | SourceToWrite = inputs.ragged.get(name) or inputs.sources[name]
+        dims = given.dims if isinstance(given, RaggedToWrite) else given.names.dims
         _check_order(f"source {name!r} of file {where!r}", dims[1:], source.dims[1:])
-        if isinstance(given, Given):
+        if isinstance(given, SourceToWrite):
             _check_positions(f"source {name!r} of file {where!r}", given, header, source)
         if source.ragged is None:
             fitted[name] = _fitted(inputs.sources[name], source, where)
@@ -265,7 +265,9 @@ def _check_order(what: str, given: Sequence[str], dims: Sequence[str]) -> None:
         )
 
 
-def _check_positions(what: str, given: Given, header: FileHeader, source: SourceHeader) -> None:
+def _check_positions(
+    what: str, given: SourceToWrite, header: FileHeader, source: SourceHeader
+) -> None:
     """Refuse rows whose positions are called otherwise than in the file: columns, channels."""
     called = {one.name: one for one in given.names.coords if one.values.dtype.kind in "OSU"}
     if not called:
@@ -284,7 +286,7 @@ def _check_positions(what: str, given: Given, header: FileHeader, source: Source
             )
 
 
-def _fitted(given: Given, source: SourceHeader, where: str) -> Given:
+def _fitted(given: SourceToWrite, source: SourceHeader, where: str) -> SourceToWrite:
     what = f"source {given.name!r} of file {where!r}"
     if given.row_shape != source.row_shape:
         raise ArrayError(
@@ -380,7 +382,7 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
     return table
 
 
-def _recipe(old: _Old, given: Given, stored: SourceHeader, *, anew: bool) -> Recipe:
+def _recipe(old: _Old, given: SourceToWrite, stored: SourceHeader, *, anew: bool) -> Recipe:
     """Return how new rows of a dataset are packed: as the old ones were."""
     known = can_encode(stored.filters)
     layout = Layout(stored.chunks, stored.filters) if known else Layout()  # else HDF5 encodes
@@ -391,7 +393,7 @@ def _recipe(old: _Old, given: Given, stored: SourceHeader, *, anew: bool) -> Rec
     return replace(recipe, unit_rows=sums.rows)
 
 
-def _tally(old: _Old, given: Given, split: str | None) -> Tally | None:
+def _tally(old: _Old, given: SourceToWrite, split: str | None) -> Tally | None:
     """Return what goes on measuring where the old statistics ended."""
     known = old.statistics.get(given.name)
     if known is None:
@@ -443,8 +445,8 @@ def _grow(
 
 def _old_then_new(stored: StoredSources, new: Inputs) -> Inputs:
     """Return all rows that the file will have, as they are written anew."""
-    given: dict[str, Given] = {}
-    uneven: dict[str, RaggedGiven] = {}
+    given: dict[str, SourceToWrite] = {}
+    uneven: dict[str, RaggedToWrite] = {}
     for name, source in stored.header.sources.items():
         if source.ragged is None:
             given[name] = _followed(stored.dense(source), new.sources[name])
@@ -456,7 +458,7 @@ def _old_then_new(stored: StoredSources, new: Inputs) -> Inputs:
     return Inputs(given, ragged=uneven)
 
 
-def _followed(old: Given, new: Given) -> Given:
+def _followed(old: SourceToWrite, new: SourceToWrite) -> SourceToWrite:
     """Return the rows of a file, then new ones; stored times as times, if these are such."""
     n_old = int(old.shape[0] or 0)
 
@@ -475,7 +477,7 @@ def _followed(old: Given, new: Given) -> Given:
     return replace(new, shape=shape, names=old.names, attrs=old.attrs, blocks=blocks)
 
 
-def _joined(source: SourceHeader, old: Examples, new: RaggedGiven) -> Examples:
+def _joined(source: SourceHeader, old: Examples, new: RaggedToWrite) -> Examples:
     what = f"source {source.name!r} of file {source.file.path!r}"
     stored = datasets_of(source)[source.name].dtype
     dtype = vlen_base(stored) or stored

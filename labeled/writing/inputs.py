@@ -1,4 +1,4 @@
-"""What can be written: arrays, lazy arrays, labelled ones, batches; all become :class:`Given`.
+"""What can be written: arrays, lazy ones, labelled ones, batches, each a :class:`SourceToWrite`.
 
 A given source tells its dtype, shape, names and attributes, and hands out its rows block
 by block, either as something to be read in a thread or as a dask block. Everything that
@@ -30,20 +30,25 @@ from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
 from labeled.permute.addresses import address_of
-from labeled.writing.casting import check_integers, texts, times, with_fills, without_mask
-from labeled.writing.fields import dims_of_fields, with_fields
-from labeled.writing.given import (
+from labeled.writing.ragged import RaggedAs, RaggedToWrite, examples_of, is_ragged, ragged_given
+from labeled.writing.source import (
     TEXT_BYTES,
     Block,
     Blocks,
-    Given,
-    Passing,
+    SequentialSource,
+    SourceToWrite,
+    check_integers,
+    dims_of_fields,
     mean_of_texts,
     sizes_of_texts,
     slices,
     text_blocks,
+    texts,
+    times,
+    with_fields,
+    with_fills,
+    without_mask,
 )
-from labeled.writing.ragged import RaggedAs, RaggedGiven, examples_of, is_ragged, ragged_given
 from labeled.writing.tables import frame_column, frame_sources, is_column, is_frame
 
 KINDS = "biufcSO"
@@ -67,11 +72,11 @@ class RowsLike(Protocol):
 class Inputs:
     """All datasets to write, the file's attributes, and batches still to come (or None)."""
 
-    sources: dict[str, Given]
+    sources: dict[str, SourceToWrite]
     """Sources of one shape, and every dataset that ragged ones become."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     batches: Iterator[Mapping[str, Any]] | None = None
-    ragged: Mapping[str, RaggedGiven] = field(default_factory=dict)
+    ragged: Mapping[str, RaggedToWrite] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> dict[str, int | None]:
@@ -189,8 +194,8 @@ def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
 
 
 def _read_directly(
-    dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, Given], *, here: bool
-) -> dict[str, Given]:
+    dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, SourceToWrite], *, here: bool
+) -> dict[str, SourceToWrite]:
     """Let rows of dense sources be read by whoever packs them, if that is this process."""
     out = dict(given)
     for name, array in arrays.items():
@@ -251,8 +256,8 @@ def _all_given(
             raise UnknownNameError(
                 f"dims= names {name!r}, which is no source; {did_you_mean(name, sources)}"
             )
-    given: dict[str, Given] = {}
-    uneven: dict[str, RaggedGiven] = {}
+    given: dict[str, SourceToWrite] = {}
+    uneven: dict[str, RaggedToWrite] = {}
     for name, value in sources.items():
         if not (dense and isinstance(value, xr.DataArray)) and is_ragged(value):
             examples = examples_of(name, value)
@@ -290,7 +295,7 @@ def check_name(name: Any, others: Container[str]) -> None:
             )
 
 
-def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
+def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:
     """Return one source as it will be written."""
     array = _as_array(name, value)
     dtype, encode, told = _stored(name, np.dtype(array.dtype))
@@ -313,7 +318,7 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
         raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
     coords = _coordinates(name, array, axis_names) if isinstance(array, xr.DataArray) else ()
     attrs = storable(f"source {name!r}", array.attrs) if isinstance(array, xr.DataArray) else {}
-    made = Given(
+    made = SourceToWrite(
         name,
         dtype,
         shape,
@@ -332,9 +337,9 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Given:
     return made
 
 
-def _with_texts(given: Given, array: Any) -> Given:
+def _with_texts(given: SourceToWrite, array: Any) -> SourceToWrite:
     """Tell what texts take; those that are read here are cut by that."""
-    if _is_lazy(array) or isinstance(array, Passing):
+    if _is_lazy(array) or isinstance(array, SequentialSource):
         return replace(given, mean_bytes=TEXT_BYTES * prod(given.row_shape))
     read = _reader(array)
     mean = mean_of_texts(read, len(array))
@@ -477,7 +482,7 @@ def _is_lazy(array: Any) -> bool:
 def _blocks(array: Any) -> Blocks:
     if _is_lazy(array):
         return partial(_dask_blocks, array.data if isinstance(array, xr.DataArray) else array)
-    if isinstance(array, Passing):
+    if isinstance(array, SequentialSource):
         return partial(_passing_blocks, array)
     return partial(slices, _reader(array), array.shape[0])
 
@@ -487,7 +492,7 @@ def _reader(array: Any) -> Callable[[int, int], Any]:
     return partial(_values if isinstance(array, xr.DataArray) else _sliced, array)
 
 
-def _passing_blocks(array: Passing, rows: int) -> Iterator[Block]:
+def _passing_blocks(array: SequentialSource, rows: int) -> Iterator[Block]:
     """Read while blocks are handed out: nobody can jump into such an array.
 
     Such a block is in memory before it is counted as on its way, so it is a smaller one.

@@ -30,8 +30,15 @@ from labeled.formats.hdf5.writing import storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
-from labeled.writing.casting import cast, check_integers, times, without_mask
-from labeled.writing.given import Block, Given, slices
+from labeled.writing.source import (
+    Block,
+    SourceToWrite,
+    cast,
+    check_integers,
+    slices,
+    times,
+    without_mask,
+)
 
 RaggedAs = Literal["flat", "fuel"]
 
@@ -221,7 +228,7 @@ def _inner_dims(name: str, value: Any, n_axes: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RaggedGiven:
+class RaggedToWrite:
     """A ragged source, and the datasets that it becomes.
 
     Parameters
@@ -256,7 +263,7 @@ class RaggedGiven:
         """Return the number of examples, given the lengths of all datasets."""
         return lengths[self.members[0]] - 1 if self.members else lengths[self.name]
 
-    def batch(self, value: Any, done: Mapping[str, int]) -> dict[str, Given]:
+    def batch(self, value: Any, done: Mapping[str, int]) -> dict[str, SourceToWrite]:
         """Return the datasets of one more batch of examples.
 
         Parameters
@@ -292,11 +299,11 @@ class RaggedGiven:
 
 def ragged_given(
     name: str, examples: Examples, dims: Sequence[str | None] | None, kind: RaggedAs
-) -> tuple[RaggedGiven, dict[str, Given]]:
+) -> tuple[RaggedToWrite, dict[str, SourceToWrite]]:
     """Return a ragged source, and its datasets as they will be written."""
     names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
     units = examples.attrs.get("units")
-    given = RaggedGiven(name, names, len(examples.shapes), kind, examples, units=units)
+    given = RaggedToWrite(name, names, len(examples.shapes), kind, examples, units=units)
     if kind == "fuel" and examples.are_times:
         raise ArrayError(
             f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
@@ -316,7 +323,7 @@ def _flat(
     *,
     n_before: int = 0,
     first: bool = True,
-) -> dict[str, Given]:
+) -> dict[str, SourceToWrite]:
     """Return values, offsets and, for several axes, shapes.
 
     `n_before` examples with `base` values come before these; only the `first` offsets begin
@@ -324,7 +331,7 @@ def _flat(
     """
     edges = offsets_of(elements_of(examples.shapes))
     attrs = storable(f"source {name!r}", examples.attrs)
-    values = Given(
+    values = SourceToWrite(
         name,
         examples.dtype,
         (int(edges[-1]),),
@@ -340,7 +347,7 @@ def _flat(
     for member, array, axes in zip(
         member_names(name, len(dims) - 1), contents, labels, strict=False
     ):
-        out[member] = Given(
+        out[member] = SourceToWrite(
             member,
             np.dtype(np.int64),
             array.shape,
@@ -351,12 +358,12 @@ def _flat(
     return out
 
 
-def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> Given:
+def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> SourceToWrite:
     """Return examples as rows of variable length."""
     edges = offsets_of(elements_of(examples.shapes))
     n_rows = len(examples.shapes)
     n_bytes = int(edges[-1]) * examples.dtype.itemsize
-    return Given(
+    return SourceToWrite(
         name,
         vlen_dtype(examples.dtype),
         (n_rows,),

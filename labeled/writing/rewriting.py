@@ -46,9 +46,9 @@ from labeled.formats.region import Array
 from labeled.formats.replacing import explained
 from labeled.ragged.flat import Flat, block_cuts, copy_segments, offsets_of
 from labeled.samplers.permutation import Permutation, explicit_permutation, key_of
-from labeled.writing.given import Block, Given, mean_of_texts, slices, text_blocks
 from labeled.writing.inputs import Inputs, coordinate
-from labeled.writing.ragged import Examples, RaggedAs, RaggedGiven, ragged_given
+from labeled.writing.ragged import Examples, RaggedAs, RaggedToWrite, ragged_given
+from labeled.writing.source import Block, SourceToWrite, mean_of_texts, slices, text_blocks
 from labeled.writing.splits import Splits
 
 IntArray = npt.NDArray[np.int64]
@@ -97,8 +97,8 @@ class StoredSources:
 
     def inputs(self, ragged: RaggedAs | None = None) -> Inputs:
         """Return everything to write, in the new order; `ragged` is how examples are stored."""
-        given: dict[str, Given] = {}
-        uneven: dict[str, RaggedGiven] = {}
+        given: dict[str, SourceToWrite] = {}
+        uneven: dict[str, RaggedToWrite] = {}
         for name, source in self.header.sources.items():
             if source.ragged is None:
                 given[name] = self.dense(source)
@@ -108,12 +108,12 @@ class StoredSources:
             given |= datasets
         return Inputs(given, ragged=uneven)
 
-    def dense(self, source: SourceHeader) -> Given:
+    def dense(self, source: SourceHeader) -> SourceToWrite:
         """Return a source of one shape."""
         texts, mean = source.dtype.kind == "O", None
         if texts:
             mean = mean_of_texts(self._reader(source)[0], source.n_rows)
-        return Given(
+        return SourceToWrite(
             source.name,
             np.dtype(object) if texts else source.dtype,
             source.shape,

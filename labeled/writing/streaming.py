@@ -32,9 +32,9 @@ from labeled.writing.blocks import (
     pack,
     packed_in_order,
 )
-from labeled.writing.given import Block, Given
 from labeled.writing.inputs import Inputs, given_of
 from labeled.writing.ragged import is_ragged
+from labeled.writing.source import Block, SourceToWrite
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import SCRATCH_BYTES, Measure, Tally, can_measure
 
@@ -154,7 +154,7 @@ def fitting(plan: Plan, inputs: Inputs, memory: float | str | None) -> Plan:
     )
 
 
-def _needed(plan: Plan, given: Given) -> int:
+def _needed(plan: Plan, given: SourceToWrite) -> int:
     """Return the least memory that a source can be written in."""
     unit_bytes = plan.recipes[given.name].unit_rows * given.row_bytes
     if given.least_bytes:
@@ -167,13 +167,13 @@ def _needed(plan: Plan, given: Given) -> int:
     return min(needed, SCRATCH_SHARE * given.shape[0] * given.row_bytes)
 
 
-def _base_bytes(given: Given) -> int:
+def _base_bytes(given: SourceToWrite) -> int:
     if vlen_base(given.dtype) is not None:
         return VLEN_BASE_BYTES
     return EXAMPLES_BASE_BYTES if given.example_dims or given.dtype.kind == "O" else BASE_BYTES
 
 
-def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
+def recipe_for(given: SourceToWrite, layout: Layout, checksums: bool) -> Recipe:
     """Return what is done to every block of a source."""
     cut = Layout() if given.dtype.kind == "O" else layout  # HDF5 puts objects into chunks itself
     return Recipe(
@@ -189,7 +189,7 @@ def recipe_for(given: Given, layout: Layout, checksums: bool) -> Recipe:
     )
 
 
-def measure_for(given: Given) -> Measure | None:
+def measure_for(given: SourceToWrite) -> Measure | None:
     """Return how the values of a source are measured; None for those that have no mean."""
     dtype = vlen_base(given.dtype) or given.dtype
     cf, _ = cf_of(given.name, given.dtype, given.attrs, [])
@@ -204,7 +204,7 @@ def measure_for(given: Given) -> Measure | None:
     return Measure.of(given.names.dims, given.row_shape, dtype, cf)
 
 
-def tally_for(given: Given, table: Splits | None, statistics: bool) -> Tally | None:
+def tally_for(given: SourceToWrite, table: Splits | None, statistics: bool) -> Tally | None:
     """Return what gathers the statistics of a source; None where there is nothing to gather."""
     measure = measure_for(given) if statistics else None
     if measure is None:
@@ -226,12 +226,12 @@ def works_of(plan: Plan, inputs: Inputs, first: int = 0) -> Iterator[Work]:
             yield work_of(plan, given, block, first)
 
 
-def _weight(given: Given) -> int:
+def _weight(given: SourceToWrite) -> int:
     """Return how much more of it is held: texts and rows of any length are put together once."""
     return OBJECTS if given.dtype.kind == "O" else 1
 
 
-def _rows_a_block(plan: Plan, given: Given) -> int:
+def _rows_a_block(plan: Plan, given: SourceToWrite) -> int:
     """Return how many rows to read at a time: whole units, or chunks, or less if need be."""
     recipe = plan.recipes[given.name]
     most = min(BLOCK_BYTES, max(plan.room // BLOCKS, min(LEAST_BLOCK_BYTES, plan.budget // 8)))
@@ -248,7 +248,7 @@ def _chunk_rows(recipe: Recipe) -> int:
     return 1 if chunks is None or recipe.dtype.kind == "O" else chunks[0]
 
 
-def work_of(plan: Plan, given: Given, block: Block, first: int = 0) -> Work:
+def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int = 0) -> Work:
     """Return the work on a block of a source whose row 0 is row `first` of the file."""
     recipe, tally = plan.recipes[given.name], plan.tallies[given.name]
     start, stop = block.start + first, block.stop + first

@@ -29,7 +29,7 @@ from labeled.later import extra_module
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
 from labeled.selection import Selection
-from labeled.writing.given import Passing
+from labeled.writing.source import SequentialSource
 
 ROW_GROUP = 1 << 16
 
@@ -158,8 +158,8 @@ def _check_different(where: str, names: Sequence[str]) -> None:
         raise ArrayError(f"{where} has columns of the same name: {list(names)}; rename them")
 
 
-def _side_by_side(parts: Sequence[Any]) -> Passing:
-    if any(not isinstance(part, Passing) or len(part.shape) > 1 for part in parts):
+def _side_by_side(parts: Sequence[Any]) -> SequentialSource:
+    if any(not isinstance(part, SequentialSource) or len(part.shape) > 1 for part in parts):
         raise ArrayError("only columns of one value a row can be put side by side")
     dtype = np.result_type(*(part.dtype for part in parts))
     if dtype.kind == "O":
@@ -169,7 +169,7 @@ def _side_by_side(parts: Sequence[Any]) -> Passing:
         for blocks in zip(*(part.begin(rows) for part in parts), strict=True):
             yield np.stack(blocks, axis=1).astype(dtype, copy=False)
 
-    return Passing(dtype, (parts[0].shape[0], len(parts)), begin)
+    return SequentialSource(dtype, (parts[0].shape[0], len(parts)), begin)
 
 
 @dataclass(frozen=True)
@@ -198,10 +198,12 @@ class _Parquet:
         if kinds.is_dictionary(kind):
             kind = kind.value_type
         if kinds.is_string(kind) or kinds.is_large_string(kind):
-            return Passing(np.dtype(object), (self.n_rows,), partial(self._blocks, name, None))
+            return SequentialSource(
+                np.dtype(object), (self.n_rows,), partial(self._blocks, name, None)
+            )
         if kinds.is_fixed_size_list(kind):
             dtype = self._dtype(name, kind.value_type)
-            return Passing(
+            return SequentialSource(
                 dtype,
                 (self.n_rows, kind.list_size),
                 partial(self._lists, name, kind.list_size, dtype),
@@ -214,7 +216,7 @@ class _Parquet:
         dtype = self._dtype(name, kind)
         if dtype.kind in "iub" and self._has_nulls(name):
             dtype = np.dtype(np.float64)
-        return Passing(dtype, (self.n_rows,), partial(self._blocks, name, dtype))
+        return SequentialSource(dtype, (self.n_rows,), partial(self._blocks, name, dtype))
 
     def _dtype(self, name: str, kind: Any) -> np.dtype[Any]:
         dtype: np.dtype[Any]

@@ -41,11 +41,11 @@ from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
 from labeled.writing.blocks import Begin
 from labeled.writing.endings import check_ending
-from labeled.writing.given import Given
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import Chunks, PerSource, Wish, layout_for, wishes
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
+from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 from labeled.writing.statistics import Tally
 from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
@@ -404,7 +404,7 @@ def _with_extras(
     return replace(inputs, sources=out)
 
 
-def _add_coordinate(sources: dict[str, Given], name: str, value: Any) -> None:
+def _add_coordinate(sources: dict[str, SourceToWrite], name: str, value: Any) -> None:
     dim, values = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
     having = [given for given in sources.values() if dim in given.names.dims]
     if not having:

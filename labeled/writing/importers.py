@@ -1,0 +1,571 @@
+"""What :func:`labeled.convert` takes besides files that open: arrays, tables, pictures, xarray.
+
+What is given is told by its type, its first bytes and its name. Everything becomes an
+:class:`Imported`: sources as :func:`labeled.write` takes them, and what else is known of them.
+Files that ``open_dataset`` opens are opened by the function handed in, so that this module
+stands below it.
+
+Arrays of ``.npy`` and ``.npz`` files are mapped, compressed ones come in sequence; pickled objects
+are refused, since reading them could run anything. What is called alike but for a number
+(``x_0.npy``, ``x_1.npy``, ...) is one source, joined along the rows in the order of the numbers.
+Arrays whose names or folders name splits (``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and
+``test/x.npy``) become these. Files of tables have the same columns and are joined column by column.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import struct
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import IO, Any, Literal
+
+import numpy as np
+import xarray as xr
+
+from labeled.errors import (
+    ArrayError,
+    DimsError,
+    FileFormatError,
+    LabeledError,
+    MissingExtraError,
+    OptionError,
+    UnknownNameError,
+    UnsafeFileError,
+    did_you_mean,
+    warn,
+)
+from labeled.formats.bytesource import is_address, stamp_of, unreadable
+from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
+from labeled.formats.recordio.options import Decoding, RecordOptions
+from labeled.formats.region import Array
+from labeled.formats.registry import all_formats
+from labeled.ragged import Ragged
+from labeled.writing.inputs import RowsLike
+from labeled.writing.pictures import DIMS, SPLITS, list_pictures, more_pictures, picture_sources
+from labeled.writing.source import SequentialSource, in_sequence
+from labeled.writing.tables import frame_sources, is_frame, open_parquet
+
+TEXTS = (".txt", ".csv", ".tsv", ".tab")
+"""What may lie beside pictures: notes, names of classes, licences."""
+
+KINDS = {"npy": (".npy",), "parquet": (".parquet", ".pq")}
+"""Files several of which are joined, and how their names end."""
+
+READ_BYTES = 256 << 10
+"""What is inflated at a time."""
+
+_NUMBER = re.compile(r"(\d+)")
+_COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
+
+Opener = Callable[[Any], Any]
+"""Opens a path, or several, as a labeled.Dataset."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """Sources from somewhere else, ready to be written.
+
+    Parameters
+    ----------
+    kind : str
+        What it was: "npz", "parquet", ...
+    sources : mapping of name to anything that :func:`labeled.write` takes, or a Dataset
+    name : str
+        Of the file or folder; empty for what is in memory.
+    """
+
+    kind: str
+    sources: Any
+    name: str = ""
+    dims: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    splits: Mapping[str, Any] | None = None
+    source_attrs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The sources, as they are called."""
+        return [str(name) for name in getattr(self.sources, "sources", self.sources)]
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"{self.name!r}" if self.name else f"what to convert ({self.kind})"
+
+    def chosen(self, names: Sequence[str]) -> Imported:
+        """Return some of the sources only.
+
+        Raises
+        ------
+        UnknownNameError
+            If one is not there.
+        """
+        for name in names:
+            if name not in self.names:
+                raise UnknownNameError(
+                    f"{self.where} has no source {name!r}; {did_you_mean(name, self.names)}"
+                )
+        kept: Any = {name: self.sources[name] for name in names}
+        if isinstance(self.sources, RowsLike | xr.Dataset):
+            kept = self.sources[list(names)]
+        splits = {
+            split: {n: by[n] for n in by if n in names} if isinstance(by, Mapping) else by
+            for split, by in (self.splits or {}).items()
+        }
+        return replace(
+            self,
+            sources=kept,
+            dims={name: dims for name, dims in self.dims.items() if name in names},
+            source_attrs={n: attrs for n, attrs in self.source_attrs.items() if n in names},
+            splits=splits or None,
+        )
+
+
+def import_sources(
+    given: Any,
+    opener: Opener,
+    *,
+    names: Sequence[str] | None = None,
+    example_dim: str | None = None,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Imported:
+    """Sort out what is to be converted.
+
+    Parameters
+    ----------
+    given : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
+    opener : callable
+        Opens all that is nothing else.
+    names : sequence of str, optional
+        The sources that are wanted.
+    example_dim : str, optional
+        The dim of a netCDF or zarr file that counts examples.
+    columns : mapping of source to names, optional
+        Columns of a table to put side by side.
+    options : mapping, optional
+        How pictures in a folder are decoded: the fields of
+        :class:`~labeled.formats.recordio.options.Decoding`.
+
+    Raises
+    ------
+    LabeledError
+        If there is nothing to convert, or it is damaged.
+    """
+    found: Imported | None = None
+    if isinstance(given, str | os.PathLike):
+        given = [given]
+    if isinstance(given, list | tuple) and all(isinstance(p, str | os.PathLike) for p in given):
+        paths = [os.path.expanduser(os.fspath(path)) for path in given]
+        if "" in paths:
+            raise FileFormatError("'' is no path; name what is to be converted")
+        if not any(map(is_address, paths)):
+            paths = [os.path.abspath(path) for path in paths]
+            try:
+                if len(paths) == 1:
+                    found = _of_one_path(paths[0], names, example_dim, options or {})
+                found = found or _of_files(paths, columns)
+            except OSError as error:
+                if isinstance(error, LabeledError):
+                    raise
+                raise unreadable(error.filename or paths[0], error) from error
+        found = found or Imported("labeled", opener(paths[0] if len(paths) == 1 else paths))
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        return replace(found, name=os.path.basename(paths[0]) + more if paths else "")
+    if isinstance(given, xr.Dataset):
+        return _of_xarray(given, example_dim)
+    if isinstance(given, RowsLike):
+        return Imported("labeled", given)
+    if is_frame(given):
+        return Imported("table", frame_sources(given, columns))
+    if isinstance(given, Mapping):
+        return Imported("arrays", dict(given))
+    raise ArrayError(
+        f"cannot convert {type(given).__name__}; give a path, an xarray.Dataset, a "
+        f"pandas.DataFrame, a labeled.Dataset or a mapping of arrays"
+    )
+
+
+def _of_one_path(
+    path: str,
+    names: Sequence[str] | None,
+    example_dim: str | None,
+    options: Mapping[str, Any],
+) -> Imported | None:
+    """Return what is one file or folder and no more; None where it may be several files."""
+    if not os.path.exists(path):
+        if glob.has_magic(path):
+            return None
+        raise FileFormatError(f"there is no file or folder {path!r} to convert")
+    if os.path.isdir(path):
+        if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
+            return _of_store(path, "zarr", "zarr", example_dim)
+        known = [
+            name for name in os.listdir(path) if any(one.claims(name) for one in all_formats())
+        ]
+        if _is_of_pictures(path, known):
+            return _of_pictures(path, options)
+        if not known and _files_alike([path]) is None:
+            raise FileFormatError(
+                f"folder {path!r} holds nothing to convert: no pictures, no files that "
+                f"open_dataset knows, and not .npy or parquet files alone; name some of its files, "
+                f"as in '{path}/*.npy'"
+            )
+        return None
+    stamp_of(path)  # pipes are refused before anybody waits for what comes out of them
+    if path.lower().endswith(".npz"):
+        return _of_npz(path, names)
+    with open(path, "rb") as file:
+        if file.read(len(NETCDF3_MAGIC)) == NETCDF3_MAGIC:
+            return _of_store(path, "netcdf3", "scipy", example_dim)
+    return None
+
+
+def _is_of_pictures(folder: str, known: Sequence[str]) -> bool:
+    """Whether a folder holds pictures, and nothing that is opened as it is but fewer texts."""
+    if any(not name.lower().endswith(TEXTS) for name in known):
+        return False
+    if not more_pictures(folder, len(known)):
+        return False
+    if known:
+        warn(f"{known} beside the pictures of {folder!r} are left out")
+    return True
+
+
+def _of_pictures(path: str, options: Mapping[str, Any]) -> Imported:
+    known = [one.name for one in fields(Decoding)]
+    for name in options:
+        if name not in known:
+            raise OptionError(
+                f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
+            )
+    found = list_pictures(path)
+    decoding = RecordOptions(**{"channels": 3, **options}).decoding
+    sources, attrs = picture_sources(found, decoding)
+    dims = {} if isinstance(sources["images"], Ragged) else {"images": DIMS}
+    return Imported("pictures", sources, dims=dims, splits=found.splits or None, source_attrs=attrs)
+
+
+# xarray
+
+
+def _of_store(path: str, kind: str, engine: str, example_dim: str | None) -> Imported:
+    try:
+        with warnings.catch_warnings():  # of zarr, about stores whose metadata are apart
+            warnings.simplefilter("ignore")
+            dataset = xr.open_dataset(path, engine=engine, chunks={}, decode_cf=False)
+    except (ImportError, OSError, KeyError, ValueError) as error:
+        if isinstance(error, ImportError) or "engine" in str(error):
+            raise MissingExtraError(f"{path!r} needs {engine}: pip install {engine}") from error
+        raise FileFormatError(f"xarray cannot open {path!r}: {error}") from error
+    told = [str(dataset.attrs.get("coordinates", ""))]  # xarray minds them only where it decodes
+    told += [str(each.attrs.get("coordinates", "")) for each in dataset.variables.values()]
+    named = [name for name in " ".join(told).split() if name in dataset.variables]
+    return replace(_of_xarray(dataset.set_coords(named), example_dim), kind=kind)
+
+
+def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> Imported:
+    """Put the example dim first, and leave out variables that do not have it.
+
+    By default that is the only unlimited dim, else ``batch``, else the first of the first variable.
+
+    Raises
+    ------
+    DimsError
+        If no variable has the dim.
+    """
+    dims = [str(dim) for array in dataset.data_vars.values() for dim in array.dims]
+    if example_dim is not None and example_dim not in dims:
+        hint = did_you_mean(example_dim, set(dims))
+        raise DimsError(f"no variable has a dim {example_dim!r}; {hint}")
+    if not dims:
+        raise ArrayError("there is no variable with an axis to convert")
+    if example_dim is None:
+        unlimited = [dim for dim in dataset.encoding.get("unlimited_dims", ()) if dim in dims]
+        usual = "batch" if "batch" in dims else dims[0]
+        example_dim = str(unlimited[0]) if len(unlimited) == 1 else usual
+    having = [name for name, array in dataset.data_vars.items() if example_dim in array.dims]
+    without = sorted(str(name) for name in dataset.data_vars if name not in having)
+    if without:
+        warn(
+            f"variables {without} do not have the dim {example_dim!r} of examples and are left out"
+        )
+    kept = dataset[having].transpose(example_dim, ...)
+    for each in (kept, *(kept[name] for name in having)):
+        each.attrs.pop("coordinates", None)
+    return Imported("xarray", kept)
+
+
+# several files of one kind
+
+
+def _files_alike(paths: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return the kind and the files of paths that hold nothing else of either kind.
+
+    Of a folder come its files, or else those in folders below it that are named after splits.
+    Files whose names begin with a dot or an underscore are left aside, as programs that write
+    such folders put notes there.
+    """
+    found = [one for path in paths for one in _files(path) if os.path.basename(one)[0] not in "._"]
+    for kind, endings in KINDS.items():
+        if found and all(one.lower().endswith(endings) for one in found):
+            return kind, sorted(found, key=_in_order)
+    return None
+
+
+def _files(path: str) -> list[str]:
+    if os.path.isdir(path):
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        splits = [e.path for e in entries if e.is_dir() and e.name.lower() in SPLITS]
+        return [e.path for e in entries if e.is_file()] or [
+            one for below in splits for one in _files(below)
+        ]
+    return [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+
+
+def _in_order(path: str) -> list[tuple[int, int, str]]:
+    """Return what sorts numbers within names as numbers."""
+    parts = _NUMBER.split(path)
+    return [(0, int(one), "") if i % 2 else (1, 0, one) for i, one in enumerate(parts)]
+
+
+def _of_files(paths: Sequence[str], columns: Mapping[str, Sequence[str]] | None) -> Imported | None:
+    """Return arrays or tables in several files, if there is nothing else."""
+    kind, found = _files_alike(paths) or ("", [])
+    if kind == "npy":
+        return _of_npy(found)
+    if kind == "parquet":
+        return Imported("parquet", _parquet_sources(found, columns))
+    return None
+
+
+def _of_npy(paths: Sequence[str]) -> Imported:
+    """Return the arrays of several ``.npy`` files, and the rows of the splits they name."""
+    named = {path: _split_and_stem(path) for path in paths}
+    splits = [split for split in SPLITS.values() if any(split == one for one, _ in named.values())]
+    if len(set(splits)) < 2 or not all(split for split, _ in named.values()):
+        named = {path: ("", _stem(path)) for path in paths}
+        splits = [""]
+    groups: dict[str, list[str]] = {}
+    for path, (_, stem) in sorted(named.items(), key=lambda item: splits.index(item[1][0])):
+        groups.setdefault(_COUNTED.sub("", stem) or "data", []).append(path)
+    out: dict[str, Any] = {}
+    table: dict[str, dict[str, tuple[int, int]]] = {split: {} for split in splits}
+    for name, members in groups.items():
+        arrays = {path: _open_npy(path) for path in members}
+        name = name if len(members) > 1 else named[members[0]][1] or "data"
+        stop = 0
+        for path, array in arrays.items():
+            if not array.shape:
+                raise ArrayError(f"{path} holds a single value; a source needs an axis of examples")
+            start, _ = table[named[path][0]].get(name, (stop, stop))
+            stop += len(array)
+            table[named[path][0]][name] = (start, stop)
+        out[name] = _joined(name, arrays)
+    return Imported("npy", out, splits=None if splits == [""] else table)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _split_and_stem(path: str) -> tuple[str, str]:
+    """Return the split that a name, or else its folder, tells, and the rest of the name.
+
+    Examples
+    --------
+    >>> _split_and_stem("train_x.npy"), _split_and_stem("x-test.npy"), _split_and_stem("val/x.npy")
+    (('train', 'x'), ('test', 'x'), ('valid', 'x'))
+    """
+    stem = _stem(path)
+    for word in sorted(SPLITS, key=len, reverse=True):
+        for pattern in (rf"{word}(?:[-_.](.*))?", rf"(.*)[-_.]{word}"):
+            found = re.fullmatch(pattern, stem, re.IGNORECASE)
+            if found is not None:
+                return SPLITS[word], found[1] or ""
+    return SPLITS.get(os.path.basename(os.path.dirname(path)).lower(), ""), stem
+
+
+def _parquet_sources(
+    paths: Sequence[str], columns: Mapping[str, Sequence[str]] | None
+) -> dict[str, Any]:
+    """Return the columns of several parquet files, joined; lists of many lengths are left out.
+
+    Raises
+    ------
+    ArrayError
+        If the files differ in their columns, or in what these hold.
+    """
+    tables = {path: open_parquet(path, columns) for path in paths}
+    first = tables[paths[0]]
+    for path, table in tables.items():
+        if list(table) != list(first):
+            raise ArrayError(
+                f"{path!r} has the columns {list(table)}, and {paths[0]!r} {list(first)}; convert "
+                f"them one by one, or take those that all have with sources=[...]"
+            )
+    ragged = [name for name in first if isinstance(first[name], Ragged)] if len(paths) > 1 else []
+    if ragged:
+        warn(
+            f"columns {ragged} of {paths[0]!r} hold lists of different lengths, which are taken "
+            f"from one file alone, and are left out; convert the files one by one to have them"
+        )
+    return {
+        name: _joined(name, {path: table[name] for path, table in tables.items()})
+        for name in first
+        if name not in ragged
+    }
+
+
+def _joined(name: str, parts: Mapping[str, Any]) -> Any:
+    """Join arrays along their rows; one alone stays what it is."""
+    (first, one), *others = parts.items()
+    if not others:
+        return one
+    for path, other in others:
+        kinds = {one.dtype.kind, other.dtype.kind}  # texts of two widths, numbers with some missing
+        alike = kinds in ({"U"}, {"S"}, {"i", "f"}, {"u", "f"}, {"f"}) or one.dtype == other.dtype
+        if not alike or other.shape[1:] != one.shape[1:]:
+            raise ArrayError(
+                f"source {name!r}: {path!r} has rows of {other.dtype} {other.shape[1:]}, and "
+                f"{first!r} of {one.dtype} {one.shape[1:]}; give files other names where they do "
+                f"not belong together, or convert them one by one"
+            )
+    dtype = np.result_type(*(part.dtype for part in parts.values()))
+
+    def begin(rows: int) -> Iterator[Array]:
+        for part in parts.values():
+            for block in in_sequence(part).begin(rows):
+                yield block.astype(dtype, copy=False)
+
+    n_rows = sum(part.shape[0] for part in parts.values())
+    return SequentialSource(dtype, (n_rows, *one.shape[1:]), begin)
+
+
+# NumPy's own files
+
+
+def _header(where: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the head of a ``.npy``: shape, whether it is stored column by column, dtype."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read(file)
+    except (ValueError, EOFError, OSError) as error:
+        raise FileFormatError(f"{where} is no sound .npy file: {error}") from error
+    if dtype.hasobject:
+        raise UnsafeFileError(
+            f"{where} holds Python objects ({dtype}), which only unpickling could read; save it "
+            f"again as numbers, or texts of one width (dtype 'U20')"
+        )
+    return shape, fortran, dtype
+
+
+def _open_npy(path: str) -> Array:
+    """Map the one array of a file."""
+    with open(path, "rb") as file:
+        shape, _, dtype = _header(path, file)
+    try:
+        mapped: Array = np.load(path, mmap_mode="r")
+    except ValueError as error:
+        raise FileFormatError(
+            f"{path} claims {dtype} {shape}, more than there is; it is cut short, so get it again"
+        ) from error
+    return mapped
+
+
+def _of_npz(path: str, names: Sequence[str] | None) -> Imported:
+    """Return the arrays of an archive; those of objects are left out where nobody names them."""
+    arrays: dict[str, Any] = {}
+    single: list[str] = []
+    unsafe: list[UnsafeFileError] = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
+            files = [member.filename for member in members]
+            if len(set(files)) < len(files):
+                raise FileFormatError(
+                    f"{path!r} has members of the same name: {files}; rename them"
+                )
+            for member in members:
+                name = member.filename.removesuffix(".npy")
+                try:
+                    array = _member(path, archive, member)
+                except UnsafeFileError as error:
+                    if names is not None and name in names:
+                        raise
+                    unsafe.append(error)
+                    continue
+                if array.shape:
+                    arrays[name] = array
+                else:
+                    single.append(name)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+        raise FileFormatError(f"{path!r} is no sound .npz archive: {error}") from error
+    if single:
+        warn(
+            f"members {sorted(single)} of {path!r} are single values, no sources, and are left out"
+        )
+    if not arrays:
+        raise unsafe[0] if unsafe else ArrayError(f"{path!r} has no array with an axis of examples")
+    for why in unsafe if names is None else ():
+        warn(f"{why}; until then it is left out")
+    return Imported("npz", arrays)
+
+
+def _member(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    """Map an array of an archive, or let it come in sequence where it is compressed."""
+    where = f"{path}, member {member.filename}"
+    with archive.open(member) as file:
+        shape, fortran, dtype = _header(where, file)
+        offset = file.tell()
+    if member.compress_type == zipfile.ZIP_STORED and 0 not in shape:
+        with open(path, "rb") as whole:  # its local header has lengths of its own
+            whole.seek(member.header_offset + 26)
+            offset += member.header_offset + 30 + sum(struct.unpack("<HH", whole.read(4)))
+        order: Literal["F", "C"] = "F" if fortran else "C"
+        return np.memmap(path, dtype, "r", offset, shape, order)
+    if fortran and len(shape) > 1:
+        raise FileFormatError(
+            f"{where} is compressed and stored column by column, so its rows cannot be read one "
+            f"after another; save it again with numpy.ascontiguousarray"
+        )
+    begin = partial(_inflated, path, member.filename, offset, shape, dtype)
+    return SequentialSource(dtype, shape, begin)
+
+
+def _inflated(
+    path: str, member: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int
+) -> Iterator[Array]:
+    """Read a member from its beginning, so many rows at a time."""
+    where = f"{path}, member {member}"
+    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+        file.read(offset)
+        for start in range(0, shape[0], rows):
+            out = np.empty((min(rows, shape[0] - start), *shape[1:]), dtype)
+            raw = out.reshape(-1).view(np.uint8)
+            done = 0
+            try:
+                while done < len(raw):
+                    some = file.read(min(READ_BYTES, len(raw) - done))
+                    if not some:
+                        break
+                    raw[done : done + len(some)] = np.frombuffer(some, np.uint8)
+                    done += len(some)
+            except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+                stop = start + len(out) - 1
+                raise FileFormatError(f"{where}, rows {start} to {stop}: {error}") from error
+            if done < len(raw):
+                row = start + done * len(out) // len(raw)
+                raise FileFormatError(f"{where} ends within row {row}")
+            yield out

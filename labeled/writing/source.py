@@ -1,0 +1,469 @@
+"""One source to be written: dtype, shape, names, and rows block by block.
+
+Whatever is given becomes a :class:`SourceToWrite`, or several: the fields of a structured array
+``events`` are written as the sources ``events/energy`` and ``events/at``, which splits name,
+codecs suit and readers read one by one. Nothing is computed or copied for that.
+
+Values are cast to the dtype of a file, which earlier rows have fixed: numbers of one kind may be
+rounded (float64 becomes float32), but no value may become another. An integer that wraps around,
+a text that is cut, a number that overflows to infinity, a time before or after what nanoseconds
+can count is an error that names it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from dask.base import is_dask_collection
+
+from labeled.errors import ArrayError
+from labeled.formats.cf import FILLS
+from labeled.formats.hdf5.scales import Names
+from labeled.formats.hdf5.writing import storable_text
+from labeled.formats.region import Array
+from labeled.ragged.flat import Rows, block_cuts
+
+TEXT_BYTES = 256
+"""What a text is taken to be in memory where nobody has seen one."""
+
+FIRST_TEXTS = 64
+PLACES = 8
+"""Texts are looked at in so many places, to know how long they are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some consecutive rows: read by a call, or computed by dask."""
+
+    start: int
+    stop: int
+    read: Callable[[], Any] | None = None
+    delayed: Any = None
+    shapes: Array | None = None
+    """Of the examples in it, where these have different shapes."""
+    first: int | None = None
+    """The number of its first example, where rows are no examples but their values."""
+    n_bytes: int | None = None
+    """Of its rows in memory, where that is known better than from their number."""
+
+
+Blocks = Callable[[int], Iterator[Block]]
+"""Cuts a source into blocks; takes how many rows a block should have where that is free."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceToWrite:
+    """One source as it was given."""
+
+    name: str
+    dtype: np.dtype[Any]
+    """As stored; object for texts."""
+    shape: tuple[int | None, ...]
+    """The first is None where rows come in batches whose number is not known."""
+    names: Names
+    attrs: Mapping[str, Any]
+    blocks: Blocks
+    encode: Callable[[Array], Array] | None = None
+    """Turns times into the numbers that are stored."""
+    mean_bytes: int | None = None
+    """What a row takes, where rows differ in length."""
+    least_bytes: int = 0
+    """Of the most that comes in one piece: a block of dask's, an example."""
+    batch_bytes: int = 0
+    """Of the first batch, where rows come in batches that are made as they are asked for."""
+    example_dims: tuple[str, ...] = ()
+    """The dims of a source of examples of different shapes, whose values these are."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(int(n or 0) for n in self.shape[1:])
+
+    @property
+    def row_bytes(self) -> int:
+        if self.mean_bytes is not None:
+            return self.mean_bytes
+        return int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
+
+
+def sizes_of_texts(rows: Array) -> Rows:
+    """Return what each row of texts takes in memory, itself included."""
+    if rows.dtype.kind != "O" or not rows.size:
+        return np.full(len(rows), rows.nbytes // max(len(rows), 1))
+    flat = rows.reshape(-1)
+    sizes = np.fromiter(map(sys.getsizeof, flat), np.int64, len(flat)) + 8
+    by_row: Rows = sizes.reshape(len(rows), -1).sum(axis=1)
+    return by_row
+
+
+def mean_of_texts(read: Callable[[int, int], Any], n_rows: int) -> int:
+    """Return what a row of texts takes in memory, as far as a few of them tell."""
+    few = FIRST_TEXTS // PLACES
+    starts = {max(n_rows - few, 0) * place // (PLACES - 1) for place in range(PLACES)}
+    sizes = [sizes_of_texts(np.asarray(read(a, min(a + few, n_rows)))) for a in sorted(starts)]
+    found = np.concatenate(sizes)
+    return max(int(found.mean()), 1) if len(found) else TEXT_BYTES
+
+
+def text_blocks(
+    read: Callable[[int, int], Any], n_rows: int, row_bytes: int, rows: int, *, step: int = 1
+) -> Iterator[Block]:
+    """Yield blocks of texts: nobody knows how long they are before they are read.
+
+    They are read while blocks are handed out, by multiples of `step` rows, as many as would
+    take what `rows` rows of `row_bytes` do if they were like those before them.
+    """
+    most, start, count = rows * row_bytes, 0, FIRST_TEXTS
+    while start < n_rows:
+        stop = min(start + -(-count // step) * step, n_rows)
+        values = np.asarray(read(start, stop))
+        sizes = sizes_of_texts(values)
+        for a, b in pairwise(block_cuts(sizes, most)):
+            got = partial(np.asarray, values[a:b])
+            yield Block(start + a, start + b, got, n_bytes=int(sizes[a:b].sum()))
+        count = min(2 * count, max(most * len(sizes) // max(int(sizes.sum()), 1), 1))
+        start = stop
+
+
+def slices(read: Callable[[int, int], Any], n_rows: int, rows: int) -> Iterator[Block]:
+    """Yield blocks of `rows` rows, each read by ``read(start, stop)``."""
+    for start in range(0, n_rows, rows):
+        stop = min(start + rows, n_rows)
+        yield Block(start, stop, partial(read, start, stop))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequentialSource:
+    """A source whose rows come in order, as often as somebody begins anew.
+
+    Such is a compressed member of an archive, or a column of a table: nobody can jump into it.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+    shape : tuple of int
+    begin : callable of int
+        Begins at row 0 and yields arrays of at most so many rows, one after another.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: Callable[[int], Iterator[Array]]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Array:
+        """Return consecutive rows; everything before them is read too."""
+        start, stop, _ = rows.indices(len(self))
+        found, at = [np.empty((0, *self.shape[1:]), self.dtype)], 0
+        for block in self.begin(max(stop, 1)):
+            found.append(block[max(start - at, 0) : max(stop - at, 0)])
+            at += len(block)
+            if at >= stop:
+                break
+        return np.concatenate(found)
+
+
+def in_sequence(array: Any) -> SequentialSource:
+    """Return something with dtype, shape and slices as rows that come in order."""
+    if isinstance(array, SequentialSource):
+        return array
+
+    def begin(rows: int) -> Iterator[Array]:
+        for start in range(0, len(array), rows):
+            yield np.array(array[start : start + rows])
+
+    return SequentialSource(array.dtype, array.shape, begin)
+
+
+# structured arrays
+
+
+def with_fields(sources: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return sources with the fields of structured ones in place of these.
+
+    Raises
+    ------
+    ArrayError
+        If a field and another source have one name.
+
+    Examples
+    --------
+    >>> table = np.zeros(3, [("energy", "f4"), ("at", [("x", "i2"), ("y", "i2", (2,))])])
+    >>> {name: field.shape for name, field in with_fields({"events": table}).items()}
+    {'events/energy': (3,), 'events/at/x': (3,), 'events/at/y': (3, 2)}
+    """
+    if not any(map(_names, sources.values())):
+        return sources
+    out: dict[str, Any] = {}
+    for name, value in sources.items():
+        fields = _names(value)
+        if fields:
+            made = with_fields({f"{name}/{each}": _field(value, each) for each in fields})
+        else:
+            made = {name: value}
+        for each in made:
+            if each in out:
+                raise ArrayError(
+                    f"there is a source {each!r} twice, once as a field of a structured array; "
+                    f"rename one"
+                )
+        out |= made
+    return out
+
+
+def dims_of_fields(
+    dims: Mapping[str, Sequence[str | None]], sources: Mapping[str, Any], whole: Mapping[str, Any]
+) -> dict[str, Sequence[str | None]]:
+    """Return names of axes where those of a structured source count for all its fields.
+
+    Parameters
+    ----------
+    dims : mapping of source to names
+    sources : mapping
+        As they were given.
+    whole : mapping
+        What :func:`with_fields` made of them.
+    """
+    out = dict(dims)
+    for name in dims:
+        if name in sources and _names(sources[name]):
+            names = out.pop(name)
+            for each, field in whole.items():
+                if each.startswith(f"{name}/"):
+                    more = (None,) * (len(field.shape) - len(sources[name].shape))
+                    out.setdefault(each, (*names, *more))
+    return out
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """Return the fields of an array; none where it is no structured one."""
+    dtype = getattr(value, "dtype", None)
+    return (dtype.names or ()) if isinstance(dtype, np.dtype) else ()
+
+
+def _field(value: Any, name: str) -> Any:
+    if isinstance(value, xr.Variable):
+        value = xr.DataArray(value)
+    if isinstance(value, xr.DataArray):
+        data = _field(value.data, name)
+        dims = (*value.dims, *(f"{name}_axis_{i}" for i in range(1, data.ndim - value.ndim + 1)))
+        return xr.DataArray(data, value.coords, dims, attrs=value.attrs)
+    if isinstance(value, np.ndarray) or is_dask_collection(value):
+        return value[name]
+    part, whole = value.dtype[name], in_sequence(value)
+    shape = (*value.shape, *part.shape)
+    return SequentialSource(
+        part.base, shape, lambda rows: (block[name] for block in whole.begin(rows))
+    )
+
+
+# values in the dtype of a file
+
+
+def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
+    """Return the values of an array none of which is masked.
+
+    Raises
+    ------
+    ArrayError
+        If one is: there is no place for a mask.
+    """
+    if np.ma.is_masked(array):
+        raise ArrayError(
+            f"{where} is a masked array, and a file has no place for its mask; fill it in with "
+            f".filled(value), or write the mask as a source of its own"
+        )
+    return np.asarray(array.data)
+
+
+def with_fills(attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+    """Return attributes whose fill values have the dtype of the values, where they fit it.
+
+    Examples
+    --------
+    >>> with_fills({"_FillValue": -1, "missing_value": 0.5}, np.dtype("i2"))
+    {'_FillValue': np.int16(-1), 'missing_value': 0.5}
+    """
+    out = dict(attrs)
+    for name in FILLS:
+        given = np.asarray(attrs.get(name))
+        if given.dtype.kind in "iuf" and dtype.kind in "iuf" and not given.shape:
+            with np.errstate(invalid="ignore", over="ignore"):
+                fill = given.astype(dtype.newbyteorder("="))
+            if np.array_equal(fill, given, equal_nan=True):
+                out[name] = fill[()]
+    return out
+
+
+def check_integers(where: str, dtypes: Collection[np.dtype[Any]]) -> None:
+    """Refuse arrays of integers which only float64 holds together, rounded.
+
+    Raises
+    ------
+    ArrayError
+    """
+    integers = all(dtype.kind in "iu" for dtype in dtypes)
+    if dtypes and integers and np.result_type(*dtypes).kind == "f":
+        raise ArrayError(
+            f"{where} has arrays of {', '.join(sorted(map(str, dtypes)))}, which only float64 "
+            "holds together, rounded; give all of them one dtype, such as int64, with .astype"
+        )
+
+
+def cast(values: Array, dtype: np.dtype[Any], where: str, first: int | None = None) -> Array:
+    """Return values as another dtype of their kind.
+
+    Parameters
+    ----------
+    values : array (n, ...)
+    dtype : dtype
+    where : str
+        How messages name the source.
+    first : int, optional
+        The number of row 0, for messages; None where rows are no examples.
+
+    Returns
+    -------
+    array
+        `values` themselves where they have the dtype.
+
+    Raises
+    ------
+    ArrayError
+        If the kinds differ, or a value does not fit.
+
+    Examples
+    --------
+    >>> cast(np.array([1, 300]), np.dtype("i2"), "source 'x'")
+    array([  1, 300], dtype=int16)
+    >>> cast(np.array([1, 300]), np.dtype("i1"), "source 'x'", 10)
+    Traceback (most recent call last):
+    labeled.errors.ArrayError: source 'x', row 11: 300 does not fit int8, the dtype that earlier \
+rows have; give those a wider one
+    """
+    if values.dtype == dtype:
+        return values
+    if not np.can_cast(values.dtype, dtype, "same_kind"):
+        raise ArrayError(
+            f"{where} gave a block of {values.dtype} where {dtype} was announced; give every "
+            f"block one dtype, cast with .astype({str(dtype)!r}) if that loses nothing"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        out = values.astype(dtype)
+        wrong = _changed(values, out)
+    if wrong.any():
+        at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        row = "" if first is None else f", row {first + int(at[0])}"
+        raise ArrayError(
+            f"{where}{row}: {values[at]!s:.60} does not fit {dtype}, the dtype that earlier rows "
+            f"have; give those a wider one"
+        )
+    return out
+
+
+def _changed(values: Array, out: Array) -> npt.NDArray[np.bool_]:
+    """Tell which values became others; rounding floats is none of that."""
+    old, new = values.dtype.kind, out.dtype.kind
+    if old in "iu" and new in "iu":
+        bounds = np.iinfo(out.dtype)
+        held = np.iinfo(values.dtype)
+        if bounds.min <= held.min and held.max <= bounds.max:
+            return np.zeros(values.shape, bool)
+        return np.asarray(
+            (values < max(bounds.min, held.min)) | (values > min(bounds.max, held.max))
+        )
+    if old in "fc":
+        return np.asarray(np.isfinite(values) & ~np.isfinite(out))
+    back = out.real if new == "c" else out
+    wrong = back.astype(values.dtype) != values
+    if old in "iu":  # of the next power of two nothing can be told by casting it back
+        wrong |= back.astype(np.float64) >= float(np.iinfo(values.dtype).max + 1)
+    return np.asarray(wrong)
+
+
+def texts(rows: Array, where: str, first: int = 0) -> Array:
+    """Return texts as they are stored; messages count rows from `first`.
+
+    Raises
+    ------
+    ArrayError
+        If something is no text, or one that a file cannot hold.
+    """
+    out = rows.astype(object, order="C")
+    flat = out.reshape(-1)
+    for place, value in enumerate(flat.tolist()):
+        if isinstance(value, str) and value.isascii() and "\0" not in value:
+            continue
+        try:
+            flat[place] = _storable_text(value)
+        except ValueError as error:
+            row = first + place // (len(flat) // len(out))
+            raise ArrayError(f"{where}, row {row} holds {error}") from None
+    return out
+
+
+def _storable_text(value: Any) -> str | bytes:
+    """Return a text as it is stored.
+
+    Raises
+    ------
+    ValueError
+        If a file cannot hold it; says why, and what to do.
+    """
+    if isinstance(value, np.ndarray | list | tuple):
+        raise ValueError(
+            "an array among its texts; give texts only, or arrays only (a list of them, or an "
+            "object array)"
+        )
+    if not isinstance(value, str | bytes):
+        raise ValueError(
+            f"{type(value).__name__} {value!r:.60} among its texts; give texts only, or numbers "
+            f"with a dtype of their own"
+        )
+    return storable_text(value)
+
+
+def times(values: Array, kind: str, where: str) -> Array:
+    """Return times (kind "M") or durations ("m") as the nanoseconds that are stored.
+
+    Raises
+    ------
+    ArrayError
+        If values are of another kind, or one does not fit: years 1677 to 2262 do.
+    """
+    if values.dtype.kind != kind:
+        announced = "times" if kind == "M" else "durations"
+        raise ArrayError(
+            f"{where} gave a block of {values.dtype} where {announced} were announced; give every "
+            f"block one dtype"
+        )
+    out = _nanoseconds(values, f"{kind}8[ns]")
+    wrong = (out.astype(values.dtype) != values) & ~np.isnat(values)
+    if wrong.any():
+        raise ArrayError(
+            f"{where} holds {values[wrong][0]!s}, which int64 nanoseconds cannot hold; store "
+            f"numbers in another unit, with .astype('int64') and an attribute"
+        )
+    return out.view(np.int64)
+
+
+def _nanoseconds(values: Array, dtype: str) -> Array:
+    """Cast times; those that do not fit become others, or none: NaT."""
+    try:
+        return values.astype(dtype)
+    except OverflowError:  # NumPy 2.5 and newer say so, and not which one it was
+        out = np.full(values.shape, "NaT", dtype)
+        for place, value in np.ndenumerate(values):
+            with suppress(OverflowError):
+                out[place] = value
+        return out
