@@ -26,16 +26,16 @@ import numpy as np
 
 import labeled
 from labeled.display.text import table
-from labeled.samplers.order import Mode, Order
-from labeled.samplers.plan import EpochPlan, Window
+from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality
 from labeled.samplers.state import restore, state_of
 from labeled.samplers.units import UniformUnits, units_of_boundaries
+from labeled.samplers.windows import Mode, Order, WindowRows
 
 ROW_BYTES = 3 * 32 * 32 + 8
 CHUNK_ROWS = 64
 BATCH_ROWS = 256
-SAMPLED_PARTS = 5
+SAMPLED_SHARDS = 5
 HEADER_FILES = 64
 
 Figures = dict[str, Any]
@@ -113,11 +113,11 @@ class Asked:
         return waits + self.n_bytes / storage.worker_bytes
 
 
-def runs_of(window: Window, file_rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def runs_of(content: WindowRows, file_rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return what is read at once for a window, (k, 2): consecutive rows of one file."""
-    runs = window.runs
+    runs = content.runs
     if runs is None:
-        rows = np.unique(window.rows)
+        rows = np.unique(content.rows)
         ends = np.flatnonzero(np.diff(rows) > 1)
         runs = np.stack([rows[np.r_[0, ends + 1]], rows[np.r_[ends, len(rows) - 1]] + 1], axis=1)
     first, last = runs[:, 0] // file_rows, (runs[:, 1] - 1) // file_rows
@@ -133,33 +133,33 @@ def runs_of(window: Window, file_rows: int) -> np.ndarray[Any, np.dtype[np.int64
 
 
 def asked_of(plan: EpochPlan, scale: Scale) -> Asked:
-    """Walk through a part, window by window, and count."""
+    """Walk through a shard, window by window, and count."""
     rows = windows = reads = n_bytes = opens = 0
     files: set[int] = set()
     for window in plan.windows():
-        runs = runs_of(window, scale.file_rows)
+        runs = runs_of(window.content, scale.file_rows)
         touched = np.unique(runs[:, 0] // scale.file_rows)
         files.update(touched.tolist())
-        rows, windows = rows + window.n_rows, windows + 1
+        rows, windows = rows + window.stop - window.start, windows + 1
         reads, opens = reads + len(runs), opens + len(touched)
         n_bytes += int((runs[:, 1] - runs[:, 0]).sum()) * ROW_BYTES
     return Asked(rows, windows, reads, n_bytes, len(files), opens)
 
 
 def plan_of(
-    scale: Scale, mode: Mode, window_rows: int, part: int, *, sticky: bool = False
+    scale: Scale, mode: Mode, window_rows: int, shard: int, *, sticky: bool = False
 ) -> EpochPlan:
-    """Return a part of the first epoch: chunks of 64 rows, or any row for a full shuffle."""
+    """Return a shard of the first epoch: chunks of 64 rows, or any row for a full shuffle."""
     unit = 1 if mode == "full" else CHUNK_ROWS
     order = Order(mode, UniformUnits(scale.n_rows, unit, unit), window_rows, 7, 0, sticky)
-    return EpochPlan(order, (part, scale.n_workers), BATCH_ROWS, "keep")
+    return EpochPlan(order, (shard, scale.n_workers), BATCH_ROWS, "keep")
 
 
 WAYS: dict[str, tuple[Mode, int, bool]] = {
     "file order": ("file", 1 << 16, False),
     "window, 40 k rows (256 MiB)": ("window", 40_000, False),
     "window, 160 k rows (1 GiB)": ("window", 160_000, False),
-    "window, 40 k rows, sticky parts": ("window", 40_000, True),
+    "window, 40 k rows, sticky shards": ("window", 40_000, True),
     "full shuffle": ("full", 1 << 16, False),
 }
 
@@ -167,8 +167,8 @@ WAYS: dict[str, tuple[Mode, int, bool]] = {
 def storage_figures(scale: Scale) -> Iterator[Figures]:
     """Yield, for each way through the rows, what a worker asks and how long that takes."""
     for way, (mode, window_rows, sticky) in WAYS.items():
-        parts = np.linspace(0, scale.n_workers - 1, SAMPLED_PARTS).astype(int).tolist()
-        plans = [plan_of(scale, mode, window_rows, part, sticky=sticky) for part in parts]
+        shards = np.linspace(0, scale.n_workers - 1, SAMPLED_SHARDS).astype(int).tolist()
+        plans = [plan_of(scale, mode, window_rows, shard, sticky=sticky) for shard in shards]
         asked = [asked_of(plan, scale) for plan in plans]
         mean = {
             name: float(np.mean([getattr(one, name) for one in asked]))
@@ -206,7 +206,7 @@ def plan_figures(scale: Scale) -> Figures:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         state = state_of(plan, middle, "0" * 32)
-        fewer = replace(plan, part=(0, scale.n_workers - 3))
+        fewer = replace(plan, shard=(0, scale.n_workers - 3))
         began = perf_counter()
         went_on, first = restore(state, fewer, "0" * 32)
         next(went_on.windows(first))

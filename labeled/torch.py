@@ -416,7 +416,7 @@ class DataLoader:
             "num_workers": self._n_parts,
             "delivered": delivered,
             "first": turn.first,
-            "lead": {**lead, "step": turn.step, "part": None},
+            "lead": {**lead, "step": turn.step, "shard": None},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

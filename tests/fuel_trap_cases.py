@@ -360,7 +360,7 @@ CASES = [
         "natively they are slices.",
         "list(old.SequentialScheme(5, 3).get_request_iterator())",
         "[[0, 1, 2], [3, 4]]",
-        "list(native.sequential(5, 3))",
+        "list(native.ListedBatches.of([slice(0, 3), slice(3, 5)]))",
         "[slice(0, 3, None), slice(3, 5, None)]",
     ),
     Case(
@@ -379,15 +379,16 @@ CASES = [
         "For 0 examples a constant scheme never ends ...",
         "next(old.ConstantScheme(3, num_examples=0).get_request_iterator())",
         "3",
-        "list(native.sequential(0, 3))",
+        "list(native.shuffled(0, 3, seed=1))",
         "[]",
     ),
     Case(
         24,
-        "... and unequal folds are refused only when the first is asked for.",
+        "... and unequal folds are refused only when the first is asked for; natively what "
+        "cannot be is refused at once.",
         "type(old.cross_validation(old.SequentialScheme, 10, 3, batch_size=2)).__name__",
         "'generator'",
-        "native.cross_validation(native.sequential, 10, 3, batch_rows=2)",
+        "native.row_sequences(10, 11, 1)",
         "raises LoaderError",
     ),
     Case(

@@ -20,10 +20,9 @@ from fuel_trap_cases import CASES
 from traps import DOCS, Traps
 
 import labeled
-from labeled import selection
+from labeled import samplers, selection
 from labeled.compat.fuel import datasets, schemes, streams, transformers, utils
 from labeled.formats.hdf5 import tables
-from labeled.samplers import schemes as native_schemes
 
 Fuel = datasets.H5PYDataset
 
@@ -114,7 +113,7 @@ def names(folder: str | Path) -> dict[str, Any]:
     for module in (datasets, schemes, streams, transformers, utils):
         vars(old).update({k: v for k, v in vars(module).items() if not k.startswith("_")})
     native = SimpleNamespace()
-    for module in (selection, tables, native_schemes):
+    for module in (selection, tables, samplers):
         vars(native).update({k: v for k, v in vars(module).items() if not k.startswith("_")})
     return {
         "np": np,

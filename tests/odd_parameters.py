@@ -99,7 +99,6 @@ def calls() -> dict[str, Call]:
     """Make the table; the current folder is one to write in."""
     pictures_file("in.hdf5")
     ds = labeled.open_dataset("in.hdf5")
-    rows = {"rows": np.arange(12), "batch_rows": 4}
     return {
         "open_dataset": Call(
             labeled.open_dataset, {"path": "in.hdf5"}, then=lambda d: d.to_xarray()
@@ -161,17 +160,8 @@ def calls() -> dict[str, Call]:
             ds.batches(4).load_state_dict, {"state": ds.batches(4).state_dict()}
         ),
         "set_epoch": Call(ds.batches(4).set_epoch, {"epoch": 1}),
-        "shuffled": Call(samplers.shuffled, rows, then=first_batch),
-        "sequential": Call(samplers.sequential, rows, then=first_batch),
-        "batch_sampler": Call(
-            samplers.batch_sampler,
-            {"mode": "shuffled_sequential", **rows, "seed": 1},
-            then=first_batch,
-        ),
-        "even_sequences": Call(
-            samplers.even_sequences,
-            {"lengths": [1, 2, 2], "batch_rows": 2, "seed": 1},
-            then=first_batch,
+        "shuffled": Call(
+            samplers.shuffled, {"n_rows": 12, "batch_rows": 4, "seed": 1}, then=first_batch
         ),
         "row_sequences": Call(
             samplers.row_sequences,

@@ -17,12 +17,11 @@ import numpy as np
 from traps import DOCS, Case, Traps
 
 import labeled
-from labeled import spaces
+from labeled import samplers, spaces
 from labeled.compat.pylearn2 import space as old_space
 from labeled.compat.pylearn2.datasets import dense_design_matrix, hdf5, vector_spaces_dataset
 from labeled.compat.pylearn2.utils import data_specs as old_specs
 from labeled.compat.pylearn2.utils import iteration
-from labeled.samplers import cuts, modes, requests
 
 
 def names(folder: str | Path) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def names(folder: str | Path) -> dict[str, Any]:
             for axis, label in enumerate(labels):
                 f[name].dims[axis].label = label
     old = [old_space, old_specs, iteration, dense_design_matrix, hdf5, vector_spaces_dataset]
-    native = [spaces, modes, cuts, requests]
+    native = [spaces, samplers]
     return {
         "np": np,
         "path": str(path),
@@ -414,49 +413,50 @@ CASES = [
     Case(
         45,
         "The number of batches could be a float ...",
-        "old.SequentialSubsetIterator(10, 3).num_batches",
-        "4.0",
-        "len(native.batch_sampler('sequential', 10, 3))",
-        "4",
+        "old.SequentialSubsetIterator(8, 3).num_batches",
+        "3.0",
+        "len(labeled.open_dataset(path).batches(3))",
+        "3",
     ),
     Case(
         45,
         "... and random modes did not say whether batches differ in length.",
         "old.RandomSliceSubsetIterator(10, 3, 2).uneven",
         "raises NotImplementedError",
-        "native.batch_sampler('random_slice', 10, 3, 2, seed=7).n_rows",
-        "6",
+        "[batch.count for batch in labeled.open_dataset(path).batches(3, balance='y', seed=7)]",
+        "[3, 3]",
     ),
     Case(
         46,
-        "With a number of batches alone, even modes round their size down ...",
-        "old.as_even(old.SequentialSubsetIterator)(10, None, 3).batch_size",
-        "3",
-        "native.batch_sampler('even_sequential', 10, n_batches=3).batch_rows",
-        "3",
+        "With a number of batches alone, even modes round their size down; natively a size is "
+        "given, and last='drop' leaves out what fills no batch ...",
+        "old.as_even(old.SequentialSubsetIterator)(8, None, 3).batch_size",
+        "2",
+        "[batch.count for batch in labeled.open_dataset(path).batches(3, last='drop')]",
+        "[3, 3]",
     ),
     Case(
         46,
         "... plain modes up.",
-        "old.SequentialSubsetIterator(10, None, 3).batch_size",
-        "4",
-        "native.batch_sampler('sequential', 10, n_batches=3).batch_rows",
-        "4",
+        "old.SequentialSubsetIterator(8, None, 3).batch_size",
+        "3",
+        "[batch.count for batch in labeled.open_dataset(path).batches(3)]",
+        "[3, 3, 2]",
     ),
     Case(
         46,
         "A number that cannot be reached was promised all the same.",
         "(lambda it: (it.num_batches, len(list(it))))(old.SequentialSubsetIterator(10, None, 6))",
         "(6, 5)",
-        "native.batch_sampler('sequential', 10, n_batches=6)",
-        "raises LoaderError",
+        "(lambda loader: (len(loader), len(list(loader))))(labeled.open_dataset(path).batches(3))",
+        "(3, 3)",
     ),
     Case(
         47,
         "shuffled_sequential is a shuffle by RandomState(42), natively another one ...",
         "next(old.ShuffledSequentialSubsetIterator(5, 5)).tolist()",
         "[1, 4, 2, 0, 3]",
-        "next(iter(native.batch_sampler('shuffled_sequential', 5, 5, seed=42))).tolist()",
+        "next(iter(native.shuffled(5, 5, seed=42))).tolist()",
         "[2, 1, 3, 4, 0]",
     ),
     Case(
@@ -466,16 +466,16 @@ CASES = [
         "(lambda d: [next(d.iterator('shuffled_sequential', 4))[:, 0].tolist() for epoch in "
         "range(2)])(old.DenseDesignMatrix(X=np.arange(4.)[:, None]))",
         "[[0.0, 2.0, 1.0, 3.0], [3.0, 2.0, 1.0, 0.0]]",
-        "[next(iter(native.batch_sampler('shuffled_sequential', 4, 4, seed=(17, 2, 946), "
-        "epoch=epoch))).tolist() for epoch in range(2)]",
+        "[next(iter(native.shuffled(4, 4, seed=(17, 2, 946), epoch=epoch))).tolist() "
+        "for epoch in range(2)]",
         "[[0, 3, 2, 1], [2, 3, 1, 0]]",
     ),
     Case(
         47,
-        "... and needs a seed.",
+        "... and shards need a common seed.",
         "next(old.ShuffledSequentialSubsetIterator(5, 5, rng=3)).tolist()",
         "[3, 4, 1, 0, 2]",
-        "native.batch_sampler('shuffled_sequential', 5, 5)",
+        "labeled.open_dataset(path).batches(4, shuffle=True, shard=(0, 2))",
         "raises LoaderError",
     ),
     Case(

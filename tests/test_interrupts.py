@@ -21,8 +21,7 @@ from labeled.loader.engine import _Core
 from labeled.loader.loader import EpochIterator
 from labeled.loader.slots import Filled, Slot, SlotPool
 from labeled.loader.stats import Stats
-from labeled.samplers.content import Content
-from labeled.samplers.order import WindowDeal
+from labeled.samplers.windows import WindowOrder, WindowRows
 
 N = 400
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -135,7 +134,7 @@ def test_an_interrupt_waits_for_no_window():
         raise KeyboardInterrupt
 
     core = _Core(iter(()), [], None, SlotPool({}, 1, 1), stats, False)
-    later = Filled(0, 1, Content(), Slot({}, 0), {})
+    later = Filled(0, 1, WindowRows(), Slot({}, 0), {})
     later.pending = 1
     with pytest.raises(KeyboardInterrupt):
         core.run(later, interrupted)
@@ -145,7 +144,7 @@ def test_an_interrupt_waits_for_no_window():
 @pytest.mark.parametrize("failing", [0, 1, 2])
 def test_a_window_has_the_error_of_a_piece_of_it_whatever_became_of_the_others(failing):
     core = _Core(iter(()), [], None, SlotPool({}, 1, 1), Stats(), False)
-    window = Filled(0, 1, Content(), Slot({}, 0), {})
+    window = Filled(0, 1, WindowRows(), Slot({}, 0), {})
     window.pending = 3
     fault = OSError("this piece")
 
@@ -223,7 +222,7 @@ def test_a_forked_child_needs_no_lock_of_a_property_that_a_thread_computes(packe
     held, done = threading.Event(), threading.Event()
 
     def holds():
-        with WindowDeal.__dict__["_edges"].lock:
+        with WindowOrder.__dict__["_edges"].lock:
             held.set()
             done.wait(60)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import LoaderError
 from labeled.ragged.padding import padding_waste
-from labeled.samplers.buckets import Buckets
+from labeled.samplers.windows import Buckets
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from labeled.formats.recordio.writing import write_records
 from labeled.loader import explain as costs
 from labeled.loader.dealing import Dealer
 from labeled.loader.options import BatchOptions
-from labeled.samplers import order, shuffled
+from labeled.samplers import shuffled, windows
 from labeled.samplers.permutation import explicit_permutation
 from labeled.spaces import NullSpace
 from labeled.transforms import whole
@@ -418,7 +418,7 @@ def test_rows_that_are_kept_are_shuffled_once_to_foretell_an_epoch(tmp_path, mon
 
     loader = labeled.open_dataset(path).batches(256, shuffle="window", seed=0)
     assert loader.plan.all_kept
-    monkeypatch.setattr(order, "explicit_permutation", shuffled_once)
+    monkeypatch.setattr(windows, "explicit_permutation", shuffled_once)
     told = loader.explain()
     assert lengths == [600_000]
     monkeypatch.undo()

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import LoaderError, SelectionError, StateError
-from labeled.samplers.modes import batch_sampler
-from labeled.samplers.requests import ListedBatches
-from labeled.samplers.sampled import SampledOrder, SampledPlan
-from labeled.samplers.schemes import cross_validation, sequential, shuffled
+from labeled.samplers import row_sequences, shuffled
+from labeled.samplers.listed import ListedBatches, SampledOrder, SampledPlan
 from make_files import fuel_file
 
 N = 120
@@ -59,36 +57,22 @@ def test_listed_batches_come_as_they_are(dataset, asked, count, threads):
 
 
 @pytest.mark.parametrize(
-    ("mode", "sizes"),
+    "sampler",
     [
-        ("sequential", {"batch_size": 32}),
-        ("shuffled_sequential", {"batch_size": 32}),
-        ("batchwise_shuffled_sequential", {"num_batches": 5}),
-        ("random_slice", {"batch_size": 16, "num_batches": 9}),
-        ("random_uniform", {"batch_size": 16, "num_batches": 9}),
-        ("even_shuffled_sequential", {"batch_size": 50}),
+        shuffled(N, 32, seed=5),
+        shuffled(N, 50, seed=(5, 6), epoch=3),
+        row_sequences(N, 4, 8, step=2),
+        row_sequences(N, 7, 3, seed=5, last="drop"),
     ],
+    ids=repr,
 )
-def test_every_mode_is_served(dataset, mode, sizes):
-    names = {"batch_size": "batch_rows", "num_batches": "n_batches"}
-    seed = None if mode == "sequential" else 5
-    sampler = batch_sampler(mode, N, seed=seed, **{names[k]: v for k, v in sizes.items()})
+def test_samplers_are_served_epoch_after_epoch(dataset, sampler):
     loader = dataset.batches(sampler=sampler)
     for epoch in range(2):
-        expected = [np.arange(N)[request] for request in sampler.at_epoch(epoch)]
+        expected = list(sampler.at_epoch(epoch))
         for batch, rows in zip(loader, expected, strict=True):
             np.testing.assert_array_equal(batch.rows, rows)
             np.testing.assert_array_equal(batch.arrays["x"], VALUES[rows])
-
-
-def test_folds_of_cross_validation(dataset):
-    seen = []
-    for fold in cross_validation(sequential, N, 4, batch_rows=16):
-        valid = np.concatenate([b.rows for b in dataset.batches(sampler=fold.valid)])
-        train = np.concatenate([b.rows for b in dataset.batches(sampler=fold.train)])
-        assert sorted([*valid, *train]) == list(range(N))
-        seen.append(valid)
-    assert sorted(np.concatenate(seen)) == list(range(N))
 
 
 def test_a_place_is_saved_and_found(dataset):
@@ -105,7 +89,7 @@ def test_a_place_is_saved_and_found(dataset):
     for mine, rows in zip(rest, again, strict=True):
         np.testing.assert_array_equal(mine, rows)
     with pytest.raises(StateError, match="plan"):
-        dataset.batches(sampler=sequential(N, 16)).load_state_dict(state)
+        dataset.batches(sampler=shuffled(N, 16, seed=4)).load_state_dict(state)
     assert loader.explain().n_batches == 8
 
 

@@ -1,4 +1,4 @@
-"""Draws with replacement: frequencies follow the weights, whatever the parts."""
+"""Draws with replacement: frequencies follow the weights, whatever the shards."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from labeled.samplers.plan import EpochPlan
 from labeled.samplers.units import units_of_groups, units_of_range
 
 
-def epoch_rows(draws, part=(0, 1), batch_rows=1):
-    plan = EpochPlan(draws, part, batch_rows, "drop")
-    return np.concatenate([np.zeros(0, np.int64), *(window.rows for window in plan.windows())])
+def epoch_rows(draws, shard=(0, 1), batch_rows=1):
+    plan = EpochPlan(draws, shard, batch_rows, "drop")
+    return np.concatenate(
+        [np.zeros(0, np.int64), *(window.content.rows for window in plan.windows())]
+    )
 
 
 def times_drawn(draws, epochs):
@@ -66,7 +68,9 @@ def test_balance_fills_every_window_with_every_class_when_sorted():
     labels = np.repeat(range(4), [5000, 2000, 900, 100])
     draws = Draws(units_of_range(0, 8000, 50), balanced_weights(labels), 1000, seed=7)
     for window in EpochPlan(draws).windows():
-        shares = np.bincount(labels[window.rows], minlength=4) / window.n_rows
+        shares = np.bincount(labels[window.content.rows], minlength=4) / (
+            window.stop - window.start
+        )
         np.testing.assert_allclose(shares, 0.25, atol=0.06)
 
 
@@ -83,7 +87,7 @@ def test_balance_of_few_rows_in_one_window_does_not_hang_on_their_units(window_r
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 120), st.integers(1, 50), st.integers(1, 6), st.integers(1, 20))
-def test_parts_take_stretches_of_the_same_draws(n_rows, window_rows, count, batch_rows):
+def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, batch_rows):
     draws = Draws(units_of_range(2, 2 + n_rows, 7), np.arange(n_rows) + 0.5, window_rows, seed=3)
     whole = epoch_rows(draws)
     assert whole.size == n_rows
@@ -102,7 +106,7 @@ def test_batches_agree_with_windows_from_any_place(n_rows, window_rows, batch_ro
     assert plan.n_batches == n_rows // batch_rows
     assert plan.n_windows == len(list(plan.windows()))
     first = data.draw(st.integers(0, plan.n_batches))
-    dealt = [window.rows for window in plan.windows(first)]
+    dealt = [window.content.rows for window in plan.windows(first)]
     batches = [plan.batch(number)[0] for number in range(first, plan.n_batches)]
     empty = np.zeros(0, np.int64)
     np.testing.assert_array_equal(
@@ -122,8 +126,8 @@ def test_rows_of_a_window_come_from_few_units():
     draws = Draws(units_of_range(0, 10_000, 100), np.ones(10_000), 1000, seed=7)
     read = handed_out = 0
     for window in EpochPlan(draws).windows():
-        read += 100 * np.unique(window.rows // 100).size
-        handed_out += window.n_rows
+        read += 100 * np.unique(window.content.rows // 100).size
+        handed_out += window.stop - window.start
     assert read / handed_out <= 1.0
     assert abs(draws.amplification() - read / handed_out) < 0.02
 

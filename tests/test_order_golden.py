@@ -11,11 +11,10 @@ import hashlib
 import numpy as np
 
 from labeled.samplers.draws import Draws
-from labeled.samplers.order import Order
 from labeled.samplers.permutation import ORDER_VERSION, Permutation, explicit_permutation, key_of
-from labeled.samplers.plan import EpochPlan
-from labeled.samplers.state import plan_hash
+from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import units_of_groups, units_of_range
+from labeled.samplers.windows import Order
 
 LISTED = units_of_groups(np.repeat(np.arange(40), np.arange(40) % 7 + 1))
 

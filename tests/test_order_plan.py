@@ -11,11 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from labeled.errors import LoaderError, SelectionError
-from labeled.samplers.order import MODES, Order, stretch
-from labeled.samplers.parts import LAST_RULES
 from labeled.samplers.permutation import explicit_permutation, key_of
-from labeled.samplers.plan import EpochPlan
+from labeled.samplers.plan import LAST_RULES, EpochPlan
 from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups, units_of_range
+from labeled.samplers.windows import MODES, Order, shard_bounds
 
 many = settings(max_examples=100, deadline=None)
 
@@ -66,7 +65,7 @@ def plans(order, count, **options):
 
 @many
 @given(orders(), counts, batch_sizes, st.sampled_from(["keep", "pad"]))
-def test_the_parts_hold_each_row_once(order, count, batch_rows, last):
+def test_the_shards_hold_each_row_once(order, count, batch_rows, last):
     dealt = plans(order, count, batch_rows=batch_rows, last=last)
     rows = joined(batch for plan in dealt for batch in batches_of(plan))
     np.testing.assert_array_equal(np.sort(rows), np.arange(order.n_rows))
@@ -74,10 +73,11 @@ def test_the_parts_hold_each_row_once(order, count, batch_rows, last):
 
 @many
 @given(orders(), counts, batch_sizes, rules, histories)
-def test_parts_have_as_many_batches_as_the_rule_says(order, count, batch_rows, last, history):
+def test_shards_have_as_many_batches_as_the_rule_says(order, count, batch_rows, last, history):
     dealt = plans(order, count, batch_rows=batch_rows, last=last, history=history)
-    left = dealt[0].shares.n_rows
-    lengths = [hi - lo for lo, hi in (stretch(left, i, count) for i in range(count))]
+    kept = plans(order, count, batch_rows=batch_rows, history=history)
+    left = sum(plan.n_rows for plan in kept)
+    lengths = [hi - lo for lo, hi in (shard_bounds(left, i, count) for i in range(count))]
     numbers = [plan.n_batches for plan in dealt]
     if last == "keep":
         assert numbers == [-(-length // batch_rows) for length in lengths]
@@ -127,7 +127,7 @@ def test_wrap_repeats_the_rows_that_follow(order, count, batch_rows):
         batch for plan in plans(order, count, batch_rows=batch_rows) for batch in batches_of(plan)
     )
     for index, plan in enumerate(plans(order, count, batch_rows=batch_rows, last="wrap")):
-        start, _ = stretch(order.n_rows, index, count)
+        start, _ = shard_bounds(order.n_rows, index, count)
         places = start + np.arange(plan.n_batches * batch_rows)
         expected = sequence[places % max(1, sequence.size)] if sequence.size else sequence
         np.testing.assert_array_equal(joined(batches_of(plan)), expected)
@@ -149,12 +149,12 @@ def test_windows_deal_the_rows_of_the_batches(order, count, batch_rows, last, hi
 
     windows = list(plan.windows(first))
 
-    dealt = joined(window.rows for window in windows)
+    dealt = joined(window.content.rows for window in windows)
     np.testing.assert_array_equal(dealt, joined(batches_of(plan, first)))
     place = min(first * batch_rows, plan.n_rows)
     for window in windows:
         assert window.start == place
-        assert 0 < window.n_rows <= most_rows(order)
+        assert 0 < (window.stop - window.start) <= most_rows(order)
         place = window.stop
         check_content(window, shuffled=order.mode == "window")
     assert place == plan.n_rows
@@ -162,20 +162,21 @@ def test_windows_deal_the_rows_of_the_batches(order, count, batch_rows, last, hi
 
 
 def check_content(window, *, shuffled):
-    if window.runs is None:
-        assert window.rows.size == window.n_rows
+    runs, dest, n_rows = window.content.runs, window.content.dest, window.stop - window.start
+    if runs is None:
+        assert window.content.rows.size == n_rows
         return
-    assert (window.runs[:, 0] < window.runs[:, 1]).all()
-    assert (window.runs[1:, 0] > window.runs[:-1, 1]).all()  # ascending, apart: merged
-    assert (window.runs[:, 1] - window.runs[:, 0]).sum() == window.n_rows
-    assert (window.dest is not None) == shuffled
-    if window.dest is not None:
-        np.testing.assert_array_equal(np.sort(window.dest), np.arange(window.n_rows))
+    assert (runs[:, 0] < runs[:, 1]).all()
+    assert (runs[1:, 0] > runs[:-1, 1]).all()  # ascending, apart: merged
+    assert (runs[:, 1] - runs[:, 0]).sum() == n_rows
+    assert (dest is not None) == shuffled
+    if dest is not None:
+        np.testing.assert_array_equal(np.sort(dest), np.arange(n_rows))
 
 
 @many
 @given(orders(), histories, counts, batch_sizes, st.sampled_from(["keep", "pad"]))
-def test_any_changes_of_the_part_count_leave_each_row_once(order, history, count, batch_rows, last):
+def test_any_changes_of_the_count_leave_each_row_once(order, history, count, batch_rows, last):
     seen = []
     for level, (now, step) in enumerate(history):
         for plan in plans(order, now, batch_rows=batch_rows, last=last, history=history[:level]):
@@ -188,13 +189,13 @@ def test_any_changes_of_the_part_count_leave_each_row_once(order, history, count
 @many
 @given(units(), st.integers(1, 90), st.integers(0, 9), counts)
 def test_a_unit_is_read_in_one_window_unless_cut(some, window_rows, seed, count):
-    """Only units at a cut between parts are read twice."""
+    """Only units at a cut between shards are read twice."""
     order = Order("window", some, window_rows, seed)
-    ends = some.starts(np.arange(some.count)) + some.sizes(np.arange(some.count))
+    _, ends = some.bounds(np.arange(some.count))
     readers = Counter()
     for plan in plans(order, count):
         for window in plan.windows():
-            readers.update(set(np.searchsorted(ends, window.rows, side="right").tolist()))
+            readers.update(set(np.searchsorted(ends, window.content.rows, side="right").tolist()))
     assert sum(number - 1 for number in readers.values()) <= count - 1
 
 
@@ -203,7 +204,7 @@ def test_a_unit_is_read_in_one_window_unless_cut(some, window_rows, seed, count)
 @example(UniformUnits(92, 6, 1), 54, 3)
 def test_windows_are_evenly_filled(some, window_rows, seed):
     order = Order("window", some, window_rows, seed)
-    sizes = [window.n_rows for window in EpochPlan(order).windows()]
+    sizes = [(window.stop - window.start) for window in EpochPlan(order).windows()]
     assert max(sizes, default=0) <= max(window_rows, some.max_rows)
     if len(sizes) > 1 and isinstance(some, UniformUnits):  # a unit more, or two short ones
         assert max(sizes) - min(sizes) <= 3 * some.unit_rows - 2
@@ -216,13 +217,13 @@ def test_windows_are_evenly_filled(some, window_rows, seed):
 def test_sticky_shards_keep_their_stretch_of_the_file(order, count):
     order = replace(order, sticky_shards=True)
     for index in range(count):
-        expected = np.arange(*stretch(order.n_rows, index, count))
+        expected = np.arange(*shard_bounds(order.n_rows, index, count))
         for epoch in (0, 1):
             plan = EpochPlan(order.at_epoch(epoch), (index, count))
             np.testing.assert_array_equal(np.sort(joined(batches_of(plan))), expected)
 
 
-def test_parts_are_dealt_anew_each_epoch_unless_sticky():
+def test_shards_are_dealt_anew_each_epoch_unless_sticky():
     order = Order("window", units_of_range(0, 4000, 10), window_rows=200, seed=7)
     first, second = (
         set(joined(batches_of(EpochPlan(order.at_epoch(epoch), (0, 2), 50))).tolist())
@@ -281,9 +282,9 @@ def test_nothing_grows_with_the_rows():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"part": (2, 2)}, r"part \(2, 2\)"),
-        ({"part": (-1, 2)}, r"part \(-1, 2\)"),
-        ({"part": (0, 0)}, r"part \(0, 0\)"),
+        ({"shard": (2, 2)}, r"shard \(2, 2\)"),
+        ({"shard": (-1, 2)}, r"shard \(-1, 2\)"),
+        ({"shard": (0, 0)}, r"shard \(0, 0\)"),
         ({"batch_rows": 0}, "batch_rows is 0"),
         ({"last": "trim"}, "last='trim'"),
     ],
@@ -322,7 +323,7 @@ def test_batches_that_are_not_there_are_refused():
 def test_a_window_that_holds_every_row_is_one(n_rows, start, chunk_rows, more, listed):
     units = units_of_range(start, start + n_rows, chunk_rows)
     if listed:
-        units = ListedUnits(np.append(units.starts(np.arange(units.count)), n_rows))
+        units = ListedUnits(np.append(units.bounds(np.arange(units.count))[0], n_rows))
     order = Order("window", units, n_rows + more, seed=3)
-    assert order.deal().n_windows == 1
-    assert sorted(order.deal().content(0, n_rows).rows) == list(range(n_rows))
+    (window,) = EpochPlan(order).windows()
+    assert sorted(window.content.rows) == list(range(n_rows))

@@ -9,7 +9,6 @@ import pytest
 
 from labeled.errors import LoaderError
 from labeled.samplers.draws import Draws, balanced_weights
-from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import (
     CountedLabels,
@@ -20,6 +19,7 @@ from labeled.samplers.quality import (
     sorted_classes,
 )
 from labeled.samplers.units import units_of_groups, units_of_range
+from labeled.samplers.windows import Order
 
 
 def entropy(labels):
@@ -71,7 +71,7 @@ def test_foretold_and_measured_agree(labels, mode, chunk_rows, window_rows, batc
     assert abs(foretold - measured_quality(plan, labels)) < 0.01
 
 
-def test_foretold_and_measured_agree_for_a_part_and_listed_units():
+def test_foretold_and_measured_agree_for_a_shard_and_listed_units():
     kept = np.sort(np.random.default_rng(2).choice(100_000, 80_000, replace=False))
     labels = SORTED[kept]
     order = Order("window", units_of_groups(kept // 500), 8000, seed=7, epoch=3)

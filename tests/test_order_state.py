@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from labeled.errors import StateError
 from labeled.samplers.draws import Draws
-from labeled.samplers.order import MODES, Order
-from labeled.samplers.parts import LAST_RULES
-from labeled.samplers.plan import EpochPlan
-from labeled.samplers.state import State, merge_states, plan_hash, restore, state_of
+from labeled.samplers.plan import LAST_RULES, EpochPlan, plan_hash
+from labeled.samplers.state import State, merge_states, restore, state_of
 from labeled.samplers.units import units_of_groups, units_of_range
+from labeled.samplers.windows import MODES, Order
 
 many = settings(max_examples=80, deadline=None)
 
@@ -24,8 +23,8 @@ many = settings(max_examples=80, deadline=None)
 class Run:
     """A loader in small: hands out batches epoch after epoch, saves and restores."""
 
-    def __init__(self, order, part, batch_rows, last):
-        self.plan = EpochPlan(order, part, batch_rows, last)
+    def __init__(self, order, shard, batch_rows, last):
+        self.plan = EpochPlan(order, shard, batch_rows, last)
         self.hash = plan_hash(self.plan, "layout")
         self.step = 0
 
@@ -70,15 +69,15 @@ rules = st.sampled_from(LAST_RULES)
 @settings(max_examples=40, deadline=None)
 @given(orders(), counts, batch_sizes, rules)
 def test_restored_at_any_batch_the_same_batches_follow(order, count, batch_rows, last):
-    part = (count - 1, count)
-    run = Run(order, part, batch_rows, last)
+    shard = (count - 1, count)
+    run = Run(order, shard, batch_rows, last)
     epoch = run.take(10**6)
     run.next_epoch()
     following = run.take(10**6)
     for step in range(len(epoch) + 1):
-        before = Run(order, part, batch_rows, last)
+        before = Run(order, shard, batch_rows, last)
         before.take(step)
-        after = Run(order.at_epoch(9, seed=99), part, batch_rows, last)
+        after = Run(order.at_epoch(9, seed=99), shard, batch_rows, last)
         after.load(before.save())
         if step < len(epoch):
             assert after.take(10**6) == epoch[step:]
@@ -88,8 +87,8 @@ def test_restored_at_any_batch_the_same_batches_follow(order, count, batch_rows,
 
 @many
 @given(orders(), st.lists(st.tuples(counts, st.integers(0, 3)), max_size=3), counts, batch_sizes)
-def test_other_part_counts_hand_out_the_rest_once(order, stages, count, batch_rows):
-    """Several changes; each stage restores what the parts of the stage before saved."""
+def test_other_shard_counts_hand_out_the_rest_once(order, stages, count, batch_rows):
+    """Several changes; each stage restores what the shards of the stage before saved."""
     if isinstance(order, Draws):
         order = Order("window", order.units, order.window_rows, order.seed)
     seen, saved = [], None
@@ -121,7 +120,7 @@ def test_the_epoch_after_a_change_is_that_of_a_fresh_run(order, old, new, batch_
 
 @pytest.mark.parametrize("last", LAST_RULES)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_finished_epoch_restores_to_the_next_with_any_part_count(last, count):
+def test_a_finished_epoch_restores_to_the_next_with_any_shard_count(last, count):
     order = Order("window", units_of_range(0, 119, 10), 30, seed=7)  # drop leaves out 9 and 10
     run = Run(order, (1, 2), 10, last)
     run.take(10**6)
@@ -144,17 +143,17 @@ def test_the_state_stays_small():
     assert len(json.dumps(run.save())) < 500
 
 
-def test_merging_joins_parts_at_one_step():
+def test_merging_joins_shards_at_one_step():
     order = Order("window", units_of_range(0, 100, 10), 30, seed=7)
     runs = [Run(order, (index, 3), 10, "keep") for index in range(3)]
     for run in runs:
         run.take(2)
     merged = merge_states([run.save() for run in runs])
-    assert merged == {**runs[0].save(), "part": None}
+    assert merged == {**runs[0].save(), "shard": None}
     assert merge_states([merged]) == merged
 
 
-def test_merging_lets_a_finished_part_be_one_batch_behind():
+def test_merging_lets_a_finished_shard_be_one_batch_behind():
     order = Order("file", units_of_range(0, 61, 10), 30, seed=7)
     runs = [Run(order, (index, 3), 10, "keep") for index in range(3)]  # 20, 20 and 21 rows
     for run in runs:
@@ -167,16 +166,16 @@ def test_merging_lets_a_finished_part_be_one_batch_behind():
         assert (run.plan.order.epoch, run.step) == (1, 0)
 
 
-def test_merging_refuses_parts_at_different_steps():
+def test_merging_refuses_shards_at_different_steps():
     order = Order("file", units_of_range(0, 100, 10), 30, seed=7)
     runs = [Run(order, (index, 2), 10, "keep") for index in range(2)]
     runs[0].take(3)
     runs[1].take(2)
-    with pytest.raises(StateError, match="part 1 stands at batch 2, part 0 at batch 3"):
+    with pytest.raises(StateError, match="shard 1 stands at batch 2, shard 0 at batch 3"):
         merge_states([run.save() for run in runs])
 
 
-def test_merging_refuses_missing_parts_and_strangers():
+def test_merging_refuses_missing_shards_and_strangers():
     order = Order("file", units_of_range(0, 100, 10), 30, seed=7)
     saved = [Run(order, (index, 3), 10, "keep").save() for index in range(3)]
     with pytest.raises(StateError, match=r"\[0, 2\] of 3"):
@@ -238,12 +237,12 @@ def test_another_layout_or_other_weights_are_refused():
         ({"batch_rows": 0}, "batches of 0"),
         ({"epoch": -5}, "epoch -5"),
         ({"step": 10**9}, "batch 1000000000 of 10"),
-        ({"step": 11, "n_batches": 11}, "11 batches .* 1 parts of 100 rows have 10"),
-        ({"history": [[2, 10**7]]}, "2 parts had 5 batches"),
-        ({"history": [[2, 5]]}, "2 parts had 5 batches"),
-        ({"part": 1}, "part 1 of 1"),
-        ({"part": -1}, "part -1 of 1"),
-        ({"part": "x"}, "'part' is 'x'"),
+        ({"step": 11, "n_batches": 11}, "11 batches .* 1 shards of 100 rows have 10"),
+        ({"history": [[2, 10**7]]}, "2 shards had 5 batches"),
+        ({"history": [[2, 5]]}, "2 shards had 5 batches"),
+        ({"shard": 1}, "shard 1 of 1"),
+        ({"shard": -1}, "shard -1 of 1"),
+        ({"shard": "x"}, "'shard' is 'x'"),
     ],
 )
 def test_damaged_states_are_refused(change, message):

@@ -23,12 +23,12 @@ small = settings(max_examples=100, deadline=None)
 def offsets_of(units):
     """The offsets of any units, from their starts and sizes; they must touch."""
     ids = np.arange(units.count)
-    starts, sizes = units.starts(ids), units.sizes(ids)
-    assert (sizes > 0).all()
-    assert units.max_rows >= sizes.max(initial=0)
-    np.testing.assert_array_equal(starts[1:], (starts + sizes)[:-1])
-    assert units.n_rows == sizes.sum()
-    return [*starts.tolist(), int(starts[-1] + sizes[-1])] if units.count else [units.start]
+    starts, stops = units.bounds(ids)
+    assert (stops > starts).all()
+    assert units.max_rows >= (stops - starts).max(initial=0)
+    np.testing.assert_array_equal(starts[1:], stops[:-1])
+    assert units.n_rows == (stops - starts).sum()
+    return [*starts.tolist(), int(stops[-1])] if units.count else [units.start]
 
 
 def borders_by_counting(chunk_of_row):

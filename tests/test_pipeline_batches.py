@@ -26,7 +26,7 @@ from labeled.errors import (
     PipelineError,
     ReadError,
 )
-from labeled.samplers.schemes import shuffled
+from labeled.samplers import shuffled
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
 from labeled.transforms import (
     ComposedPipeline,

@@ -21,9 +21,9 @@ import labeled
 from labeled.errors import LoaderError, SpecsError
 from labeled.formats.recordio.writing import write_records
 from labeled.loader.memory import Worst
-from labeled.samplers.order import Order
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.units import ListedUnits, UniformUnits
+from labeled.samplers.windows import Order
 from labeled.spaces import VectorSpace
 
 N = 300
@@ -320,7 +320,7 @@ def test_no_window_holds_more_than_the_worst(data: Any) -> None:
 
     for index in range(count):
         for window in EpochPlan(order, (index, count), batch_rows=3).windows():
-            assert sizes[window.rows].sum() <= worst.of(most)
+            assert sizes[window.content.rows].sum() <= worst.of(most)
     assert all(worst.of(k) <= worst.of(k + 1) for k in range(n))
 
 

@@ -36,8 +36,8 @@ from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle
 from labeled.loader.plan import plan_batches
-from labeled.samplers.parts import Last
-from labeled.samplers.requests import Sampler
+from labeled.samplers.listed import Sampler
+from labeled.samplers.plan import Last
 from labeled.selection import Selection
 from labeled.sources.blocks import BlockSource
 from labeled.sources.source import AnySource, Source

@@ -41,8 +41,8 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle
 from labeled.loader.plan import plan_batches
 from labeled.ragged import Ragged
-from labeled.samplers.parts import Last
-from labeled.samplers.requests import Sampler
+from labeled.samplers.listed import Sampler
+from labeled.samplers.plan import Last
 from labeled.selection import Request, Selection
 from labeled.sources.loading import enough_memory, load_rows
 from labeled.sources.ragged import RaggedSource

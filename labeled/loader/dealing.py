@@ -24,8 +24,8 @@ from labeled.loader.lanes import Lane
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.slots import Filled, SlotPool
 from labeled.loader.stats import Stats
-from labeled.samplers.content import Content, rows_of
-from labeled.samplers.sampled import AnyPlan
+from labeled.samplers.listed import AnyPlan
+from labeled.samplers.windows import WindowRows, rows_of
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -187,7 +187,7 @@ class Dealer:
 
 
 def rows_of_spans(
-    spans: list[tuple[Content, int, int]],
+    spans: list[tuple[WindowRows, int, int]],
     group: Rows | None,
     length: int,
     lost: Mask | None = None,
@@ -206,7 +206,7 @@ Array = npt.NDArray[Any]
 
 
 def rescue(
-    lanes: Sequence[Lane], content: Content, group: Rows | None, arrays: dict[str, Array]
+    lanes: Sequence[Lane], content: WindowRows, group: Rows | None, arrays: dict[str, Array]
 ) -> Mask:
     """Read a window again, chunk by chunk, and warn of what is lost.
 
@@ -247,7 +247,7 @@ def _unreadable(lane: Lane, rows: Rows, places: Rows, out: Array) -> Rows:
     return np.concatenate(lost)
 
 
-def _by_chunk(lane: Lane, content: Content, group: Rows | None) -> Iterator[tuple[Rows, Rows]]:
+def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[tuple[Rows, Rows]]:
     """Yield the file rows of each stored chunk of a window, and their places."""
     read = lane.read(content, group)
     if read.listed is not None:

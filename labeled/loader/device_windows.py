@@ -38,8 +38,8 @@ from labeled.loader.plan import LoaderPlan
 from labeled.loader.slots import Filled, SlotPool
 from labeled.loader.stats import Stats
 from labeled.loader.workers import finished
-from labeled.samplers.content import Content
-from labeled.samplers.sampled import AnyPlan
+from labeled.samplers.listed import AnyPlan
+from labeled.samplers.windows import WindowRows
 
 
 @dataclass(eq=False)
@@ -235,7 +235,7 @@ def wait_for_all(flying: deque[tuple[Event, object]], homes: Sequence[Home]) -> 
 
 Rows = npt.NDArray[np.int64]
 
-Piece = tuple[Content, int, int]
+Piece = tuple[WindowRows, int, int]
 """Places ``a .. b`` within a window of some content."""
 
 T = TypeVar("T")

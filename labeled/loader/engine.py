@@ -30,7 +30,7 @@ from labeled.loader.crew import LOOK_UP_S, join_threads, start_threads, wake_wit
 from labeled.loader.lanes import Lane
 from labeled.loader.slots import Filled, Slot, SlotPool
 from labeled.loader.stats import Stats
-from labeled.samplers.content import Content
+from labeled.samplers.windows import WindowRows
 from labeled.sources.loading import Task
 
 Array = npt.NDArray[Any]
@@ -42,7 +42,7 @@ class WindowSource:
 
     Parameters
     ----------
-    windows : iterator of (start, stop, Content)
+    windows : iterator of (start, stop, WindowRows)
         What to read; taken one by one, under the lock.
     lanes : sequence of Lane
         What is read of each window.
@@ -56,7 +56,7 @@ class WindowSource:
 
     def __init__(
         self,
-        windows: Iterator[tuple[int, int, Content]],
+        windows: Iterator[tuple[int, int, WindowRows]],
         lanes: Sequence[Lane],
         group: Rows | None,
         pool: SlotPool,
@@ -114,7 +114,7 @@ class _Core:
 
     def __init__(
         self,
-        windows: Iterator[tuple[int, int, Content]],
+        windows: Iterator[tuple[int, int, WindowRows]],
         lanes: Sequence[Lane],
         group: Rows | None,
         pool: SlotPool,
@@ -122,7 +122,7 @@ class _Core:
         skips: bool,
     ) -> None:
         self._skips = skips
-        self._windows: Iterator[tuple[int, int, Content]] | None = windows
+        self._windows: Iterator[tuple[int, int, WindowRows]] | None = windows
         self._lanes = lanes
         self._group = group
         self._pool = pool
@@ -257,7 +257,7 @@ class _Core:
             self._changed.notify_all()
         return True
 
-    def _open(self, slot: Slot, start: int, stop: int, content: Content) -> None:
+    def _open(self, slot: Slot, start: int, stop: int, content: WindowRows) -> None:
         n = stop - start
         arrays = {
             lane.name: lane.room(content, self._group, slot.arrays[lane.name], n)
@@ -278,7 +278,7 @@ class _Core:
 
     def _fail(self, slot: Slot, error: BaseException) -> None:
         """Let an error be met behind the windows that are on their way."""
-        self._jobs.append(Filled(0, 0, Content(), slot, {}, ready=True, error=error))
+        self._jobs.append(Filled(0, 0, WindowRows(), slot, {}, ready=True, error=error))
         self._end(slot)
 
     def _end(self, slot: Slot) -> None:

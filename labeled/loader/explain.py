@@ -26,10 +26,10 @@ from labeled.loader.ordering import read_classes
 from labeled.loader.plan import LoaderPlan
 from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws
-from labeled.samplers.order import Order
+from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
-from labeled.samplers.sampled import AnyPlan
+from labeled.samplers.windows import Order
 from labeled.sources.loading import as_runs
 from labeled.sources.source import Source
 
@@ -81,8 +81,8 @@ def _job_start(epoch_plan: AnyPlan, batch: int, job_rows: int) -> int:
     place = epoch_plan.span(batch)[0]
     first = 0  # of its window
     if isinstance(epoch_plan, EpochPlan):
-        part, low, _ = next(epoch_plan.spans(place, place + 1))
-        first = place - low + epoch_plan.deal_of(part).window_at(low)[1]
+        shard, low, _ = next(epoch_plan.spans(place, place + 1))
+        first = place - low + epoch_plan.order_of(shard).window_at(low)[1]
     if epoch_plan.order.mode != "window":
         first = max(first, place - place % job_rows)
     return max(0, -(-first // epoch_plan.batch_rows))

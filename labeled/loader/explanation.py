@@ -18,8 +18,8 @@ from labeled.display.text import count_words, sizes_words
 from labeled.formats.machine import machine_bytes, room_bytes
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.plan import LoaderPlan
-from labeled.samplers.order import asked_as
-from labeled.samplers.sampled import AnyPlan
+from labeled.samplers.listed import AnyPlan
+from labeled.samplers.windows import shuffle_argument
 
 GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""
@@ -146,7 +146,7 @@ class Explanation:
         return [
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
             f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
-            f"{asked_as(self.mode)}",
+            f"{shuffle_argument(self.mode)}",
             *self._read_words(),
             *self._device_words(),
             *self._uncounted_words(),
@@ -235,15 +235,15 @@ def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> S
 
 
 def _order_words(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str:
-    order, part = epoch_plan.order, plan.epoch_plan.part
+    order, shard = epoch_plan.order, plan.epoch_plan.shard
     words = [
         f"{epoch_plan.n_batches:,} batches of {plan.batch_rows:,} rows",
-        asked_as(plan.epoch_plan.order.mode),
+        shuffle_argument(plan.epoch_plan.order.mode),
         f"seed={order.seed}",
         f"epoch={order.epoch}",
     ]
-    if part[1] > 1:
-        words.append(f"shard={part}")
+    if shard[1] > 1:
+        words.append(f"shard={shard}")
     if first_batch:
         words.append(f"going on at batch {first_batch:,}")
     return ", ".join(words)

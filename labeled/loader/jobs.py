@@ -13,11 +13,10 @@ from typing import Protocol
 
 from labeled.loader.lanes import Lane
 from labeled.loader.memory import Sizes
-from labeled.samplers.content import Content
-from labeled.samplers.plan import Window
-from labeled.samplers.sampled import AnyPlan
+from labeled.samplers.listed import AnyPlan
+from labeled.samplers.windows import Window, WindowRows
 
-Job = tuple[int, int, Content]
+Job = tuple[int, int, WindowRows]
 
 
 class Cutting(Protocol):
@@ -54,8 +53,8 @@ def cut_jobs(windows: Iterable[Window], job_rows: int, offset: int | None) -> It
     """
     for window in windows:
         content = window.content
-        if window.n_rows <= job_rows and offset is None:
-            yield window.start, window.stop, content
+        if window.stop - window.start <= job_rows and offset is None:
+            yield window
         elif content.run is not None:
             yield from _run_jobs(window, content.run[0], job_rows, offset)
         else:
@@ -76,10 +75,12 @@ def picked_jobs(windows: Iterable[Window], job_rows: int) -> Iterator[Job]:
 def _listed_jobs(
     window: Window, job_rows: int, ahead: Sequence[Window] | None = None
 ) -> Iterator[Job]:
-    rows, start = window.rows, window.start
-    soon = None if ahead is None else tuple(w.runs for w in ahead if w.runs is not None)
+    rows, start, soon = window.content.rows, window.start, None
+    if ahead is not None:
+        runs = [following.content.runs for following in ahead]
+        soon = tuple(one for one in runs if one is not None)
     for a, b in _cuts(start, window.stop, job_rows, 0):
-        yield a, b, Content(listed=rows[a - start : b - start], soon=soon)
+        yield a, b, WindowRows(listed=rows[a - start : b - start], soon=soon)
         soon = None if soon is None else ()
 
 
@@ -88,9 +89,9 @@ def _run_jobs(window: Window, first: int, job_rows: int, offset: int | None) -> 
     at = 0 if offset is None else offset - shift
     b = a + job_rows - (a - at) % job_rows
     while b < window.stop:
-        yield a, b, Content(run=(a + shift, b + shift))
+        yield a, b, WindowRows(run=(a + shift, b + shift))
         a, b = b, b + job_rows
-    yield a, window.stop, Content(run=(a + shift, window.stop + shift))
+    yield a, window.stop, WindowRows(run=(a + shift, window.stop + shift))
 
 
 def _cuts(start: int, stop: int, step: int, offset: int) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,7 @@ from labeled.formats.reading import take_rows
 from labeled.loader.dealt import DealtExamples
 from labeled.ragged import FlatRows, RaggedReader
 from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
-from labeled.samplers.content import Content, rows_of
+from labeled.samplers.windows import WindowRows, rows_of
 from labeled.selection import Selection
 from labeled.sources.loading import Read, Task, as_runs, load_rows, read_of, sorted_read, tasks_of
 from labeled.sources.ragged import RaggedSource
@@ -123,16 +123,16 @@ class Lane:
         """Return the shape and dtype of a row in the memory of a slot."""
         return self.source.row_shape, self.source.stored_dtype
 
-    def room(self, content: Content, group: Rows | None, memory: Array, n_rows: int) -> Any:
+    def room(self, content: WindowRows, group: Rows | None, memory: Array, n_rows: int) -> Any:
         """Return what :meth:`tasks` fill for so many rows, in the memory of a slot."""
         return memory[:n_rows]
 
-    def tasks(self, content: Content, group: Rows | None, out: Any) -> Sequence[Task]:
+    def tasks(self, content: WindowRows, group: Rows | None, out: Any) -> Sequence[Task]:
         """Return what must be done so that `out` holds the rows of `content` as dealt.
 
         Parameters
         ----------
-        content : Content
+        content : WindowRows
             Positions in the order they are grouped, with their places.
         group : int64 array, optional
             Dataset position of each grouped position, where they differ.
@@ -176,14 +176,14 @@ class Lane:
 
     def _advices(self, windows: Sequence[Rows], group: Rows | None) -> Sequence[Task]:
         """Return what tells the system of windows that come next, where it has them not yet."""
-        reads = [self.read(Content(several=runs), group) for runs in windows]
+        reads = [self.read(WindowRows(several=runs), group) for runs in windows]
         return [
             partial(self.reader.advise, as_runs(read))
             for read in reads
             if self._cold(read, small=False)
         ]
 
-    def _kept_task(self, content: Content, group: Rows | None, out: Array) -> Task:
+    def _kept_task(self, content: WindowRows, group: Rows | None, out: Array) -> Task:
         kept = self.kept
         assert kept is not None
 
@@ -196,7 +196,7 @@ class Lane:
 
         return copy
 
-    def cost(self, content: Content, group: Rows | None) -> Cost:
+    def cost(self, content: WindowRows, group: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
         read = self.read(content, group)
         if read.listed is None:
@@ -210,7 +210,7 @@ class Lane:
         """Count what reading the whole selection once, in file order, takes."""
         return self.reader.cost(as_runs(read_of(self.selection)))
 
-    def read(self, content: Content, group: Rows | None) -> Read:
+    def read(self, content: WindowRows, group: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
         stretch = self.selection.stretch
         if stretch is not None and group is None:
@@ -285,7 +285,7 @@ class RaggedLane(Lane):
             return (), np.dtype(object)
         return (self.row_bytes,), np.dtype(np.uint8)
 
-    def room(self, content: Content, group: Rows | None, memory: Array, n_rows: int) -> Any:
+    def room(self, content: WindowRows, group: Rows | None, memory: Array, n_rows: int) -> Any:
         """Return examples as they are dealt, whose lengths are known already."""
         if self._one_by_one:
             return memory[:n_rows]
@@ -295,7 +295,7 @@ class RaggedLane(Lane):
             memory, self.source.sizes[rows], len(self.source.dims) - 1, self.source.dtype
         )
 
-    def tasks(self, content: Content, group: Rows | None, out: Any) -> Sequence[Task]:
+    def tasks(self, content: WindowRows, group: Rows | None, out: Any) -> Sequence[Task]:
         """Return what must be done so that `out` holds the rows as dealt."""
         reader, rows, places = self._wanted(content, group)
         cuts = block_cuts(self._bytes(rows), self._task_bytes)
@@ -315,7 +315,7 @@ class RaggedLane(Lane):
         fill = fill_apart if self._one_by_one else fill_together
         fill(self.reader, rows, places, out)
 
-    def _wanted(self, content: Content, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
+    def _wanted(self, content: WindowRows, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
         """Return who reads, which of its rows in file order, and their places."""
         if self.examples is not None:
             positions = content.rows if group is None else group[content.rows]
@@ -338,7 +338,7 @@ class RaggedLane(Lane):
         rows = self.selection.rows if group is None else self.selection.take(group)
         return self.source.sizes[rows] * self.source.dtype.itemsize + OBJECT_BYTES
 
-    def cost(self, content: Content, group: Rows | None) -> Cost:
+    def cost(self, content: WindowRows, group: Rows | None) -> Cost:
         """Count what reading a window takes, task by task: two that meet in a chunk decode it."""
         _, rows, _ = self._wanted(content, group)
         return self._cost(rows, block_cuts(self._bytes(rows), self._task_bytes))

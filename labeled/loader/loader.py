@@ -34,7 +34,7 @@ from labeled.loader.plan import LoaderPlan, next_epoch
 from labeled.loader.slots import SlotPool
 from labeled.loader.stats import LoaderPlots, Stats
 from labeled.loader.workers import Workers
-from labeled.samplers.sampled import AnyPlan, SampledPlan, moved, restore_sampled
+from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.running import NOTHING
 
@@ -211,10 +211,7 @@ class Loader:
             live.supersede()
         found = State.from_dict(state)
         plan = self.plan.epoch_plan
-        if isinstance(plan, SampledPlan):
-            self._next, self._first_batch = restore_sampled(found, plan, self.plan.plan_hash)
-        else:
-            self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
+        self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
         self._place = None
         if self.plan.seed_given and self.seed != plan.order.seed:
             warn(
@@ -237,7 +234,7 @@ class Loader:
         """
         epoch = integer("epoch", epoch, least=0)
         if epoch != self.epoch:
-            self._next, self._first_batch, self._place = moved(self._next, epoch), 0, None
+            self._next, self._first_batch, self._place = self._next.at_epoch(epoch), 0, None
 
     def handed_out(self, plan: AnyPlan, n_batches: int, *, finished: bool = False) -> None:
         """Note how far the live iterator has come, and whether its loop has ended."""

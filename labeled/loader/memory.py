@@ -36,8 +36,8 @@ from labeled.formats.machine import room_bytes
 from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane, RaggedLane, lane_of
 from labeled.loader.ordering import Grouping, OrderedRows, group_rows
-from labeled.samplers.order import Mode
 from labeled.samplers.units import UniformUnits, Units
+from labeled.samplers.windows import Mode
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource, sparing_of
@@ -211,7 +211,7 @@ class Worst:
     @cached_property
     def _densest_units(self) -> tuple[Rows, Rows]:
         """Bytes and rows of each unit, those with most bytes a row first."""
-        starts = self.units.starts(np.arange(self.units.count)) - self.units.start
+        starts = self.units.bounds(np.arange(self.units.count))[0] - self.units.start
         rows = np.diff(np.append(starts, len(self.sizes)))
         nbytes = np.add.reduceat(self.sizes, starts)
         order = np.argsort(-(nbytes / rows), kind="stable")

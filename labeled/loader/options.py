@@ -19,9 +19,9 @@ from dask.utils import parse_bytes
 from labeled._validation import check_fields, whole
 from labeled.device import Device, Library
 from labeled.errors import LoaderError
-from labeled.samplers.parts import Last
+from labeled.samplers.listed import ListedBatches, Sampler
 from labeled.samplers.permutation import key_of
-from labeled.samplers.requests import ListedBatches, Sampler
+from labeled.samplers.plan import Last
 from labeled.transforms.running import Line, line_of
 
 Shuffle = bool | Literal["full", "window"]

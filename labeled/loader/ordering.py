@@ -16,12 +16,9 @@ import numpy.typing as npt
 
 from labeled.errors import LoaderError, did_you_mean
 from labeled.loader.options import BatchOptions
-from labeled.samplers.buckets import Buckets
 from labeled.samplers.draws import Draws, balanced_weights, checked_weights
-from labeled.samplers.order import Mode, Order
-from labeled.samplers.parts import Last
-from labeled.samplers.plan import EpochPlan
-from labeled.samplers.sampled import AnyPlan, SampledOrder, SampledPlan
+from labeled.samplers.listed import AnyPlan, SampledOrder, SampledPlan
+from labeled.samplers.plan import EpochPlan, Last
 from labeled.samplers.units import (
     UniformUnits,
     Units,
@@ -30,6 +27,7 @@ from labeled.samplers.units import (
     units_of_range,
     units_of_ranges,
 )
+from labeled.samplers.windows import Buckets, Mode, Order
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
 from labeled.sources.ragged import RaggedSource

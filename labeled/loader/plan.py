@@ -42,9 +42,9 @@ from labeled.loader.ordering import (
     rows_held,
 )
 from labeled.loader.slots import Layout
+from labeled.samplers.listed import AnyPlan, SampledPlan
 from labeled.samplers.permutation import key_of
-from labeled.samplers.sampled import AnyPlan, SampledPlan, moved
-from labeled.samplers.state import plan_hash
+from labeled.samplers.plan import plan_hash
 from labeled.selection import Selection
 from labeled.sources.source import AnySource
 from labeled.spaces import Space
@@ -57,7 +57,7 @@ Rows = npt.NDArray[np.int64]
 
 def next_epoch(plan: AnyPlan) -> AnyPlan:
     """Return the plan of the epoch that follows, whole."""
-    return moved(plan, plan.order.epoch + 1)
+    return plan.at_epoch(plan.order.epoch + 1)
 
 
 @dataclass(frozen=True, eq=False)

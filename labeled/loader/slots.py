@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.permute.addresses import address_of
-from labeled.samplers.content import Content
+from labeled.samplers.windows import WindowRows
 
 Array = npt.NDArray[Any]
 Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
@@ -189,7 +189,7 @@ class Filled:
 
     start: int
     stop: int
-    content: Content
+    content: WindowRows
     slot: Slot
     arrays: dict[str, Any]
     """Rows of each source: an array, or :class:`~.dealt.DealtExamples`."""

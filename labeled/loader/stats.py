@@ -14,7 +14,7 @@ from labeled.display.summary import Summary
 from labeled.display.text import count_words
 from labeled.errors import LoaderError
 from labeled.loader.explanation import Explanation
-from labeled.samplers.order import asked_as
+from labeled.samplers.windows import shuffle_argument
 
 MOST_POINTS = 513
 """Odd, so that the last of so many stays where every other one goes."""
@@ -157,7 +157,7 @@ class LoaderPlots:
         told = self.explain(labels)
         if told.reads is None:
             raise LoaderError("there is no plan to draw: the epoch has no rows")
-        title = f"{count_words(told.n_rows, 'row')}, {asked_as(told.mode)}"
+        title = f"{count_words(told.n_rows, 'row')}, {shuffle_argument(told.mode)}"
         if told.quality is not None:
             title += f", {told.quality:.2f} of a full shuffle"
         return draw_reads(told.reads, title, ax)

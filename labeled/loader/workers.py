@@ -30,7 +30,7 @@ from labeled.loader.crew import LOOK_UP_S, join_threads, start_threads, wake_wit
 from labeled.loader.dealing import Dealer, Interrupted, Made
 from labeled.loader.handoff import placed
 from labeled.loader.stats import Stats
-from labeled.samplers.sampled import AnyPlan
+from labeled.samplers.listed import AnyPlan
 from labeled.transforms.place import Place
 from labeled.transforms.running import NOTHING, Line, Stopped
 

@@ -27,8 +27,7 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, integer
 from labeled.loader.plan import plan_batches
 from labeled.providers.batch import BatchAxis, DataBatch, Rows, batch_axis_of, moved_order
-from labeled.samplers.order import stretch
-from labeled.samplers.sampled import moved
+from labeled.samplers.windows import shard_bounds
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
@@ -250,7 +249,7 @@ class LoaderProvider(DataProvider):
     @property
     def n_samples(self) -> int:
         """Samples of an epoch of this shard."""
-        start, stop = stretch(self._n_rows, *self._plan.epoch_plan.part)
+        start, stop = shard_bounds(self._n_rows, *self._plan.epoch_plan.shard)
         return stop - start
 
     def __len__(self) -> int:
@@ -263,7 +262,7 @@ class LoaderProvider(DataProvider):
         """Begin the next epoch; loops that are still running go on."""
         with COUNTING:
             epoch, self._epoch = self._epoch, self._epoch + 1
-        plan = moved(self._plan.epoch_plan, epoch)
+        plan = self._plan.epoch_plan.at_epoch(epoch)
         return self._batches(Loader(replace(self._plan, epoch_plan=plan)))
 
     def _batches(self, loader: Loader) -> Iterator[DataBatch]:

@@ -2,12 +2,12 @@
 
 Stands where an `Order` stands: positions 0 to n_rows - 1 of an epoch, each of which draws a
 row. The draw at a position is a function of (seed, epoch, position) and of the weights
-alone, so parts, seeks and resumed runs see the draws of the undivided epoch.
+alone, so shards, seeks and resumed runs see the draws of the undivided epoch.
 
 Rows are drawn window by window, so that reading stays bounded: a window of w positions
 first draws as many units as w rows fill, in proportion to the weight of their rows (one
 from each of equal shares of the total weight, so that rare classes come up in every window),
-then deals its positions out evenly among these units, and each position draws a row of its
+then spreads its positions evenly over these units, and each position draws a row of its
 unit in proportion to weight. A row's chance at any position is exactly its share of the
 total weight. The price: the rows of one window come from few units. Where one window holds
 all rows there is nothing to save: each position draws from its own share of the total weight.
@@ -18,23 +18,23 @@ The running sum of the weights is kept, eight bytes a row.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError
-from labeled.samplers.content import Content, even_share
-from labeled.samplers.order import stretch
 from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
 from labeled.samplers.units import Units
+from labeled.samplers.windows import WindowRows, even_share, shard_bounds
 
 FloatArray = npt.NDArray[np.float64]
 SAMPLED_WINDOWS = 64  # for the amplification
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Draws:
     """Draws with replacement for one epoch.
 
@@ -61,7 +61,7 @@ class Draws:
     --------
     >>> from labeled.samplers.units import UniformUnits
     >>> draws = Draws(UniformUnits(4, 2, 2), np.array([0, 1, 0, 1]), window_rows=4, seed=7)
-    >>> sorted(set(draws.deal().content(0, 4).rows.tolist()))
+    >>> sorted(set(draws.arrange().rows(0, 4).rows.tolist()))
     [1, 3]
     """
 
@@ -77,12 +77,16 @@ class Draws:
     def __post_init__(self) -> None:
         if self.window_rows < 1:
             raise LoaderError(f"window_rows is {self.window_rows}; a window needs at least 1 row")
-        object.__setattr__(self, "weights", checked_weights(self.weights, self.units.n_rows))
+        self.weights = checked_weights(self.weights, self.units.n_rows)
 
     @property
     def n_rows(self) -> int:
         """Draws of an epoch: as many as there are rows."""
         return self.units.n_rows
+
+    @property
+    def _n_windows(self) -> int:
+        return -(-self.n_rows // self.window_rows)
 
     @cached_property
     def digest(self) -> str:
@@ -93,19 +97,13 @@ class Draws:
 
     def at_epoch(self, epoch: int, seed: int | None = None) -> Draws:
         """Return the same draws for another epoch (and another seed, if given)."""
-        other = replace(self, epoch=epoch, seed=self.seed if seed is None else seed)
-        for name in {"digest", "_sums", "_unit_bounds"} & self.__dict__.keys():
-            other.__dict__[name] = self.__dict__[name]  # made once for all epochs
+        other = copy(self)  # with the sums, which are the same in every epoch
+        other.epoch, other.seed = epoch, self.seed if seed is None else seed
         return other
 
-    def deal(self, part: tuple[int, int] = (0, 1)) -> DrawnDeal:
-        """Arrange the positions of one part: ``(index, count)``."""
-        return DrawnDeal(self, *stretch(self.n_rows, *part))
-
-    @property
-    def _one_window(self) -> bool:
-        """Whether one window holds all rows."""
-        return self.window_rows >= self.n_rows
+    def arrange(self, shard: tuple[int, int] = (0, 1)) -> DrawnOrder:
+        """Arrange the positions of one shard, (index, count)."""
+        return DrawnOrder(self, *shard_bounds(self.n_rows, *shard))
 
     @cached_property
     def _sums(self) -> FloatArray:
@@ -115,31 +113,30 @@ class Draws:
         return sums
 
     @cached_property
-    def _unit_bounds(self) -> tuple[IntArray, FloatArray]:
-        """For every unit, and behind the last: its first row, and the weight before it."""
-        starts = self.units.starts(np.arange(self.units.count)) - self.units.start
-        bounds = np.append(starts, self.n_rows)
-        return bounds, self._sums[bounds]
+    def _unit_edges(self) -> IntArray:
+        """The first row of every unit, and the number of rows."""
+        starts, _ = self.units.bounds(np.arange(self.units.count))
+        return np.append(starts - self.units.start, self.n_rows)
 
-    def window_at(self, position: int) -> tuple[int, int, int]:
-        """Return (number, start, stop) of the window of a position, over all parts."""
-        return even_share(position, self.n_rows, -(-self.n_rows // self.window_rows))
+    @cached_property
+    def _unit_sums(self) -> FloatArray:
+        """Weight before each unit, and of all units."""
+        return self._sums[self._unit_edges]
 
-    def rows(self, start: int, stop: int) -> IntArray:
+    def drawn(self, start: int, stop: int) -> IntArray:
         """Return the rows drawn by the positions ``[start, stop)`` of one whole window."""
         salt, n_draws = (self.seed, self.epoch, start), stop - start
         ranks = explicit_permutation(n_draws, key_of(*salt, "draw shares"))
         chances = _uniform(n_draws, key_of(*salt, "draw rows"))
-        if self._one_window:
-            heaviest = self._sums[-1]
-            targets = (ranks + chances) / n_draws * heaviest
+        if self._n_windows == 1:
+            above = self._sums[-1]
+            targets = (ranks + chances) / n_draws * above
         else:
             units, turn = self._drawn_units(start, stop)
             chosen = units[(ranks * units.size // n_draws + turn) % units.size]
-            _, before = self._unit_bounds
-            lightest, heaviest = before[chosen], before[chosen + 1]
-            targets = lightest + chances * (heaviest - lightest)
-        targets = np.minimum(targets, np.nextafter(heaviest, 0.0))
+            below, above = self._unit_sums[chosen], self._unit_sums[chosen + 1]
+            targets = below + chances * (above - below)
+        targets = np.minimum(targets, np.nextafter(above, 0.0))
         ascending = np.argsort(targets)  # searching in ascending order stays in the cache
         rows = np.empty(n_draws, np.int64)
         rows[ascending] = self._sums.searchsorted(targets[ascending], side="right") - 1
@@ -151,7 +148,7 @@ class Draws:
         Where the positions do not divide evenly, some units serve one more; the random turn
         lets each share have that one equally often.
         """
-        _, before = self._unit_bounds
+        before = self._unit_sums
         unit_rows = -(-self.n_rows // self.units.count)
         count = max(1, (stop - start) // unit_rows)
         chances = _uniform(count + 1, key_of(self.seed, self.epoch, start, "draw units"))
@@ -159,15 +156,6 @@ class Draws:
         targets = np.minimum(targets, np.nextafter(before[-1], 0.0))
         units: IntArray = before.searchsorted(targets, side="right") - 1
         return units, int(chances[count] * count)
-
-    def _units_read(self, start: int, stop: int) -> IntArray:
-        """Units that a window reads rows of."""
-        if not self._one_window:
-            return self._drawn_units(start, stop)[0]
-        bounds, _ = self._unit_bounds
-        rows = self.rows(start, stop) - self.units.start
-        units: IntArray = bounds.searchsorted(rows, side="right") - 1
-        return units
 
     def amplification(self) -> float:
         """Return rows of the units read over rows handed out, from a sample of windows.
@@ -180,20 +168,23 @@ class Draws:
         """
         if self.n_rows == 0:
             return 1.0
-        count = -(-self.n_rows // self.window_rows)
-        numbers = np.unique(np.linspace(0, count - 1, SAMPLED_WINDOWS).astype(np.int64)).tolist()
+        count = self._n_windows
         read = handed_out = 0
-        for number in numbers:
-            start, stop = stretch(self.n_rows, number, count)
-            units = np.unique(self._units_read(start, stop))
-            read += int(self.units.sizes(units).sum())
+        for number in np.unique(np.linspace(0, count - 1, SAMPLED_WINDOWS).astype(int)).tolist():
+            start, stop = shard_bounds(self.n_rows, number, count)
+            if count == 1:
+                rows = self.drawn(start, stop) - self.units.start
+                units = self._unit_edges.searchsorted(rows, side="right") - 1
+            else:
+                units, _ = self._drawn_units(start, stop)
+            read += int(np.diff(self.units.bounds(np.unique(units)), axis=0).sum())
             handed_out += stop - start
         return read / handed_out
 
 
 @dataclass(frozen=True, eq=False)
-class DrawnDeal:
-    """A stretch of the positions of an epoch of draws."""
+class DrawnOrder:
+    """The windows of one shard, a stretch of the positions of an epoch of draws."""
 
     draws: Draws
     start: int
@@ -201,23 +192,20 @@ class DrawnDeal:
 
     @property
     def n_rows(self) -> int:
+        """Positions of the shard."""
         return self.stop - self.start
 
-    @property
-    def n_windows(self) -> int:
-        if self.n_rows == 0:
-            return 0
-        first, last = self.draws.window_at(self.start)[0], self.draws.window_at(self.stop - 1)[0]
-        return last - first + 1
-
     def window_at(self, place: int) -> tuple[int, int, int]:
-        number, start, stop = self.draws.window_at(self.start + place)
+        """Return (number, first place, place behind the last) of the window at `place`."""
+        draws, at = self.draws, self.start + place
+        number, start, stop = even_share(at, draws.n_rows, draws._n_windows)
         return number, max(start, self.start) - self.start, min(stop, self.stop) - self.start
 
-    def content(self, lo: int, hi: int) -> Content:
-        _, start, stop = self.draws.window_at(self.start + lo)
-        drawn = self.draws.rows(start, stop)
-        return Content(listed=drawn[self.start + lo - start : self.start + hi - start])
+    def rows(self, lo: int, hi: int) -> WindowRows:
+        """Return the rows of the places ``[lo, hi)``, which lie in one window."""
+        draws, at = self.draws, self.start + lo
+        _, start, stop = even_share(at, draws.n_rows, draws._n_windows)
+        return WindowRows(listed=draws.drawn(start, stop)[at - start : self.start + hi - start])
 
 
 def balanced_weights(labels: npt.ArrayLike) -> FloatArray:

@@ -2,7 +2,7 @@
 
 Decides how a key turns into a permutation, and so fixes the order of every epoch: a
 change of any figure below is a change of ``ORDER_VERSION``. It knows nothing of rows,
-windows or parts.
+windows or shards.
 
 Up to ``TABLE_ROWS`` the permutation is explicit (sorted random keys): every order is
 equally likely. Above, a position is split in two digits, ``left * b + right``
@@ -19,9 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +45,10 @@ def key_of(*parts: int | str) -> int:
     >>> len({key_of(seed, epoch) for seed in range(9) for epoch in range(9)})
     81
     """
-    words = [f"order {ORDER_VERSION}"]
-    words += [f"s{part}" if isinstance(part, str) else f"i{int(part)}" for part in parts]
-    digest = hashlib.blake2b("\x1f".join(words).encode(), digest_size=16).digest()
+    text = f"order {ORDER_VERSION}"
+    for part in parts:
+        text += f"\x1fs{part}" if isinstance(part, str) else f"\x1fi{int(part)}"
+    digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return int.from_bytes(digest, "little")
 
 
@@ -71,31 +69,6 @@ def explicit_permutation(n: int, key: int) -> IntArray:
     return order[halves[1 : 2 * n : 2][order].argsort(kind="stable")]
 
 
-class Bijection(Protocol):
-    """A one-to-one map of ``range(n)`` onto itself, and back."""
-
-    @property
-    def n(self) -> int: ...
-
-    def __call__(self, positions: IntArray) -> IntArray: ...
-
-    def inverse(self, values: IntArray) -> IntArray: ...
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The bijection that moves nothing: file order."""
-
-    n: int
-
-    def __call__(self, positions: IntArray) -> IntArray:
-        return _checked(positions, self.n)
-
-    def inverse(self, values: IntArray) -> IntArray:
-        return _checked(values, self.n)
-
-
-@dataclass(frozen=True)
 class Permutation:
     """A keyed bijection of ``range(n)``, evaluated where it is asked for.
 
@@ -110,96 +83,80 @@ class Permutation:
     --------
     >>> shuffled = Permutation(10**8, key_of(7, 0))
     >>> rows = shuffled(np.arange(5))
-    >>> shuffled.inverse(rows)
+    >>> shuffled(rows, inverse=True)
     array([0, 1, 2, 3, 4])
     """
 
-    n: int
-    key: int
+    def __init__(self, n: int, key: int) -> None:
+        if not 0 <= n < 1 << 62:
+            raise SelectionError(f"a permutation needs 0 <= n < 2**62, not n = {n}")
+        self.n, self.key = n, key
+        self._table = explicit_permutation(n, key) if n <= TABLE_ROWS else None
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.n < 1 << 62:
-            raise SelectionError(f"a permutation needs 0 <= n < 2**62, not n = {self.n}")
+    def __reduce__(self) -> tuple[type[Permutation], tuple[int, int]]:
+        return Permutation, (self.n, self.key)  # tables are quicker made than moved
 
-    def __call__(self, positions: IntArray) -> IntArray:
+    def __call__(self, positions: npt.ArrayLike, *, inverse: bool = False) -> IntArray:
         """Return the values at `positions` (any shape), as a new array.
+
+        With `inverse`, return the positions at which these values stand.
 
         Raises
         ------
         SelectionError
             If a position is not in ``range(n)``.
         """
-        positions = _checked(positions, self.n)
-        if self.n <= TABLE_ROWS:
-            return self._table[positions]
-        return self._walk(positions, forward=True)
+        asked = np.asarray(positions, np.int64)
+        if asked.size and not (asked.min() >= 0 and asked.max() < self.n):
+            raise SelectionError(
+                f"positions {asked.min()} to {asked.max()} asked for, but there are {self.n}: "
+                f"give values from 0 to {self.n - 1}"
+            )
+        if self._table is None:
+            return self._walk(asked, inverse=inverse)
+        table = self._table
+        if inverse:
+            table = np.empty_like(self._table)
+            table[self._table] = np.arange(self.n)
+        return table[asked]
 
-    def inverse(self, values: IntArray) -> IntArray:
-        """Return the positions at which `values` stand, as a new array.
-
-        Raises
-        ------
-        SelectionError
-            If a value is not in ``range(n)``.
-        """
-        values = _checked(values, self.n)
-        if self.n <= TABLE_ROWS:
-            return self._inverse_table[values]
-        return self._walk(values, forward=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"n": self.n, "key": self.key}  # tables are quicker made than moved
-
-    @cached_property
-    def _table(self) -> IntArray:
-        return explicit_permutation(self.n, self.key)
-
-    @cached_property
-    def _inverse_table(self) -> IntArray:
-        table = np.empty(self.n, np.int64)
-        table[self._table] = np.arange(self.n)
-        return table
-
-    @cached_property
-    def _radices(self) -> tuple[int, int]:
-        """``a, b`` with ``n <= a * b < n + b`` and both near the square root of n."""
+    def _walk(self, values: IntArray, *, inverse: bool) -> IntArray:
+        """Evaluate block by block; what falls beyond n goes round again."""
         b = int(np.sqrt(float(self.n))) + 1
-        return -(-self.n // b), b
-
-    @cached_property
-    def _round_keys(self) -> tuple[int, ...]:
+        radices = -(-self.n // b), b  # n <= a * b < n + b, both near the square root of n
         key = self.key.to_bytes(16, "little")
         digest = hashlib.blake2b(b"rounds", key=key, digest_size=4 * ROUNDS).digest()
-        return struct.unpack(f"<{ROUNDS}I", digest)
-
-    def _walk(self, values: IntArray, *, forward: bool) -> IntArray:
-        """Evaluate block by block; what falls beyond n goes round again."""
+        rounds = list(enumerate(struct.unpack(f"<{ROUNDS}I", digest)))
+        if inverse:
+            rounds.reverse()
         out = np.empty(values.size, np.int64)
         flat = values.reshape(-1)
         for lo in range(0, flat.size, BLOCK):
-            block = self._once(flat[lo : lo + BLOCK], forward=forward)
+            block = _once(flat[lo : lo + BLOCK], radices, rounds, inverse=inverse)
             beyond = np.flatnonzero(block >= self.n)
             while beyond.size:
-                block[beyond] = self._once(block[beyond], forward=forward)
+                block[beyond] = _once(block[beyond], radices, rounds, inverse=inverse)
                 beyond = beyond[block[beyond] >= self.n]
             out[lo : lo + BLOCK] = block
         return out.reshape(values.shape)
 
-    def _once(self, values: IntArray, *, forward: bool) -> IntArray:
-        """One evaluation over ``range(a * b)``, at most ``BLOCK`` values."""
-        a, b = self._radices
-        high = values // b
-        left = high.astype(np.uint32)
-        right = (values - high * b).astype(np.uint32)
-        rounds = list(enumerate(self._round_keys))
-        for number, key in rounds if forward else rounds[::-1]:
-            if number % 2 == 0:
-                _add(left, right, key, a, forward=forward)
-            else:
-                _add(right, left, key, b, forward=forward)
-        np.multiply(left, b, out=high, dtype=np.int64, casting="safe")
-        high += right
-        return high
+
+def _once(
+    values: IntArray, radices: tuple[int, int], rounds: list[tuple[int, int]], *, inverse: bool
+) -> IntArray:
+    """One evaluation over ``range(a * b)``, at most ``BLOCK`` values."""
+    a, b = radices
+    high = values // b
+    left = high.astype(np.uint32)
+    right = (values - high * b).astype(np.uint32)
+    for number, key in rounds:
+        if number % 2 == 0:
+            _add(left, right, key, a, inverse=inverse)
+        else:
+            _add(right, left, key, b, inverse=inverse)
+    np.multiply(left, b, out=high, dtype=np.int64, casting="safe")
+    high += right
+    return high
 
 
 def _add(
@@ -208,7 +165,7 @@ def _add(
     key: int,
     radix: int,
     *,
-    forward: bool,
+    inverse: bool,
 ) -> None:
     """Add (or take away) a keyed hash of `other` to `digit` modulo `radix`, in place."""
     mixed = other ^ np.uint32(key)
@@ -221,18 +178,8 @@ def _add(
     wide = mixed * np.uint64(radix)  # the high word of a product: a fair share of each residue
     wide >>= np.uint64(32)
     np.copyto(mixed, wide, casting="same_kind")
-    if not forward:
+    if inverse:
         np.subtract(np.uint32(radix), mixed, out=mixed)
     digit += mixed
     np.subtract(digit, np.uint32(radix), out=shifted)
     np.minimum(digit, shifted, out=digit)  # below radix the difference wraps to a huge number
-
-
-def _checked(values: npt.ArrayLike, n: int) -> IntArray:
-    array = np.asarray(values, np.int64)
-    if array.size and not (array.min() >= 0 and array.max() < n):
-        raise SelectionError(
-            f"positions {array.min()} to {array.max()} asked for, but there are {n}: "
-            f"give values from 0 to {n - 1}"
-        )
-    return array

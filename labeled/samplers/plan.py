@@ -1,148 +1,87 @@
-"""One part's share of one epoch: its batches, and the windows that serve them.
+"""One shard's share of one epoch: its batches, and the windows that serve them.
 
-Puts order, parts and the rule for the last batch together. A loader walks through
-`EpochPlan.windows`, in which every row says where it is dealt to; batch k is the places
-``[k * batch_rows, (k + 1) * batch_rows)``, so it may draw from two windows. A plan knows
-integers only: it neither reads nor remembers how far anyone has come.
+A loader walks through `EpochPlan.windows`, in which every row says at which place it is handed
+out; batch k is the places ``[k * batch_rows, (k + 1) * batch_rows)``, so it may draw from two
+windows. A plan knows integers only: it neither reads nor remembers how far anyone has come.
+Starting at batch k costs the same for any k: the window that holds its first row is given in part.
 
-Starting at batch k costs the same for any k. The window that holds its first row is given
-in part: only the rows that are still to be handed out.
+The rows of an epoch stand in one sequence, of which shards take stretches that differ by at most
+one row. When the number of shards changes in mid-epoch, what the old shards had left is put end to
+end and cut anew. Corner cases of the rules for the last batch:
+
+- ``keep``: shards differ by at most one batch; a shard without rows has none.
+- ``pad``, ``wrap``: every shard has as many batches as the longest needs. Where the lengths
+  straddle a multiple of the batch, the last batch of a shorter shard is padding (or repeated
+  rows) alone.
+- ``drop``: every shard has as many batches as the shortest fills. Where the lengths straddle a
+  multiple, the longer shards leave out exactly `batch_rows` rows; else fewer.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate
-from typing import Protocol
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from labeled.errors import LoaderError, SelectionError
-from labeled.samplers.content import Content
-from labeled.samplers.order import Deal, stretch
-from labeled.samplers.parts import (
-    LAST_RULES,
-    History,
-    Last,
-    Piece,
-    Shares,
-    batches_in,
-    shares_of,
-)
-from labeled.samplers.permutation import IntArray
+from labeled.samplers.draws import DrawnOrder, Draws
+from labeled.samplers.permutation import ORDER_VERSION, IntArray
+from labeled.samplers.windows import Order, Window, WindowOrder, even_share, shard_bounds
 
+Last = Literal["keep", "pad", "drop", "wrap"]
+LAST_RULES = ("keep", "pad", "drop", "wrap")
+History = tuple[tuple[int, int], ...]
+"""For each change of the number of shards in an epoch: how many there were, and how many batches
+each had handed out since the change before."""
 
-class EpochOrder(Protocol):
-    """What a plan asks of an order: `Order`, or draws with replacement."""
-
-    @property
-    def mode(self) -> str: ...
-
-    @property
-    def n_rows(self) -> int: ...
-
-    @property
-    def window_rows(self) -> int: ...
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def sticky_shards(self) -> bool: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    def at_epoch(self, epoch: int, seed: int | None = None) -> EpochOrder: ...
-
-    def deal(self, part: tuple[int, int] = (0, 1)) -> Deal: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """Rows read together, and the places they are dealt to.
-
-    Attributes
-    ----------
-    start, stop : int
-        The places of the part's sequence that this window serves; place 0 is the first row
-        of batch 0. Windows follow one another without a gap.
-    runs : array of int64, (k, 2), or None
-        Ascending half-open stretches of rows, merged where they touch; together they hold
-        ``stop - start`` rows, none twice. None where `rows` are listed one by one (full
-        shuffle, draws).
-    dest : array of int64, (stop - start,), or None
-        Row number i of the runs goes to place ``start + dest[i]``. None: to place
-        ``start + i``.
-    """
-
-    start: int
-    stop: int
-    content: Content
-
-    @property
-    def n_rows(self) -> int:
-        """Places served."""
-        return self.stop - self.start
-
-    @property
-    def runs(self) -> IntArray | None:
-        return self.content.runs
-
-    @property
-    def dest(self) -> IntArray | None:
-        return self.content.dest
-
-    @property
-    def rows(self) -> IntArray:
-        """The rows in the order of their places, ``start`` to ``stop - 1``."""
-        return self.content.rows
+AnyOrder: TypeAlias = Order | Draws
 
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
-    """The batches of one part of one epoch.
+    """The batches of one shard of one epoch.
 
     Parameters
     ----------
-    order : Order
+    order : Order or Draws
         The order of the epoch.
-    part : (int, int)
+    shard : (int, int)
         Index and count.
     batch_rows : int
         Rows of a batch.
     last : {'keep', 'pad', 'drop', 'wrap'}
         What becomes of a last batch that is not full: it stays short; is padded; is left
-        out; is filled with the rows that follow this part's (after the last part, the first).
+        out; is filled with the rows that follow this shard's (after the last shard, the first).
     history : tuple of (count, step)
-        Changes of the number of parts within this epoch, see `shares_of`.
+        Changes of the number of shards within this epoch.
 
     Raises
     ------
     LoaderError
-        If a size, a part or a rule is impossible.
+        If a size, a shard or a rule is impossible.
 
     Examples
     --------
-    >>> from labeled.samplers.order import Order
     >>> from labeled.samplers.units import UniformUnits
     >>> order = Order("file", UniformUnits(10, 4, 4), window_rows=8, seed=7)
-    >>> plan = EpochPlan(order, part=(1, 2), batch_rows=3, last="pad")
+    >>> plan = EpochPlan(order, shard=(1, 2), batch_rows=3, last="pad")
     >>> plan.n_batches, plan.batch(1)
     (2, (array([ 8,  9, -1]), 2))
     """
 
-    order: EpochOrder
-    part: tuple[int, int] = (0, 1)
+    order: AnyOrder
+    shard: tuple[int, int] = (0, 1)
     batch_rows: int = 1
     last: Last = "keep"
     history: History = ()
+    _arranged: dict[int, WindowOrder | DrawnOrder] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         if self.batch_rows < 1:
@@ -151,67 +90,71 @@ class EpochPlan:
             raise LoaderError(
                 f"last={self.last!r} is not one of {', '.join(map(repr, LAST_RULES))}"
             )
-        stretch(0, *self.part)
+        shard_bounds(0, *self.shard)
 
-    @cached_property
-    def shares(self) -> Shares:
-        """What all parts share from here on."""
-        return shares_of(self.order.n_rows, self.history, self.part[1], self.batch_rows)
+    def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> EpochPlan:
+        """Return the same plan for another epoch, seed and history."""
+        return replace(self, order=self.order.at_epoch(epoch, seed), history=history)
 
     @cached_property
     def n_batches(self) -> int:
-        """Batches of this part."""
-        return batches_in(self.last, self.shares, self.part[0], self.batch_rows)
+        """Batches of this shard."""
+        n_left = rows_left(self.order.n_rows, self.history, self.batch_rows)
+        return batches_of(self.last, n_left, self.shard, self.batch_rows)
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows dealt to this part: repeated ones counted, padding and dropped ones not."""
-        return self._ends[-1] if self._ends else 0
+        """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
+        return sum(map(len, self._positions))
 
     @cached_property
-    def _pieces(self) -> list[Piece]:
-        """What this part deals, one after another."""
-        start, stop = stretch(self.shares.n_rows, *self.part)
-        room = self.n_batches * self.batch_rows
-        pieces = self.shares.cut(start, min(stop, start + room))
+    def _positions(self) -> list[range]:
+        """What this shard hands out, as stretches of the epoch's sequence."""
+        left = [range(self.order.n_rows)]
+        for count, step in self.history:
+            left = _left_after(left, count, step * self.batch_rows)
+        n_left, room = sum(map(len, left)), self.n_batches * self.batch_rows
+        start, stop = shard_bounds(n_left, *self.shard)
+        mine = _cut(left, start, min(stop, start + room))
         if self.last == "wrap":
-            pieces += self.shares.cyclic(stop, room - (stop - start))
-        return pieces
+            room -= stop - start
+            while room and n_left:
+                start = stop % n_left
+                stop = min(n_left, start + room)
+                mine += _cut(left, start, stop)
+                room -= stop - start
+        return mine
 
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(piece.n_rows for piece in self._pieces))
+    @property
+    def first_count(self) -> int:
+        """Into how many shards the epoch was cut at first; their windows stay."""
+        return self.history[0][0] if self.history else self.shard[1]
 
-    @cached_property
-    def _deals(self) -> dict[int, Deal]:
-        return {}
-
-    def deal_of(self, part: int) -> Deal:
-        """Return what the epoch first dealt to a part: what `spans` speaks of."""
-        if part not in self._deals:
-            self._deals[part] = self.order.deal((part, self.shares.dealt_count))
-        return self._deals[part]
+    def order_of(self, shard: int) -> WindowOrder | DrawnOrder:
+        """Return the order of a shard as the epoch was cut at first: what `spans` speaks of."""
+        if shard not in self._arranged:
+            self._arranged[shard] = self.order.arrange((shard, self.first_count))
+        return self._arranged[shard]
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (part, lo, hi) for the places ``[start, stop)`` of this plan, window by window.
+        """Yield (shard, lo, hi) for the places ``[start, stop)`` of this plan, window by window.
 
         Each says that the next ``hi - lo`` rows are the places ``[lo, hi)`` of
-        ``deal_of(part)``, which lie in one of its windows.
+        ``order_of(shard)``, which lie in one of its windows.
         """
-        number = bisect_right(self._ends, start)
-        while start < stop:
-            piece = self._pieces[number]
-            lo = piece.hi - (self._ends[number] - start)
-            hi = min(piece.hi, self.deal_of(piece.part).window_at(lo)[2], lo + stop - start)
-            yield piece.part, lo, hi
-            start += hi - lo
-            number += start == self._ends[number]
+        for piece in _cut(self._positions, start, stop):
+            at = piece.start
+            while at < piece.stop:
+                shard, first, _ = even_share(at, self.order.n_rows, self.first_count)
+                end = self.order_of(shard).window_at(at - first)[2]
+                end = min(piece.stop - first, end)
+                yield shard, at - first, end
+                at = first + end
 
     def span(self, number: int) -> tuple[int, int]:
         """Return the places of batch `number`, ``[start, stop)``; padding takes no place."""
-        start, n_rows = number * self.batch_rows, self.n_rows
-        stop = start + self.batch_rows
-        return (start, stop) if stop <= n_rows else (min(start, n_rows), n_rows)
+        start = min(number * self.batch_rows, self.n_rows)
+        return start, min(start + self.batch_rows, self.n_rows)
 
     def windows(self, first_batch: int = 0) -> Iterator[Window]:
         """Walk through the windows that serve batch `first_batch` and all later ones.
@@ -223,7 +166,12 @@ class EpochPlan:
         """
         if not 0 <= first_batch <= self.n_batches:
             raise SelectionError(f"batch {first_batch} of {self.n_batches}: there is none")
-        return self._between(min(first_batch * self.batch_rows, self.n_rows), self.n_rows)
+        return self._windows(self.span(first_batch)[0], self.n_rows)
+
+    def _windows(self, start: int, stop: int) -> Iterator[Window]:
+        for shard, lo, hi in self.spans(start, stop):
+            yield Window(start, start + hi - lo, self.order_of(shard).rows(lo, hi))
+            start += hi - lo
 
     def batch(self, number: int) -> tuple[IntArray, int]:
         """Return the rows of one batch, -1 where it is padded, and how many are rows.
@@ -235,24 +183,90 @@ class EpochPlan:
         """
         if not 0 <= number < self.n_batches:
             raise SelectionError(f"batch {number} of {self.n_batches}: there is none")
-        start = min(number * self.batch_rows, self.n_rows)
-        stop = min(start + self.batch_rows, self.n_rows)
+        start, stop = self.span(number)
         rows = np.full(self.batch_rows if self.last == "pad" else stop - start, -1, np.int64)
-        for window in self._between(start, stop):
-            rows[window.start - start : window.stop - start] = window.rows
+        for window in self._windows(start, stop):
+            rows[window.start - start : window.stop - start] = window.content.rows
         return rows, stop - start
 
     @property
     def n_windows(self) -> int:
         """How many windows serve the whole plan."""
         total = 0
-        for piece in self._pieces:
-            deal = self.deal_of(piece.part)
-            total += deal.window_at(piece.hi - 1)[0] - deal.window_at(piece.lo)[0] + 1
+        for piece in self._positions:
+            at = piece.start
+            while at < piece.stop:
+                shard, first, last = even_share(at, self.order.n_rows, self.first_count)
+                order, end = self.order_of(shard), min(piece.stop, last)
+                total += order.window_at(end - first - 1)[0] - order.window_at(at - first)[0] + 1
+                at = end
         return total
 
-    def _between(self, start: int, stop: int) -> Iterator[Window]:
-        """Windows for the places ``[start, stop)``."""
-        for part, lo, hi in self.spans(start, stop):
-            yield Window(start, start + hi - lo, self.deal_of(part).content(lo, hi))
-            start += hi - lo
+
+def batches_of(last: Last, n_rows: int, shard: tuple[int, int], batch_rows: int) -> int:
+    """Return how many batches a shard of `n_rows` rows has under the rule `last`."""
+    if last == "drop":
+        return n_rows // shard[1] // batch_rows
+    start, stop = shard_bounds(n_rows, *shard)
+    longest = -(-n_rows // shard[1])
+    return -(-(stop - start if last == "keep" else longest) // batch_rows)
+
+
+def rows_left(n_rows: int, history: History, batch_rows: int) -> int:
+    """Return how many rows no shard had handed out after the changes in `history`.
+
+    Examples
+    --------
+    >>> rows_left(12, ((2, 1),), batch_rows=4)
+    4
+    """
+    for count, step in history:
+        each, longer = divmod(n_rows, count)
+        done = step * batch_rows
+        n_rows = (count - longer) * max(0, each - done) + longer * max(0, each + 1 - done)
+    return n_rows
+
+
+def _cut(pieces: Sequence[range], start: int, stop: int) -> list[range]:
+    """Return the stretch ``[start, stop)`` of pieces that stand end to end."""
+    found = []
+    for piece in pieces:
+        mine = piece[max(start, 0) : max(stop, 0)]
+        if mine:
+            found.append(mine)
+        start, stop = start - len(piece), stop - len(piece)
+    return found
+
+
+def _left_after(pieces: Sequence[range], count: int, done: int) -> list[range]:
+    """Return what is left of pieces when each of `count` shards has handed out `done` rows.
+
+    Examples
+    --------
+    >>> _left_after([range(12)], 2, 4)
+    [range(4, 6), range(10, 12)]
+    """
+    n_rows = sum(map(len, pieces))
+    shards = (shard_bounds(n_rows, index, count) for index in range(count))
+    left, at, start, stop = [], 0, 0, 0
+    for piece in pieces:
+        while piece:
+            while at == stop:
+                start, stop = next(shards)
+            here, piece = piece[: stop - at], piece[stop - at :]
+            left.append(here[max(0, start + done - at) :])
+            at += len(here)
+    return [piece for piece in left if piece]
+
+
+def plan_hash(plan: Any, layout_hash: str) -> str:
+    """Hash what the batches of a plan depend on, besides seed, epoch and shards.
+
+    Parameters
+    ----------
+    plan : EpochPlan or SampledPlan
+    layout_hash : str
+        The caller's hash over the selection and the stored chunks of its sources.
+    """
+    entries = [ORDER_VERSION, plan.order.digest, plan.batch_rows, plan.last, layout_hash]
+    return hashlib.blake2b(json.dumps(entries).encode(), digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""How well mixed the batches of a plan will be, foretold before anything is read.
+"""How well mixed the batches of a plan will be, predicted before anything is read.
 
 Quality is the mean entropy of the labels in a batch, divided by the same for a full shuffle:
 1.0 says that batches cannot be told from those of a full shuffle, 0.5 that they carry half
@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError
-from labeled.samplers.draws import Draws
-from labeled.samplers.order import Order, WindowDeal
+from labeled.samplers.draws import DrawnOrder
 from labeled.samplers.permutation import IntArray, key_of
 from labeled.samplers.plan import EpochPlan
+from labeled.samplers.windows import Order
 
 SAMPLED_BATCHES = 800
 SEARCHED_BATCHES = 150  # for each size tried
@@ -126,12 +126,12 @@ def batch_entropies(classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 
 def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
-    """Foretell the mean batch entropy of a plan relative to a full shuffle.
+    """Predict the mean batch entropy of a plan relative to a full shuffle.
 
     Parameters
     ----------
     plan : EpochPlan
-        Any part of any epoch; only its full batches count.
+        Any shard of any epoch; only its full batches count.
     labels : Labels, optional
         Without them, ten equal classes, sorted.
 
@@ -175,8 +175,8 @@ def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = Non
     if not 0 <= target < 1:
         raise LoaderError(f"target quality {target}: need a number from 0 to below 1, as 0.95")
     order = plan.order
-    if not isinstance(order, (Order, Draws)) or order.n_rows == 0:
-        return max(1, order.n_rows)
+    if order.n_rows == 0:
+        return 1
     known = sorted_classes(order.n_rows) if labels is None else labels
     needed = target * _shuffled_entropy(plan, known)
     windowed = replace(order, mode="window") if isinstance(order, Order) else order
@@ -253,29 +253,27 @@ def _sampled(n_batches: int, wanted: int, runs_a_batch: int) -> list[int]:
 
 def _batch_rows(plan: EpochPlan, random: np.random.Generator) -> Callable[[int], IntArray]:
     """Return what gives the rows of a batch: of its real windows, there at random places."""
-    shuffled = isinstance(plan.order, Order) and plan.order.mode == "window"
 
     @lru_cache(maxsize=2)
-    def window_rows(part: int, first: int, last: int) -> tuple[IntArray, IntArray]:
-        deal = plan.deal_of(part)
-        assert isinstance(deal, WindowDeal)
-        runs = deal.whole_runs(first, last)
+    def whole_window(shard: int, first: int, last: int) -> tuple[IntArray, IntArray]:
+        """Return the first rows and the ends of the runs of a window; of draws, the rows."""
+        order = plan.order_of(shard)
+        if isinstance(order, DrawnOrder):
+            return order.rows(first, last).rows, np.empty(0, np.int64)
+        runs = order.whole_runs(first, last)
         return runs[:, 0], np.cumsum(runs[:, 1] - runs[:, 0])
 
-    @lru_cache(maxsize=2)
-    def drawn_rows(part: int, first: int, last: int) -> IntArray:
-        return plan.deal_of(part).content(first, last).rows
-
-    def rows_between(part: int, lo: int, hi: int) -> IntArray:
-        _, first, last = plan.deal_of(part).window_at(lo)
-        if not shuffled:
-            if isinstance(plan.order, Order):
-                return plan.deal_of(part).content(lo, hi).rows
-            return drawn_rows(part, first, last)[lo - first : hi - first]
-        starts, ends = window_rows(part, first, last)
+    def rows_between(shard: int, lo: int, hi: int) -> IntArray:
+        order = plan.order_of(shard)
+        if plan.order.mode in ("file", "full"):
+            return order.rows(lo, hi).rows
+        _, first, last = order.window_at(lo)
+        rows, ends = whole_window(shard, first, last)
+        if isinstance(order, DrawnOrder):
+            return rows[lo - first : hi - first]
         places = random.choice(last - first, hi - lo, replace=False, shuffle=False)
         run = ends.searchsorted(places, side="right")
-        return starts[run] + places - np.where(run > 0, ends[run - 1], 0)
+        return rows[run] + places - np.where(run > 0, ends[run - 1], 0)
 
     def rows_at(number: int) -> IntArray:
         spans = plan.spans(number * plan.batch_rows, (number + 1) * plan.batch_rows)

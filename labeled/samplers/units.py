@@ -1,12 +1,11 @@
 """Units of a selection: the least that is read together.
 
-A *unit* is a stretch of consecutive positions whose rows lie in the same stored chunk
-or chunks. A shuffled epoch moves whole units about, so that no chunk is decoded for a
-single row. This module decides where units begin and end; it knows nothing of order,
-and a chunk is to it a number of rows.
+A *unit* is a stretch of consecutive positions whose rows lie in the same stored chunk or chunks.
+A shuffled epoch moves whole units about, so that no chunk is decoded for a single row. This module
+decides where units begin and end; it knows nothing of order, and a chunk is to it a number of rows.
 
-A plain range has units of one size (`UniformUnits`: a few integers, whatever its
-length). Anything else lists the offsets (`ListedUnits`: eight bytes a unit).
+A plain range has units of one size (`UniformUnits`: a few integers, whatever its length).
+Anything else lists the offsets (`ListedUnits`: eight bytes a unit).
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ class UniformUnits:
     Examples
     --------
     >>> units = UniformUnits(n_rows=10, unit_rows=4, first_rows=3)
-    >>> units.starts(np.arange(units.count)), units.sizes(np.arange(units.count))
-    (array([0, 3, 7]), array([3, 4, 3]))
+    >>> units.bounds(np.arange(units.count))
+    (array([0, 3, 7]), array([ 3,  7, 10]))
     """
 
     n_rows: int
@@ -73,15 +72,11 @@ class UniformUnits:
         """A text that differs where the units differ."""
         return f"uniform {self.start} {self.n_rows} {self.unit_rows} {self.first_rows}"
 
-    def starts(self, ids: IntArray) -> IntArray:
-        """Return the first position of each unit."""
-        behind = self.unit_rows - self.first_rows
-        return self.start + np.maximum(ids * self.unit_rows - behind, 0)
-
-    def sizes(self, ids: IntArray) -> IntArray:
-        """Return the rows of each unit."""
-        stops = np.minimum(ids * self.unit_rows + self.first_rows, self.n_rows)
-        return stops + self.start - self.starts(ids)
+    def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the first position of each unit, and the one behind its last."""
+        stops = ids * self.unit_rows + self.first_rows
+        starts = np.maximum(stops - self.unit_rows, 0) + self.start
+        return starts, np.minimum(stops, self.n_rows) + self.start
 
     def clip(self, start: int, stop: int) -> UniformUnits:
         """Return the units of the positions ``[start, stop)``, which may cut units."""
@@ -139,19 +134,14 @@ class ListedUnits:
         content = np.ascontiguousarray(self.offsets, "<i8")
         return hashlib.blake2b(content.tobytes(), digest_size=16).hexdigest()
 
-    def starts(self, ids: IntArray) -> IntArray:
-        """Return the first position of each unit."""
-        return self.offsets[ids]
-
-    def sizes(self, ids: IntArray) -> IntArray:
-        """Return the rows of each unit."""
-        return self.offsets[ids + 1] - self.offsets[ids]
+    def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
+        """Return the first position of each unit, and the one behind its last."""
+        return self.offsets[ids], self.offsets[ids + 1]
 
     def clip(self, start: int, stop: int) -> ListedUnits:
         """Return the units of the positions ``[start, stop)``, which may cut units."""
         inside = self.offsets[(self.offsets > start) & (self.offsets < stop)]
-        ends = [start] if stop <= start else [start, stop]
-        return ListedUnits(np.concatenate([ends[:1], inside, ends[1:]]))
+        return ListedUnits(np.unique(np.concatenate([[start], inside, [max(start, stop)]])))
 
 
 Units = UniformUnits | ListedUnits
@@ -217,8 +207,7 @@ def units_of_boundaries(
     if (np.diff(edges) <= 0).any():  # sorting what is sorted takes seconds where there are many
         edges = np.unique(edges)
     inside = edges[(edges > start) & (edges < stop)] - start
-    ends = [0] if stop <= start else [0, stop - start]
-    return _joined(np.concatenate([ends[:1], inside, ends[1:]]).astype(np.int64), min_unit_rows)
+    return _joined(inside, max(0, stop - start), min_unit_rows)
 
 
 def units_of_groups(chunk_ids: npt.ArrayLike, min_unit_rows: int = 1) -> ListedUnits:
@@ -239,9 +228,7 @@ def units_of_groups(chunk_ids: npt.ArrayLike, min_unit_rows: int = 1) -> ListedU
     array([0, 3, 6])
     """
     ids = np.asarray(chunk_ids)
-    inside = np.flatnonzero(ids[1:] != ids[:-1]) + 1
-    ends = [0] if ids.size == 0 else [0, ids.size]
-    return _joined(np.concatenate([ends[:1], inside, ends[1:]]).astype(np.int64), min_unit_rows)
+    return _joined(np.flatnonzero(ids[1:] != ids[:-1]) + 1, ids.size, min_unit_rows)
 
 
 def _unit_rows(chunk_rows: int | None, min_unit_rows: int) -> int:
@@ -261,7 +248,10 @@ def _edges_in(rows: range, unit_rows: int) -> IntArray:
     return np.unique((rows[0] - borders) // -rows.step + 1)
 
 
-def _joined(offsets: IntArray, min_unit_rows: int) -> ListedUnits:
+def _joined(inside: IntArray, n_rows: int, min_unit_rows: int) -> ListedUnits:
+    """Join the units of ``n_rows`` positions, cut at `inside`, until each is long enough."""
+    ends = [n_rows] if n_rows else []
+    offsets = np.concatenate([[0], inside, ends]).astype(np.int64)
     if offsets.size < 3 or (np.diff(offsets) >= min_unit_rows).all():
         return ListedUnits(offsets)
     last = offsets.size - 1

@@ -1,14 +1,14 @@
 """The old iterators: over subsets of rows, and over the batches of a dataset.
 
-What rows a batch holds comes from :mod:`labeled.samplers.modes`, drawn from the old
-`RandomState` streams. What is old is around it: an iterator is used up by one epoch,
-``num_batches`` may be a float, and numbers of examples may promise more than there are.
+Rows are drawn from the old `RandomState` streams. An iterator is used up by one epoch,
+``num_batches`` may be a float, and numbers of examples may promise more than there are. Natively,
+``batches(sampler=list(iterator))`` serves the same rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,7 @@ from labeled.compat.pylearn2.errors import (
 )
 from labeled.compat.pylearn2.space import CompositeSpace
 from labeled.compat.pylearn2.utils.data_specs import is_flat_specs
-from labeled.compat.pylearn2.utils.rng import OldStream, make_np_rng
-from labeled.samplers.cuts import Cut
-from labeled.samplers.modes import MODES, deal_sequences, groups_of
-from labeled.samplers.requests import length_of
+from labeled.compat.pylearn2.utils.rng import make_np_rng, permutation
 
 Convert = Callable[[Any], Any]
 
@@ -90,9 +87,7 @@ class SubsetIterator:
 
 
 class _Walk(SubsetIterator):
-    """A subset iterator that walks once through one of the native modes."""
-
-    mode = ""
+    """A subset iterator that walks once through an epoch."""
 
     def __init__(
         self,
@@ -106,14 +101,19 @@ class _Walk(SubsetIterator):
         self._dataset_size = dataset_size
         self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
         self._rng = make_np_rng(rng, which_method=["randint", "shuffle"])
-        self._requests = MODES[self.mode].draw(self._cut(), OldStream(self._rng))
+        self._requests = self._walk()
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         raise NotImplementedError
 
-    def _cut(self) -> Cut:
-        """What the native mode walks through."""
-        return Cut(self._dataset_size, self._batch_size, int(self._num_batches))
+    def _walk(self) -> Iterator[Any]:
+        """Return the subsets of the epoch."""
+        raise NotImplementedError
+
+    def _slice(self, number: int) -> slice:
+        """Return the rows of batch `number` in order."""
+        start = number * self._batch_size
+        return slice(start, min(start + self._batch_size, self._dataset_size))
 
     def next(self) -> Any:
         return next(self._requests)
@@ -132,7 +132,6 @@ class SequentialSubsetIterator(_Walk):
     [slice(0, 3, None), slice(3, 6, None)]
     """
 
-    mode = "sequential"
     count_of = staticmethod(np.ceil)  # a float, as the old count was
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
@@ -146,17 +145,24 @@ class SequentialSubsetIterator(_Walk):
             raise OldValueError(f"{n} rows make {most} batches of {batch_size}, not {num_batches}")
         return batch_size, most if num_batches is None else num_batches
 
-    def _cut(self) -> Cut:
+    def _walk(self) -> Iterator[Any]:
+        return map(self._slice, self._numbers())
+
+    def _numbers(self) -> range:
+        """Return the batches that there are."""
         there_are = -(-self._dataset_size // max(self._batch_size, 1))
-        return Cut(self._dataset_size, self._batch_size, min(int(self._num_batches), there_are))
+        return range(min(int(self._num_batches), there_are))
 
 
 class ShuffledSequentialSubsetIterator(SequentialSubsetIterator):
     """Index arrays cut from one shuffle of all rows, made when the iterator is."""
 
-    mode = "shuffled_sequential"
     fancy = True
     stochastic = True
+
+    def _walk(self) -> Iterator[Any]:
+        rows = permutation(self._rng, self._dataset_size)  # drawn now, not with the first batch
+        return (rows[self._slice(number)] for number in self._numbers())
 
 
 class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
@@ -165,11 +171,10 @@ class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
     A number of batches that cannot be reached is kept: slices beyond the rows are empty.
     """
 
-    mode = "batchwise_shuffled_sequential"
     stochastic = True
 
-    def _cut(self) -> Cut:
-        return Cut(self._dataset_size, self._batch_size, int(self._num_batches))
+    def _walk(self) -> Iterator[Any]:
+        return map(self._slice, permutation(self._rng, int(self._num_batches)).tolist())
 
     @property
     def num_batches(self) -> int:
@@ -180,10 +185,14 @@ class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
 class RandomUniformSubsetIterator(_Walk):
     """Index arrays of rows drawn with replacement."""
 
-    mode = "random_uniform"
     fancy = True
     stochastic = True
     uniform_batch_size = True
+
+    def _walk(self) -> Iterator[Any]:
+        for _ in range(int(self._num_batches)):
+            rows = self._rng.randint(0, self._dataset_size, size=self._batch_size)
+            yield np.asarray(rows, np.int64)
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         if batch_size is None or num_batches is None:
@@ -202,8 +211,12 @@ class RandomUniformSubsetIterator(_Walk):
 class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
     """Slices that start anywhere, drawn with replacement."""
 
-    mode = "random_slice"
     fancy = False
+
+    def _walk(self) -> Iterator[Any]:
+        for _ in range(int(self._num_batches)):
+            start = int(self._rng.randint(0, self._dataset_size - self._batch_size + 1, size=1)[0])
+            yield slice(start, start + self._batch_size)
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         size, count = super()._sizes(batch_size, num_batches)
@@ -243,10 +256,11 @@ class ForcedEvenIterator(SubsetIterator):
     def next(self) -> Any:
         if not self._num_batches:
             raise StopIteration
-        subset = next(self._base_iterator)
-        while length_of(subset) != self._batch_size:
+        while True:
             subset = next(self._base_iterator)
-        return subset
+            n = subset.stop - subset.start if isinstance(subset, slice) else len(subset)
+            if n == self._batch_size:
+                return subset
 
     def __next__(self) -> Any:
         return self.next()
@@ -307,7 +321,7 @@ class EvenSequencesSubsetIterator(SubsetIterator):
         if num_batches is not None:
             raise OldValueError("even_sequences takes no num_batches")
         lengths = np.array([len(sequence) for sequence in sequence_data], np.int64)
-        self._groups = groups_of(lengths)
+        self._groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
         self._dataset_size, self._batch_size = lengths.size, batch_size
         self._num_batches = sum(-(-group.size // batch_size) for group in self._groups)
         self._rng = make_np_rng(rng, which_method=["permutation"])
@@ -315,7 +329,16 @@ class EvenSequencesSubsetIterator(SubsetIterator):
 
     def reset(self) -> None:
         """Shuffle anew, and begin at the beginning."""
-        self._requests = deal_sequences(self._groups, self._batch_size, OldStream(self._rng))
+        groups = [self._groups[turn] for turn in permutation(self._rng, len(self._groups))]
+        left = [group[permutation(self._rng, group.size)] for group in groups]
+        self._requests = self._in_turn(left)
+
+    def _in_turn(self, left: list[Any]) -> Iterator[Any]:
+        """Yield batches of one length at a time, the lengths taking turns."""
+        while left:
+            for rows in left:
+                yield rows[: self._batch_size]
+            left = [rows[self._batch_size :] for rows in left if rows.size > self._batch_size]
 
     def next(self) -> Any:
         subset = next(self._requests, None)

@@ -5,30 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
-from labeled.samplers.permutation import IntArray
+import numpy.typing as npt
 
 DEFAULT_SEED = 42
 
 
-class OldStream:
-    """The draws of a native iteration mode, taken from a `RandomState` as the old code took them.
+def permutation(state: np.random.RandomState, n: int) -> npt.NDArray[np.int64]:
+    """Return a random order of ``range(n)``, drawn as the old code drew it.
 
     Shuffling a list, shuffling an array and permuting ``range(n)`` are one and the same order.
     """
-
-    def __init__(self, state: np.random.RandomState) -> None:
-        self._state = state
-
-    def permutation(self, n: int) -> IntArray:
-        """Return a random order of ``range(n)``."""
-        rows = np.arange(n, dtype=np.int64)
-        self._state.shuffle(rows)
-        return rows
-
-    def below(self, high: int, size: int) -> IntArray:
-        """Return whole numbers from ``[0, high)``, with replacement."""
-        return np.asarray(self._state.randint(0, high, size=size), np.int64)
+    rows = np.arange(n, dtype=np.int64)
+    state.shuffle(rows)
+    return rows
 
 
 def make_np_rng(

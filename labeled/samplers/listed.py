@@ -1,0 +1,542 @@
+"""Batches that somebody else lists: samplers, and the plan that serves their rows.
+
+A *request* is the rows of one batch: a slice of consecutive rows, or an int64 array of rows in any
+order, with repeats if so wished. A sampler lists requests, epoch after epoch; they are served in
+that order and of those lengths, and shards take them in turn. All rows of an epoch are listed, so
+this costs eight bytes a row where the sampler does not yield slices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled._validation import as_array, check_arguments, whole
+from labeled.errors import LoaderError, SelectionError, SelectionTypeError, told_of_memory
+from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
+from labeled.samplers.plan import EpochPlan, History, Last
+from labeled.samplers.windows import Window, WindowRows
+
+Request: TypeAlias = slice | IntArray
+Seed: TypeAlias = int | tuple[int, ...]
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """Batches of rows, epoch after epoch: re-iterable, and the same each time.
+
+    Attributes
+    ----------
+    epoch : int
+        Which epoch iterating gives; :meth:`at_epoch` gives another.
+    batch_rows : int
+        Rows of the longest batch of any epoch.
+    """
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def batch_rows(self) -> int: ...
+
+    @property
+    def digest(self) -> str:
+        """A text that differs where the batches differ, the epoch aside."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]: ...
+
+    def at_epoch(self, epoch: int) -> Sampler:
+        """Return the same sampler for another epoch."""
+
+
+# ---------------------------------------------------------------- requests
+@dataclass(frozen=True, eq=False, repr=False)
+class ListedBatches:
+    """A finite list of batches: the same ones every epoch.
+
+    Parameters
+    ----------
+    requests : tuple of slice or int64 array
+        Rows of each batch, as :func:`as_request` makes them.
+
+    Examples
+    --------
+    >>> batches = ListedBatches.of([slice(0, 3), [7, 7], range(3, 5)])
+    >>> batches.content(0, 3).rows, batches.edges
+    (array([0, 1, 2, 7, 7, 3, 4]), array([0, 3, 5, 7]))
+    """
+
+    requests: tuple[Request, ...]
+    epoch: int = 0
+
+    @classmethod
+    def of(cls, requests: Iterable[Any]) -> ListedBatches:
+        """List what an iterable yields; each item is checked by :func:`as_request`."""
+        return cls(tuple(as_request(item) for item in requests))
+
+    def __repr__(self) -> str:
+        n, shown = len(self), ", ".join(_shown(request) for request in self.requests[:3])
+        return f"<{n:,} listed batches, {self.edges[-1]:,} rows: {shown}{', ...' * (n > 3)}>"
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests)
+
+    def at_epoch(self, epoch: int) -> ListedBatches:
+        return ListedBatches(self.requests, epoch)
+
+    @cached_property
+    def edges(self) -> IntArray:
+        """Places at which batches begin, and the number of all places, (batches + 1,)."""
+        return np.cumsum([0, *map(length_of, self.requests)], dtype=np.int64)
+
+    @property
+    def batch_rows(self) -> int:
+        return int(np.diff(self.edges).max(initial=0))
+
+    @cached_property
+    def row_limit(self) -> int:
+        """One more than the highest row that is asked for; 0 if none is."""
+        limit = 0
+        for request in self.requests:
+            if length_of(request):
+                top = request.stop if isinstance(request, slice) else int(request.max()) + 1
+                limit = max(limit, top)
+        return limit
+
+    @cached_property
+    def digest(self) -> str:
+        found = hashlib.blake2b(digest_size=16)
+        for request in self.requests:
+            found.update(_token_of(request))
+        return found.hexdigest()
+
+    def content(self, first: int, last: int) -> WindowRows:
+        """Return the rows of batches ``[first, last)``: one run where they are consecutive."""
+        asked = [request for request in self.requests[first:last] if length_of(request)]
+        slices = [request for request in asked if isinstance(request, slice)]
+        follow = all(one.stop == two.start for one, two in pairwise(slices))
+        if asked and len(slices) == len(asked) and follow:
+            return WindowRows(run=(slices[0].start, slices[-1].stop))
+        rows = [np.zeros(0, np.int64), *map(rows_of_request, asked)]
+        return WindowRows(listed=np.concatenate(rows))
+
+
+def as_request(item: Any) -> Request:
+    """Return the rows of one batch as a slice with both ends, or as an int64 array.
+
+    Parameters
+    ----------
+    item : slice, range, int or sequence of int
+        A slice needs a stop and no negative ends; a step other than 1 makes an array. A
+        single number is a batch of one row.
+
+    Raises
+    ------
+    SelectionTypeError
+        If it does not name rows.
+    SelectionError
+        If a row is negative: a sampler does not know how many rows there are.
+
+    Examples
+    --------
+    >>> as_request(slice(4)), as_request(range(0, 6, 2)), as_request(5)
+    (slice(0, 4, None), array([0, 2, 4]), array([5]))
+    """
+    if isinstance(item, slice):
+        ends = (0 if item.start is None else item.start, item.stop)
+        if not all(isinstance(end, int | np.integer) for end in ends):
+            raise SelectionTypeError(
+                f"{item} does not say which rows; give it a whole start and stop"
+            )
+        if min(ends) < 0:
+            raise SelectionError(
+                f"{item} counts from the end; a sampler does not know where that is"
+            )
+        item = range(int(ends[0]), int(ends[1]), 1 if item.step is None else item.step)
+    if isinstance(item, range):
+        if item and min(item[0], item[-1]) < 0:
+            raise SelectionError(f"{item} has negative rows; count rows from 0")
+        if item.step == 1:
+            return slice(item.start, max(item.start, item.stop))
+    rows = np.asarray(item)
+    if rows.size == 0 and not isinstance(item, np.ndarray):
+        rows = rows.astype(np.int64)
+    if rows.ndim > 1 or rows.dtype.kind not in "iu":
+        raise SelectionTypeError(
+            f"a batch is a slice, or a list of row numbers; found {_shown(item)}"
+        )
+    rows = np.atleast_1d(rows).astype(np.int64)
+    if rows.size and int(rows.min()) < 0:
+        raise SelectionError(f"row {rows.min()} of a batch is negative; count rows from 0")
+    rows.flags.writeable = False
+    return rows
+
+
+def length_of(request: Request) -> int:
+    """Return how many rows a request names."""
+    return request.stop - request.start if isinstance(request, slice) else request.size
+
+
+def rows_of_request(request: Request) -> IntArray:
+    """Return the rows of a request as an array."""
+    if isinstance(request, slice):
+        return np.arange(request.start, request.stop, dtype=np.int64)
+    return request
+
+
+def _token_of(rows: Request) -> bytes:
+    """Return bytes that differ where rows differ."""
+    if isinstance(rows, slice):
+        return repr(rows).encode()
+    return b"rows%d" % rows.size + np.ascontiguousarray(rows, "<i8").tobytes()
+
+
+def _shown(item: Any) -> str:
+    text = repr(item)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# ---------------------------------------------------------------- a plan of listed batches
+@dataclass(frozen=True, eq=False)
+class SampledOrder:
+    """The order a sampler gives to one epoch; stands where an `Order` stands.
+
+    Its `seed` decides nothing about rows: random transforms draw from it.
+    """
+
+    sampler: Sampler
+    n_rows: int
+    window_rows: int
+    seed: int = 0
+
+    mode = "sampler"
+    sticky_shards = False
+
+    @property
+    def epoch(self) -> int:
+        return self.sampler.epoch
+
+    @property
+    def digest(self) -> str:
+        return self.sampler.digest
+
+
+@dataclass(frozen=True, eq=False)
+class SampledPlan:
+    """The batches of one shard of one epoch of a sampler.
+
+    Parameters
+    ----------
+    order : SampledOrder
+    shard : (int, int)
+        This shard serves batches ``index, index + count, ...`` of those that are left.
+    history : tuple of (count, step)
+        Changes of the number of shards within this epoch.
+
+    Raises
+    ------
+    SelectionError
+        If the sampler asks for a row that is not there.
+
+    Examples
+    --------
+    >>> order = SampledOrder(ListedBatches.of([[3, 1], slice(0, 4), [2]]), 4, window_rows=8)
+    >>> plan = SampledPlan(order)
+    >>> plan.n_batches, [plan.span(k) for k in range(3)]
+    (3, [(0, 2), (2, 6), (6, 7)])
+    """
+
+    order: SampledOrder
+    shard: tuple[int, int] = (0, 1)
+    history: History = ()
+
+    last: Last = "keep"
+
+    def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> SampledPlan:
+        """Return the same plan for another epoch and history; a sampler keeps its own seed."""
+        order = self.order
+        sampler, seed = order.sampler.at_epoch(epoch), order.seed if seed is None else seed
+        return replace(self, order=replace(order, sampler=sampler, seed=seed), history=history)
+
+    @property
+    def _own(self) -> slice:
+        """Which batches of the sampler are this shard's."""
+        index, count = self.shard
+        served = sum(shards * step for shards, step in self.history)
+        return slice(served + index, None, count)
+
+    @cached_property
+    def _batches(self) -> ListedBatches:
+        listed = ListedBatches(tuple(self.order.sampler)[self._own], self.order.epoch)
+        if listed.row_limit > self.order.n_rows:
+            raise SelectionError(
+                f"the sampler asks for row {listed.row_limit - 1} in epoch {self.order.epoch}, "
+                f"but there are {self.order.n_rows} rows"
+            )
+        return listed
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of the longest batch of any epoch."""
+        return max(1, self.order.sampler.batch_rows)
+
+    @property
+    def n_batches(self) -> int:
+        return len(range(len(self.order.sampler))[self._own])
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all batches of this shard, repeats counted."""
+        return int(self._batches.edges[-1])
+
+    def span(self, number: int) -> tuple[int, int]:
+        """Return the places of batch `number`: ``[start, stop)``."""
+        edges = self._batches.edges
+        return int(edges[number]), int(edges[number + 1])
+
+    def batch(self, number: int) -> tuple[IntArray, int]:
+        """Return the rows of one batch, and how many they are."""
+        rows = self._batches.content(number, number + 1).rows
+        return rows, len(rows)
+
+    @cached_property
+    def _window_edges(self) -> list[int]:
+        """First batch of each window, and the number of batches."""
+        edges, found = self._batches.edges, [0]
+        while found[-1] < self.n_batches:
+            fitting = edges.searchsorted(edges[found[-1]] + self.order.window_rows, "right")
+            found.append(max(int(fitting) - 1, found[-1] + 1))
+        return found
+
+    @property
+    def n_windows(self) -> int:
+        return len(self._window_edges) - 1
+
+    def windows(self, first_batch: int = 0) -> Iterator[Window]:
+        """Walk through windows of whole batches, from batch `first_batch` on."""
+        edges, ends = self._batches.edges, self._window_edges[1:]
+        for end in ends[bisect_right(ends, first_batch) :]:
+            start, stop = int(edges[first_batch]), int(edges[end])
+            if start < stop:
+                yield Window(start, stop, self._batches.content(first_batch, end))
+            first_batch = end
+
+
+AnyPlan: TypeAlias = EpochPlan | SampledPlan
+"""The plan of one shard of one epoch, whoever orders its rows."""
+
+
+# ---------------------------------------------------------------- samplers of our own
+@dataclass(frozen=True, eq=False, repr=False)
+class RowSequences:
+    """Batches of sequences of consecutive rows. Made by :func:`row_sequences` or `shuffled`.
+
+    A batch is some sequences one after another, so that whoever gets it makes an axis of them by
+    ``reshape(-1, length, ...)``. Sequences may overlap.
+
+    Parameters
+    ----------
+    starts : int64 array, (n_sequences,)
+        The first row of each sequence, in file order.
+    length : int
+        Rows of a sequence.
+    batch_sequences : int
+        Sequences of a batch, the last of which may have fewer.
+    last : {'keep', 'drop'}
+        Whether a last batch of fewer sequences is handed out.
+    seed : int or tuple of int, optional
+        Sequences come in another order each epoch; in file order where None.
+    """
+
+    starts: IntArray
+    length: int
+    batch_sequences: int
+    last: Literal["keep", "drop"] = "keep"
+    seed: Seed | None = None
+    epoch: int = 0
+
+    def __len__(self) -> int:
+        n, each = self.starts.size, self.batch_sequences
+        return n // each if self.last == "drop" else -(-n // each)
+
+    @property
+    def batch_rows(self) -> int:
+        return self.length * min(self.batch_sequences, self.starts.size)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows handed out in an epoch, repeats counted."""
+        return self.length * min(len(self) * self.batch_sequences, self.starts.size)
+
+    def __repr__(self) -> str:
+        drawn = "" if self.seed is None else f", seed={self.seed!r}, epoch={self.epoch}"
+        what = "rows" if self.length == 1 else f"sequences of {self.length:,} rows"
+        return (
+            f"<{len(self):,} batches of {self.batch_sequences:,} {what}, "
+            f"{self.starts.size:,} in all{drawn}>"
+        )
+
+    def __iter__(self) -> Iterator[Request]:
+        starts = self.starts
+        if self.seed is not None:
+            seeds = self.seed if isinstance(self.seed, tuple) else (self.seed,)
+            starts = starts[
+                explicit_permutation(starts.size, key_of(*seeds, self.epoch, "sampler order", 1))
+            ]
+        steps = np.arange(self.length)
+        for number in range(len(self)):
+            first = number * self.batch_sequences
+            yield (starts[first : first + self.batch_sequences, None] + steps).ravel()
+
+    def at_epoch(self, epoch: int) -> RowSequences:
+        return replace(self, epoch=_whole("epoch", epoch))
+
+    @cached_property
+    def digest(self) -> str:
+        numbers = (self.length, self.batch_sequences, self.last, repr(self.seed))
+        return f"{key_of('row sequences', *numbers, _token_of(self.starts).hex()):032x}"
+
+
+@check_arguments(LoaderError)
+def row_sequences(
+    n_rows: int,
+    length: int,
+    batch_sequences: int,
+    *,
+    step: int = 1,
+    groups: npt.ArrayLike | None = None,
+    last: Literal["keep", "drop"] = "keep",
+    seed: Seed | None = None,
+    epoch: int = 0,
+) -> RowSequences:
+    """Make a sampler whose batches hold sequences of consecutive rows.
+
+    Clips of a film, windows over time, steps of an episode: a batch is some of them one after
+    another, of which ``reshape(-1, length, ...)`` makes an axis.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the dataset.
+    length : int
+        Rows of a sequence.
+    batch_sequences : int
+        Sequences of a batch: ``batch_sequences * length`` rows, sequence after sequence.
+    step : int
+        Rows from the start of a sequence to that of the next. 1 gives every sequence there
+        is, `length` those that share no row.
+    groups : array, lengths ``(n_rows,)``, optional
+        No sequence crosses from one value to another: films, episodes, patients.
+    last : {"keep", "drop"}
+        Whether a last batch of fewer sequences is handed out.
+    seed : int or tuple of int, optional
+        Shuffle the sequences, anew each epoch; file order when not given.
+
+    Raises
+    ------
+    LoaderError
+        If no sequence fits, or a number is impossible.
+
+    Examples
+    --------
+    >>> for rows in row_sequences(8, 3, 2, groups=[0, 0, 0, 0, 1, 1, 1, 2]):
+    ...     print(rows.reshape(-1, 3).tolist())
+    [[0, 1, 2], [1, 2, 3]]
+    [[4, 5, 6]]
+    >>> len(row_sequences(1000, 16, 4, step=8, seed=7))
+    31
+    """
+    n = _whole("n_rows", n_rows)
+    numbers = {"length": length, "batch_sequences": batch_sequences, "step": step}
+    for name, value in numbers.items():
+        _whole(name, value, least=1)
+    if last not in ("keep", "drop"):
+        raise LoaderError(f"last={last!r} must be 'keep' or 'drop'; sequences are not padded")
+    starts = _starts(_borders(groups, n), length, step)
+    if seed is not None:
+        seed = _checked_seed(seed)
+    return RowSequences(starts, length, batch_sequences, last, seed, _whole("epoch", epoch))
+
+
+@check_arguments(LoaderError)
+def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> RowSequences:
+    """Make a sampler of batches of shuffled rows, the last one shorter.
+
+    Shards take its batches in turn, so that the batches of a step are the same whatever the
+    number of processes.
+
+    Parameters
+    ----------
+    n_rows, batch_rows : int
+        Rows of the dataset and of a batch.
+    seed : int or tuple of int
+        The order is a function of it and the epoch.
+
+    Examples
+    --------
+    >>> sorted(np.concatenate(list(shuffled(5, 3, seed=7))).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    starts, size = np.arange(_whole("n_rows", n_rows)), _whole("batch_rows", batch_rows, least=1)
+    seed, epoch = _checked_seed(seed), _whole("epoch", epoch)
+    return RowSequences(starts, 1, size, seed=seed, epoch=epoch)
+
+
+def _whole(name: str, value: Any, least: int = 0) -> int:
+    """Return a number of rows, batches or epochs; more than 2**62 cannot be counted."""
+    return whole(name, value, least=least, most=1 << 62, error=LoaderError)
+
+
+def _checked_seed(seed: Any) -> Seed:
+    several = isinstance(seed, tuple | list) and len(seed) > 0
+    numbers = tuple(seed) if several else (seed,)
+    if any(isinstance(n, bool) or not isinstance(n, int | np.integer) for n in numbers):
+        raise LoaderError(f"seed={seed!r} must be a whole number or a tuple of them")
+    return tuple(map(int, numbers)) if several else int(seed)
+
+
+def _borders(groups: npt.ArrayLike | None, n_rows: int) -> IntArray:
+    """Return where stretches of one group begin, and the number of rows."""
+    if groups is None:
+        return np.array([0, n_rows], np.int64)
+    values = as_array("groups", groups, LoaderError)
+    if values.shape != (n_rows,):
+        raise LoaderError(
+            f"groups must be one value a row, ({n_rows},); found an array of shape {values.shape}"
+        )
+    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
+    return np.concatenate([[0], changes, [n_rows]]).astype(np.int64)
+
+
+def _starts(borders: IntArray, length: int, step: int) -> IntArray:
+    """Return the first row of every sequence.
+
+    Examples
+    --------
+    >>> _starts(np.array([0, 5, 6, 10]), 3, 2)
+    array([0, 2, 6])
+    """
+    counts = np.maximum(0, (np.diff(borders) - length) // step + 1)
+    if not counts.any():
+        raise LoaderError(
+            f"no sequence of {length:,} rows fits: the longest stretch of rows that belong "
+            f"together has {int(np.diff(borders).max()):,}; give a smaller length"
+        )
+    n = int(counts.sum())
+    with told_of_memory(lambda why: f"the starts of {n:,} sequences do not fit in memory: {why}"):
+        numbers = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts: IntArray = np.repeat(borders[:-1], counts) + numbers * step
+        return starts

@@ -1,0 +1,421 @@
+"""The order of one epoch: which rows are read together, and in what order they are handed out.
+
+Integers only: no file and no array of data. Everything is a pure function of (mode, units,
+window_rows, seed, epoch, shard), and any place of an epoch can be worked out without those
+before it.
+
+The *run order* is the sequence of rows before anything is shuffled inside a window: file order,
+the units in permuted order, or (full shuffle) the rows in permuted order. A shard is a stretch
+``[start, stop)`` of it, which `WindowOrder` cuts into *windows*; every row of a window has a
+*place* in the sequence that is handed out. A window takes as many whole units as fit into
+`window_rows` (at least one), and the units of a shard are spread evenly over its windows, so that
+an epoch does not end in a window too small to mix.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from labeled.errors import LoaderError
+from labeled.samplers.permutation import IntArray, Permutation, explicit_permutation, key_of
+from labeled.samplers.units import ListedUnits, UniformUnits, Units
+
+Mode = Literal["file", "window", "full"]
+MODES = ("file", "window", "full")
+
+
+def shuffle_argument(mode: str) -> str:
+    """Return the argument that asks for a mode.
+
+    Examples
+    --------
+    >>> shuffle_argument("window"), shuffle_argument("file")
+    ("shuffle='window'", 'shuffle=False')
+    """
+    return f"shuffle={False if mode == 'file' else mode!r}"
+
+
+def shard_bounds(n_rows: int, index: int, count: int) -> tuple[int, int]:
+    """Cut `n_rows` into `count` stretches that differ by at most one row; return one.
+
+    Examples
+    --------
+    >>> [shard_bounds(10, index, 4) for index in range(4)]
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    if count < 1 or not 0 <= index < count:
+        raise LoaderError(f"shard ({index}, {count}): need count >= 1 and 0 <= index < count")
+    return n_rows * index // count, n_rows * (index + 1) // count
+
+
+def even_share(place: int, n_rows: int, count: int) -> tuple[int, int, int]:
+    """Return (number, start, stop) of the stretch of `place`, `n_rows` being cut into `count`.
+
+    Examples
+    --------
+    >>> even_share(4, 10, 4)
+    (1, 2, 5)
+    """
+    number = ((place + 1) * count - 1) // n_rows
+    return number, n_rows * number // count, n_rows * (number + 1) // count
+
+
+# ---------------------------------------------------------------- the rows of a window
+@dataclass(eq=False)
+class WindowRows:
+    """Rows that are read together, and their places.
+
+    Attributes
+    ----------
+    several : int64 array, (k, 2), optional
+        Ascending half-open runs of rows, merged where they touch.
+    dest : int64 array, (n_rows,), optional
+        Row number i of the runs, one after another, goes to place ``dest[i]``; None: to place i.
+    listed : int64 array, (n_rows,), optional
+        In place of runs: the rows in the order of their places (full shuffle, draws).
+    run : (int, int), optional
+        In place of both: one run, in order.
+    soon : tuple of int64 arrays, (k, 2), optional
+        Runs of windows that come next, for a disk that is slow to find them.
+    """
+
+    several: IntArray | None = None
+    dest: IntArray | None = None
+    listed: IntArray | None = None
+    run: tuple[int, int] | None = None
+    soon: tuple[IntArray, ...] | None = None
+
+    @property
+    def runs(self) -> IntArray | None:
+        """The runs, ascending; None where rows are listed."""
+        return self.several if self.run is None else np.array([self.run], np.int64)
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """The rows in the order of their places."""
+        if self.run is not None:
+            return np.arange(*self.run, dtype=np.int64)
+        if self.several is None:
+            assert self.listed is not None
+            return self.listed
+        rows = rows_of(self.several)
+        if self.dest is None:
+            return rows
+        placed = np.empty_like(rows)
+        placed[self.dest] = rows
+        return placed
+
+
+class Window(NamedTuple):
+    """Rows read together, for the places ``[start, stop)`` of a shard's sequence.
+
+    Place 0 is the first row of batch 0; windows follow one another without a gap.
+    """
+
+    start: int
+    stop: int
+    content: WindowRows
+
+
+def rows_of(runs: IntArray) -> IntArray:
+    """Return every row of the runs, one run after another.
+
+    Examples
+    --------
+    >>> rows_of(np.array([[2, 4], [7, 8]]))
+    array([2, 3, 7])
+    """
+    sizes = runs[:, 1] - runs[:, 0]
+    ends = np.cumsum(sizes)
+    n_rows = int(ends[-1]) if ends.size else 0
+    rows = np.repeat(runs[:, 0] - (ends - sizes), sizes)
+    rows += np.arange(n_rows)
+    return rows
+
+
+def merged_runs(starts: IntArray, stops: IntArray) -> IntArray:
+    """Return ascending stretches as runs, joined where they touch.
+
+    Examples
+    --------
+    >>> merged_runs(np.array([2, 3, 7]), np.array([3, 4, 8])).tolist()
+    [[2, 4], [7, 8]]
+    """
+    gap = np.flatnonzero(starts[1:] != stops[:-1])
+    lo = np.concatenate([starts[:1], starts[gap + 1]])
+    hi = np.concatenate([stops[gap], stops[-1:]])
+    return np.stack([lo, hi], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """Sizes of rows and the length of a batch: rows of about equal size share a batch.
+
+    A shuffled window is arranged once more, so that little of a batch is padding: its rows are
+    sorted by size and cut where batches end, and the batches take the places of the window in
+    random order, each with its rows as they were shuffled. Sizes are part of the order, and so
+    of its digest. A batch that draws from two windows has rows of two sizes.
+
+    Parameters
+    ----------
+    name : str
+        The source whose examples are measured.
+    sizes : int64 array, (n_rows,)
+        Elements of each example, by position.
+    batch_rows : int
+    """
+
+    name: str
+    sizes: IntArray
+    batch_rows: int
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the sizes and of how they are used."""
+        sizes = hashlib.blake2b(self.sizes.tobytes(), digest_size=16).hexdigest()
+        return f"{key_of('buckets', self.name, self.batch_rows, sizes):032x}"
+
+    def arranged(self, rows: IntArray, dest: IntArray, first: int, key: int) -> IntArray:
+        """Return where rows of a window go, in place of `dest`.
+
+        Parameters
+        ----------
+        rows, dest : int64 arrays, (n,)
+            Positions in the window, and the places where a plain shuffle puts them.
+        first : int
+            First place of the window; batches end at multiples of `batch_rows`.
+        key : int
+            Decides the order of the batches.
+
+        Examples
+        --------
+        >>> sizes = np.array([9, 1, 8, 2])
+        >>> where = Buckets("x", sizes, 2).arranged(np.arange(4), np.array([0, 1, 2, 3]), 0, 7)
+        >>> sorted(sizes[np.argsort(where)].reshape(2, 2).tolist())
+        [[1, 2], [9, 8]]
+        """
+        n = len(rows)
+        ends = np.arange(first - first % self.batch_rows, first + n, self.batch_rows)[1:]
+        edges = np.concatenate([[0], ends - first, [n]])
+        turn = explicit_permutation(len(edges) - 1, key)
+        lengths = np.diff(edges)[turn]
+        shuffled = np.argsort(dest)
+        ranked = shuffled[np.argsort(self.sizes[rows[shuffled]], kind="stable")]
+        batch = np.empty(n, np.int64)
+        batch[ranked] = np.repeat(np.arange(len(turn)), lengths)
+        places = np.arange(n) + np.repeat(edges[turn] - (np.cumsum(lengths) - lengths), lengths)
+        out = np.empty(n, np.int64)
+        out[shuffled[np.argsort(batch[shuffled], kind="stable")]] = places
+        return out
+
+
+# ---------------------------------------------------------------- the order of an epoch
+@dataclass(frozen=True)
+class Order:
+    """The order parameters of one epoch.
+
+    Parameters
+    ----------
+    mode : {'file', 'window', 'full'}
+        File order; random units fill a window and are shuffled in it; any row may follow any
+        row.
+    units : UniformUnits or ListedUnits
+        What is read together at the least; their positions are the rows to order.
+    window_rows : int
+        Rows read and shuffled together. A single unit may be larger: then it is the window.
+    seed, epoch : int
+        Hashed together: neighbours share nothing.
+    sticky_shards : bool
+        Keep each shard to its own stretch of the file, every epoch.
+    buckets : Buckets, optional
+        Rows of about equal size share a batch; for windows.
+
+    Examples
+    --------
+    >>> order = Order("window", UniformUnits(10**8, 64, 64), window_rows=20_000, seed=7)
+    >>> order.arrange((1, 4)).n_rows
+    25000000
+    """
+
+    mode: Mode
+    units: Units
+    window_rows: int
+    seed: int
+    epoch: int = 0
+    sticky_shards: bool = False
+    buckets: Buckets | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise LoaderError(f"mode {self.mode!r} is not one of {', '.join(map(repr, MODES))}")
+        if self.window_rows < 1:
+            raise LoaderError(f"window_rows is {self.window_rows}; a window needs at least 1 row")
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows an epoch has."""
+        return self.units.n_rows
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of everything the order depends on but seed and epoch."""
+        entries = (self.mode, self.window_rows, int(self.sticky_shards), self.units.digest)
+        more = () if self.buckets is None else (self.buckets.digest,)
+        return f"{key_of(*entries, *more):032x}"
+
+    def at_epoch(self, epoch: int, seed: int | None = None) -> Order:
+        """Return the same order parameters for another epoch (and another seed, if given)."""
+        return replace(self, epoch=epoch, seed=self.seed if seed is None else seed)
+
+    def arrange(self, shard: tuple[int, int] = (0, 1)) -> WindowOrder:
+        """Arrange the rows of one shard, (index, count)."""
+        start, stop = shard_bounds(self.n_rows, *shard)
+        if not self.sticky_shards:
+            return WindowOrder(self, self._runs, start, stop)
+        own = self.units.clip(self.units.start + start, self.units.start + stop)
+        runs = RunOrder(self.mode, own, (self.seed, self.epoch, *shard))
+        return WindowOrder(self, runs, 0, stop - start)
+
+    @cached_property
+    def _runs(self) -> RunOrder:
+        """Made once for all shards."""
+        return RunOrder(self.mode, self.units, (self.seed, self.epoch))
+
+
+class RunOrder:
+    """Units in the order they are read: slot number s holds unit ``permuted(s)``.
+
+    A full shuffle permutes units of one row. The rows before a slot follow from a few integers
+    where units have one size; else their sums are kept, eight bytes a unit.
+    """
+
+    def __init__(self, mode: Mode, units: Units, salt: tuple[int, ...]) -> None:
+        if mode == "full":
+            units = UniformUnits(units.n_rows, 1, 1, units.start)
+        self.units, self.salt = units, salt
+        word = "rows" if mode == "full" else "units"
+        self.permuted = None if mode == "file" else Permutation(units.count, key_of(*salt, word))
+        self.sums: IntArray | None = None
+        self.short: list[tuple[int, int]] = []
+        """The slots of units that are cut, and how many rows each is short of."""
+        if isinstance(units, ListedUnits):
+            ids = np.arange(units.count)
+            starts, stops = units.bounds(ids if self.permuted is None else self.permuted(ids))
+            self.sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(stops - starts)])
+            return
+        ends = np.array(sorted({0, units.count - 1}))
+        starts, stops = units.bounds(ends)
+        slots = ends
+        lacks = units.unit_rows - (stops - starts)
+        if self.permuted is not None and units.count and lacks.any():
+            slots = self.permuted(ends, inverse=True)
+        self.short = list(zip(slots.tolist(), lacks.tolist(), strict=True))
+
+    def start_of(self, slot: int) -> int:
+        """Return how many rows the slots before `slot` hold."""
+        if self.sums is not None:
+            return int(self.sums[slot])
+        assert isinstance(self.units, UniformUnits)
+        rows = slot * self.units.unit_rows
+        for at, lack in self.short:
+            if at < slot:
+                rows -= lack
+        return rows
+
+    def slot_at(self, position: int) -> int:
+        """Return the slot that holds a position of the run order."""
+        if self.sums is not None:
+            return int(self.sums.searchsorted(position, side="right")) - 1
+        assert isinstance(self.units, UniformUnits)
+        slot = position // self.units.unit_rows  # at most two too low: two units are short
+        while self.start_of(slot + 1) <= position:
+            slot += 1
+        return slot
+
+
+@dataclass(frozen=True, eq=False)
+class WindowOrder:
+    """The windows of one shard, ``[start, stop)`` of a run order, and the places of its rows."""
+
+    order: Order
+    runs: RunOrder
+    start: int
+    stop: int
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the shard."""
+        return self.stop - self.start
+
+    @cached_property
+    def _edges(self) -> list[int] | tuple[int, int]:
+        """The first slot of each window and the one behind; of equal units (slots, windows)."""
+        first, last = self.runs.slot_at(self.start), self.runs.slot_at(self.stop - 1) + 1
+        window_rows, sums, units = self.order.window_rows, self.runs.sums, self.runs.units
+        if isinstance(units, UniformUnits):
+            each = max(1, window_rows // units.unit_rows)
+            if window_rows >= units.n_rows:  # short units fit too, or units do not divide it
+                each = last - first
+            return last - first, -(-(last - first) // each)
+        assert sums is not None
+        edges = [first]
+        while edges[-1] < last:
+            fitting = int(sums.searchsorted(sums[edges[-1]] + window_rows, side="right")) - 1
+            edges.append(min(max(fitting, edges[-1] + 1), last))
+        if len(edges) > 2:  # share the last two windows evenly: no small one at the end
+            middle = int(sums[edges[-3]] + sums[last] + 1) // 2
+            edges[-2] = min(edges[-2], int(sums.searchsorted(middle)))
+        return edges
+
+    def window_at(self, place: int) -> tuple[int, int, int]:
+        """Return (number, first place, place behind the last) of the window at `place`."""
+        slot, edges = self.runs.slot_at(self.start + place), self._edges
+        if isinstance(edges, list):
+            number = bisect_right(edges, slot) - 1
+            lo, hi = edges[number], edges[number + 1]
+        else:
+            first = self.runs.slot_at(self.start)
+            number, lo, hi = even_share(slot - first, *edges)
+            lo, hi = first + lo, first + hi
+        begin = max(self.runs.start_of(lo), self.start)
+        return number, begin - self.start, min(self.runs.start_of(hi), self.stop) - self.start
+
+    def rows(self, lo: int, hi: int) -> WindowRows:
+        """Return the rows of the places ``[lo, hi)``, which lie in one window."""
+        order, runs = self.order, self.runs
+        if runs.permuted is None:  # rows follow one another whatever the windows
+            row = runs.units.start + self.start
+            return WindowRows(run=(row + lo, row + hi))
+        if order.mode == "full":
+            rows = runs.permuted(np.arange(self.start + lo, self.start + hi))
+            rows += runs.units.start
+            return WindowRows(listed=rows)
+        _, first, last = self.window_at(lo)
+        several = self.whole_runs(first, last)
+        dest = explicit_permutation(last - first, key_of(*runs.salt, "window", self.start + first))
+        if order.buckets is not None:
+            key = key_of(*runs.salt, "buckets", self.start + first)
+            dest = order.buckets.arranged(rows_of(several), dest, first, key)
+        if (lo, hi) == (first, last):
+            return WindowRows(several, dest)
+        dest -= lo - first
+        wanted = np.flatnonzero((dest >= 0) & (dest < hi - lo))
+        rows = rows_of(several)[wanted]
+        return WindowRows(merged_runs(rows, rows + 1), dest[wanted])
+
+    def whole_runs(self, first: int, last: int) -> IntArray:
+        """Return the runs of the window with the places ``[first, last)``, before any shuffle."""
+        assert self.runs.permuted is not None
+        lo, hi = self.start + first, self.start + last
+        a, b = self.runs.slot_at(lo), self.runs.slot_at(hi - 1) + 1
+        starts, stops = self.runs.units.bounds(self.runs.permuted(np.arange(a, b)))
+        starts[0] += lo - self.runs.start_of(a)
+        stops[-1] -= self.runs.start_of(b) - hi
+        ascending = np.argsort(starts)  # distinct: any sorting algorithm gives the same
+        return merged_runs(starts[ascending], stops[ascending])
