@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -244,13 +245,17 @@ class FileHeader:
     @property
     def stamps(self) -> tuple[FileStamp, ...]:
         """All files that it tells of, by path."""
-        stamps = {self.stamp, *(source.file for source in self.sources.values())}
-        return tuple(sorted(stamps, key=lambda stamp: stamp.path))
+        by_path = {self.stamp.path: self.stamp}
+        for source in self.sources.values():
+            by_path[source.file.path] = source.file
+        return (
+            tuple(by_path[path] for path in sorted(by_path)) if len(by_path) > 1 else (self.stamp,)
+        )
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all files that it tells of."""
-        return sum(stamp.size for stamp in self.stamps)
+        return sum(map(attrgetter("size"), self.stamps))
 
 
 def fingerprint(

@@ -19,7 +19,7 @@ from labeled.errors import ArgumentError, FileFormatError, OptionError, did_you_
 from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of, unreadable
 from labeled.formats.foreign import convert_command, told_of
 from labeled.formats.format import Format, Head
-from labeled.formats.hdf5.format import SIGNATURE
+from labeled.formats.hdf5.format import FORMAT as HDF5
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def _known(head: Head) -> Format | None:
     FileFormatError
         If it is known to be something that is not opened; says what helps.
     """
-    if head.packed and head.data.startswith(SIGNATURE):
+    if head.packed and HDF5.recognises(head):
         raise FileFormatError(
             f"{head.path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it "
             "(gunzip)"
@@ -157,7 +157,7 @@ def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
     except FileFormatError:  # what reads HDF5 tells better what is wrong with it
         return
     found = _known(head)
-    if found is not None and found.name != "hdf5":
+    if found not in (None, HDF5):
         raise FileFormatError(
             f"{name!r} is {found.title}, and {what} is for HDF5 files; make one of it: "
             f"{convert_command(name)}"

@@ -176,7 +176,8 @@ class Source:
             for other in others:
                 n_rows += other.n_rows
                 differ = differ or repr(other.cf) != repr(first.cf)
-            cf, text = None if differ else first.cf, is_text(first.dtype)
+            cf = None if differ else first.cf
+            text = first.dtype.kind == "O" and is_text(first.dtype)
             stored_dtype = decoded_dtype(first) if differ else first.dtype.newbyteorder("=")
         self.__dict__.update(
             dims=tuple(dims),

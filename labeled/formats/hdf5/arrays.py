@@ -124,7 +124,8 @@ def arrays_below(opening: Opening) -> list[ArrayInfo]:
                 found.append(ArrayInfo(_visible(path), path, why_not=str(error), error=lost))
                 continue
             if isinstance(thing, h5py.Dataset):
-                found.append(ArrayInfo(_visible(path), path, thing, at, beyond))
+                shown = _visible(path) if NON_COORDINATE in name else path
+                found.append(ArrayInfo(shown, path, thing, at, beyond))
             elif isinstance(thing, h5py.Group) and at not in entered:
                 entered.add(at)
                 if path != OWN or base.name != "/":  # checksums that this library wrote
@@ -135,7 +136,5 @@ def arrays_below(opening: Opening) -> list[ArrayInfo]:
 
 def _visible(path: str) -> str:
     """Return the name a netCDF user knows; a variable named like another's dim is marked."""
-    if NON_COORDINATE not in path:
-        return path
     above, slash, last = path.rpartition("/")
     return above + slash + last.removeprefix(NON_COORDINATE)

@@ -17,7 +17,7 @@ import numpy as np
 
 from labeled.formats.cf import FILLS
 from labeled.formats.hdf5.dtypes import numpy_type, refers
-from labeled.formats.hdf5.safety import to_text
+from labeled.formats.hdf5.safety import to_bytes, to_text
 
 INTERNAL = frozenset(
     {
@@ -36,12 +36,21 @@ INTERNAL = frozenset(
 
 
 def attrs_of(
-    thing: h5py.Group | h5py.Dataset, *, leave_out: Collection[str] = (), scalars: bool = False
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the attributes of an object, and the names of those that cannot be read.
+    thing: h5py.Group | h5py.Dataset,
+    what: str,
+    faults: list[str],
+    *,
+    leave_out: Collection[str] = (),
+    scalars: bool = False,
+) -> dict[str, Any]:
+    """Return the attributes of an object, in the order that they were made where it is known.
 
     Parameters
     ----------
+    what : str
+        The object, for messages.
+    faults : list of str
+        What cannot be read is told here.
     leave_out : names
         Further attributes to leave out, such as the split table.
     scalars : bool
@@ -52,13 +61,13 @@ def attrs_of(
     """
     values: dict[str, Any] = {}
     unreadable: list[str] = []
-    attributes = thing.attrs
-    for name in _names(thing):
+    attributes = thing.attrs if h5py.h5a.get_num_attrs(thing.id) else {}
+    for name in attributes:
         text = to_text(name)
         if text in INTERNAL or text in leave_out:
             continue
         try:
-            value = _numbers(thing, name)
+            value = _numbers(thing, to_bytes(text))
             if value is None:
                 value = attributes[name]
                 if _holds_references(value):
@@ -68,21 +77,9 @@ def attrs_of(
             continue
         fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text either
         values[text] = value if fill else plain_value(value, scalars=scalars)
-    return values, unreadable
-
-
-def _names(thing: h5py.Group | h5py.Dataset) -> list[bytes]:
-    """Return the names of attributes in the order that they were made, where the file knows it."""
-    if h5py.h5a.get_num_attrs(thing.id) == 0:
-        return []
-    ordered = thing.id.get_create_plist().get_attr_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
-    names: list[bytes] = []
-    h5py.h5a.iterate(
-        thing.id,
-        lambda name, *_: names.append(name),
-        index_type=h5py.h5.INDEX_CRT_ORDER if ordered else h5py.h5.INDEX_NAME,
-    )
-    return names
+    if unreadable:
+        faults.append(f"attributes of {what} cannot be read: {', '.join(map(repr, unreadable))}")
+    return values
 
 
 def _numbers(thing: h5py.Group | h5py.Dataset, name: bytes) -> Any:

@@ -26,11 +26,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import h5py
 import numpy as np
 
+from labeled.display.classes import class_names_of
 from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.dtypes import (
@@ -87,7 +89,7 @@ def _why_bookkeeping(info: ArrayInfo) -> str | None:
         return "it is part of an index of PyTables"
     if info.dataset is None:
         return None
-    if _is_pickled(info.dataset):
+    if short_attribute(info.dataset, "PSEUDOATOM") == "object":
         return "PyTables keeps pickled objects there, which may run code when they are read"
     if last not in ("axis0", "table") and not _ITEMS.fullmatch(last):
         return None
@@ -97,13 +99,10 @@ def _why_bookkeeping(info: ArrayInfo) -> str | None:
         return "it names categories of a column of pandas"
     if kind == "frame" and last != "table":
         values = None if last == "axis0" else group.get(last.replace("_items", "_values"))
-        if last == "axis0" or (isinstance(values, h5py.Dataset) and _is_pickled(values)):
+        is_array = isinstance(values, h5py.Dataset)
+        if last == "axis0" or (is_array and short_attribute(values, "PSEUDOATOM") == "object"):
             return "it names columns of a frame of pandas"
     return None
-
-
-def _is_pickled(dataset: h5py.Dataset) -> bool:
-    return short_attribute(dataset, "PSEUDOATOM") == "object"
 
 
 def dimension_scales(opening: Opening, infos: Infos) -> Infos:
@@ -217,8 +216,14 @@ def pandas_frames(opening: Opening, infos: Infos) -> Infos:
 
     One name for arrays of different frames becomes the path of each.
     """
-    arrays = _by_name(infos)
-    frames = {name: beside for name in arrays if (beside := _beside(opening.base, name, arrays))}
+    arrays: dict[str, ArrayInfo] = {}
+    frames: dict[str, tuple[str, ...]] = {}
+    for info in infos:
+        last = info.name.rpartition("/")[2]
+        if info.is_array and (last == "values" or _BLOCK.fullmatch(last)):
+            arrays = arrays or _by_name(infos)
+            beside = _beside(opening.base, info.name, arrays)
+            frames |= {info.name: beside} if beside else {}
     if not frames:
         return infos
     called: dict[str, set[str]] = defaultdict(set)
@@ -275,6 +280,8 @@ def _named(infos: Infos, axes: Mapping[Address, tuple[Axis, ...]], along: set[Ad
 
 def cells(opening: Opening, infos: Infos) -> Infos:
     """Name the axes of AnnData and 10x Genomics, known by what is at the root."""
+    if b"obs" not in opening.base.id and not any(map(attrgetter("matrix"), infos)):
+        return infos
     arrays = _by_name(infos)
     shapes = {name: info.matrix or info.dataset.shape for name, info in arrays.items()}
     found = _anndata(opening.base, shapes) or _tenx(shapes)
@@ -373,20 +380,23 @@ def _tenx(shapes: Mapping[str, tuple[int, ...]]) -> Cells | None:
 def one_name_each(opening: Opening, infos: Infos) -> Infos:
     """Keep one name of each dataset, the least deep and then the first, and those asked for."""
     asked = opening.asked
-    arrays = [info for info in infos if info.is_array and info.matrix is None]
-    arrays.sort(key=lambda info: (info.name not in asked, info.name.count("/"), info.name))
-    firsts: dict[tuple[Address, Column | None], str] = {}
-    for info in arrays:
-        firsts.setdefault((info.address, info.column), info.name)
-    if len(firsts) == len(arrays):
-        return infos
-    found = []
+    arrays: dict[tuple[Address, Column | None], Infos] = {}
     for info in infos:
-        first = firsts.get((info.address, info.column))
-        again = info.is_array and first is not None and info.name not in {first, *asked}
-        why_not = f"it is another name of {first!r}"
-        found.append(replace(info, why_not=why_not) if again else info)
-    return found
+        if info.is_array and info.matrix is None:
+            arrays.setdefault((info.address, info.column), []).append(info)
+    if len(arrays) == len(infos):
+        return infos
+    again: dict[str, str] = {}
+    for alike in arrays.values():
+        if len(alike) > 1:
+            names = sorted((i.name not in asked, i.name.count("/"), i.name) for i in alike)
+            again |= {name: names[0][2] for *_, name in names[1:] if name not in asked}
+    return [
+        replace(info, why_not=f"it is another name of {again[info.name]!r}")
+        if info.name in again
+        else info
+        for info in infos
+    ]
 
 
 CONVENTIONS: tuple[Callable[[Opening, Infos], Infos], ...] = (
@@ -402,24 +412,39 @@ CONVENTIONS: tuple[Callable[[Opening, Infos], Infos], ...] = (
 
 
 def meaning_of(
-    dataset: h5py.Dataset, column: Column | None, attrs: Mapping[str, Any]
+    info: ArrayInfo, attrs: Mapping[str, Any], *, classes: bool = True
 ) -> dict[str, Any]:
-    """Return attributes that say what numbers mean, as pandas and PyTables have it."""
+    """Return attributes that say what numbers mean: times, booleans, or names of `classes`.
+
+    Parameters
+    ----------
+    attrs : mapping
+        Those that it has; names of classes among them go before others.
+    """
+    dataset, column, item = info.dataset, info.column, info.item
+    found: dict[str, Any] = {}
     if column is None or not column.fields:
-        item, kind = item_of(dataset), attrs.get("value_type", attrs.get("kind"))
         if item == np.int64:
-            return times_meant(kind)
-        if item == np.uint8 and short_attribute(dataset, "CLASS") in _ARRAYS:
-            return _booleans(dataset.id.get_type())
-        return {}
-    if len(column.fields) > 1 or short_attribute(dataset, "CLASS") != "TABLE":
-        return {}
-    (name,) = column.fields
-    if column.dtype_in(item_of(dataset)).base == np.int64:
-        kinds = (short_attribute(dataset, f"{name}_{key}") for key in ("dtype", "kind"))
-        return next(filter(None, map(times_meant, kinds)), {})
-    table = dataset.id.get_type()
-    return _booleans(table.get_member_type(table.get_member_index(name.encode())))
+            found = times_meant(attrs.get("value_type", attrs.get("kind")))
+        elif item == np.uint8 and short_attribute(dataset, "CLASS") in _ARRAYS:
+            found = _booleans(dataset.id.get_type())
+    elif len(column.fields) == 1 and short_attribute(dataset, "CLASS") == "TABLE":
+        (name,) = column.fields
+        if item.base == np.int64:
+            kinds = (short_attribute(dataset, f"{name}_{key}") for key in ("dtype", "kind"))
+            found = next(filter(None, map(times_meant, kinds)), {})
+        else:
+            table = dataset.id.get_type()
+            found = _booleans(table.get_member_type(table.get_member_index(name.encode())))
+    if not classes or (attrs and class_names_of(attrs)):
+        return found
+    if info.path.endswith("/codes") and column is None and not info.outside:
+        group = dataset.parent  # of AnnData
+        if short_attribute(group, "encoding-type") == "categorical":
+            categories = member(group, "categories")
+            texts = texts_of(categories, info.path, MAX_CLASSES) if categories is not None else ()
+            return {**found, "class_names": [*texts]} if texts else found
+    return {**found, **class_attrs(item)} if item.base.metadata is not None else found
 
 
 def times_meant(words: object) -> dict[str, Any]:
@@ -446,13 +471,3 @@ def _booleans(kind: Any) -> dict[str, Any]:
     if isinstance(kind, h5py.h5t.TypeArrayID):
         kind = kind.get_super()
     return {"dtype": "bool"} if isinstance(kind, h5py.h5t.TypeBitfieldID) else {}
-
-
-def classes_of(info: ArrayInfo) -> dict[str, Any]:
-    """Return names of classes that an enumeration has, or a categorical of AnnData."""
-    is_codes = info.path.endswith("/codes") and info.column is None and not info.outside
-    if not is_codes or short_attribute(info.dataset.parent, "encoding-type") != "categorical":
-        return class_attrs(info.item)
-    categories = member(info.dataset.parent, "categories")
-    names = () if categories is None else texts_of(categories, info.path, MAX_CLASSES)
-    return {"class_names": [*names]} if names else {}

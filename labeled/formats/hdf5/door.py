@@ -91,7 +91,12 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
     slots = 1 if headers else None
     file = _open_remote(stamp, slots) if is_remote(name) else _open(name, slots)
     try:
-        _refuse_incomplete(name, file)
+        if h5py.h5a.exists(file.id, INCOMPLETE.encode()):
+            raise FileFormatError(
+                f"file {name!r} carries the mark {INCOMPLETE!r}: appending to it was interrupted, "
+                f"so its last rows may be missing. Restore a copy of it; if you know that it is "
+                f"whole, delete the attribute {INCOMPLETE!r} from its root group"
+            )
         yield file
     except LabeledError:
         raise
@@ -103,7 +108,13 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
             f"{type(error).__name__}: {error}; compare it with `h5dump -H`, or copy it again"
         ) from error
     finally:
-        _close(file)
+        try:
+            file.close()
+        except Exception as error:
+            # A damaged file can fail even to close; what was read is already judged.
+            raise FileFormatError(
+                f"file {name!r} is damaged: closing it failed ({error}); copy it again"
+            ) from error
 
 
 def _open(name: str, slots: int | None) -> h5py.File:
@@ -166,25 +177,6 @@ def _explained(name: str, error: Exception) -> FileFormatError:
         f"file {name!r} cannot be opened as HDF5; it is probably damaged or truncated, "
         f"so copy it again (HDF5 says: {text})"
     )
-
-
-def _refuse_incomplete(name: str, file: h5py.File) -> None:
-    if h5py.h5a.exists(file.id, INCOMPLETE.encode()):
-        raise FileFormatError(
-            f"file {name!r} carries the mark {INCOMPLETE!r}: appending to it was interrupted, so "
-            f"its last rows may be missing. Restore a copy of it; if you know that it "
-            f"is whole, delete the attribute {INCOMPLETE!r} from its root group"
-        )
-
-
-def _close(file: h5py.File) -> None:
-    try:
-        file.close()
-    except Exception as error:
-        # A damaged file can fail even to close; what was read is already judged.
-        raise FileFormatError(
-            f"file {file!r} is damaged: closing it failed ({error}); copy it again"
-        ) from error
 
 
 @contextmanager

@@ -198,7 +198,7 @@ def numbers_of(item: np.dtype[Any]) -> np.dtype[Any]:
     """
     if item.base.kind in "iu" and h5py.check_enum_dtype(item.base) is not None:
         return np.dtype((item.base.str, item.shape))
-    return complex_of(item) or item
+    return (complex_of(item) or item) if item.names is not None else item
 
 
 def class_attrs(dtype: np.dtype[Any]) -> dict[str, Any]:
@@ -228,14 +228,15 @@ def bytes_are_numpy(dtype: np.dtype[Any], in_file: Any) -> bool:
     """Whether the bytes in the file are those of the dtype; rows of objects never matter."""
     if dtype.kind == "O":
         return True
-    plain = dtype.kind in "iuf" and dtype.metadata is None
-    kind = numpy_type(dtype) if plain else h5py.h5t.py_create(dtype, logical=True)
-    return bool(in_file.equal(kind))
+    plain = dtype.metadata is None  # which dtypes that are equal may differ in
+    return bool(
+        in_file.equal(numpy_type(dtype) if plain else h5py.h5t.py_create(dtype, logical=True))
+    )
 
 
 @lru_cache(maxsize=256)
 def numpy_type(dtype: np.dtype[Any]) -> Any:
-    """Return the HDF5 type whose bytes are those of numbers of a dtype."""
+    """Return the HDF5 type whose bytes are those of a dtype without metadata."""
     return h5py.h5t.py_create(dtype, logical=True)
 
 

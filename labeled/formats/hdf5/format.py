@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from labeled.formats.format import Format, Head
+from labeled.formats.format import Format
 from labeled.formats.hdf5.fallback import read_scalar
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import check_claim, stored_bytes
-from labeled.formats.hdf5.scan import scan_files
-
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-FIRST_USER_BLOCK = 512
-
-
-def _recognises(head: Head) -> bool:
-    """Look for the signature where HDF5 does: at 0, 512, 1024, 2048, ..."""
-    if head.data.startswith(SIGNATURE):
-        return True
-    at, found = FIRST_USER_BLOCK, head.at(FIRST_USER_BLOCK, len(SIGNATURE))
-    while len(found) == len(SIGNATURE):
-        if found == SIGNATURE:
-            return True
-        at *= 2
-        found = head.at(at, len(SIGNATURE))
-    return False
-
+from labeled.formats.hdf5.scan import recognises, scan_files
 
 FORMAT = Format(
     name="hdf5",
     title="HDF5",
     suffixes=(".hdf5", ".h5", ".hdf", ".he5", ".nc", ".nc4"),
-    recognises=_recognises,
+    recognises=recognises,
     scan=scan_files,
     open_reader=open_reader,
     kinds={

@@ -37,6 +37,7 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
+from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.safety import (
     Address,
@@ -52,7 +53,6 @@ from labeled.formats.hdf5.sources import (
     describe,
     file_header,
     header_of,
-    readable_attrs,
     with_coordinates,
 )
 from labeled.formats.header import FileHeader, Rows, SourceHeader
@@ -228,7 +228,7 @@ def scan_fuel(opening: Opening, table: Table) -> FileHeader:
     faults = [fault for each in described.values() for fault in each.faults]
     carried = with_coordinates(opening, described, {}, faults)
     splits = splits_of(table, carried.sources, opening)
-    attrs = readable_attrs(opening, opening.base, "the file", carried.faults, {TABLE})
+    attrs = attrs_of(opening.base, "the file", carried.faults, leave_out={TABLE})
     if opening.options.decode_cf and "labeled_version" in attrs:
         carried = decoded(carried)
     return file_header(

@@ -29,6 +29,7 @@ from labeled.errors import (
 )
 from labeled.formats.cf import named_coordinates
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening, arrays_below
+from labeled.formats.hdf5.attributes import attrs_of
 from labeled.formats.hdf5.conventions import CONVENTIONS
 from labeled.formats.hdf5.groups import MIN_ALIKE, how_to_join
 from labeled.formats.hdf5.labels import Scale, default_name
@@ -40,10 +41,9 @@ from labeled.formats.hdf5.sources import (
     decoded,
     describe,
     file_header,
-    readable_attrs,
     with_coordinates,
 )
-from labeled.formats.header import ALL, FileHeader, SourceHeader
+from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 
 MAX_NAMED = 4
 """Datasets left out that a warning names."""
@@ -64,7 +64,16 @@ def scan_generic(opening: Opening) -> FileHeader:
     infos = arrays_below(opening)
     for convention in CONVENTIONS:
         infos = convention(opening, infos)
-    scales = {info.name: info.scale for info in infos if info.scale and info.why_not is None}
+    scales: dict[str, Scale] = {}
+    along: set[str] = set()
+    faults: list[str] = []
+    for info in infos:
+        if info.scale is not None and info.why_not is None:
+            scales[info.name] = info.scale
+        if info.along:
+            along.add(opening.path_of(info.path))
+        if info.warning is not None:
+            faults.append(info.warning)
     opening = replace(opening, single_values=bool(scales))
     described, not_opened, lost = _described(opening, infos, scales)
     for name in opening.dims:
@@ -73,9 +82,9 @@ def scan_generic(opening: Opening) -> FileHeader:
                 f"dims= names {name!r}, which file {opening.stamp.path!r} does not have; "
                 f"{did_you_mean(name, described)}"
             )
-    faults = [info.warning for info in infos if info.warning is not None]
-    faults += [fault for each in described.values() for fault in each.faults]
-    attrs = readable_attrs(opening, opening.base, "the file", faults)
+    for each in described.values():
+        faults += each.faults
+    attrs = attrs_of(opening.base, "the file", faults, scalars=bool(scales))
     example_dim = _example_dim(opening, described, netcdf=bool(scales))
     named = _named_coordinates(described, attrs) if scales else frozenset()
     sources: dict[str, Described] = {}
@@ -90,7 +99,6 @@ def scan_generic(opening: Opening) -> FileHeader:
             not_opened[name] = f"it is no source, and ragged: {each.header.ragged}"
         else:
             variables[name] = each.header
-    _check_wanted(opening, sources, not_opened, variables.keys() | scales.keys())
     if lost:
         error = next(iter(lost.values()))
         if not sources:
@@ -98,6 +106,7 @@ def scan_generic(opening: Opening) -> FileHeader:
         faults.append(f"it opens without {listed([*lost], MAX_NAMED)}: {error}")
     advice = None
     if opening.options.sources is not None:
+        _check_wanted(opening, sources, not_opened, variables.keys() | scales.keys())
         sources = {name: sources[name] for name in opening.options.sources}
     elif len(sources) >= MIN_ALIKE and not opening.one_of_many:
         advice = how_to_join(
@@ -105,24 +114,27 @@ def scan_generic(opening: Opening) -> FileHeader:
             {name for name, each in sources.items() if 0 in each.unnamed},
         )
     carried = with_coordinates(opening, sources, variables, faults)
-    along = {opening.path_of(info.path) for info in infos if info.along}
-    coordinates = {key for key, one in carried.variables.items() if one.key in along}
+    coordinates: frozenset[str] = frozenset()
     if scales:
         attrs.pop("coordinates", None)
-        carried, shared = _with_all_scales(opening, carried, named, scales)
-        coordinates |= shared
+        carried, coordinates = _with_all_scales(opening, carried, named, scales)
+    if along:
+        coordinates |= {key for key, one in carried.variables.items() if one.key in along}
     carried = decoded(carried, decode_cf=opening.options.decode_cf, netcdf=bool(scales))
+    rows: dict[str, Rows] = {}
+    for name, header in carried.sources.items():
+        rows[name] = range(header.n_rows)
     return file_header(
         opening,
         sources,
         carried,
-        splits={ALL: {name: range(one.n_rows) for name, one in carried.sources.items()}},
+        splits={ALL: rows},
         advice=advice,
         attrs=attrs,
         not_opened=not_opened,
         example_dim=example_dim,
         kind="netcdf" if scales else "plain",
-        coordinates=frozenset(coordinates),
+        coordinates=coordinates,
     )
 
 
@@ -160,13 +172,13 @@ def _described(
                 not_opened[name] = str(error)
         if error is not None and wanted is None:
             lost[name] = error
-    described |= _scales_of_several_axes(opening, scales)
-    roles = {
-        part.key: f"it tells the {role} of ragged source {owner!r}"
-        for owner, each in described.items()
-        for role, part in each.header.parts.items()
-        if role != "values"
-    }
+    if scales:
+        described |= _scales_of_several_axes(opening, scales)
+    roles: dict[str, str] = {}
+    for owner, one in described.items():
+        for role, part in one.header.parts.items():
+            if role != "values":
+                roles[part.key] = f"it tells the {role} of ragged source {owner!r}"
     for name in sorted(described):
         one = described.pop(name)
         if one.header.key in roles:
@@ -243,16 +255,17 @@ def _example_dim(
             if any((scale.dataset.maxshape or (0,))[0] is None for scale in axis.scales)
         }
         return unlimited.pop() if len(unlimited) == 1 else None
-    meant = {
-        name: each.axes[0].name
-        for name, each in described.items()
-        if each.axes and each.axes[0].counts_examples
-    }
-    if not meant or not meant.keys().isdisjoint(opening.dims):
-        return None  # the user has another name for it
-    (dim,) = set(meant.values())
-    along = {name for name, each in described.items() if each.header.dims[0] == dim}
-    return dim if along.issuperset(wanted or ()) else None
+    dim: str | None = None
+    for name, each in described.items():
+        if each.axes and each.axes[0].counts_examples:
+            dim = each.axes[0].name
+            if name in opening.dims:
+                return None  # the user has another name for it
+    if dim is not None:
+        for name in wanted or ():
+            if name not in described or described[name].header.dims[0] != dim:
+                return None
+    return dim
 
 
 def _place(header: SourceHeader, is_coordinate: bool, example_dim: str | None) -> str:

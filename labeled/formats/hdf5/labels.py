@@ -246,22 +246,30 @@ def name_dims(
     >>> name_dims("cifar10.hdf5", "features", ("batch", "", "height"))
     (('batch', 'features_axis_1', 'height'), (1,))
     """
-    if given is None:
-        given = (None,) * len(found)
-    if isinstance(given, str) or len(given) != len(found):
-        of = "" if where == TO_WRITE else f" of file {where!r}"
-        raise DimsError(
-            f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
-            f"which has {len(found)} axes; give one name an axis"
-        )
-    wrong = [name for name in given if not (name is None or isinstance(name, str))]
-    if wrong:
-        raise DimsError(f"dims={{{source!r}: ...}}: {wrong[0]!r} is not a name; give a str or None")
-    said = [old if new is None else new for old, new in zip(found, given, strict=True)]
-    dims = tuple(name or default_name(source, axis) for axis, name in enumerate(said))
+    names = list(found)
+    if given is not None:
+        if isinstance(given, str) or len(given) != len(found):
+            of = "" if where == TO_WRITE else f" of file {where!r}"
+            raise DimsError(
+                f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
+                f"which has {len(found)} axes; give one name an axis"
+            )
+        for axis, name in enumerate(given):
+            if isinstance(name, str):
+                names[axis] = name
+            elif name is not None:
+                raise DimsError(
+                    f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None"
+                )
+    dims = list(names)
+    unnamed = []
+    for axis, name in enumerate(names):
+        if not name:
+            dims[axis] = default_name(source, axis)
+            unnamed.append(axis)
     if len(set(dims)) < len(dims):
-        raise DimsError(_repeated(where, source, dims, tuple(said)))
-    return dims, tuple(axis for axis, name in enumerate(said) if not name)
+        raise DimsError(_repeated(where, source, dims, tuple(names)))
+    return tuple(dims), tuple(unnamed)
 
 
 def _repeated(where: str, source: str, dims: Sequence[str], said: tuple[str, ...]) -> str:

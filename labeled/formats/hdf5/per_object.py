@@ -389,7 +389,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
 
 def _attributes_of(example: h5py.Group | h5py.Dataset) -> list[str]:
     """Return the attributes of an example that may be sources: numbers, and single texts."""
-    values, _ = attrs_of(example)
+    values = attrs_of(example, "an example", [])
     return sorted(
         key
         for key, value in values.items()

@@ -15,10 +15,10 @@ import h5py
 
 from labeled.errors import DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.format import Options
+from labeled.formats.format import Head, Options
 from labeled.formats.hdf5.arrays import Opening
 from labeled.formats.hdf5.door import check_unchanged, opened
-from labeled.formats.hdf5.fuel import read_table, scan_fuel
+from labeled.formats.hdf5.fuel import TABLE, read_table, scan_fuel
 from labeled.formats.hdf5.generic import scan_generic
 from labeled.formats.hdf5.groups import is_pattern, matching
 from labeled.formats.hdf5.labels import Names
@@ -26,6 +26,22 @@ from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.safety import NotThereError, resolve, to_text
 from labeled.formats.header import FileHeader
 from labeled.formats.naming import check_once
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+FIRST_USER_BLOCK = 512
+
+
+def recognises(head: Head) -> bool:
+    """Look for the signature where HDF5 does: at 0, 512, 1024, 2048, ..."""
+    if head.data.startswith(SIGNATURE):
+        return True
+    at, found = FIRST_USER_BLOCK, head.at(FIRST_USER_BLOCK, len(SIGNATURE))
+    while len(found) == len(SIGNATURE):
+        if found == SIGNATURE:
+            return True
+        at *= 2
+        found = head.at(at, len(SIGNATURE))
+    return False
 
 
 def scan(
@@ -99,7 +115,8 @@ def scan_files(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ..
 
     What is worth a warning is said once for all that it holds for alike.
     """
-    check_once("sources=", options.sources or ())
+    if options.sources is not None:
+        check_once("sources=", options.sources)
     dims, headers = dict(options.dims), []
     for path in paths:
         if options.examples is not None:
@@ -134,7 +151,8 @@ def _scan(
             )
         for base in bases:
             opening = Opening(base, stamp, options, dims, one_of_many=joined, name_all=name_all)
-            table = read_table(base)
+            has_table = h5py.h5a.exists(base.id, TABLE.encode())
+            table = read_table(base) if has_table else None
             headers.append(scan_generic(opening) if table is None else scan_fuel(opening, table))
     check_unchanged(path, stamp)
     return headers

@@ -13,20 +13,20 @@ Nothing here costs more for more chunks: chunks are neither counted nor visited.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from operator import attrgetter
 from typing import Any
 
 import h5py
 import numpy as np
 
-from labeled.display.classes import class_names_of
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import cf_of, with_bounds_units
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.attributes import attrs_of
-from labeled.formats.hdf5.conventions import classes_of, meaning_of
+from labeled.formats.hdf5.conventions import meaning_of
 from labeled.formats.hdf5.dtypes import (
     Column,
     bytes_are_numpy,
@@ -37,9 +37,9 @@ from labeled.formats.hdf5.dtypes import (
 from labeled.formats.hdf5.fallback import told_of_filters
 from labeled.formats.hdf5.flatlayout import (
     ATTRIBUTES,
+    OFFSETS,
     check_parts,
     example_dims,
-    is_flat,
     part_paths,
 )
 from labeled.formats.hdf5.labels import (
@@ -128,13 +128,12 @@ def header_of(
     if storage == "chunked":
         stored = None
         most = dataset.id.get_space().get_simple_extent_dims(True)
-        unlimited = [axis for axis, n in enumerate(most) if n == h5py.h5s.UNLIMITED]
-        if len(unlimited) == 1 and unlimited != [0]:
+        if most.count(h5py.h5s.UNLIMITED) == 1 and most[0] != h5py.h5s.UNLIMITED:
             storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
     if column is not None and stored is not None:
         stored = int(stored * column.share_of(items))
-    here = storage in ("contiguous", "chunked", "compact")
-    if here and (column is not None or not bytes_are_numpy(items, kind)):
+    apart = column is not None or not bytes_are_numpy(items, kind)
+    if apart and storage in ("contiguous", "chunked", "compact"):
         storage, offset = "foreign", None
     chunks = (*plist.get_chunk(), *dtype.shape) if layout == h5py.h5d.CHUNKED else None
     return SourceHeader(
@@ -194,7 +193,7 @@ def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) ->
     """
     if info.matrix is not None:
         return _describe_matrix(opening, info, info.matrix)
-    if is_flat(info.dataset):
+    if h5py.h5a.exists(info.dataset.id, OFFSETS.encode()):
         try:
             return _describe_flat(opening, info)
         except FileFormatError as error:
@@ -207,29 +206,44 @@ def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) ->
     axes = axes_of(dataset, name, opening.scales, faults)
     if info.axes:
         axes = tuple(map(_completed, axes, info.axes))
-    names = [axis.name for axis in axes]
+    names = list(map(attrgetter("name"), axes))
     if own_dims:
         names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
     if info.column is not None:
         names += [""] * len(info.item.shape)
-    n_axes = len(names)
-    ragged, inner, refusal = _raggedness(opening, info, axes, faults)
-    dims, unnamed = name_dims(opening.stamp.path, name, [*names, *inner], opening.dims.get(name))
+    n_axes, refusal = len(names), None
+    ragged: dict[str, Any] = {}
+    if info.item.kind == "O" or (axes and axes[0].scales):
+        ragged, inner, refusal = _raggedness(opening, info, axes, faults)
+        names += inner
+    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     header = _header(opening, info, dims, faults)
-    unnamed = tuple(axis for axis in unnamed if axis < n_axes)
-    header = replace(header, **ragged) if ragged else header
-    return Described(header, info, axes, unnamed, tuple(faults), refusal)
+    return Described(
+        replace(header, **ragged) if ragged else header,
+        info,
+        axes,
+        tuple(axis for axis in unnamed if axis < n_axes) if ragged else unnamed,
+        tuple(faults),
+        refusal,
+    )
 
 
 def _header(
-    opening: Opening, info: ArrayInfo, dims: Sequence[str], faults: list[str]
+    opening: Opening,
+    info: ArrayInfo,
+    dims: Sequence[str],
+    faults: list[str],
+    *,
+    classes: bool = True,
 ) -> SourceHeader:
-    attrs = _attributes(opening, info.dataset, info.name, info.column, faults)
-    if not (attrs and class_names_of(attrs)):
-        attrs |= classes_of(info)
+    """Return the header of a dataset with its attributes, and what its numbers mean."""
+    dataset, attrs, single = info.dataset, {}, opening.single_values
+    if info.column is None or not info.column.fields:
+        attrs = attrs_of(dataset, repr(info.name), faults, scalars=single)
+    attrs |= meaning_of(info, attrs, classes=classes)
     return header_of(
         opening.stamp,
-        info.dataset,
+        dataset,
         info.name,
         dims,
         key=opening.path_of(info.path),
@@ -243,35 +257,6 @@ def _header(
 def _completed(own: Axis, found: Axis) -> Axis:
     """Return an axis as its group names it, where the dataset itself does not say otherwise."""
     return found if own.name in ("", found.name) and not own.scales else own
-
-
-def _attributes(
-    opening: Opening,
-    dataset: h5py.Dataset,
-    name: str,
-    column: Column | None,
-    faults: list[str],
-) -> dict[str, Any]:
-    """Return the attributes of a source or coordinate, and what its numbers mean."""
-    attrs: dict[str, Any] = {}
-    if column is None or not column.fields:
-        attrs = readable_attrs(opening, dataset, repr(name), faults)
-    return attrs | meaning_of(dataset, column, attrs)
-
-
-def readable_attrs(
-    opening: Opening,
-    thing: h5py.Group | h5py.Dataset,
-    what: str,
-    faults: list[str],
-    leave_out: Collection[str] = (),
-) -> dict[str, Any]:
-    """Return the attributes of an object; those that cannot be read are a fault."""
-    values, unreadable = attrs_of(thing, leave_out=leave_out, scalars=opening.single_values)
-    if unreadable:
-        names = ", ".join(map(repr, unreadable))
-        faults.append(f"attributes of {what} cannot be read: {names}")
-    return values
 
 
 def _raggedness(
@@ -389,63 +374,53 @@ def with_coordinates(
 
     Scales of several groups that are called alike are told apart by their paths.
     """
-    found = Carried({}, dict(variables), list(faults))
-    dims = {dim for each in described.values() for dim in each.header.dims}
-    overruled: dict[str, tuple[str, str]] = {}
+    attached = []
     for name, each in described.items():
-        header, keys = each.header, []
-        for dim, scale in _labelling(each, found.faults):
-            place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
-            first = (scale.name, place) if "/" in place else (scale.name,)
-            again = (f"{name}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
-            for key in chain(first, again):
-                known = found.variables.get(key)
-                if known is not None and known.key == scale.path and known.dims == (dim,):
-                    break
-                if known is None and key not in described and (key == dim or key not in dims):
-                    made = coordinate_header(opening, key, scale, (dim,), found.faults)
-                    found.variables[key] = made
-                    break
-                rival = opening.base[known.key] if key == dim and known is not None else None
-                if rival is not None and _differs(scale.dataset, rival):
-                    overruled[name] = (dim, place)
-            keys.append(key)
-        coords = tuple(dict.fromkeys(keys))
-        found.sources[name] = replace(header, coords=coords) if keys else header
+        for dim, axis in zip(each.header.dims, each.axes, strict=False):
+            attached += [(name, dim, axis, scale) for scale in axis.scales] if axis.scales else []
+    dims: set[str] = set()
+    for each in described.values():
+        dims.update(each.header.dims)
+    made, problems = dict(variables), list(faults)
+    keys: dict[str, list[str]] = {}
+    overruled: dict[str, tuple[str, str]] = {}
+    for name, dim, axis, scale in attached:
+        problem = _why_no_coordinate(scale, axis)
+        if problem:
+            problems.append(
+                f"scale {scale.name!r} of source {name!r} (dim {dim!r}) is left out: {problem}"
+            )
+        if problem is not None:
+            continue
+        place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
+        first = (scale.name, place) if "/" in place else (scale.name,)
+        again = (f"{name}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
+        for key in chain(first, again):
+            known = made.get(key)
+            if known is not None and known.key == scale.path and known.dims == (dim,):
+                break
+            if known is None and key not in described and (key == dim or key not in dims):
+                made[key] = coordinate_header(opening, key, scale, (dim,), problems)
+                break
+            rival = opening.base[known.key] if key == dim and known is not None else None
+            if rival is not None and _differs(scale.dataset, rival):
+                overruled[name] = (dim, place)
+        keys.setdefault(name, []).append(key)
     if overruled:
-        found.faults.append(_of_overruled(overruled))
-    return found
-
-
-def _labelling(described: Described, faults: list[str]) -> Iterator[tuple[str, Scale]]:
-    """Yield the scales that make coordinates, each with its dim."""
-    for dim, axis in zip(described.header.dims, described.axes, strict=False):
-        for scale in axis.scales:
-            if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
-                continue
-            problem = _why_no_coordinate(scale, axis)
-            if problem is None:
-                yield dim, scale
-            elif problem:
-                faults.append(
-                    f"scale {scale.name!r} of source {described.header.name!r} (dim {dim!r}) is "
-                    f"left out: {problem}"
-                )
+        problems.append(_of_overruled(overruled))
+    sources: dict[str, SourceHeader] = {}
+    for name, each in described.items():
+        coords = tuple(dict.fromkeys(keys.get(name, ())))
+        sources[name] = replace(each.header, coords=coords) if coords else each.header
+    return Carried(sources, made, problems)
 
 
 def coordinate_header(
     opening: Opening, key: str, scale: Scale, dims: tuple[str, ...], faults: list[str]
 ) -> SourceHeader:
     """Return the header of a scale read as a variable."""
-    return header_of(
-        opening.stamp,
-        scale.dataset,
-        key,
-        dims,
-        key=scale.path or key,
-        attrs=_attributes(opening, scale.dataset, key, None, faults),
-        allow_external=opening.options.allow_external,
-    )
+    info = ArrayInfo(key, scale.path or key, scale.dataset)
+    return _header(opening, info, dims, faults, classes=False)
 
 
 def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
@@ -469,10 +444,11 @@ def _of_overruled(overruled: Mapping[str, tuple[str, str]]) -> str:
 
 def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
     """Return why a scale makes no coordinate; ``""`` if nobody would expect one."""
-    reason = why_not_a_source(scale.dataset)
-    if reason is not None:
-        return reason
-    shape = scale.dataset.shape
+    if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
+        return ""
+    shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
+    if why_not is not None:
+        return why_not
     if scale.path is None:
         return "it has no name in the file"
     if len(shape) == 0:
@@ -495,30 +471,28 @@ def decoded(carried: Carried, *, decode_cf: bool = True, netcdf: bool = False) -
 
     The attribute `coordinates` of netCDF goes either way: `coords` stand for it.
     """
-    headers = {**carried.variables, **carried.sources}
-    attrs: Mapping[str, Mapping[str, Any]] = {n: header.attrs for n, header in headers.items()}
-    if decode_cf and any(attrs.values()):
-        attrs = with_bounds_units(attrs)
+    attrs: dict[str, Mapping[str, Any]] = {}
+    for name, header in [*carried.variables.items(), *carried.sources.items()]:
+        attrs[name] = header.attrs
+    if not netcdf and (not decode_cf or not any(attrs.values())):
+        return carried
+    attrs |= with_bounds_units(attrs) if decode_cf else {}
+    made: list[dict[str, SourceHeader]] = []
     faults = list(carried.faults)
-    for name in [*carried.sources, *carried.variables]:
-        header, found = headers[name], attrs[name]
-        cf, used = None, frozenset({"coordinates"} if netcdf else ())
-        if decode_cf and (netcdf or found):
-            cf, used_up = cf_of(name, header.dtype, found, faults)
-            cf = cf if netcdf or used_up else None  # plain files keep their byte order
-            used |= used_up
-        if cf is not None or len(found) != len(header.attrs) or not used.isdisjoint(found):
-            headers[name] = replace(
-                header,
-                cf=cf,
-                attrs={key: value for key, value in found.items() if key not in used},
-                used_attrs={key: value for key, value in found.items() if key in used},
-            )
-    return Carried(
-        {name: headers[name] for name in carried.sources},
-        {name: headers[name] for name in carried.variables},
-        faults,
-    )
+    for headers in (carried.sources, carried.variables):
+        made.append({})
+        for name, header in headers.items():
+            cf, used, found = None, frozenset({"coordinates"} if netcdf else ()), attrs[name]
+            if decode_cf and (netcdf or found):
+                cf, used_up = cf_of(name, header.dtype, found, faults)
+                cf = cf if netcdf or used_up else None  # plain files keep their byte order
+                used |= used_up
+            if cf is not None or len(found) != len(header.attrs) or not used.isdisjoint(found):
+                kept = {key: value for key, value in found.items() if key not in used}
+                taken = {key: value for key, value in found.items() if key in used}
+                header = replace(header, cf=cf, attrs=kept, used_attrs=taken)
+            made[-1][name] = header
+    return Carried(made[0], made[1], faults)
 
 
 # the whole file
