@@ -50,80 +50,64 @@ MAX_CHANNELS = 4096
 MAX_CLASSES = 4096
 
 
-def _zero() -> Array:
-    return np.zeros(1)
+COUNT, NOT_FINITE, MEAN, SQUARES, LOW, HIGH = range(6)
+"""Lines of a table of moments, which has a column for each channel."""
+
+MANY = 16
+"""Pieces whose moments are merged at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Counts, means, sums of squared deviations and extremes; arrays have one value a channel."""
+    """Counts, means, sums of squared deviations and extremes."""
 
     n_rows: int = 0
     by: str | None = None
     """The dim of the channels; None where all values are measured together."""
-    count: Array = field(default_factory=_zero)
-    not_finite: Array = field(default_factory=_zero)
-    mean: Array = field(default_factory=_zero)
-    squares: Array = field(default_factory=_zero)
-    low: Array = field(default_factory=_zero)
-    high: Array = field(default_factory=_zero)
+    table: Array = field(default_factory=lambda: np.zeros((6, 1)))
     origin: int = 0
     """What means are counted from."""
     classes: Counter[int] | None = None
     """Rows of each class; None where classes are not counted, or too many."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there was no value, finite or not."""
-        return not (self.count.any() or self.not_finite.any())
-
     def merge(self, other: Moments) -> Moments:
         """Return the moments of the rows of both; channels are pooled where they differ."""
-        n_rows = self.n_rows + other.n_rows
-        if other.is_empty or self.is_empty:
-            return replace(self if other.is_empty else other, n_rows=n_rows)
-        if self.by != other.by or len(self.count) != len(other.count):
-            return self.pooled().merge(other.pooled())
-        count = self.count + other.count
-        share = other.count / np.maximum(count, 1)
-        with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 there is no number
-            apart = other.mean + float(other.origin - self.origin) - self.mean
-            mean = self.mean + apart * share
-            squares = self.squares + other.squares + apart**2 * self.count * share
-        classes = None
-        if self.classes is not None and other.classes is not None:
-            classes = self.classes + other.classes
-        return Moments(
-            n_rows,
-            self.by,
-            count,
-            self.not_finite + other.not_finite,
-            mean,
-            squares,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-            self.origin,
-            None if classes is None or len(classes) > MAX_CLASSES else classes,
-        )
+        return merged([self, other])
 
-    def pooled(self) -> Moments:
-        """Return the moments of all channels together."""
-        count = self.count.sum()
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean = (self.mean * self.count).sum() / max(count, 1)
-            squares = (self.squares + self.count * (self.mean - mean) ** 2).sum()
-        return Moments(
-            self.n_rows,
-            None,
-            np.array([count]),
-            np.array([self.not_finite.sum()]),
-            np.array([mean]),
-            np.array([squares]),
-            np.array([self.low.min()]),
-            np.array([self.high.max()]),
-            self.origin,
-            self.classes,
-        )
+
+def merged(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of the rows of all; channels are pooled where they differ."""
+    n_rows = sum(each.n_rows for each in parts)
+    some = [each for each in parts if each.table[:MEAN].any()]
+    if len(some) < 2:
+        return replace((some or parts)[0], n_rows=n_rows)
+    first = some[0]
+    tables = [each.table for each in some]
+    if any(each.by != first.by or each.table.shape != first.table.shape for each in some):
+        first, tables = replace(first, by=None), [_together(each[..., None]) for each in tables]
+    table = np.stack(tables, axis=1)
+    table[MEAN] += np.array([[float(each.origin - first.origin)] for each in some])
+    classes: Counter[int] | None = Counter()
+    for each in some:
+        if classes is None or each.classes is None:
+            classes = None
+        else:
+            classes.update(each.classes)
+    if classes is not None and len(classes) > MAX_CLASSES:
+        classes = None
+    return replace(first, n_rows=n_rows, table=_together(table), classes=classes)
+
+
+def _together(table: Array) -> Array:
+    """Return the moments of several groups, on axis 1, as those of one."""
+    count = table[COUNT].sum(axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 there is no number
+        near = np.take_along_axis(table[MEAN], table[COUNT].argmax(axis=0)[None], axis=0)[0]
+        apart = table[MEAN] - near
+        mean = (apart * table[COUNT]).sum(axis=0) / np.maximum(count, 1)
+        squares = (table[SQUARES] + table[COUNT] * (apart - mean) ** 2).sum(axis=0)
+    odd, low, high = table[NOT_FINITE].sum(axis=0), table[LOW].min(axis=0), table[HIGH].max(axis=0)
+    return np.stack([count, odd, near + mean, squares, low, high])
 
 
 def can_measure(dtype: np.dtype[Any]) -> bool:
@@ -186,16 +170,18 @@ class Measure:
 
     def rows(self, rows: Array) -> Moments:
         """Measure rows of one shape, as they are stored."""
-        total = Moments()
         most = PIECE_VALUES if self.cf is None else DECODED_VALUES
         step = max(most // max(math.prod(rows.shape[1:]), 1), 1)
+        found = [Moments()]
         for begin in range(0, len(rows), step):
             piece = np.ascontiguousarray(rows[begin : begin + step])
             piece = piece if self.cf is None else decode(piece, self.cf)
-            found = _measured(_folded(piece, self.channel_axis), self.by)
+            table, origin = _measured(_folded(piece, self.channel_axis))
             classes = _classes(piece) if self.count_classes else None
-            total = total.merge(replace(found, n_rows=len(piece), classes=classes))
-        return total
+            found.append(Moments(len(piece), self.by, table, origin, classes))
+            if len(found) > MANY:
+                found = [merged(found)]
+        return merged(found)
 
     def examples(self, values: Array, shapes: Ints, which: Ints) -> Moments:
         """Measure some examples; `values` are those of all, `shapes` (n, axes of an example)."""
@@ -215,12 +201,11 @@ class Measure:
         if axis is None or channels > MAX_CHANNELS or (shapes[:, axis - 1] != channels).any():
             return replace(self, channel_axis=None, by=None).rows(values)
         if len(shapes) > 1:
-            return replace(self, channel_axis=1).rows(_channels_last(values, shapes, axis))
-        before = math.prod(shapes[0, : axis - 1].tolist())
-        apart = np.moveaxis(values.reshape(before, channels, -1), 1, 2)
-        if before == 1:  # rows that can be taken some at a time
-            return replace(self, channel_axis=1).rows(apart[0])
-        return replace(self, channel_axis=2).rows(apart)
+            apart = _channels_last(values, shapes, axis)
+        else:  # a view of it, where channels come first or last
+            before = math.prod(shapes[0, : axis - 1].tolist())
+            apart = np.moveaxis(values.reshape(before, channels, -1), 1, 2).reshape(-1, channels)
+        return replace(self, channel_axis=1).rows(apart)
 
 
 def _folded(rows: Array, axis: int | None) -> Array:
@@ -234,41 +219,42 @@ def _folded(rows: Array, axis: int | None) -> Array:
     return np.ascontiguousarray(np.moveaxis(rows, axis, 0)).reshape(1, shape[axis], -1)
 
 
-def _measured(raw: Array, by: str | None) -> Moments:
-    """Measure values (before, channels, after): means first, then squares around them."""
+def _measured(raw: Array) -> tuple[Array, int]:
+    """Measure values (before, channels, after); return their table, and what means count from."""
+    table, origin = np.zeros((6, raw.shape[1])), 0
     if not raw.size:
-        return Moments()
+        return table, origin
     # memory that stays in the cache: fresh pages cost more than adding up
     values = scratch("measured", raw.size * 8).view(np.float64).reshape(raw.shape)
     low, high = raw.min(axis=2).min(axis=0), raw.max(axis=2).max(axis=0)
-    origin = 0
     if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8:
         origin = int(low.min())
         whole = raw.astype(raw.dtype.newbyteorder("="), copy=False).view(np.uint64)
         np.subtract(whole, np.uint64(origin % (1 << 64)), out=values, casting="unsafe")
     else:
         values[...] = raw
-    count = np.full(raw.shape[1], raw.shape[0] * raw.shape[2])
-    not_finite, odd = np.zeros_like(count), None
+    count: Any = raw.shape[0] * raw.shape[2]
     with np.errstate(over="ignore", invalid="ignore"):
         total = values.sum(axis=2).sum(axis=0)
-        if not np.isfinite(total).all():
-            odd = ~np.isfinite(values)
+        odd = None if np.isfinite(total).all() else ~np.isfinite(values)
+        if odd is not None:
             low = np.where(odd, np.inf, values).min(axis=2).min(axis=0)
             high = np.where(odd, -np.inf, values).max(axis=2).max(axis=0)
-            not_finite = odd.sum(axis=(0, 2))
-            count = count - not_finite
+            table[NOT_FINITE] = odd.sum(axis=(0, 2))
+            count = count - table[NOT_FINITE]
             values[odd] = 0
             total = values.sum(axis=2).sum(axis=0)
         mean = total / np.maximum(count, 1)
-        values -= mean[:, None]
-        if odd is not None:
-            values[odd] = 0
+        small = raw.dtype.itemsize == 1  # whose squares add up without rounding
+        if not small:
+            values -= mean[:, None]
+            if odd is not None:
+                values[odd] = 0
         # not by BLAS, whose threads get in one another's way
         squares = np.einsum("ijk,ijk->ij", values, values).sum(axis=0)
-    return Moments(
-        0, by, count, not_finite, mean, squares, low.astype(float), high.astype(float), origin
-    )
+        table[SQUARES] = (count * squares - total**2) / count if small else squares
+    table[COUNT], table[MEAN], table[LOW], table[HIGH] = count, mean, low, high
+    return table, origin
 
 
 def _classes(rows: Array) -> Counter[int] | None:
@@ -365,16 +351,17 @@ def plain(moments: Moments) -> dict[str, Any]:
     >>> found["n_values"], found["mean"], found["min"], found["max"], round(found["std"], 3)
     (4, 3.0, 1.0, 6.0, 1.871)
     """
-    some = moments.count > 0
+    count, not_finite, mean, squares, low, high = moments.table
+    some = count > 0
     with np.errstate(invalid="ignore", divide="ignore"):
-        std = np.sqrt(moments.squares / moments.count)
+        std = np.sqrt(squares / count)
     columns = {
-        "n_values": moments.count.astype(np.int64),
-        "not_finite": moments.not_finite.astype(np.int64),
-        "mean": np.where(some, moments.mean + moments.origin, np.nan),
+        "n_values": count.astype(np.int64),
+        "not_finite": not_finite.astype(np.int64),
+        "mean": np.where(some, mean + moments.origin, np.nan),
         "std": std,
-        "min": np.where(some, moments.low, np.nan),
-        "max": np.where(some, moments.high, np.nan),
+        "min": np.where(some, low, np.nan),
+        "max": np.where(some, high, np.nan),
     }
     out: dict[str, Any] = {"n_rows": moments.n_rows}
     for name, column in columns.items():
@@ -399,14 +386,17 @@ def moments_from(stored: Mapping[str, Any]) -> Moments:
         return np.array([default if value is None else value for value in values], np.float64)
 
     count, classes = column("n_values"), stored.get("classes")
-    return Moments(
-        int(stored["n_rows"]),
-        stored.get("by"),
+    columns = (
         count,
         column("not_finite"),
         column("mean"),
         column("std") ** 2 * count,
         column("min", np.inf),
         column("max", -np.inf),
+    )
+    return Moments(
+        int(stored["n_rows"]),
+        stored.get("by"),
+        np.stack(columns),
         classes=None if classes is None else Counter({int(k): n for k, n in classes.items()}),
     )
