@@ -72,7 +72,7 @@ def medians(ways: dict[str, Callable[[], object]], effort: Effort) -> Times:
 
 def written(shape: tuple[int, ...], dtype: Any) -> Array:
     """Return memory that has been written, so that no timing pays for its first touch."""
-    out = np.zeros(shape, dtype)
+    out = permute.empty(shape, np.dtype(dtype))
     out[...] = 1
     return out
 

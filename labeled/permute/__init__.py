@@ -25,7 +25,6 @@ from labeled.device import kernels_at
 from labeled.errors import ArrayError, DimsError
 from labeled.permute import arguments, blocked, compiled, foreign
 from labeled.permute.arguments import Array
-from labeled.permute.job import job
 from labeled.permute.plan import Plan, Request, plan
 
 __all__ = ["available", "copy", "describe", "empty", "forget", "gather"]
@@ -261,7 +260,7 @@ def _permute(
         return result
     moved_bytes = result.nbytes + result.size * src.itemsize
     count = compiled.worth_threads(threads, moved_bytes)
-    blocked.run(job(found, result, src, rows, scale, shift), count)
+    blocked.run(blocked.job(found, result, src, rows, scale, shift), count)
     return result
 
 

@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import how_to_install
-from labeled.permute import blocked, compiler, workers
+from labeled.permute import compiler, workers
 from labeled.permute.addresses import address_of
 from labeled.permute.arguments import Array, Rows
-from labeled.permute.job import job, merged_factor
+from labeled.permute.blocked import merged_factor
 from labeled.permute.layout import CACHE_LINE, HEADER, TILE_RUN
 from labeled.permute.plan import Cut, Plan
 
@@ -56,12 +56,6 @@ VAST_RUN_BYTES = 1 << 27
 
 RUNS_BYTES = 1 << 18
 """Shorter runs are left to NumPy in copies of fewer bytes."""
-
-WRAP_BYTES = 1 << 12
-"""Rows of the destination up to so long are written across their ends, see `_wrapped`."""
-
-WRAP_ITEMS = 512
-"""The fast axis is at least so long there: its first and last items are copied by NumPy."""
 
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
@@ -137,76 +131,51 @@ def run(
     threads: int | None,
 ) -> bool:
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
-    if plan.cut is None or not (_kernels is not None or _worth_loading(plan)):
+    call = _call(plan) if _kernels is not None or _worth_loading(plan) else None
+    if call is None:
         return False
-    to = address_of(dst)
-    placed = _placed(plan, to % CACHE_LINE)
-    if placed is None:
-        return False
-    call, header, head, n_units = placed.call, placed.call.header, placed.head, placed.n_units
-    table = call.table if rows is None else _gathered(call, rows)
+    table = call.table
+    if rows is not None:
+        assert call.gathered is not None
+        slot, shape, row_bytes = call.gathered
+        table = table.copy()
+        table[slot].reshape(shape)[...] += (rows * row_bytes)[:, None]
     scales = shifts = (_NOTHING, _NOWHERE)
     if not plan.pure:
         scales, shifts = _factors(plan, scale, 1.0), _factors(plan, shift, -0.0)
-    if placed.wrapped:
-        table, to = _wrapped(table, head, plan.cut), to + head * dst.itemsize
-        header, head = tuple(table[:HEADER].tolist()), 0
-        n_units = _n_units(plan.cut, call, header, head)
-        _copy_ends(plan, dst, src, rows, scale, shift)
-    fixed = (
-        call.kinds, address_of(src), to, table, scales[1], shifts[1], placed.streamed, head
-    )  # fmt: skip
-    kernel = placed.kernel
-    count = 1 if placed.moved_bytes < SHARE_BYTES else worth_threads(threads, placed.moved_bytes)
-    if count == 1:
-        kernel(*fixed, 0, n_units, _scratch())
-    else:
+    to = address_of(dst)
+    streamed = int(call.streams and to % call.streams == 0)
+    fixed = (call.kinds, address_of(src), to, table, scales[1], shifts[1], streamed)
+    count = 1 if call.moved_bytes < SHARE_BYTES else worth_threads(threads, call.moved_bytes)
 
-        def work(first: int, last: int) -> None:
-            kernel(*fixed, first, last, _scratch())
+    def work(first: int, last: int) -> None:
+        call.kernel(*fixed, first, last, _scratch())
 
-        workers.share(work, n_units, count)
+    workers.share(work, call.n_units, count)
     return True
 
 
 def forget() -> None:
     """Look at the switch and for numba again, for plans that were run before, too."""
-    _placed.cache_clear()
+    _call.cache_clear()
     compiler.forget()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Placed:
-    """The call of a plan for destinations at one place of a cache line."""
-
-    call: _Call
-    kernel: Any
-    streamed: int
-    """Whether to store past the caches, 0 or 1."""
-    head: int
-    """Items before the first whole line."""
-    wrapped: bool
-    """Whether rows are written across their ends, see `_wrapped`."""
-    n_units: int
-    moved_bytes: int
-
-
-@lru_cache(maxsize=1024)
-def _placed(plan: Plan, place: int) -> _Placed | None:
-    """Return a call that is ready to run; None where the kernels are turned off, or do not pay."""
-    moved_bytes = _moved_bytes(plan)
-    if plan.cut is None or moved_bytes < 2 * USE_BYTES or not available():
-        return None
-    call = _call(plan)
-    streamed, head = _streaming(plan.cut, call, place, plan.size * plan.final.itemsize)
-    wrapped = head > 0 and call.wraps
-    n_units = 0 if wrapped else _n_units(plan.cut, call, call.header, head)
-    return _Placed(call, _entry(call), streamed, head, wrapped, n_units, moved_bytes)
 
 
 def _worth_loading(plan: Plan) -> bool:
     """Load the kernels if a copy is large enough; say whether they are there."""
-    return _moved_bytes(plan) >= 2 * LOAD_BYTES and available() and _loaded() is not None
+    large = plan.cut is not None and _moved_bytes(plan) >= 2 * LOAD_BYTES
+    return large and available() and _loaded()
+
+
+def _loaded() -> bool:
+    global _kernels, _failed, _spent_s
+    started = time.perf_counter()
+    try:
+        _kernels = importlib.import_module("labeled.permute.kernels")
+    except ImportError as error:
+        _failed = f"numba does not load: {error}"
+    _spent_s += time.perf_counter() - started
+    return _kernels is not None
 
 
 def _moved_bytes(plan: Plan) -> int:
@@ -215,93 +184,65 @@ def _moved_bytes(plan: Plan) -> int:
     return plan.size * (plan.cut.item.itemsize + plan.final.itemsize)
 
 
-def _loaded() -> ModuleType | None:
-    global _kernels, _failed, _spent_s
-    if _kernels is None and not _failed:
-        started = time.perf_counter()
-        try:
-            _kernels = importlib.import_module("labeled.permute.kernels")
-        except ImportError as error:
-            _failed = f"numba does not load: {error}"
-        _spent_s += time.perf_counter() - started
-    return _kernels
-
-
-def _entry(call: _Call) -> Any:
-    """Return the compiled code for a call; what compiling costs is timed apart."""
-    global _spent_s
-    entry = _entries.get(call.signature)
-    if entry is None:
-        assert _kernels is not None
-        started = time.perf_counter()
-        numbers = (_NOWHERE, _NOWHERE, 0, 0, 0, 0, 0)
-        entry = _kernels.entry(call.signature[0], (call.kinds, 0, 0, call.table, *numbers))
-        _spent_s += time.perf_counter() - started
-        _entries[call.signature] = entry
-    return entry
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """The arguments of a kernel that follow from the plan alone."""
+    """What follows from a plan alone: a kernel and its arguments."""
 
-    signature: tuple[Any, ...]
+    kernel: Any
     kinds: tuple[Any, ...]
-    header: tuple[int, ...]
     table: Rows
-    n_outer: int
-    aligned: bool
-    """Whether outer steps of the destination are whole cache lines."""
-    wraps: bool
-    """Whether rows may be written across their ends."""
+    streams: int
+    """Past the caches, where the destination begins at a multiple of this; 0 where never."""
+    n_units: int
+    moved_bytes: int
     gathered: tuple[slice, tuple[int, int, int], int] | None
     """Which offsets of the table depend on gathered rows, their shape and the bytes of a row."""
 
 
-@lru_cache(maxsize=512)
-def _call(plan: Plan) -> _Call:
+@lru_cache(maxsize=1024)
+def _call(plan: Plan) -> _Call | None:
+    """Return a call that is ready to run; None where the kernels are turned off, or do not pay."""
+    global _spent_s
     cut = plan.cut
-    assert cut is not None
-    n_outer, n_fast, n_rows = _counts(plan, cut)
+    if cut is None or _moved_bytes(plan) < 2 * USE_BYTES or not available():
+        return None
+    n_outer, n_rows = (math.prod(plan.lengths[a] for a in part) for part in (cut.outer, cut.rows))
+    n_fast, size = plan.lengths[cut.fast], cut.final.itemsize
     step = plan.dst_strides[cut.rows[-1] if cut.kernel == "runs" and cut.rows else cut.fast]
-    along = {"weaves": n_fast, "unweaves": n_rows}.get(cut.kernel, CACHE_LINE)
-    vector = 64 if along * cut.final.itemsize >= 64 else 16
     inner = 1 if cut.near is None else plan.lengths[cut.near]
     block = BLOCK_ITEMS
     if cut.kernel == "runs":
-        few = NEAR_BYTES // (n_fast * cut.final.itemsize)
+        few = NEAR_BYTES // (n_fast * size)
         block = max(1, 16 * BLOCK_ITEMS // n_fast) if inner == 1 else max(8, few)
-    width = np.uint64(0) if vector == 64 else np.uint16(0)
-    woven = (0,) * {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1)
     by = _steps(cut, (n_outer, n_fast, n_rows))
+    # everything a kernel reads: sizes, outer offsets and offsets of rows; those along a gathered
+    # axis are left at zero, as they differ from call to call
     header = (n_outer, n_rows, n_fast, step, block, *by, inner)
     outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
-    return _Call(
-        (cut.kernel, cut.item, cut.final, vector, len(woven)),
-        (cut.item.type(0), cut.final.type(0), width, woven),
-        header,
-        _table(plan, cut, header),
-        n_outer,
-        not np.any(outer_dst % CACHE_LINE),
-        _wraps(cut, header),
-        _gather_slot(plan, cut),
+    outer_src, row_src = (
+        _offsets(plan, plan.src_strides, part, plan.axis) for part in (cut.outer, cut.rows)
     )
-
-
-def _counts(plan: Plan, cut: Cut) -> tuple[int, int, int]:
-    n_outer, n_rows = (math.prod(plan.lengths[a] for a in part) for part in (cut.outer, cut.rows))
-    return n_outer, plan.lengths[cut.fast], n_rows
-
-
-def _table(plan: Plan, cut: Cut, header: tuple[int, ...]) -> Rows:
-    """Return everything a kernel reads: sizes, outer offsets and offsets of rows.
-
-    Offsets along a gathered axis are left at zero: they differ from call to call.
-    """
-    outer_src = _offsets(plan, plan.src_strides, cut.outer, plan.axis)
-    outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
-    row_src = _offsets(plan, plan.src_strides, cut.rows, plan.axis)
-    return np.concatenate([header, outer_src, outer_dst, row_src])
+    along = {"weaves": n_fast, "unweaves": n_rows}.get(cut.kernel, CACHE_LINE)
+    width = np.uint64(0) if along * size >= 64 else np.uint16(0)  # a vector of 64 or 16 bytes
+    woven = (0,) * {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1)
+    kinds = (cut.item.type(0), cut.final.type(0), width, woven)
+    table: Rows = np.concatenate([header, outer_src, outer_dst, row_src])
+    signature = (cut.kernel, cut.item, cut.final, width.dtype, len(woven))
+    if signature not in _entries:
+        assert _kernels is not None
+        started = time.perf_counter()
+        numbers = (_NOWHERE, _NOWHERE, 0, 0, 0, 0)
+        _entries[signature] = _kernels.entry(cut.kernel, (kinds, 0, 0, table, *numbers))
+        _spent_s += time.perf_counter() - started
+    return _Call(
+        _entries[signature],
+        kinds,
+        table,
+        _streams(plan, cut, header, aligned=not np.any(outer_dst % CACHE_LINE)),
+        n_outer // inner * _units(cut, header),
+        _moved_bytes(plan),
+        _gather_slot(plan, cut, n_outer, n_rows),
+    )
 
 
 def _offsets(
@@ -316,70 +257,19 @@ def _offsets(
     return offsets
 
 
-def _gather_slot(plan: Plan, cut: Cut) -> tuple[slice, tuple[int, int, int], int] | None:
+def _gather_slot(
+    plan: Plan, cut: Cut, n_outer: int, n_rows: int
+) -> tuple[slice, tuple[int, int, int], int] | None:
     axis = plan.axis
     if axis is None:
         return None
-    part = cut.rows if axis in cut.rows else cut.outer
-    n_outer, _, n_rows = _counts(plan, cut)
-    start = HEADER + (2 * n_outer if axis in cut.rows else 0)
-    count = n_rows if axis in cut.rows else n_outer
-    before, after = (
-        math.prod(plan.lengths[a] for a in side)
-        for side in (part[: part.index(axis)], part[part.index(axis) + 1 :])
-    )
-    shape = (before, plan.lengths[axis], after)
-    return slice(start, start + count), shape, plan.src_strides[axis]
-
-
-def _gathered(call: _Call, rows: Rows) -> Rows:
-    """Return the table of a call for these rows."""
-    assert call.gathered is not None
-    slot, shape, row_bytes = call.gathered
-    table = call.table.copy()
-    if shape[0] == shape[2] == 1:
-        np.multiply(rows, row_bytes, out=table[slot])
-    else:
-        table[slot].reshape(shape)[...] += (rows * row_bytes)[:, None]
-    return table
-
-
-def _wraps(cut: Cut, header: tuple[int, ...]) -> bool:
-    """Say whether short rows follow one another without a gap, treated alike in all columns."""
-    _, n_rows, n_fast, step, _, _, by_fast, by_row, _ = header
-    packed = step == n_rows * cut.final.itemsize <= WRAP_BYTES
-    return cut.kernel == "tiles" and packed and n_fast >= WRAP_ITEMS and not (by_fast or by_row)
-
-
-def _wrapped(table: Rows, head: int, cut: Cut) -> Rows:
-    """Return the table of a copy that begins `head` items later, at a whole line.
-
-    A row of the destination then ends with the `head` first items of the next one, which lie one
-    item further in the source. So every line is written whole, but for those of both ends.
-    """
-    made = table.copy()
-    n_outer, n_rows = made[:2]
-    rows = made[HEADER + 2 * n_outer :]
-    rows[...] = np.roll(rows, -head)
-    rows[n_rows - head :] += cut.item.itemsize
-    made[2] -= 1
-    return made
-
-
-def _copy_ends(
-    plan: Plan,
-    dst: Array,
-    src: Array,
-    rows: Rows | None,
-    scale: Array | None,
-    shift: Array | None,
-) -> None:
-    """Copy the first and the last step along the fast axis, which wrapped rows leave open."""
-    assert plan.cut is not None
-    whole = job(plan, dst, src, rows, scale, shift)
-    for part in (slice(0, 1), slice(-1, None)):
-        at = (slice(None),) * plan.cut.fast + (part,)
-        blocked.run(replace(whole, dst=whole.dst[at], src=whole.src[at]))
+    part, start, count = cut.outer, HEADER, n_outer
+    if axis in cut.rows:
+        part, start, count = cut.rows, HEADER + 2 * n_outer, n_rows
+    at = part.index(axis)
+    before = math.prod(plan.lengths[a] for a in part[:at])
+    after = math.prod(plan.lengths[a] for a in part[at + 1 :])
+    return slice(start, start + count), (before, plan.lengths[axis], after), plan.src_strides[axis]
 
 
 def _factor_order(cut: Cut) -> tuple[int, int, int]:
@@ -400,10 +290,9 @@ def _steps(cut: Cut, lengths: tuple[int, int, int]) -> list[int]:
 
 def _factors(plan: Plan, factor: Array | None, neutral: float) -> tuple[Array, int]:
     """Lay a factor out for a kernel, and say where it lies; without one, what changes nothing."""
-    if factor is None:
-        return _few_factors(plan, neutral, None, b"")
-    if factor.size <= KEPT_FACTORS:
-        return _few_factors(plan, neutral, factor.shape, factor.tobytes())
+    if factor is None or factor.size <= KEPT_FACTORS:
+        known = (None, b"") if factor is None else (factor.shape, factor.tobytes())
+        return _few_factors(plan, neutral, *known)
     table = _factor_table(plan, neutral, factor)
     return table, address_of(table)
 
@@ -444,42 +333,31 @@ def worth_threads(asked: int | None, moved_bytes: int) -> int:
     return min(most, moved_bytes // (SHARE_BYTES // 2))
 
 
-def _n_units(cut: Cut, call: _Call, header: tuple[int, ...], head: int) -> int:
-    return call.n_outer // header[-1] * _units(cut, header, head)
-
-
-def _units(cut: Cut, header: tuple[int, ...], head: int) -> int:
+def _units(cut: Cut, header: tuple[int, ...]) -> int:
     """Return into how many units a kernel cuts one outer step."""
     _, n_rows, n_fast, _, block = header[:5]
-    if cut.kernel == "runs":
+    if cut.kernel in ("runs", "unweaves"):
         return -(-n_rows // block)
-    if cut.kernel == "unweaves":
-        return -(-(n_rows - head) // block)
     if cut.kernel == "weaves":
-        return -(-(n_fast - head) // block)
+        return -(-n_fast // block)
     run = max(TILE_RUN // cut.final.itemsize, CACHE_LINE // cut.item.itemsize)
-    n_runs = -(-(n_rows - head) // run) + (1 if head else 0)
-    return n_runs * -(-n_fast // block)
+    return -(-n_rows // run) * -(-n_fast // block)
 
 
-def _streaming(cut: Cut, call: _Call, to: int, n_bytes: int) -> tuple[int, int]:
-    """Say whether to store past the caches, and how many items come before a whole line."""
-    size = cut.final.itemsize
-    _, n_rows, n_fast, step, *_ = call.header
-    enough = STREAM_BYTES if cut.kernel == "tiles" else STREAM_RUN_BYTES
-    if n_bytes < enough or to % size:
-        return 0, 0
-    if cut.kernel == "runs":
-        return int(n_fast * size >= LONG_RUN_BYTES), 0
-    pixel = step if cut.kernel == "weaves" else size
+def _streams(plan: Plan, cut: Cut, header: tuple[int, ...], *, aligned: bool) -> int:
+    """Return where a destination must begin to be stored past the caches; 0: not at all.
+
+    `aligned`: outer steps of the destination are whole cache lines.
+    """
+    size, n_bytes = cut.final.itemsize, plan.size * plan.final.itemsize
+    _, n_rows, n_fast, step, *_ = header
+    if n_bytes < (STREAM_BYTES if cut.kernel == "tiles" else STREAM_RUN_BYTES):
+        return 0
+    if cut.kernel == "runs":  # which begin each run by hand
+        return size if n_fast * size >= LONG_RUN_BYTES else 0
     whole = step % CACHE_LINE == 0 or cut.kernel == "weaves"
     length = n_fast if cut.kernel == "weaves" else n_rows
-    if not (whole and call.aligned and length >= 2 * CACHE_LINE):
-        return 0, 0
-    # an odd pixel comes past every alignment of its items
-    heads = (n for n in range(CACHE_LINE) if (to + n * pixel) % CACHE_LINE == 0)
-    head = next(heads, None)
-    return (0, 0) if head is None else (1, head)
+    return CACHE_LINE if whole and aligned and length >= 2 * CACHE_LINE else 0
 
 
 def _scratch() -> int:

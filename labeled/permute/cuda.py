@@ -26,7 +26,7 @@ import numpy as np
 
 from labeled.permute import layout
 from labeled.permute.arguments import Rows
-from labeled.permute.job import merged_factor
+from labeled.permute.blocked import merged_factor
 from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, plan
 
 TILE_BYTES = 1 << 14

@@ -505,7 +505,6 @@ def tiles(
     scale: int,
     shift: int,
     streamed: int,
-    head: int,
     first: int,
     last: int,
     scratch: int,
@@ -521,7 +520,7 @@ def tiles(
     stage = spare + 2 * LINE
     pitch = run * item_bytes
     n_blocks = (n_fast + block - 1) // block
-    n_runs = (n_rows - head + run - 1) // run + (1 if head else 0)
+    n_runs = (n_rows + run - 1) // run
     columns = min(lanes, n_fast)
     most = min(WIDE, STAGED_LINES // run)
     ahead = 2 * most * LINE
@@ -529,18 +528,14 @@ def tiles(
         o = unit // (n_runs * n_blocks)
         t = unit // n_blocks - o * n_runs
         start = unit % n_blocks * block
-        past = streamed
-        if head and t == 0:
-            r, span, past = 0, head, 0
-        else:
-            r = t * run if head == 0 else head + (t - 1) * run
-            span = min(run, n_rows - r)
-            if span < lanes <= n_rows and not streamed:
-                r, span = n_rows - lanes, lanes
+        r = t * run
+        span = min(run, n_rows - r)
+        if span < lanes <= n_rows and not streamed:
+            r, span = n_rows - lanes, lanes
         # where a run is not made of whole lines, the last overlaps the one before: not past the
         # caches, where it would cost a trip to memory
-        direct = _moves(kinds) and (span % lanes == 0 or (span > lanes and not past))
-        direct = direct and (columns % group == 0 or (columns > group and not past))
+        direct = _moves(kinds) and (span % lanes == 0 or (span > lanes and not streamed))
+        direct = direct and (columns % group == 0 or (columns > group and not streamed))
         stop = min(start + block, n_fast)
         for wide in range(start, stop, lanes * most):
             lines = min(most, (stop - wide + lanes - 1) // lanes)
@@ -564,7 +559,7 @@ def tiles(
                         for top in range(0, span, lanes):
                             g = min(top, span - lanes)
                             at, there = staged + g * LINE + j * item_bytes, to + g * item_bytes
-                            _turn(kinds, at, there + j * step, step, past)
+                            _turn(kinds, at, there + j * step, step, streamed)
                     continue
                 for j in range(0, columns, group):
                     for g in range(0, span, lanes):
@@ -575,8 +570,9 @@ def tiles(
                     continue
                 f = (by_outer * o + by_fast * i + by_row * r) * final_bytes
                 for j in range(columns):
+                    there, at = to + j * step, buffer + j * pitch
                     s, h = scale + f, shift + f
-                    _put(kinds, to + j * step, buffer + j * pitch, span, s, h, by_row, past, spare)
+                    _put(kinds, there, at, span, s, h, by_row, streamed, spare)
                     f += by_fast * final_bytes
 
 
@@ -589,7 +585,6 @@ def runs(
     scale: int,
     shift: int,
     streamed: int,
-    head: int,
     first: int,
     last: int,
     scratch: int,
@@ -639,7 +634,6 @@ def weaves(
     scale: int,
     shift: int,
     streamed: int,
-    head: int,
     first: int,
     last: int,
     scratch: int,
@@ -650,16 +644,14 @@ def weaves(
     per = _vector_bytes(kinds) // _final_bytes(kinds)
     outer = table[HEADER:]
     offsets = outer[2 * n_outer :].ctypes.data
-    n_blocks = (n_fast - head + block - 1) // block
+    n_blocks = (n_fast + block - 1) // block
     for unit in range(first, last):
         o = unit // n_blocks
-        start = head + (unit - o * n_blocks) * block
+        start = (unit - o * n_blocks) * block
         stop = min(start + block, n_fast)
         at, to = src + outer[o], dst + outer[n_outer + o]
         f = table[5] * o * _final_bytes(kinds)
         s, h = scale + f, shift + f
-        if head and start == head:
-            _weave(kinds, to, at, offsets, s, h, 0)
         for i in range(start, stop - per + 1, per):
             _weave(kinds, to + i * pixel, at + i * item_bytes, offsets, s, h, streamed)
         if (stop - start) % per:
@@ -676,7 +668,6 @@ def unweaves(
     scale: int,
     shift: int,
     streamed: int,
-    head: int,
     first: int,
     last: int,
     scratch: int,
@@ -686,16 +677,14 @@ def unweaves(
     final_bytes, pixel = _final_bytes(kinds), n_fast * _item_bytes(kinds)
     per = _vector_bytes(kinds) // final_bytes
     outer = table[HEADER:]
-    n_blocks = (n_rows - head + block - 1) // block
+    n_blocks = (n_rows + block - 1) // block
     for unit in range(first, last):
         o = unit // n_blocks
-        start = head + (unit - o * n_blocks) * block
+        start = (unit - o * n_blocks) * block
         stop = min(start + block, n_rows)
         at, to = src + outer[o], dst + outer[n_outer + o]
         f = table[5] * o * final_bytes
         s, h = scale + f, shift + f
-        if head and start == head:
-            _unweave(kinds, to, step, at, s, h, 0)
         for r in range(start, stop - per + 1, per):
             _unweave(kinds, to + r * final_bytes, step, at + r * pixel, s, h, streamed)
         if (stop - start) % per:
