@@ -26,6 +26,7 @@ from labeled.loader.ragged_finish import RaggedFinish
 from labeled.sources.source import AnySource
 from labeled.spaces import CompiledSpecs, IndexSpace, Space
 from labeled.spaces.arrays import check_fits
+from labeled.spaces.base import told
 from labeled.transforms.running import Form
 
 Array = npt.NDArray[Any]
@@ -51,7 +52,7 @@ class Change:
     def __call__(self, array: Array, source: str) -> Array:
         """Return a changed copy; an integer that does not fit is an error."""
         if not self.scaled:
-            check_fits(array, self.dtype, who=f"source {source!r}: ")
+            told(f"source {source!r}", "", check_fits, array, self.dtype)
         changed: Array = permute.copy(
             array, range(array.ndim), dtype=self.dtype, scale=self.scale, shift=self.shift
         )

@@ -19,6 +19,7 @@ from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import padded
 from labeled.sources.ragged import RaggedSource
 from labeled.spaces.arrays import check_fits, value_for
+from labeled.spaces.base import told
 
 Array = npt.NDArray[Any]
 
@@ -113,7 +114,7 @@ class RaggedFinish:
             return flat
         dtype, scale, shift = self.change
         if scale is None and shift is None:
-            check_fits(flat.values, dtype, who=f"source {self.name!r}: ")
+            told(f"source {self.name!r}", "", check_fits, flat.values, dtype)
         return flat._replace(
             values=permute.copy(flat.values, (0,), dtype=dtype, scale=scale, shift=shift)
         )

@@ -148,9 +148,7 @@ def narrows(found: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
     return not np.can_cast(found, wanted, "safe")
 
 
-def cast(
-    x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str = "", first_row: int = 0
-) -> Array:
+def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, first_row: int = 0) -> Array:
     """Return `x` in dtype `wanted`; `x` itself if that is None or already so.
 
     Parameters
@@ -161,8 +159,6 @@ def cast(
         None keeps the dtype.
     batch_axis : int
         The axis along which rows are counted in messages.
-    who : str
-        Begins the message.
     first_row : int
         The number of the first row, where `x` is part of something longer.
 
@@ -183,13 +179,13 @@ def cast(
         return x
     reason = why_not_cast(found, wanted)
     if reason is not None:
-        raise SpaceTypeError(f"{who}{reason}")
-    check_fits(x, wanted, batch_axis, who, first_row)
+        raise SpaceTypeError(reason)
+    check_fits(x, wanted, batch_axis, first_row)
     return astype(x, wanted)
 
 
 def check_fits(
-    x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, who: str = "", first_row: int = 0
+    x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, first_row: int = 0
 ) -> None:
     """Raise a `SpaceError` that names the first integer `wanted` cannot hold, and its row."""
     if wanted is None or not narrows(dtype_of(x), wanted):
@@ -204,7 +200,7 @@ def check_fits(
     value, position = offender
     row = position[batch_axis] if stored is None else int(stored.row[position[0]])
     raise SpaceError(
-        f"{who}value {value} in row {row + first_row} does not fit {wanted} "
+        f"value {value} in row {row + first_row} does not fit {wanted} "
         f"({limits.min} to {limits.max}); ask for a wider dtype"
     ).at_row(row + first_row)
 
@@ -289,7 +285,7 @@ def unflatten_rows(x: Array, shape: tuple[int, ...], channels: int, axes: Axes) 
 
 
 # ---------------------------------------------------------------- labels
-def check_labels(labels: Array, max_labels: int | None, who: str = "", first_row: int = 0) -> None:
+def check_labels(labels: Array, max_labels: int | None, first_row: int = 0) -> None:
     """Check that labels are integers in ``[0, max_labels)``.
 
     Parameters
@@ -298,8 +294,6 @@ def check_labels(labels: Array, max_labels: int | None, who: str = "", first_row
         Any integer dtype.
     max_labels : int or None
         None: only the sign is checked.
-    who : str
-        Begins the message.
     first_row : int
         The number of the first row, where `labels` are part of something longer.
 
@@ -318,22 +312,22 @@ def check_labels(labels: Array, max_labels: int | None, who: str = "", first_row
     """
     found = dtype_of(labels)
     if found.kind not in "iu":
-        raise not_labels(labels, who, first_row)
+        raise not_labels(labels, first_row)
     top = np.iinfo(found).max if max_labels is None else max_labels - 1
     offender = _first_outside(labels, 0, int(top))
     if offender is not None:
         value, position = offender
         limit = "0 or more" if max_labels is None else f"0 to {max_labels - 1}"
         row = position[0] + first_row
-        raise SpaceError(
-            f"{who}label {value} in row {row} is out of range, expected {limit}"
-        ).at_row(row)
+        raise SpaceError(f"label {value} in row {row} is out of range, expected {limit}").at_row(
+            row
+        )
 
 
-def not_labels(labels: Array, who: str, first_row: int = 0) -> SpaceTypeError:
+def not_labels(labels: Array, first_row: int = 0) -> SpaceTypeError:
     """Return why a batch of this dtype holds no labels: the first bad value, if it is at hand."""
     found = dtype_of(labels)
-    text = f"{who}labels must be integers, found {found}"
+    text = f"labels must be integers, found {found}"
     if found.kind == "f" and is_array(labels):
         values = to_host(labels)
         bad = np.argwhere(~np.isfinite(values) | (values != np.floor(values)))
@@ -348,7 +342,6 @@ def one_hot(
     max_labels: int,
     mode: Mode = "concatenate",
     dtype: DTypeLike = np.float64,
-    who: str = "",
     first_row: int = 0,
     *,
     sparse: bool = False,
@@ -369,7 +362,7 @@ def one_hot(
         its own.
     dtype : dtype
         Of the result.
-    who, first_row
+    first_row
         As in :func:`check_labels`.
     sparse : bool
         Return a ``scipy.sparse.csr_array``.
@@ -388,7 +381,7 @@ def one_hot(
     >>> one_hot(np.array([[0, 2]]), 3, "concatenate", np.uint8, sparse=True).toarray()
     array([[1, 0, 0, 0, 0, 1]], dtype=uint8)
     """
-    check_labels(labels, max_labels, who, first_row)
+    check_labels(labels, max_labels, first_row)
     xp = namespace(labels)
     n, k = labels.shape
     width = max_labels if mode == "merge" else k * max_labels

@@ -104,6 +104,14 @@ def title(space: object, branch: str) -> str:
     return f"component {branch}, {space}: " if branch else f"{space}: "
 
 
+def told(space: object, branch: str, work: Callable[..., Any], *args: Any) -> Any:
+    """Do some work on values; an error begins with the space they are of."""
+    try:
+        return work(*args)
+    except SpaceError as error:
+        raise type(error)(f"{title(space, branch)}{error}").at_row(error.row) from None
+
+
 def whole(value: Any, what: str, least: int) -> int:
     """Return `value` as an int of at least `least`; bool is not one."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
@@ -264,7 +272,7 @@ class Space:
         labeled.errors.SpaceError: VectorSpace(dim=4): axis 1 ('feature') has length 3, expected 4;
         the batch has shape (4, 3)
         """
-        if is_lazy(batch) or has_names(batch):
+        if type(batch) is not np.ndarray and (is_lazy(batch) or has_names(batch)):
             found = f"{'lazy ' * is_lazy(batch)}{type(batch).__qualname__}"
             text = f"expected a numeric batch, found a {found}; use the name without np_, or pass "
             fault(SpaceTypeError, self, "", f"{text}its values")
@@ -353,7 +361,7 @@ class Space:
         (8, 32, 32, 3)
         """
         run = route_between(self, as_target(self, space)).run
-        library = foreign_library(batch)
+        library = None if type(batch) is np.ndarray else foreign_library(batch)
         if library is not None:
             again = partial(self.np_format_as, space=space, contiguous=contiguous)
             return by_dlpack(again, batch, library)
@@ -459,6 +467,11 @@ class ArraySpace(Space):
         return wanted
 
     def check(self, batch: Batch, branch: str = "") -> None:
+        if type(batch) is np.ndarray and not self.sparse:  # the batches of a training loop
+            shape, axis, dtype = batch.shape, self.get_batch_axis(), batch.dtype
+            known = dtype is self.dtype or (self.dtype is None and dtype.kind in self.kinds)
+            if known and len(shape) > axis and shape == self.sizes(shape[axis]):
+                return
         if has_names(batch):
             batch = named.data_of(batch, self, branch)
         sparse = is_sparse(getattr(batch, "_meta", batch) if is_dask(batch) else batch)

@@ -32,7 +32,7 @@ from labeled.spaces.arrays import (
     value_for,
     why_not_cast,
 )
-from labeled.spaces.base import ArraySpace, Space
+from labeled.spaces.base import ArraySpace, Space, told
 from labeled.spaces.kinds import CompositeSpace, ConvNDSpace, IndexSpace, VectorSpace
 from labeled.spaces.specs import DataSpecsMapping, Specs, branch_of, place
 
@@ -106,14 +106,11 @@ class Step:
         """Return new C-contiguous memory with `rows` laid out for the target."""
         x = reshape(rows, (rows.shape[0], *self.view))
         if self.labels is not None:
-            try:
-                made = self.labels.np_format_as(x, self.target)
-            except SpaceError as error:
-                raise type(error)(f"source {self.source!r}: {error}").at_row(error.row) from error
+            made = told(f"source {self.source!r}", "", self.labels.np_format_as, x, self.target)
             kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
             return permute.copy(made, (0, 1)) if kept else made
         if self.scale is None and self.shift is None:
-            check_fits(x, self.dtype, who=f"source {self.source!r}: ")
+            told(f"source {self.source!r}", "", check_fits, x, self.dtype)
         wanted = own_dtype(x, self.dtype)
         y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
         laid_out = reshape(y, self.target.sizes(x.shape[0]))

@@ -31,8 +31,8 @@ from labeled.device import is_array
 from labeled.dims import SPATIAL, axis_of, role_of
 from labeled.display.text import count_words
 from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
-from labeled.spaces.arrays import canonical_axes, check_labels, csr, has_names, is_lazy, not_labels
-from labeled.spaces.base import ArraySpace, Batch, Space, fault, named, title, whole
+from labeled.spaces.arrays import canonical_axes, check_labels, csr, has_names, is_lazy
+from labeled.spaces.base import ArraySpace, Batch, Space, fault, named, told, whole
 
 Axes = tuple[str | int, ...]
 
@@ -137,7 +137,7 @@ class LabelRows(ArraySpace):
     def check(self, batch: Batch, branch: str = "") -> None:
         super().check(batch, branch)
         if is_array(batch):
-            check_labels(batch, self.max_labels, title(self, branch))
+            told(self, branch, check_labels, batch, self.max_labels)
 
     def _check_shape(self, shape: tuple[int, ...], branch: str) -> None:
         if len(shape) == 1:
@@ -147,7 +147,7 @@ class LabelRows(ArraySpace):
 
     def _check_dtype(self, found: np.dtype[Any], batch: Batch, branch: str) -> None:
         if found.kind not in "iu":
-            raise not_labels(batch, title(self, branch))
+            told(self, branch, check_labels, batch, self.max_labels)
         super()._check_dtype(found, batch, branch)
 
 
@@ -331,17 +331,6 @@ class ConvNDSpace(ArraySpace):
     def with_axes(self, axes: Sequence[str | int]) -> Self:
         """Return this space in another axis order."""
         return replace(self, axes=axes)
-
-    def check(self, batch: Batch, branch: str = "") -> None:
-        if type(batch) is np.ndarray:  # every batch of a training loop comes by here
-            shape, axis = batch.shape, len(self._before)
-            n = shape[axis] if len(shape) > axis else 0
-            if shape == (*self._before, n, *self._after):
-                found = batch.dtype
-                if found is not self.dtype and (self.dtype is not None or found.kind == "O"):
-                    self._check_dtype(found, batch, branch)
-                return
-        super().check(batch, branch)
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

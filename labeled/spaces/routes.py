@@ -51,6 +51,7 @@ from labeled.spaces.base import (
     named,
     route_between,
     title,
+    told,
 )
 from labeled.spaces.kinds import (
     CompositeSpace,
@@ -69,8 +70,8 @@ def _finish(x: Any, source: Space, target: ArraySpace, branch: str, first_row: i
     """Cast to the target's dtype: the last step of every route."""
     if target.dtype is None or dtype_of(x) == target.dtype:
         return x
-    who = title(source, branch) + "for the target, "
-    return cast(x, target.dtype, target.get_batch_axis(), who, first_row)
+    axis = target.get_batch_axis()
+    return told(source, branch, cast, x, target.dtype, axis, first_row)
 
 
 def _sizes_fit(source: Space, target: Space, branch: str) -> None:
@@ -154,8 +155,8 @@ def _expanded(
     assert not isinstance(layout, str)
     mode, max_labels = layout
     dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
-    who = title(source, branch)
-    return one_hot(x, max_labels, mode, dtype, who, first_row, sparse=target.sparse)
+    expand = partial(one_hot, sparse=target.sparse)
+    return told(source, branch, expand, x, max_labels, mode, dtype, first_row)
 
 
 def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int] | str:
@@ -200,7 +201,7 @@ def _relabelled(
     x: Any, source: LabelRows, target: LabelRows, branch: str, first_row: int = 0
 ) -> Any:
     limit = source.max_labels if target.max_labels is None else target.max_labels
-    check_labels(x, limit, title(source, branch), first_row)
+    told(source, branch, check_labels, x, limit, first_row)
     return _finish(x, source, target, branch, first_row)
 
 
