@@ -78,12 +78,7 @@ def test_blocks_hold_the_rows_asked_for_however_they_lie(tmp_path_factory, examp
     file = record_file(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "READ_BYTES", data.draw(st.sampled_from([40, 1 << 20])))
-        patch.setattr(records, "FEWEST_PICKED", 2)
-        patch.setattr(records, "ITEM_BYTES", 8)
-        placed, maps = file.placed(np.array(rows, np.int64)), data.draw(st.booleans())
-        if not maps:
-            patch.setattr(records, "_picked", None)
-        found = list(file.blocks(placed, maps=maps))
+        found = list(file.blocks(file.placed(np.array(rows, np.int64))))
         for numbers, _ in found:
             assert len(numbers) == 1 or file.stored_sizes(numbers).sum() <= records.READ_BYTES
     assert [row for numbers, _ in found for row in numbers] == rows

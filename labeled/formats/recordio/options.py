@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -148,8 +148,6 @@ def middle(image: Array, height: int, width: int) -> Array:
 
 
 Content = Literal["auto", "images", "labelled", "raw"]
-CONTENTS = ("auto", "images", "labelled", "raw")
-CHANNELS = (None, 1, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -200,10 +198,11 @@ class RecordOptions:
     splits: Any = ()
 
     def __post_init__(self) -> None:
-        if self.content not in CONTENTS:
-            raise LoaderError(f"content={self.content!r} must be one of {_listed(CONTENTS)}")
-        if self.channels not in CHANNELS:
-            raise LoaderError(f"channels={self.channels!r} must be one of {_listed(CHANNELS)}")
+        for name, known in (("content", get_args(Content)), ("channels", (None, 1, 3, 4))):
+            value = getattr(self, name)
+            if value not in known:
+                listed = ", ".join(map(repr, known))
+                raise LoaderError(f"{name}={value!r} must be one of {listed}")
         for name in ("resize", "label_width", "max_pixels"):
             _check_positive(name, getattr(self, name))
         if self.label_width is not None and self.label_list is None:
@@ -224,10 +223,6 @@ class RecordOptions:
     @property
     def decoding(self) -> Decoding:
         return Decoding(self.channels, self.resize, self.shape, self.upright, self.max_pixels)
-
-
-def _listed(values: tuple[Any, ...]) -> str:
-    return ", ".join(map(repr, values))
 
 
 def _check_positive(name: str, value: Any) -> None:

@@ -66,7 +66,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
 def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     detail: Detail = source.detail
     if source.key == "images":
-        return PictureEngine(source, region, maps=io != "pread")
+        return PictureEngine(source, region)
     if source.key == "labels" and detail.label_list is None and source.row_shape:
         return LabelEngine(source, region)
     values = table_of(detail.records).ids if source.key == "ids" else single_labels(source)
@@ -130,16 +130,15 @@ def _piece(first: int, placed: Ints) -> Piece:
 class PictureEngine(RowEngine):
     """Pictures that all have one shape once they are decoded."""
 
-    def __init__(self, source: SourceHeader, region: Region, *, maps: bool) -> None:
+    def __init__(self, source: SourceHeader, region: Region) -> None:
         super().__init__(source, region)
-        self._maps = maps
         self.why = f"pictures of {source.row_shape}, decoded one by one"
         self._whole = is_whole(region, source.row_shape)
 
     def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
         place = slice(piece.first, piece.first + piece.n_rows)
         outs = list(out[place]) if dest is None else [out[i] for i in dest[place].tolist()]
-        for rows, payloads in self.records.blocks(piece.parts, maps=self._maps):
+        for rows, payloads in self.records.blocks(piece.parts):
             here, outs = outs[: len(rows)], outs[len(rows) :]
             rest: Sequence[int] = range(len(rows))
             if self._whole:

@@ -224,12 +224,6 @@ GAP_BYTES = 1 << 12
 """Bytes between two records that are sooner read than skipped."""
 
 
-SHORT_BYTES, FEWEST_PICKED, ITEM_BYTES = 1 << 15, 8, 1 << 8
-"""So many stretches, this short on average, are copied out of a memory map where one may be
-used: a call each takes three times as long. They are copied by items of the last size.
-"""
-
-
 @dataclass(frozen=True)
 class RecordFile:
     """The records of one file, by row.
@@ -296,9 +290,7 @@ class RecordFile:
         offsets, listed = self.offsets, np.asarray(rows, np.int64)
         return np.stack((listed, offsets[listed], offsets[listed + 1]))
 
-    def blocks(
-        self, placed: Rows, *, maps: bool = False
-    ) -> Iterator[tuple[list[int], list[memoryview]]]:
+    def blocks(self, placed: Rows) -> Iterator[tuple[list[int], list[memoryview]]]:
         """Do the same by the block: rows and payloads, about `READ_BYTES` of them at a time.
 
         Whatever runs between two pictures that are decoded finds none of its own code in the
@@ -308,16 +300,13 @@ class RecordFile:
         ----------
         placed : int64 array (3, n)
             From :meth:`placed`, all of it or some columns.
-        maps : bool
-            Whether scattered records may be copied out of a memory map, many with one call.
         """
         numbers, starts, stops = placed
         file = self._file()
         for cuts in _blocks(starts, stops):
             first, last = cuts[0], cuts[-1]
             begins, ends = starts[cuts[:-1]], stops[cuts[1:] - 1]
-            found = _picked(file, begins, ends) if maps and _scattered(file, begins, ends) else None
-            held, places = found or self._read(file, begins, ends, numbers[first:last])
+            held, places = self._read(file, begins, ends, numbers[first:last])
             shifts, rows = np.repeat(places - begins, np.diff(cuts)), numbers[first:last].tolist()
             here, to = starts[first:last] + shifts, stops[first:last] + shifts
             yield rows, self._payloads(held, here, to, rows)
@@ -418,35 +407,6 @@ class RecordFile:
             f"is damaged, so copy or write it again; or {self.idx.path!r} is of another file, so "
             f"{REMEDY}"
         )
-
-
-def _scattered(file: OpenFile, begins: Rows, ends: Rows) -> bool:
-    """Whether a call a stretch takes longer than what it brings, as the system has that at hand.
-
-    From storage a map would fetch far more around each of them.
-    """
-    n = len(begins)
-    short = n >= FEWEST_PICKED and (ends - begins).sum() <= n * SHORT_BYTES
-    return bool(short) and file.holds(int(begins[n // 2]))
-
-
-def _picked(file: OpenFile, begins: Rows, ends: Rows) -> tuple[Array, Rows] | None:
-    """Copy some stretches out of a memory map with one call; None where there is no map.
-
-    They are copied by items of one size, so a few bytes behind each come with it.
-    """
-    counts = (ends - begins + ITEM_BYTES - 1) // ITEM_BYTES
-    reach = np.cumsum(counts)
-    places = (reach - counts) * ITEM_BYTES
-    mapped = file.mapped(scattered=True)
-    if mapped is None or (begins + counts * ITEM_BYTES).max() > len(mapped):
-        return None
-    anywhere = len(mapped) - ITEM_BYTES + 1
-    items = np.ndarray(anywhere, np.dtype((np.void, ITEM_BYTES)), mapped, strides=(1,))
-    at = np.repeat(begins - places, counts) + np.arange(0, reach[-1] * ITEM_BYTES, ITEM_BYTES)
-    held = items[at].view(np.uint8)
-    file.copied(held.nbytes, scattered=True)
-    return held, places
 
 
 def _cuts(starts: Rows, stops: Rows) -> Rows:

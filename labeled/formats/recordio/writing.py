@@ -8,13 +8,11 @@ piece and never held as a whole; pictures are encoded by several threads, a few 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import operator
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -189,40 +187,29 @@ def _encoded(
     examples: Iterable[Any], format: str, quality: int | None, threads: int, ahead_bytes: int
 ) -> Iterator[bytes]:
     """Yield bytes as they come and pictures encoded, in order, `AHEAD` a thread at a time."""
-    number = itertools.count()
-    done: deque[bytes | Future[bytes]] = deque()
-    sizes: deque[int] = deque()
+    done: deque[tuple[int, bytes | Future[bytes]]] = deque()
+
+    def one(number: int, example: Any) -> bytes:
+        try:
+            return encode(example, format, quality)
+        except ArrayError as fault:
+            raise WriteError(f"record {number}: {fault}") from None
+
     with ThreadPoolExecutor(max(1, threads)) as pool:
-        for example in examples:
+        for number, example in enumerate(examples):
             n_bytes = getattr(example, "nbytes", 0)
-            while done and (len(done) > AHEAD * threads or sum(sizes) + n_bytes > ahead_bytes):
-                sizes.popleft()
-                yield _result(done.popleft())
-            done.append(_one(example, next(number), pool, format, quality))
-            sizes.append(n_bytes)
-        while done:
-            yield _result(done.popleft())
-
-
-def _one(
-    example: Any, number: int, pool: ThreadPoolExecutor, format: str, quality: int | None
-) -> bytes | Future[bytes]:
-    if isinstance(example, bytes | bytearray | memoryview):
-        return bytes(example)
-    if not hasattr(example, "dtype"):
-        raise WriteError(
-            f"record {number}: {type(example).__name__} is neither bytes nor a picture (an array "
-            "of uint8 by height, width, channel)"
-        )
-    return pool.submit(partial(_picture, number, np.array(example), format, quality))
-
-
-def _picture(number: int, image: Any, format: str, quality: int | None) -> bytes:
-    try:
-        return encode(image, format, quality)
-    except ArrayError as fault:
-        raise WriteError(f"record {number}: {fault}") from None
-
-
-def _result(one: bytes | Future[bytes]) -> bytes:
-    return one if isinstance(one, bytes) else one.result()
+            held = n_bytes + sum(size for size, _ in done)
+            while done and (len(done) > AHEAD * threads or held > ahead_bytes):
+                size, made = done.popleft()
+                held -= size
+                yield made if isinstance(made, bytes) else made.result()
+            picture = hasattr(example, "dtype")  # copied: the caller may fill it again
+            if not picture and not isinstance(example, bytes | bytearray | memoryview):
+                raise WriteError(
+                    f"record {number}: {type(example).__name__} is neither bytes nor a picture (an "
+                    "array of uint8 by height, width, channel)"
+                )
+            made = pool.submit(one, number, np.array(example)) if picture else bytes(example)
+            done.append((n_bytes, made))
+        for _, made in done:
+            yield made if isinstance(made, bytes) else made.result()
