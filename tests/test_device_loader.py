@@ -99,7 +99,7 @@ def test_slots_and_windows_are_nobodys_before_their_events(
     options = small(**options_of(order, size, specs, "keep"), prefetch=2)
     with pytest.MonkeyPatch.context() as patch:
         if not kept:
-            patch.setattr(budget, "choose_kept", lambda *_: set())
+            patch.setattr(budget, "kept_choices", lambda *_: [(0, set())])
         check_slots_and_windows(ds, device, options)
 
 

@@ -232,7 +232,7 @@ class SlowDevice(FakeDevice):
 @pytest.mark.parametrize("threads", [0, 1])
 def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, monkeypatch, threads):
     """And its copies are done before anybody writes where they start from, which it looks at."""
-    monkeypatch.setattr(budget, "choose_kept", lambda *_: set())
+    monkeypatch.setattr(budget, "kept_choices", lambda *_: [(0, set())])
     device = SlowDevice(1, haste=0.0)
     loader = dense.select("plain").batches(60, device=device, memory="4 MiB", threads=threads)
     for batch in loader:

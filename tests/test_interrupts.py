@@ -17,9 +17,9 @@ import pytest
 import labeled
 from labeled.errors import LoaderError
 from labeled.formats.bytesource import FileRef
-from labeled.loader.engine import _Core
+from labeled.loader.buffers import BufferPool, LoadedWindow
 from labeled.loader.loader import EpochIterator
-from labeled.loader.slots import Filled, Slot, SlotPool
+from labeled.loader.prefetch import Prefetcher
 from labeled.loader.stats import Stats
 from labeled.samplers.windows import WindowOrder, WindowRows
 
@@ -133,18 +133,18 @@ def test_an_interrupt_waits_for_no_window():
     def interrupted():
         raise KeyboardInterrupt
 
-    core = _Core(iter(()), [], None, SlotPool({}, 1, 1), stats, False)
-    later = Filled(0, 1, WindowRows(), Slot({}, 0), {})
+    core = Prefetcher(iter(()), [], None, BufferPool({}, 1, 1), stats)
+    later = LoadedWindow(0, 1, WindowRows(), {})
     later.pending = 1
     with pytest.raises(KeyboardInterrupt):
-        core.run(later, interrupted)
+        core.read(later, interrupted)
     assert isinstance(later.error, KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
 def test_a_window_has_the_error_of_a_piece_of_it_whatever_became_of_the_others(failing):
-    core = _Core(iter(()), [], None, SlotPool({}, 1, 1), Stats(), False)
-    window = Filled(0, 1, WindowRows(), Slot({}, 0), {})
+    core = Prefetcher(iter(()), [], None, BufferPool({}, 1, 1), Stats())
+    window = LoadedWindow(0, 1, WindowRows(), {})
     window.pending = 3
     fault = OSError("this piece")
 
@@ -152,7 +152,7 @@ def test_a_window_has_the_error_of_a_piece_of_it_whatever_became_of_the_others(f
         raise fault
 
     for number in range(3):
-        core.run(window, fails if number == failing else lambda: None)
+        core.read(window, fails if number == failing else lambda: None)
     assert window.ready
     assert window.error is fault
 
@@ -195,7 +195,7 @@ def test_a_fork_ends_an_iteration_without_the_locks_of_threads_left_behind(packe
     held, done = threading.Event(), threading.Event()
 
     def holds():
-        with iterator._workers._core._changed:
+        with iterator._source._changed:
             held.set()
             done.wait(60)
 

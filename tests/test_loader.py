@@ -95,7 +95,9 @@ def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, l
     seen = []
     for index in range(count):
         with (
-            nullcontext() if kept else mock.patch.object(budget, "choose_kept", return_value=set())
+            nullcontext()
+            if kept
+            else mock.patch.object(budget, "kept_choices", return_value=[(0, set())])
         ):
             loader = dataset.batches(
                 size, last=last, shard=(index, count), memory="8 MiB", threads=index % 3, **order
@@ -114,7 +116,7 @@ def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, l
 @pytest.mark.parametrize("shuffle", [False, "window", "full"])
 @pytest.mark.parametrize("split", sorted(ROWS))
 def test_rows_that_are_read_go_to_their_places(path, split, shuffle, monkeypatch):
-    monkeypatch.setattr(budget, "choose_kept", lambda *_: set())
+    monkeypatch.setattr(budget, "kept_choices", lambda *_: [(0, set())])
     options = {"window_rows": 60} if shuffle == "window" else {}
     dataset = labeled.open_dataset(path).split(split)
     loader = dataset.batches(7, shuffle=shuffle, seed=3, memory="8 MiB", **options)
@@ -353,7 +355,7 @@ def test_dropped_iterators_give_their_memory_back(path):
         del iterator
         settled(lambda: not threads_now())
     windows, _ = loader.pools()
-    assert windows.n_free == loader.plan.sizes.slots >= len(windows.slots)
+    assert windows.n_free == loader.plan.sizes.slots >= len(windows.buffers)
     assert windows.extra == 0
 
 
@@ -525,7 +527,7 @@ def failing_with(error):
     return failing
 
 
-@pytest.mark.parametrize("where", ["lanes.load_rows", "slots.owned"])
+@pytest.mark.parametrize("where", ["lanes.load_rows", "plan.owned"])
 def test_memory_that_the_system_does_not_give_is_an_error_with_a_remedy(path, monkeypatch, where):
     monkeypatch.setattr(f"labeled.loader.{where}", failing_with(MemoryError))
     words = r"\(Unable to allocate.*\)\. This loader may take memory='256 MiB': give less"

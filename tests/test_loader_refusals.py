@@ -21,7 +21,7 @@ import labeled
 from labeled.errors import LoaderError, OptionError, ReadError, SpaceError, UnknownNameError
 from labeled.formats.recordio.writing import write_records
 from labeled.loader import explain as costs
-from labeled.loader.dealing import Dealer
+from labeled.loader.collate import Collator
 from labeled.loader.options import BatchOptions
 from labeled.samplers import shuffled, windows
 from labeled.samplers.permutation import explicit_permutation
@@ -232,13 +232,13 @@ def test_threads_that_each_iterate_a_loader_end_one_another_loudly(ds):
 
 
 def test_an_iteration_may_be_ended_by_another_thread_while_a_batch_is_copied(ds, monkeypatch):
-    epoch, joined = iter(ds.batches(300, last="pad", threads=1)), Dealer._joined
+    epoch, joined = iter(ds.batches(300, last="pad", threads=1)), Collator._joined
 
     def ended_meanwhile(dealer, *args):
         epoch.supersede()
         return joined(dealer, *args)
 
-    monkeypatch.setattr(Dealer, "_joined", ended_meanwhile)
+    monkeypatch.setattr(Collator, "_joined", ended_meanwhile)
     for _ in range(4):  # the last batch is padded, so it is copied
         last = next(epoch)
     assert last.count == N - 900

@@ -360,7 +360,7 @@ def test_batches_in_hand_are_bounded_and_stay_what_they_were(dataset):
 
 def test_no_window_waits_for_a_pipeline(tmp_path, monkeypatch):
     monkeypatch.setattr("labeled.loader.memory.JOB_BYTES", 4 * 40)  # a job holds a batch
-    monkeypatch.setattr("labeled.loader.memory.choose_kept", lambda *given: set())
+    monkeypatch.setattr("labeled.loader.memory.kept_choices", lambda *_: [(0, set())])
     path = fuel_file(tmp_path / "d.hdf5", {"images": IMAGES}, {"all": (0, N)}, {"images": DIMS})
     loader = labeled.open_dataset(path).batches(4, pipeline=whole(lambda batch: batch), threads=3)
     for number, batch in enumerate(loader):

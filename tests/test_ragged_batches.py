@@ -113,7 +113,7 @@ def test_the_parts_of_an_epoch_hold_the_rows_of_the_plan(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if not kept:
-            patch.setattr("labeled.loader.memory.choose_kept", lambda *args: set())
+            patch.setattr("labeled.loader.memory.kept_choices", lambda *_: [(0, set())])
         ds = labeled.open_dataset(files[layout])
         seen: list[int] = []
         for index in range(n_parts):
@@ -237,8 +237,8 @@ def test_an_example_that_is_held_keeps_its_batch_and_no_window(
             bases = {id(one.base): one.base for one in examples if one.base is not None}
             assert sum(b.nbytes for b in bases.values()) == sum(one.nbytes for one in examples)
     windows, joined = loader.pools()
-    assert not any(slot.arrays["x"].dtype.hasobject for slot in windows.slots)
-    assert all(one is None for slot in joined.slots for one in slot.arrays["x"])
+    assert not any(slot.arrays["x"].dtype.hasobject for slot in windows.buffers)
+    assert all(one is None for slot in joined.buffers for one in slot.arrays["x"])
 
 
 def test_casts_and_fill_values(files: dict[str, str]) -> None:

@@ -186,7 +186,7 @@ def test_scattered_rows_of_chunks_are_picked_together(tmp_path, calls, io, shuff
 @pytest.mark.parametrize("chunked", [False, True])
 def test_what_is_announced_is_what_is_read(tmp_path, monkeypatch, calls, chunked, io):
     monkeypatch.setattr(LocalFile, "holds", lambda self, offset: False)
-    monkeypatch.setattr(memory, "choose_kept", lambda *figures: set())
+    monkeypatch.setattr(memory, "kept_choices", lambda *_: [(0, set())])
     path = write(tmp_path / "window.h5", chunked=chunked)
     data = labeled.open_dataset(path, io=io)
     loader = data.batches(50, seed=1, memory="5 MiB", window_rows=400, shuffle="window")

@@ -20,7 +20,7 @@ from labeled.formats.pictures import decode, encode
 from labeled.formats.recordio import readers, records
 from labeled.formats.recordio.framing import MAGIC_BYTES
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.slots import ALIGNED, ASIDE
+from labeled.loader.buffers import ALIGNED, ASIDE
 from labeled.spaces import Conv2DSpace
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeled.formats import reading
-from labeled.loader.slots import owned
+from labeled.loader.buffers import owned
 
 pytest.importorskip("numba")
 scattering = pytest.importorskip("labeled.permute.scattering")

@@ -57,7 +57,7 @@ def test_tensors_are_the_memory_of_the_batch(train):
         assert tensors["features"].dtype == torch.uint8
         np.testing.assert_array_equal(batch["features"], tensors["features"])
     found = next(iter(as_torch))["features"].data_ptr()
-    slots = [s.arrays["features"] for pool in as_torch.pools() for s in pool.slots]
+    slots = [s.arrays["features"] for pool in as_torch.pools() for s in pool.buffers]
     assert any(slot.ctypes.data <= found < slot.ctypes.data + slot.nbytes for slot in slots)
 
 

@@ -7,12 +7,11 @@ stand on, along the way of a batch:
 - `ordering`: which rows, when, and what is read together; the integers themselves are in
   :mod:`labeled.samplers`.
 - `memory`: the sum of what a loader takes, and how large windows are within it.
-- `engine` has the threads that fill windows (`crew` starts and ends them), `jobs` cuts an epoch
-  into what is read at once, `lanes` say what is read of a source, `slots` are the memory, `dealt`
-  how ragged examples lie in it.
-- `dealing` cuts batches from windows, `laying`, `finish` and `ragged_finish` lay them out
-  (`arguments` checks casts), `workers` take them through a pipeline, `handoff` makes arrays of
-  other libraries, `batch` is what is handed out.
+- `prefetch` has the threads that read windows, `jobs` cuts an epoch into what is read at once,
+  `lanes` say what is read of a source, `buffers` are the memory.
+- `collate` cuts batches from windows and takes them through a pipeline, `laying`, `finish` and
+  `ragged_finish` lay them out (`arguments` checks casts), `handoff` makes arrays of other
+  libraries, `batch` is what is handed out.
 - `device_plan` and `device_windows`: the same where the batches live on a GPU.
 - `explain` foretells an epoch, `explanation` shows that, `stats` what it took.
 """

@@ -14,11 +14,11 @@ from dask.utils import format_bytes
 from labeled.device import cuda_device, on_gpus
 from labeled.device.streams import Device, HostArray
 from labeled.errors import DeviceMemoryError, LoaderError
+from labeled.loader.buffers import Layout, owned
 from labeled.loader.finish import Finish
 from labeled.loader.handoff import out_dtypes
 from labeled.loader.lanes import Lane
 from labeled.loader.memory import Sizes
-from labeled.loader.slots import Layout, owned
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
 

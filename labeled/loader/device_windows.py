@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,14 +30,12 @@ import numpy.typing as npt
 from labeled.device import Array, on_gpus
 from labeled.device.streams import Event, Stream
 from labeled.loader.batch import Batch
-from labeled.loader.dealing import Interrupted, Made, rows_of_spans
-from labeled.loader.dealt import examples_of
+from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
+from labeled.loader.collate import batch_stage, rows_of_spans
 from labeled.loader.device_plan import DevicePlan
-from labeled.loader.engine import WindowSource
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.slots import Filled, SlotPool
+from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.stats import Stats
-from labeled.loader.workers import finished
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows
 
@@ -78,7 +76,7 @@ class Ground:
 
 
 @dataclass(eq=False)
-class Uploaded(Filled):
+class Uploaded(LoadedWindow):
     """A window whose arrays are, or will be, on the device."""
 
     home: Home = field(kw_only=True)
@@ -87,15 +85,15 @@ class Uploaded(Filled):
 
 
 class DeviceWindows:
-    """Filled windows in order, on a device.
+    """LoadedWindow windows in order, on a device.
 
-    It follows :class:`~labeled.loader.engine.WindowSource`.
+    It follows :class:`~labeled.loader.prefetch.Prefetcher`.
 
     Parameters
     ----------
-    source : WindowSource
+    source : Prefetcher
         Windows on the host.
-    pool : SlotPool
+    pool : BufferPool
         Their memory.
     plan : DevicePlan
     ground : Ground
@@ -104,8 +102,8 @@ class DeviceWindows:
 
     def __init__(
         self,
-        source: WindowSource,
-        pool: SlotPool,
+        source: Prefetcher,
+        pool: BufferPool,
         plan: DevicePlan,
         ground: Ground,
         stats: Stats,
@@ -132,7 +130,7 @@ class DeviceWindows:
         self._go_on()
         return window
 
-    def _next_on_host(self) -> Filled | None:
+    def _next_on_host(self) -> LoadedWindow | None:
         """Wait for the next window; first for a copy, if only that keeps it from being read."""
         self._land()
         while self._flying and not self._pool.n_free:
@@ -181,12 +179,16 @@ class DeviceWindows:
         self._homes.append(home)
         return home
 
-    def _upload(self, window: Filled, home: Home) -> Uploaded:
+    def _upload(self, window: LoadedWindow, home: Home) -> Uploaded:
         n = window.stop - window.start
         for event in home.used:
             self._stream.wait_for(event)
         home.used.clear()
-        arrays = {name: examples_of(array) for name, array in window.arrays.items()}
+        arrays: dict[str, Any] = dict(window.arrays)
+        for name, array in window.arrays.items():
+            if isinstance(array, RaggedRows):  # laid out on the host, one array each
+                flat = array.flat()
+                arrays[name] = flat._replace(values=flat.values.copy()).examples()
         for name, target in home.arrays.items():
             arrays[name] = target[:n]
             self._stream.upload(window.arrays[name], target[:n])
@@ -194,7 +196,7 @@ class DeviceWindows:
         copied = self._stream.record()
         self._flying.append((copied, window))
         uploaded = Uploaded(
-            window.start, window.stop, window.content, window.slot, arrays, ready=True,
+            window.start, window.stop, window.content, arrays, ready=True,
             home=home, copied=copied,
         )  # fmt: skip
         home.give(uploaded)
@@ -241,7 +243,7 @@ Piece = tuple[WindowRows, int, int]
 T = TypeVar("T")
 
 
-class DeviceDealer:
+class DeviceCollator:
     """Deals the batches of an epoch on a device, one after another; for one thread at a time.
 
     Parameters
@@ -263,7 +265,7 @@ class DeviceDealer:
         self._there = recipe.on_device
         self._window: Uploaded | None = None
 
-    def deal(self, number: int) -> Made:
+    def batch(self, number: int) -> Made:
         """Build one batch; its arrays hold what they should once its event is done.
 
         Raises
@@ -296,7 +298,7 @@ class DeviceDealer:
             data, event = self._run(stream, lambda: laid(arrays))
         line = self.recipe.line
         if line is not None:
-            stage = partial(finished, data, rows, line, self.plan)
+            stage = partial(batch_stage, self.recipe, self.plan, data, rows)
             data, event = stream.run(stage, []), stream.record()
         if isinstance(data, Batch):
             data.event = event

@@ -1,21 +1,16 @@
-"""Batches as arrays of another library, and on a device where a pipeline made them on the host.
-
-What other libraries cannot hold is refused before anything is read. Batches of a pipeline are
-copied to the device when the consumer asks for them: nothing of the next one is on its way
-meanwhile, as it is where windows go to the device as they are stored.
-"""
+"""Batches as arrays of another library; what it cannot hold is refused before anything is read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from labeled.device import Device, HandOff, dtype_of, is_array, on_gpus
-from labeled.errors import DeviceMemoryError, LoaderError, warn
+from labeled.device import HandOff, dtype_of, is_array
+from labeled.errors import LoaderError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.finish import Finish
 
@@ -139,60 +134,3 @@ def out_dtypes(finish: Finish) -> Mapping[str, np.dtype[Any]]:
             asked = np.dtype(np.float64 if source.dtype.itemsize > 4 else np.float32)
         out[name] = source.dtype if asked is None else asked
     return out
-
-
-def placed(
-    data: Any,
-    device: Device,
-    library: str | None = None,
-    then: Callable[[Any], Any] = lambda made: made,
-) -> Any:
-    """Return a batch whose arrays of numbers are on a device.
-
-    Parameters
-    ----------
-    data : Batch, array, or mapping, tuple or list of arrays
-        What is none of them, such as texts and examples of different shapes, stays.
-    library : str, optional
-        Whose arrays the consumer asked for.
-    then : callable
-        What becomes of it there, on the same stream.
-
-    Raises
-    ------
-    DeviceMemoryError
-        If there is no room.
-
-    Examples
-    --------
-    >>> from labeled.device.streams import HostDevice
-    >>> placed((np.arange(3), {"names": np.array(["a", "b"])}), HostDevice())
-    (array([0, 1, 2]), {'names': array(['a', 'b'], dtype='<U1')})
-    """
-    stream = device.consumer_stream(library)
-    try:
-        made = stream.run(lambda: then(_placed(data, device)), [])
-    except device.memory_errors as error:
-        raise DeviceMemoryError(
-            f"device {device.name!r} is out of memory: a batch that a pipeline made on the host "
-            "finds no room there; give smaller batches, or let go of those that are kept"
-        ) from error
-    if isinstance(made, Batch):
-        made.event = stream.record()
-    return made
-
-
-def _placed(data: Any, device: Device) -> Any:
-    if isinstance(data, Batch):
-        return data.with_arrays({name: _placed(a, device) for name, a in data.arrays.items()})
-    if isinstance(data, xr.DataArray):
-        return data.copy(data=_placed(data.data, device))
-    if isinstance(data, dict):
-        return {name: _placed(one, device) for name, one in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(_placed(one, device) for one in data))
-    if isinstance(data, tuple | list):
-        return type(data)(_placed(one, device) for one in data)
-    if isinstance(data, np.ndarray) and on_gpus(data.dtype):
-        return device.asarray(data)
-    return data

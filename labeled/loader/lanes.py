@@ -1,7 +1,7 @@
 """One source on its way into batches: what is read of it for a window of rows.
 
-Examples of different shapes are read to slots like any others, one after another as they are
-dealt (see `dealt`): so order, parts, resume and reading ahead are those of dense sources, and know
+Examples of different shapes are read to buffers like any others, one after another as they are
+handed out: so order, shards, resume and reading ahead are those of dense sources, and know
 nothing of shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so
 many that no window of the order can hold more than its rows times that (see `memory.Worst`).
 Where examples are made one by one (decoded pictures), each has memory of its own, and travels as
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.reading import take_rows
-from labeled.loader.dealt import DealtExamples
+from labeled.loader.buffers import RaggedRows
 from labeled.ragged import FlatRows, RaggedReader
 from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
 from labeled.samplers.windows import WindowRows, rows_of
@@ -291,7 +291,7 @@ class RaggedLane(Lane):
             return memory[:n_rows]
         positions = content.rows if group is None else group[content.rows]
         rows = self.selection.take(positions)
-        return DealtExamples.within(
+        return RaggedRows.within(
             memory, self.source.sizes[rows], len(self.source.dims) - 1, self.source.dtype
         )
 
@@ -360,7 +360,7 @@ class RaggedLane(Lane):
         return Cost(stored, nbytes, len(cuts) - 1)
 
 
-def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: DealtExamples) -> None:
+def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: RaggedRows) -> None:
     """Read examples, each to where it is dealt from."""
     starts = out.offsets[places]
     shapes = read_at(reader, rows, out.values, starts, out.offsets[places + 1] - starts)

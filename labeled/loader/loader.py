@@ -1,9 +1,8 @@
 """The loader: epochs of batches, a place that can be saved, one live iterator.
 
 Each ``iter(loader)`` starts the next epoch, whether or not the last was finished. What
-a batch holds is decided by integers (`samplers`), read by threads (`engine`), cut from its
-window or windows (`dealing`), taken through a pipeline where there is one (`workers`), and
-handed over here.
+a batch holds is decided by integers (`samplers`), read by threads (`prefetch`), cut from its
+window or windows and laid out (`collate`), and handed over here.
 """
 
 from __future__ import annotations
@@ -23,17 +22,16 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
-from labeled.loader.dealing import Dealer, Interrupted
-from labeled.loader.device_windows import DeviceDealer, DeviceWindows, Ground
-from labeled.loader.engine import WindowSource
+from labeled.loader.buffers import BufferPool
+from labeled.loader.collate import Collator, handed_out
+from labeled.loader.device_windows import DeviceCollator, DeviceWindows, Ground
 from labeled.loader.explain import explain
 from labeled.loader.explanation import Explanation, loader_summary
 from labeled.loader.memory import enough_memory
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan, next_epoch
-from labeled.loader.slots import SlotPool
+from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.stats import LoaderPlots, Stats
-from labeled.loader.workers import Workers
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.running import NOTHING
@@ -67,7 +65,7 @@ class Loader:
         self._place: tuple[AnyPlan, int, bool] | None = None
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
-        self._pools: tuple[SlotPool, SlotPool] | None = None
+        self._pools: tuple[BufferPool, BufferPool] | None = None
         self._ground: Ground | None = None
         self._pid = os.getpid()
 
@@ -150,36 +148,34 @@ class Loader:
         """Take memory of its own: threads that did not come along seem to use the old one."""
         self._pid, self._pools = os.getpid(), None
 
-    def pools(self) -> tuple[SlotPool, SlotPool]:
+    def pools(self) -> tuple[BufferPool, BufferPool]:
         """Return the memory for windows and for single batches, kept across epochs."""
         if self._pools is None:
-            sizes, layout = self.plan.sizes, self.plan.layout
-            rows = max(sizes.job_rows, 1)
-            there, pictures = self.plan.on_device, self.plan.pictures
-            memory = None if there is None else there.memory
+            plan, sizes = self.plan, self.plan.sizes
+            rows, layout = max(sizes.job_rows, 1), plan.buffer_layout
             self._pools = (
-                SlotPool(self.plan.slot_layout, rows, sizes.slots, memory, pictures, fills=True),
-                SlotPool(layout, self.plan.held_rows, sizes.in_flight + 2),
+                BufferPool(layout, rows, sizes.slots, plan.allocate, fills=True),
+                BufferPool(plan.layout, plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools
 
-    def windows(
-        self, plan: AnyPlan, first_batch: int, stats: Stats
-    ) -> WindowSource | DeviceWindows:
-        """Start reading the windows of an epoch, in threads."""
-        recipe, pool = self.plan, self.pools()[0]
-        began = perf_counter()
-        recipe.load_kept()
+    def _prefetcher(self, epoch: AnyPlan, first_batch: int) -> Prefetcher:
+        """Read what is kept, and make what reads the windows of an epoch."""
+        plan, began = self.plan, perf_counter()
+        plan.load_kept()
         self._stats.load_s += perf_counter() - began
-        source = WindowSource(
-            recipe.jobs(plan, first_batch), recipe.lanes, recipe.group, pool,
-            recipe.sizes.threads if recipe.sizes.reads_ahead else 0, stats, skips=recipe.skips,
+        return Prefetcher(
+            plan.jobs(epoch, first_batch), plan.lanes, plan.group, self.pools()[0], self._stats,
+            reads_ahead=plan.sizes.reads_ahead, skips=plan.options.skips,
         )  # fmt: skip
-        if recipe.on_device is None:
-            return source
+
+    def _device_windows(self, windows: Prefetcher) -> DeviceWindows:
+        """Copy windows to the device."""
+        there = self.plan.on_device
+        assert there is not None
         if self._ground is None:
-            self._ground = Ground(recipe.on_device.device.copy_stream())
-        return DeviceWindows(source, pool, recipe.on_device, self._ground, stats)
+            self._ground = Ground(there.device.copy_stream())
+        return DeviceWindows(windows, self.pools()[0], there, self._ground, self._stats)
 
     # a place that can be saved
 
@@ -294,18 +290,24 @@ class EpochIterator(Generic[T]):
         self._error = ""
         """What broke the iteration off."""
         self._turn = RLock()
-        line = self._recipe.line
-        reading = self._stats if line is None else Stats()
-        self._source = loader.windows(plan, first_batch, reading)
-        self._dealer: Dealer | DeviceDealer
-        if isinstance(self._source, DeviceWindows):
-            self._dealer = DeviceDealer(self._recipe, plan, self._source, reading)
+        loader_plan, sizes = loader.plan, loader.plan.sizes
+        windows = loader._prefetcher(plan, first_batch)
+        self._finalizer = weakref.finalize(self, windows.let_go)
+        self._source: Prefetcher | DeviceWindows = windows
+        self._collator: Collator | DeviceCollator
+        self._next_made: Callable[[], Made] | None = None
+        """Where threads make the batches."""
+        if loader_plan.on_device is None:
+            pools, stats = loader.pools(), self._stats
+            self._collator = collator = Collator(loader_plan, plan, windows, pools, stats)
+            if sizes.in_flight:
+                batches = range(first_batch, plan.n_batches)
+                windows.make_batches(collator.batch, collator.transformed, batches, sizes.in_flight)
+                self._next_made = windows.next_batch
         else:
-            self._dealer = Dealer(self._recipe, plan, self._source, loader.pools(), reading)
-        self._workers: Workers | None = None
-        if line is not None and isinstance(self._dealer, Dealer):
-            sizes = self._recipe.sizes
-            self._workers = Workers(self._dealer, line, first_batch, sizes.threads, sizes.in_flight)
+            self._source = there = loader._device_windows(windows)
+            self._collator = DeviceCollator(loader_plan, plan, there, self._stats)
+        windows.start(sizes.threads)
         self._asked = perf_counter()
         self._stats.timeline.note(self._asked, 0, 0)
 
@@ -350,7 +352,7 @@ class EpochIterator(Generic[T]):
             raise StopIteration
         try:
             out = self._make(number)
-            if self._workers is None:  # the source is theirs alone
+            if self._next_made is None:  # else threads do
                 self._source.poke()
             self._asked = perf_counter()
             stats.wall_s += self._asked - began
@@ -404,23 +406,26 @@ class EpochIterator(Generic[T]):
         return StopIteration()
 
     def _make(self, number: int) -> T:
-        """Get one batch, cut here or made by the workers, and count it."""
-        stats, workers = self._stats, self._workers
+        """Get one batch, cut here or made by threads, and count it."""
+        stats, plan = self._stats, self._recipe
         try:
-            made = self._dealer.deal(number) if workers is None else workers.next(stats)
+            made = self._collator.batch(number) if self._next_made is None else self._next_made()
         except Interrupted:  # by another thread, a moment ago
             raise self._why_ended() from None
         data, rows, count, n_lost = made
+        if plan.line is not None:
+            began = perf_counter()
+            data = handed_out(plan, self._plan, made)
+            stats.pipeline_s += perf_counter() - began
         stats.n_batches += 1
         stats.n_rows += count
         stats.n_lost += n_lost
         if n_lost:
             self._check_lost(stats.n_lost)
-        stats.n_bytes += count * self._recipe.row_bytes
+        stats.n_bytes += count * plan.row_bytes
         if data is NOTHING:
             return cast("T", data)
-        hand = self._recipe.hand
-        return self._shape(data if hand is None else hand(data), rows, count)
+        return self._shape(data if plan.hand is None else plan.hand(data), rows, count)
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""
@@ -444,9 +449,8 @@ class EpochIterator(Generic[T]):
     def close(self) -> None:
         """Stop reading ahead and give memory back; iterating further ends at once."""
         self._ended = True
-        if self._workers is not None:
-            self._workers.close()
-        self._dealer.let_go()
+        self._finalizer.detach()
+        self._collator.let_go()
         self._source.close()
 
     def __enter__(self) -> EpochIterator[T]:

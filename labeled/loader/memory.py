@@ -275,10 +275,11 @@ class Sizes:
     @property
     def asked_bytes(self) -> int:
         """The sum asked of the allocator, which keeps a little beside it."""
+        readers = max(1, self.threads) if self.in_flight else self.threads + 1
         return (
             self.kept_bytes
             + self.slots * self.slot_bytes
-            + (self.threads + 1) * self.thread_bytes
+            + readers * self.thread_bytes
             + self.batch_bytes
             + self.index_bytes
             + self.loading_bytes
@@ -338,19 +339,26 @@ class Reading:
                     worst = replace(worst, mode="full")
                 self.laid_bytes[lane.name] = self._laid_bytes(lane, worst)
 
-    def plan(self, memory_bytes: int) -> tuple[list[Lane], Grouping, Sizes]:
-        """Share out memory that is enough; which sources are kept comes first."""
-        kept = choose_kept(self.lanes, memory_bytes, self.beside_kept)
-        terms = Sum(self, kept)
-        if terms.needed_bytes > memory_bytes:
-            terms = self.nothing_kept
-        sizes = terms.sizes(memory_bytes)
-        for lane in self.lanes:
-            lane.keep = lane.name in terms.kept
-            if isinstance(lane, RaggedLane):
-                most = self.worst[lane.name].of(max(1, sizes.job_rows))
-                lane.bound = max(1, -(-most // max(1, sizes.job_rows)))
-        return self.lanes, self.grouping, sizes
+    def plan(self, memory_bytes: int) -> tuple[list[Lane], Grouping, Sizes] | None:
+        """Share memory out, or return None where it is too little."""
+        for least_bytes, kept in kept_choices(self.lanes, self.beside_kept):
+            terms = Sum(self, kept) if least_bytes <= memory_bytes else None
+            if terms is None or terms.needed_bytes > memory_bytes:
+                continue
+            sizes = terms.sizes(memory_bytes)
+            for lane in self.lanes:
+                lane.keep = lane.name in terms.kept
+                if isinstance(lane, RaggedLane):
+                    most = self.worst[lane.name].of(max(1, sizes.job_rows))
+                    lane.bound = max(1, -(-most // max(1, sizes.job_rows)))
+            return self.lanes, self.grouping, sizes
+        return None
+
+    @property
+    def needed_bytes(self) -> int:
+        """The least memory with which there is a plan."""
+        choices = kept_choices(self.lanes, self.beside_kept)
+        return min(max(least, Sum(self, kept).needed_bytes) for least, kept in choices)
 
     def _laid_bytes(self, lane: RaggedLane, worst: Worst) -> int:
         """Bytes of the examples of the largest batch as they are handed out."""
@@ -365,27 +373,16 @@ class Reading:
             row_bytes += math.prod(lengths) * (finish.out_dtype.itemsize + 1)
         return held_rows * row_bytes
 
-    @cached_property
-    def nothing_kept(self) -> Sum:
-        return Sum(self, set())
-
-    @cached_property
+    @property
     def beside_kept(self) -> int:
         """What must fit beside all sources, where all are to be kept."""
         rows, row_bytes = self.rows, self.finish.out_row_bytes
         row_bytes += sum(lane.row_bytes for lane in self.lanes)
         scratch = max((lane.source.layout.scratch_bytes for lane in self.lanes), default=0)
-        n_bytes = OVERHEAD_BYTES + KEPT_BESIDE_BYTES + 2 * scratch + self.nothing_kept.chunks_bytes
+        n_bytes = OVERHEAD_BYTES + KEPT_BESIDE_BYTES + 2 * scratch
+        n_bytes += sum(lane.source.layout.held_bytes for lane in self.lanes)
         n_bytes += INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
         return n_bytes + (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
-
-    @cached_property
-    def needed_bytes(self) -> int:
-        """The least memory with which there is a plan."""
-        everything = Sum(self, {lane.name for lane in self.lanes})
-        kept = max(everything.needed_bytes, everything.kept_bytes + self.beside_kept)
-        least = self.nothing_kept.needed_bytes
-        return least if self.rows.options.skips else min(least, kept)
 
 
 class Sum:
@@ -605,17 +602,19 @@ def n_cores() -> int:
     return os.cpu_count() or 1
 
 
-def choose_kept(lanes: Sequence[Lane], memory_bytes: int, beside_bytes: int) -> set[str]:
-    """Choose the sources that are read once and kept: all if they fit, else only small ones."""
-    sizes = {lane.name: lane.nbytes for lane in lanes}
-    if sum(sizes.values()) + beside_bytes <= memory_bytes:
-        return set(sizes)
-    kept, taken = set(), 0
-    for size, name in sorted((size, name) for name, size in sizes.items()):
-        taken += size
-        if size * KEEP_SHARE <= memory_bytes and taken * SMALL_SHARE <= memory_bytes:
-            kept.add(name)
-    return kept
+def kept_choices(lanes: Sequence[Lane], beside_bytes: int) -> list[tuple[int, set[str]]]:
+    """List which sources may be read once and kept, most of them first, and with what memory.
+
+    All of them if `beside_bytes` fit beside them; else only those that are small.
+    """
+    choices: list[tuple[int, set[str]]] = [(0, set())]
+    taken, kept = 0, set[str]()
+    for size, name in sorted((lane.nbytes, lane.name) for lane in lanes):
+        taken, kept = taken + size, {*kept, name}
+        choices.append((max(size * KEEP_SHARE, taken * SMALL_SHARE), kept))
+    least, everything = choices[-1]
+    choices[-1] = (min(least, taken + beside_bytes) if everything else 0, everything)
+    return choices[::-1]
 
 
 SHAPE_ROWS = 1 << 16
@@ -663,27 +662,28 @@ def plan_memory(
     LoaderError
         If `memory` is too small; the message states the sum, and a size with which this succeeds.
     """
-    given_bytes = memory_bytes = rows.options.memory_bytes
+    memory_bytes = rows.options.memory_bytes
     grouping = group_rows(lead, selections[lead.name], rows.mode)
     whole = Reading(rows, finish, piped, sources, selections, grouping)
-    if whole.needed_bytes <= memory_bytes:
-        return whole.plan(memory_bytes)
+    planned = whole.plan(memory_bytes)
+    if planned is not None:
+        return planned
     if rows.mode != "file":  # file order is the same by any units, and so is its state
         grouping = group_rows(sparing_of(lead), selections[lead.name], rows.mode)
     saved = {name: sparing_of(source) for name, source in sources.items()}
     sparing = Reading(rows, finish, piped, saved, selections, grouping)
-    if sparing.needed_bytes <= memory_bytes:
-        return sparing.plan(memory_bytes)
+    planned = sparing.plan(memory_bytes)
     if rows.options.memory is None:
-        while memory_bytes < whole.needed_bytes:
+        while planned is None and 2 * memory_bytes <= room_bytes() // 2:
             memory_bytes *= 2
-        if memory_bytes <= room_bytes() // 2:
-            return whole.plan(memory_bytes)
+            planned = whole.plan(memory_bytes)
+    if planned is not None:
+        return planned
     enough = size_words(min(whole.needed_bytes, sparing.needed_bytes))
-    terms = sparing.nothing_kept
+    terms = Sum(sparing, set())
     remedies = [f"give memory={enough!r}", *terms.remedies(), *_outsized(sources, selections)]
     raise LoaderError(
-        f"memory of {format_bytes(given_bytes)} is too small: {terms.words()}; "
+        f"memory of {format_bytes(rows.options.memory_bytes)} is too small: {terms.words()}; "
         f"{', or '.join(remedies)}"
     )
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from labeled.device import Device
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, MissingExtraError, warn
+from labeled.loader.buffers import ASIDE, Layout, owned
 from labeled.loader.device_plan import (
     DevicePlan,
     check_device,
@@ -41,7 +42,6 @@ from labeled.loader.ordering import (
     ordered_rows,
     rows_held,
 )
-from labeled.loader.slots import Layout
 from labeled.samplers.listed import AnyPlan, SampledPlan
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import plan_hash
@@ -106,11 +106,6 @@ class LoaderPlan:
     hand: HandedOver | None = None
 
     @property
-    def skips(self) -> bool:
-        """Leave out rows that cannot be read, rather than raise."""
-        return self.options.skips
-
-    @property
     def seed_given(self) -> bool:
         """Whether the caller chose the seed of what is drawn."""
         drawn = self.epoch_plan.order.mode != "file" or self.options.line_draws
@@ -138,17 +133,18 @@ class LoaderPlan:
         return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
 
     @property
-    def slot_layout(self) -> Layout:
-        """The same of what lies in slots."""
+    def buffer_layout(self) -> Layout:
+        """The same of what lies in buffers."""
         return {lane.name: lane.memory_layout() for lane in self.lanes}
 
-    @property
-    def pictures(self) -> frozenset[str]:
-        """Sources whose rows are decoded one by one, unless another library shares their memory."""
-        if self.hand is not None:
-            return frozenset()
-        layouts = {lane.name: lane.source.layout for lane in self.lanes}
-        return frozenset(n for n, one in layouts.items() if one.dear and one.chunk_rows is None)
+    def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        """Make the memory of a source in a buffer."""
+        if self.on_device is not None:
+            return self.on_device.memory(name, shape, dtype)
+        layout = self.sources[name].layout
+        # Rows decoded one by one, unless another library shares their memory.
+        aside = self.hand is None and layout.dear and layout.chunk_rows is None
+        return owned(shape, dtype, ASIDE if aside else 0)
 
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from labeled import permute
 from labeled.errors import LoaderError
 from labeled.loader.arguments import can_hold, check_change, check_factor, checked_dtype
-from labeled.loader.dealt import DealtExamples
+from labeled.loader.buffers import RaggedRows
 from labeled.loader.options import RaggedLayout
 from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
@@ -79,12 +79,12 @@ class RaggedFinish:
         """Whether examples are handed out where they were read, and none is made anew."""
         return self.layout == "list" and self.change is None and self.apart
 
-    def __call__(self, array: Array | DealtExamples, count: int) -> dict[str, Array]:
+    def __call__(self, array: Array | RaggedRows, count: int) -> dict[str, Array]:
         """Lay out examples of which the first `count` are real.
 
         Places of objects are left empty: nothing but the batch is to keep them in memory.
         """
-        if isinstance(array, DealtExamples):
+        if isinstance(array, RaggedRows):
             passing = self.change is not None or self.layout == "pad"
             flat = self._changed(array.flat() if passing else array.own_flat())
         else:

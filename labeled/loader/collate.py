@@ -1,0 +1,372 @@
+"""Collating: batches cut from windows, laid out, taken through a pipeline and handed over.
+
+A batch is a view of its window where one window holds all of it and nobody else is in the
+way, else it is joined into memory of its own.
+
+With ``errors="skip"`` every stored chunk of a window that could not be read is read again by
+itself, so that no row is given up that is not lost.
+
+What other libraries cannot hold is refused before anything is read. Batches of a pipeline are
+copied to a device when the consumer asks for them: nothing of the next one is on its way
+meanwhile, as it is where windows go to the device as they are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled.device import Device, on_gpus
+from labeled.dims import EXAMPLE_DIMS
+from labeled.display.batches import Told
+from labeled.errors import DeviceMemoryError, ReadError, warn
+from labeled.loader.batch import Batch
+from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
+from labeled.loader.lanes import Lane
+from labeled.loader.plan import LoaderPlan
+from labeled.loader.prefetch import Interrupted, Made, Prefetcher
+from labeled.loader.stats import Stats
+from labeled.samplers.listed import AnyPlan
+from labeled.samplers.windows import WindowRows, rows_of
+from labeled.transforms.place import Place
+from labeled.transforms.running import NOTHING, Stopped
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+Span = tuple[LoadedWindow, int, int]
+"""Places ``a .. b`` within a window."""
+
+
+class Collator:
+    """Makes the batches of an epoch, one after another; for one thread at a time.
+
+    Parameters
+    ----------
+    plan : LoaderPlan
+    epoch : EpochPlan or SampledPlan
+    windows : Prefetcher
+    pools : pair of BufferPool
+        Memory for windows and for batches joined.
+    """
+
+    def __init__(
+        self,
+        plan: LoaderPlan,
+        epoch: AnyPlan,
+        windows: Prefetcher,
+        pools: tuple[BufferPool, BufferPool],
+        stats: Stats,
+    ) -> None:
+        self._plan, self._epoch, self._windows, self._stats = plan, epoch, windows, stats
+        self._windows_pool, self._batch_pool = pools
+        self._window: LoadedWindow | None = None
+        self._group, self._skips, self._finish = plan.group, plan.options.skips, plan.finish
+        self._span, self._padded_rows = epoch.span, epoch.batch_rows if epoch.last == "pad" else 0
+        self._many_a_window = plan.sizes.job_rows >= 2 * epoch.batch_rows
+        self._joins = plan.sizes.in_flight > 0 and not self._many_a_window
+
+    def batch(self, number: int) -> Made:
+        """Build one batch: its rows from the window or windows that hold them, laid out.
+
+        A batch that is a view keeps its whole window in memory. That costs nothing to a
+        consumer who uses batches one by one; once one is seen to hold on to them, large
+        windows are let go of by copying. A pipeline has several in hand at any time.
+
+        Raises
+        ------
+        Interrupted
+            If the epoch was stopped.
+        """
+        start, stop = self._span(number)
+        count = stop - start
+        length = self._padded_rows or count
+        window = self._window
+        if start < stop and (window is None or start >= window.stop):
+            window = self._advance()
+        copies = self._joins or (self._many_a_window and self._windows_pool.extra)
+        if window is not None and stop <= window.stop and count == length and not copies:
+            a, b = start - window.start, stop - window.start
+            spans: list[Span] = [(window, a, b)]
+            arrays = {name: array[a:b] for name, array in window.arrays.items()}
+        else:
+            arrays, spans = self._joined(window, start, stop, length)
+        began = perf_counter()
+        lost, before = None, count
+        if self._skips:
+            arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
+        contents = [(one.content, a, b) for one, a, b in spans]  # no window: that is memory
+        rows = partial(rows_of_spans, contents, self._group, length, lost)
+        data = self._finish(arrays, rows, count, length)
+        self._stats.format_s += perf_counter() - began
+        return data, rows, count, before - count
+
+    def _kept_rows(
+        self, arrays: dict[str, Any], spans: list[Span], count: int, length: int
+    ) -> tuple[dict[str, Any], Mask | None, int, int]:
+        """Leave out rows that could not be read: the batch shrinks, later ones do not move."""
+        if all(window.lost is None for window, _, _ in spans):
+            return arrays, None, count, length
+        lost = np.concatenate(
+            [np.zeros(b - a, bool) if w.lost is None else w.lost[a:b] for w, a, b in spans]
+        )
+        left = int(count - lost.sum())
+        length = length if self._epoch.last == "pad" else left
+        kept: dict[str, Any] = {}
+        for name, array in arrays.items():
+            if isinstance(array, RaggedRows):
+                kept[name] = array[0:count].kept(~lost, length)
+                continue
+            kept[name] = np.empty((length, *array.shape[1:]), array.dtype)
+            kept[name][:left] = array[:count][~lost]
+        return kept, lost, left, length
+
+    def _joined(
+        self, window: LoadedWindow | None, start: int, stop: int, length: int
+    ) -> tuple[dict[str, Any], list[Span]]:
+        """Copy a batch out of the window or windows that hold it, the first of them given.
+
+        Another thread may end the iteration meanwhile, so what `let_go` clears is not asked.
+        """
+        buffer = self._batch_pool.take(force=True)
+        assert buffer is not None
+        buffer.taken = False  # held from here on by its views alone
+        arrays: dict[str, Any] = {name: array[:length] for name, array in buffer.arrays.items()}
+        ragged: dict[str, list[RaggedRows]] = {}
+        spans: list[Span] = []
+        place = 0
+        while start < stop:
+            assert window is not None
+            if start >= window.stop:
+                window = self._advance()
+            end = min(stop, window.stop)
+            a, b = start - window.start, end - window.start
+            for name, array in window.arrays.items():
+                if isinstance(array, RaggedRows):
+                    ragged.setdefault(name, []).append(array[a:b])
+                    continue
+                arrays[name][place : place + b - a] = array[a:b]
+                if array.dtype.hasobject:
+                    array[a:b] = None  # moved: what they refer to is the batch's alone
+            spans.append((window, a, b))
+            place, start = place + b - a, end
+        arrays |= {name: RaggedRows.joined(parts, length) for name, parts in ragged.items()}
+        return arrays, spans
+
+    def _advance(self) -> LoadedWindow:
+        """Let go of the window that is used up and take the next one."""
+        self._window = None
+        window = self._windows.next()
+        if window is None:
+            raise Interrupted
+        if window.unread:
+            window.lost = rescue(self._plan.lanes, window.content, self._group, window.arrays)
+        self._window = window
+        return window
+
+    def let_go(self) -> None:
+        """Hold no window any more."""
+        self._window = None
+
+    def transformed(self, made: Made, stopped: Callable[[], bool]) -> Made | None:
+        """Take a batch through what a pipeline does in threads; None if the epoch was stopped."""
+        line, order = self._plan.line, self._epoch.order
+        assert line is not None
+        data, find_rows, count, n_lost = made
+        rows, told = find_rows(), data.told if isinstance(data, Batch) else {}
+        place = Place(order.seed, order.epoch, rows=rows)
+        try:
+            data, lost = line.work(data, place, skips=self._skips, stopped=stopped)
+        except Stopped:
+            return None
+        if lost is not None:
+            n_more = int(lost[:count].sum())
+            rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
+        return labelled(data, rows, count, told), lambda: rows, count, n_lost
+
+
+def rows_of_spans(
+    spans: Sequence[tuple[WindowRows, int, int]],
+    group: Rows | None,
+    length: int,
+    lost: Mask | None = None,
+) -> Rows:
+    """Return the dataset positions of places in windows; -1 up to `length` where padded."""
+    found = [np.empty(0, np.int64), *(content.rows[a:b] for content, a, b in spans)]
+    rows = np.concatenate(found)
+    if lost is not None:
+        rows = rows[~lost]
+    out = np.full(length, -1, np.int64)
+    out[: len(rows)] = rows if group is None else group[rows]
+    return out
+
+
+def handed_out(plan: LoaderPlan, epoch: AnyPlan, made: Made) -> Any:
+    """Apply the batch stage of a pipeline, on the device where one was asked for."""
+    data, rows = made[0], made[1]
+    if data is NOTHING or plan.line is None or plan.on_device is not None:
+        return data
+
+    def finished(data: Any) -> Any:
+        return batch_stage(plan, epoch, data, rows)
+
+    if plan.goes_to is None:
+        return finished(data)
+    library = None if plan.hand is None else plan.hand.to.library
+    return to_device(data, plan.goes_to, library, finished)
+
+
+def batch_stage(plan: LoaderPlan, epoch: AnyPlan, data: Any, rows: Callable[[], Rows]) -> Any:
+    """Apply the last stage of a pipeline, where the batch is."""
+    if plan.line is None or plan.line.batch is None:
+        return data
+    return plan.line.finish(data, Place(epoch.order.seed, epoch.order.epoch, rows=rows()))
+
+
+def rescue(
+    lanes: Sequence[Lane], content: WindowRows, group: Rows | None, arrays: dict[str, Array]
+) -> Mask:
+    """Read a window again, chunk by chunk, and warn of what is lost.
+
+    Parameters
+    ----------
+    lanes : sequence of Lane
+    content, group
+        Of the window, as for :meth:`Lane.tasks`.
+    arrays : mapping of str to array, lengths ``(n, *row_shape)``
+        Receive what can be read.
+
+    Returns
+    -------
+    bool array, lengths ``(n,)``
+        Places of rows of which at least one source could not be read.
+    """
+    lost = np.zeros(len(content.rows), bool)
+    for lane in lanes:
+        if lane.is_loaded:
+            continue
+        for rows, places in _by_chunk(lane, content, group):
+            lost[_unreadable(lane, rows, places, arrays[lane.name])] = True
+    return lost
+
+
+def _unreadable(lane: Lane, rows: Rows, places: Rows, out: Array) -> Rows:
+    """Read the rows of a chunk again, without those at fault; return the places of these."""
+    lost = [places[:0]]
+    while len(rows):
+        try:
+            lane.read_again(rows, places, out)
+            break
+        except ReadError as error:
+            bad = rows == error.row if error.row in rows else np.ones(len(rows), bool)
+            warn(f"{np.count_nonzero(bad)} rows are left out of this epoch: {error}")
+            lost.append(places[bad])
+            rows, places = rows[~bad], places[~bad]
+    return np.concatenate(lost)
+
+
+def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[tuple[Rows, Rows]]:
+    """Yield the file rows of each stored chunk of a window, and their places."""
+    read = lane.read(content, group)
+    if read.listed is not None:
+        rows = read.listed
+    elif read.run is not None:
+        rows = np.arange(*read.run, dtype=np.int64)
+    else:
+        assert read.runs is not None
+        rows = rows_of(read.runs)
+    places = np.arange(len(rows)) if read.dest is None else read.dest
+    chunk = rows // max(1, lane.reader.chunk_rows)
+    order = np.argsort(chunk, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
+        yield rows[mine], places[mine]
+
+
+def labelled(
+    data: Any, rows: np.ndarray[Any, np.dtype[np.int64]], count: int, told: Mapping[str, Told]
+) -> Any:
+    """Return labelled arrays as a :class:`Batch`; anything else as it is."""
+    if isinstance(data, Batch) or not isinstance(data, dict) or not data:
+        return data
+    if all(
+        isinstance(one, xr.DataArray) and not (one.coords or one.attrs) for one in data.values()
+    ):
+        arrays = {name: one.data for name, one in data.items()}
+        dims = {name: tuple(map(str, one.dims)) for name, one in data.items()}
+        return Batch(arrays, dims, lambda: rows, count, {**told, **_told_anew(data, told)})
+    return data
+
+
+def _told_anew(data: Mapping[str, xr.DataArray], told: Mapping[str, Told]) -> dict[str, Told]:
+    """Return what is told of sources whose examples have their axes in another order now."""
+    found = {name: one.encoding.get(EXAMPLE_DIMS) for name, one in data.items()}
+    return {
+        name: replace(told.get(name, Told()), example_dims=dims)
+        for name, dims in found.items()
+        if dims is not None
+    }
+
+
+def to_device(
+    data: Any,
+    device: Device,
+    library: str | None = None,
+    then: Callable[[Any], Any] = lambda made: made,
+) -> Any:
+    """Return a batch whose arrays of numbers are on a device.
+
+    Parameters
+    ----------
+    data : Batch, array, or mapping, tuple or list of arrays
+        What is none of them, such as texts and examples of different shapes, stays.
+    library : str, optional
+        Whose arrays the consumer asked for.
+    then : callable
+        What becomes of it there, on the same stream.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If there is no room.
+
+    Examples
+    --------
+    >>> from labeled.device.streams import HostDevice
+    >>> to_device((np.arange(3), {"names": np.array(["a", "b"])}), HostDevice())
+    (array([0, 1, 2]), {'names': array(['a', 'b'], dtype='<U1')})
+    """
+    stream = device.consumer_stream(library)
+    try:
+        made = stream.run(lambda: then(_to_device(data, device)), [])
+    except device.memory_errors as error:
+        raise DeviceMemoryError(
+            f"device {device.name!r} is out of memory: a batch that a pipeline made on the host "
+            "finds no room there; give smaller batches, or let go of those that are kept"
+        ) from error
+    if isinstance(made, Batch):
+        made.event = stream.record()
+    return made
+
+
+def _to_device(data: Any, device: Device) -> Any:
+    if isinstance(data, Batch):
+        return data.with_arrays({name: _to_device(a, device) for name, a in data.arrays.items()})
+    if isinstance(data, xr.DataArray):
+        return data.copy(data=_to_device(data.data, device))
+    if isinstance(data, dict):
+        return {name: _to_device(one, device) for name, one in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(_to_device(one, device) for one in data))
+    if isinstance(data, tuple | list):
+        return type(data)(_to_device(one, device) for one in data)
+    if isinstance(data, np.ndarray) and on_gpus(data.dtype):
+        return device.asarray(data)
+    return data

@@ -1,0 +1,450 @@
+"""Reading ahead: one set of threads that read windows and take batches through a pipeline.
+
+Under one lock, whoever finds no task claims a free buffer and the next window *in that order*, so
+that no window waits for a buffer that a later window holds. A window becomes tasks (pieces of about
+half a mebibyte); threads and the caller take them first come, first served, and windows are handed
+out in order. When the caller's next window is not ready it does a task itself: a thread that sleeps
+takes longer to wake than a small window takes to read.
+
+With a pipeline the same threads take turns to cut a batch from the windows; what follows they do
+side by side, and batches are handed out in order. So many are in hand at a time, cut and not yet
+handed out, as memory was set aside for. Without threads the caller does all of it by itself.
+
+An error is kept with its window, or its batch, and raised when the caller comes to it, but for
+Ctrl-C and the like while reading, which end the epoch at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import repeat
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.errors import LoaderError, ReadError
+from labeled.formats.clock import decode_s
+from labeled.loader.buffers import BufferPool, LoadedWindow
+from labeled.loader.jobs import Job
+from labeled.loader.lanes import Lane
+from labeled.loader.stats import Stats
+from labeled.samplers.windows import WindowRows
+from labeled.sources.loading import Task
+
+log = logging.getLogger(__name__)
+
+Rows = npt.NDArray[np.int64]
+
+Made = tuple[Any, Callable[[], Rows], int, int]
+"""A batch: data, what works out its rows, how many are real, how many were lost.
+
+A plain tuple, which costs nothing where batches are many and small.
+"""
+
+LOOK_UP_S = 1.0
+"""How long a thread sleeps before it looks whether the iterator is still there."""
+
+
+class Interrupted(Exception):
+    """The windows ended before the batches did: somebody has stopped the epoch."""
+
+
+class Prefetcher:
+    """Windows that are read ahead, in order; refers to no iterator, so that one can be collected.
+
+    Parameters
+    ----------
+    windows : iterator of (start, stop, WindowRows)
+        What to read; taken one by one, under the lock.
+    lanes : sequence of Lane
+        What is read of each window.
+    group : int64 array, optional
+        Dataset position of each grouped position.
+    pool : BufferPool
+        Memory for windows.
+    reads_ahead : bool
+        Whether threads read windows that nobody waits for yet.
+    skips : bool
+        Note windows of which something could not be read, rather than raise.
+    """
+
+    def __init__(
+        self,
+        windows: Iterator[Job],
+        lanes: Sequence[Lane],
+        group: Rows | None,
+        pool: BufferPool,
+        stats: Stats,
+        *,
+        reads_ahead: bool = True,
+        skips: bool = False,
+    ) -> None:
+        self._windows: Iterator[Job] | None = windows
+        self._lanes, self._group, self._pool, self._stats = lanes, group, pool, stats
+        self._reads_ahead, self._skips = reads_ahead, skips
+        self._tasks: deque[tuple[LoadedWindow, Task]] = deque()
+        self._loading: deque[LoadedWindow] = deque()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._sleeping = 0
+        self._caller_sleeps = False
+        self._stopped = False
+        self._pid = os.getpid()
+        self._threads: list[threading.Thread] = []
+        # of a pipeline
+        self._cut: Callable[[int], Made] | None = None
+        self._next_batch = self._taken = self._n_batches = self._in_flight = 0
+        self._cutting = False
+        self._made: dict[int, Made | BaseException] = {}
+
+    def start(self, count: int) -> None:
+        """Start threads that work until nothing is left; they do not keep the program alive.
+
+        Where the system allows no more of them there are fewer, even none: whoever waits works.
+        """
+        for i in range(count):
+            thread = threading.Thread(target=self._work, name=f"labeled-read-{i}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log.warning("%d of %d threads could be started: %s", i, count, error)
+                break
+            self._threads.append(thread)
+
+    # windows, for one caller at a time
+
+    def next(self) -> LoadedWindow | None:
+        """Return the next window, or None after the last.
+
+        Raises
+        ------
+        Exception
+            Whatever reading this window raised, with the traceback of the thread.
+        """
+        while True:
+            window = self._take_ready()
+            if window is not None:
+                return self._hand_out(window)
+            with self._lock:
+                if self._stopped:
+                    return None
+                item = self._next_task(caller=True)
+                if item is None:
+                    if not self._loading and self._windows is None:
+                        return None
+                    self._sleep()
+                    continue
+            took = self.read(*item)
+            if not self._made_by_threads:
+                self._stats.help_s += took
+
+    def ready(self) -> LoadedWindow | None:
+        """Return the next window if it is filled already and nothing went wrong; never waits."""
+        try:
+            if not self._loading[0].ready or self._loading[0].error is not None:
+                return None
+        except IndexError:
+            return None
+        window = self._take_ready()
+        return None if window is None else self._hand_out(window)
+
+    def _take_ready(self) -> LoadedWindow | None:
+        """Take the first window if it is filled, without the lock, which planning holds long.
+
+        Another thread may stop the epoch meanwhile, and clear what was there.
+        """
+        try:
+            return self._loading.popleft() if self._loading[0].ready else None
+        except IndexError:
+            return None
+
+    def _hand_out(self, window: LoadedWindow) -> LoadedWindow:
+        if window.error is not None:
+            with self._changed:
+                self._end_reading()
+            raise window.error
+        if self._sleeping:
+            self.poke()
+        return window
+
+    def poke(self) -> None:
+        """Wake the threads if they sleep and enough buffers are free; cheap, for every batch."""
+        if self._sleeping and self._pool.n_free >= self._pool.enough:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _sleep(self) -> None:
+        """Wait, with the lock held, until the first window is ready or a task appears."""
+        began = perf_counter()
+        self._caller_sleeps = True
+        while self._loading and not (self._loading[0].ready or self._tasks or self._stopped):
+            self._changed.wait()
+        self._caller_sleeps = False
+        if not self._made_by_threads:
+            self._stats.wait_s += perf_counter() - began
+
+    # batches of a pipeline
+
+    def make_batches(
+        self,
+        cut: Callable[[int], Made],
+        transform: Callable[[Made, Callable[[], bool]], Made | None],
+        batches: range,
+        in_flight: int,
+    ) -> None:
+        """Let threads make batches, too; called before :meth:`start`.
+
+        Parameters
+        ----------
+        cut : callable
+            Cuts one batch from the windows; for one thread at a time.
+        transform : callable
+            Takes what was cut, and what tells whether the epoch was stopped; returns None then.
+        in_flight : int
+            How many batches are in hand at a time.
+        """
+        self._cut, self._transform = cut, transform
+        self._next_batch = self._taken = batches.start
+        self._n_batches, self._in_flight = batches.stop, max(in_flight, 1)
+
+    @property
+    def _made_by_threads(self) -> bool:
+        return self._cut is not None and bool(self._threads)
+
+    def next_batch(self) -> Made:
+        """Return the next batch.
+
+        Raises
+        ------
+        Interrupted
+            If the epoch was stopped.
+        Exception
+            Whatever reading or transforming this batch raised.
+        """
+        if not self._threads:
+            self._make(self._taken)
+        began = perf_counter()
+        with self._changed:
+            while self._taken not in self._made:
+                if self._stopped:
+                    raise Interrupted
+                self._changed.wait()
+            made = self._made.pop(self._taken)
+            self._taken += 1
+            self._changed.notify_all()
+        self._stats.wait_s += perf_counter() - began
+        if isinstance(made, BaseException):
+            raise made
+        return made
+
+    def _make(self, number: int) -> None:
+        """Cut one batch and take it through the pipeline."""
+        assert self._cut is not None
+        made: Made | BaseException | None
+        following = number + 1
+        try:
+            made = self._cut(number)
+            self.poke()
+        except Interrupted:
+            made = None
+        except BaseException as error:
+            made, following = error, self._n_batches  # nothing can be cut after it
+        with self._changed:
+            self._cutting, self._next_batch = False, following
+            self._changed.notify_all()
+        began = perf_counter()
+        try:
+            if isinstance(made, tuple):
+                made = self._transform(made, lambda: self._stopped)
+        except BaseException as error:
+            made = error
+        with self._changed:
+            self._stats.pipeline_s += perf_counter() - began
+            if made is None:
+                self._stopped = True
+            elif not self._stopped:
+                self._made[number] = made
+            self._changed.notify_all()
+
+    # what everybody does
+
+    def _work(self) -> None:
+        while self._work_once():
+            pass
+
+    def _work_once(self) -> bool:
+        """Do one piece of work; False when all is done.
+
+        A call of its own, so that a thread that sleeps refers to no task: that would keep
+        the buffer of a window handed out long ago.
+        """
+        work = self._wait_for_work()
+        if isinstance(work, int):
+            self._make(work)
+        elif work is not None:
+            self.read(*work)
+        return work is not None
+
+    def _wait_for_work(self) -> int | tuple[LoadedWindow, Task] | None:
+        """Return the next batch to make or task to do, None when all is done; sleep meanwhile."""
+        with self._lock:
+            while not self._stopped:
+                more = self._next_batch < self._n_batches
+                if more and not self._cutting and self._next_batch - self._taken < self._in_flight:
+                    self._cutting = True
+                    return self._next_batch
+                item = self._next_task(caller=False) if self._reads_ahead else None
+                if item is not None:
+                    return item
+                if self._windows is None and not more:
+                    return None
+                self._sleeping += 1
+                self._changed.wait(LOOK_UP_S)
+                self._sleeping -= 1
+            return None
+
+    def _next_task(self, *, caller: bool) -> tuple[LoadedWindow, Task] | None:
+        while not self._tasks:
+            if not self._claim(caller=caller):
+                return None
+        return self._tasks.popleft()
+
+    def _claim(self, *, caller: bool) -> bool:
+        """Give the next window a buffer and cut it into tasks; False if that is impossible now."""
+        if self._windows is None or self._stopped:
+            return False
+        buffer = None
+        began = perf_counter()
+        try:
+            buffer = self._pool.take(force=caller and not self._loading)
+            if buffer is None:
+                return False
+            job = next(self._windows, None)
+            if job is None:
+                self._end_reading(keeps=True)
+                return False
+            self._open(buffer.arrays, *job)
+        except BaseException as error:  # met behind the windows that are on their way
+            failed = LoadedWindow(0, 0, WindowRows(), {}, ready=True, error=error)
+            self._loading.append(failed)
+            self._end_reading(keeps=True)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if buffer is not None:
+                buffer.taken = False  # held from here on by views: a window that is dropped
+        self._stats.plan_s += perf_counter() - began
+        if self._sleeping and len(self._tasks) > 1:
+            self._changed.notify_all()
+        return True
+
+    def _open(self, memory: dict[str, Any], start: int, stop: int, content: WindowRows) -> None:
+        window = LoadedWindow(start, stop, content, {})
+        tasks: list[tuple[LoadedWindow, Task]] = []
+        for lane in self._lanes:
+            out = lane.room(content, self._group, memory[lane.name], stop - start)
+            window.arrays[lane.name] = out
+            tasks.extend(zip(repeat(window), lane.tasks(content, self._group, out)))
+        window.pending = len(tasks)
+        window.ready = not tasks
+        self._loading.append(window)
+        self._tasks.extend(tasks)
+        self._stats.n_windows += 1
+        self._stats.n_tasks += len(tasks)
+
+    def _end_reading(self, *, keeps: bool = False) -> None:
+        """Open no window any more; drop those on their way, unless one `keeps` them."""
+        self._windows = None
+        if not keeps:
+            self._tasks.clear()
+            self._loading.clear()
+        self._changed.notify_all()
+
+    def read(self, window: LoadedWindow, task: Task) -> float:
+        """Do one task and note that it is done; return how long it took."""
+        began, before = perf_counter(), decode_s()
+        error: BaseException | None = None
+        try:
+            if window.error is None:
+                task()
+        except BaseException as caught:
+            error = caught
+        decoded, took = decode_s() - before, perf_counter() - began
+        with self._lock:
+            self._stats.decode_s += decoded
+            self._stats.read_s += took - decoded
+            if self._skips and isinstance(error, ReadError):
+                window.unread, error = True, None
+            window.error = window.error or error
+            window.pending -= 1
+            if window.pending == 0:
+                window.ready = True
+                if self._caller_sleeps and self._loading and self._loading[0] is window:
+                    self._changed.notify_all()
+        if error is not None and not isinstance(error, Exception):
+            raise error  # Ctrl-C waits for no window
+        return took
+
+    # the end
+
+    def check_process(self) -> None:
+        """Raise :class:`LoaderError` if a fork left the threads behind."""
+        if os.getpid() != self._pid:
+            raise LoaderError(
+                "this iterator was made in another process, whose threads did not come along; "
+                "make a new one here with iter(loader)"
+            )
+
+    def stop(self) -> None:
+        """Tell every thread to end after the task it is doing; :meth:`close` must follow."""
+        with self._changed:
+            self._stopped = True
+            self._made.clear()
+            self._end_reading()
+
+    def close(self) -> None:
+        """Stop the threads; returns when none of them touches a buffer any more."""
+        if os.getpid() != self._pid:  # threads that were left behind may hold the lock for ever
+            return
+        self.stop()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def let_go(self) -> None:
+        """Stop without waiting for the lock, because nobody iterates any more.
+
+        The garbage collector may call this in any thread, also in one that holds the lock;
+        threads that sleep look up after :data:`LOOK_UP_S`.
+        """
+        self._stopped = True
+        if self._changed.acquire(blocking=False):
+            try:
+                self._changed.notify_all()
+            finally:
+                self._changed.release()
+
+
+def _unlock_properties() -> None:
+    """Give cached properties new locks in a forked child.
+
+    Python 3.11 computes each under a lock that all objects of its class share. A thread that held
+    it when the process was forked is not there to let go of it.
+    """
+    modules = [one for name, one in sys.modules.items() if name.partition(".")[0] == "labeled"]
+    kinds = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
+    for value in (one for kind in kinds for one in vars(kind).values()):
+        if isinstance(value, cached_property):
+            vars(value)["lock"] = threading.RLock()
+
+
+if sys.version_info < (3, 12) and hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_properties)
