@@ -10,7 +10,6 @@ mean what they mean in NumPy; an integer out of range is an error.
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,7 +77,7 @@ class Selection:
 
     @cached_property
     def _ends(self) -> Rows:
-        return np.cumsum([len(piece) for piece in self.pieces], dtype=np.int64)
+        return np.cumsum(list(map(len, self.pieces)), dtype=np.int64)
 
     @property
     def span(self) -> range | None:
@@ -120,19 +119,14 @@ class Selection:
     def __getitem__(self, request: Request) -> Selection:
         """Select among the selected rows; see :func:`as_positions` for what may be asked."""
         wanted = as_positions(request, len(self))
-        if isinstance(wanted, range):
-            return self._part(wanted)
-        return Selection((_read_only(self.take(wanted)),))
-
-    def _part(self, wanted: range) -> Selection:
-        if len(self.pieces) == 1:
-            return Selection((_sliced(self.pieces[0], wanted),))
-        if wanted.step < 0:
-            return Selection((_read_only(self.take(np.arange(*_args(wanted), dtype=np.int64))),))
+        if not isinstance(wanted, range):
+            return Selection((_read_only(self.take(wanted)),))
+        if len(self.pieces) > 1 and wanted.step < 0:
+            return Selection((_read_only(self.take(np.array(wanted, np.int64))),))
         pieces: list[Piece] = []
         begin = 0
         for piece in self.pieces:
-            _append(pieces, _sliced(piece, _within(wanted, begin, len(piece))))
+            _append(pieces, _sliced(piece, wanted, begin))
             begin += len(piece)
         return Selection(tuple(pieces) or (range(0),))
 
@@ -152,7 +146,7 @@ class Selection:
         digest = hashlib.blake2b(digest_size=16)
         for piece in self.pieces:
             if isinstance(piece, range):
-                digest.update(repr(_args(piece)).encode())
+                digest.update(repr((piece.start, piece.stop, piece.step)).encode())
             else:
                 digest.update(b"list%d" % len(piece))
                 digest.update(np.ascontiguousarray(piece).data)
@@ -238,7 +232,10 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
         If `request` is not rows at all (a float, a string, a single integer).
     """
     if isinstance(request, slice):
-        return _from_slice(request, n)
+        try:
+            return range(n)[request]
+        except TypeError as error:
+            raise SelectionTypeError(f"cannot select rows by {request!r}: {error}") from None
     if isinstance(request, range):
         if len(request):
             _check_positions(min(request[0], request[-1]), max(request[0], request[-1]), n, what)
@@ -263,13 +260,6 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
             "pass 1-D integers or booleans"
         )
     return _from_integers(array, n, what)
-
-
-def _from_slice(request: slice, n: int) -> range:
-    try:
-        return range(n)[request]
-    except TypeError as error:
-        raise SelectionTypeError(f"cannot select rows by {request!r}: {error}") from None
 
 
 def _from_mask(mask: npt.NDArray[np.bool_], n: int) -> Rows:
@@ -306,10 +296,6 @@ def _read_only(array: Rows) -> Rows:
     return array
 
 
-def _args(rows: range) -> tuple[int, int, int]:
-    return operator.index(rows.start), operator.index(rows.stop), operator.index(rows.step)
-
-
 def _take(piece: Piece, positions: Rows) -> Rows:
     if isinstance(piece, range):
         if piece.step == 1 and piece.start == 0:
@@ -318,23 +304,21 @@ def _take(piece: Piece, positions: Rows) -> Rows:
     return piece[positions]
 
 
-def _sliced(piece: Piece, wanted: range) -> Piece:
+def _sliced(piece: Piece, wanted: range, begin: int) -> Piece:
+    """Return the rows of a piece that a range of positions wants; its own begin at `begin`."""
+    step = wanted.step
+    if step > 0:  # the positions within begin .. begin + len(piece)
+        skip = max(0, -(-(begin - wanted.start) // step))
+        last = max(skip, -(-(begin + len(piece) - wanted.start) // step))
+        wanted = wanted[skip:last]
+    if not len(wanted):
+        return range(0)
     if isinstance(piece, range):
-        if not len(wanted):
-            return range(0)
-        first, step = piece[wanted[0]], piece.step * wanted.step
-        return range(first, first + step * len(wanted), step)
-    if wanted.step > 0:
-        return piece[wanted.start : wanted.stop : wanted.step]
-    return _read_only(piece[np.arange(*_args(wanted))])
-
-
-def _within(wanted: range, begin: int, size: int) -> range:
-    """Positions of `wanted` (step > 0) that fall in ``begin .. begin+size``, relative to it."""
-    skip = max(0, -(-(begin - wanted.start) // wanted.step))
-    last = max(skip, -(-(begin + size - wanted.start) // wanted.step))
-    mine = wanted[skip:last]
-    return range(mine.start - begin, mine.stop - begin, mine.step)
+        first = piece[wanted[0] - begin]
+        return range(first, first + piece.step * step * len(wanted), piece.step * step)
+    if step > 0:
+        return piece[wanted.start - begin : wanted.stop - begin : step]
+    return _read_only(piece[np.array(wanted, np.int64)])
 
 
 def _append(pieces: list[Piece], piece: Piece) -> None:

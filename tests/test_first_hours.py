@@ -238,7 +238,7 @@ def test_files_that_xarray_reads_are_answered_by_xarray(tmp_path):
 
 def test_the_package_lists_its_public_names_only():
     names = [name for name in dir(labeled) if not name.startswith("_")]
-    parts = {"cluster", "compat", "providers", "samplers", "spaces", "specs", "torch", "transforms"}
+    parts = {"cluster", "compat", "providers", "samplers", "spaces", "torch", "transforms"}
     assert set(names) == {*labeled.__all__, *parts}
     assert "self" not in inspect.signature(labeled.Dataset(None).train_test_split).parameters
 

@@ -28,7 +28,7 @@ COMPARED_BYTES = 1 << 20
 """Variables carried whole are compared value by value up to this size."""
 
 
-def check_alike(first: FileHeader, other: FileHeader) -> None:
+def check_compatible(first: FileHeader, other: FileHeader) -> None:
     """Refuse to join two files that do not fit; warn where the first file's word is taken.
 
     Raises

@@ -14,12 +14,12 @@ import glob
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from io import IOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from labeled.dataset.compatible import check_alike, is_along
+from labeled.dataset.compatible import check_compatible, is_along
 from labeled.errors import FileChangedError, FileFormatError, SplitError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.foreign import told_of_folder
@@ -28,34 +28,42 @@ from labeled.formats.header import FileHeader, SourceHeader, fingerprint
 from labeled.formats.naming import chosen_sources, dims_of
 from labeled.formats.registry import all_formats, format_named
 from labeled.selection import Selection
-from labeled.sources.ragged import RaggedSource, source_of
+from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Io, Source
+
+
+class Mark(NamedTuple):
+    """What one file, or one of its groups, was when it was opened."""
+
+    n_bytes: int
+    fingerprint: str
+    times: tuple[int, ...]
+    """When the files behind it were modified, or a hash over their versions; 0 if not known."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Paths, options, and the (size, fingerprint) each file had when it was opened.
+    """Paths, options, and what each file was when it was opened.
 
     With `names`, each path holds one source, which is called by the name given to it.
     """
 
     paths: tuple[str, ...]
     options: Options
-    marks: tuple[tuple[int, str], ...] = ()
+    marks: tuple[Mark, ...] = ()
     names: tuple[str, ...] = ()
     addresses: tuple[tuple[int, int] | None, ...] = ()
     """Of each path that is no local file, which file was there; asking again takes requests."""
-    times: tuple[tuple[int, ...], ...] = ()
-    """When the files behind each header were modified, or a hash over their versions."""
 
     @classmethod
     def open(cls, paths: Iterable[str], options: Options, names: Iterable[str] = ()) -> Files:
         """Scan the files once and remember what they were."""
         paths, names = tuple(paths), tuple(names)
-        stamps = tuple(map(_stamp, paths))
+        stamps, addresses = tuple(map(_stamp, paths)), []
+        for path, stamp in zip(paths, stamps, strict=True):
+            addresses.append(stamp if is_address(path) else None)
         catalog = _scan_all(paths, options, stamps, names)
-        addresses = (s if is_address(p) else None for p, s in zip(paths, stamps, strict=True))
-        files = cls(paths, options, catalog.marks, names, tuple(addresses), catalog.times)
+        files = cls(paths, options, catalog.marks, names, tuple(addresses))
         files.__dict__["_seen"] = catalog
         return files
 
@@ -68,14 +76,16 @@ class Files:
         FileChangedError
             If a file is not the one that was opened.
         """
-        known = zip(self.paths, self.addresses, strict=True)
-        stamps = tuple(_stamp(path) if stamp is None else stamp for path, stamp in known)
-        catalog = _scan_all(self.paths, self.options, stamps, self.names)
+        stamps = []
+        for path, known in zip(self.paths, self.addresses, strict=True):
+            stamps.append(_stamp(path) if known is None else known)
+        catalog = _scan_all(self.paths, self.options, tuple(stamps), self.names)
         for header, was, now in zip(catalog.headers, self.marks, catalog.marks, strict=True):
-            if was != now:
+            if was[:2] != now[:2]:
                 raise FileChangedError(
-                    f"{header.stamp.path!r} changed since it was opened: it had {was[0]} bytes and "
-                    f"headers {was[1][:8]}, now {now[0]} bytes and {now[1][:8]}; open it again"
+                    f"{header.stamp.path!r} changed since it was opened: it had {was.n_bytes} "
+                    f"bytes and headers {was.fingerprint[:8]}, now {now.n_bytes} bytes and "
+                    f"{now.fingerprint[:8]}; open it again"
                 )
         self.__dict__["_seen"] = catalog
         return catalog
@@ -88,9 +98,9 @@ class Files:
         FileChangedError
             If a file has another size, other headers or another modification time.
         """
-        for header, times in zip(self.catalog.headers, self.times, strict=True):
-            for stamp, then in zip(header.stamps, times, strict=True):
-                if then and stamp.mtime_ns and stamp.mtime_ns != then:  # 0 where none is known
+        for header, mark in zip(self.catalog.headers, self.marks, strict=True):
+            for stamp, then in zip(header.stamps, mark.times, strict=True):
+                if then and stamp.mtime_ns and stamp.mtime_ns != then:
                     when = modified(then, stamp.mtime_ns)
                     raise FileChangedError(
                         f"{stamp.path!r} has changed since it was opened: {when}. "
@@ -118,6 +128,7 @@ class Catalog:
     """What the headers of the files say, joined along the example axis."""
 
     headers: tuple[FileHeader, ...]
+    marks: tuple[Mark, ...]
     sources: Mapping[str, Source | RaggedSource]
     variables: Mapping[str, Source]
     """Coordinates and variables carried whole; those along the example dim are joined."""
@@ -126,16 +137,6 @@ class Catalog:
     not_opened: Mapping[str, str] = field(default_factory=dict)
     coordinates: frozenset[str] = frozenset()
     """Which of the variables are coordinates, whether a source has their dims or not."""
-
-    @cached_property
-    def marks(self) -> tuple[tuple[int, str], ...]:
-        """Size and fingerprint of each file."""
-        return tuple((header.n_bytes, header.fingerprint) for header in self.headers)
-
-    @cached_property
-    def times(self) -> tuple[tuple[int, ...], ...]:
-        """When the files behind each header were modified."""
-        return tuple(tuple(s.mtime_ns for s in header.stamps) for header in self.headers)
 
 
 def find_files(
@@ -255,19 +256,31 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
         If a file lacks a source or a split of the first file, or has other dims, row
         shape or dtype; the message names both files.
     """
-    first = headers[0]
-    for other in headers[1:]:
-        check_alike(first, other)
-    sources = {
-        name: source_of(tuple(h.sources[name] for h in headers), io) for name in first.sources
-    }
-    variables = {name: Source.of(_carried(name, headers, first), io) for name in first.variables}
-    splits = {
-        split: {name: _joined_rows(split, name, headers) for name in first.splits[split]}
-        for split in first.splits
-    }
+    first, marks = headers[0], []
+    for header in headers:
+        if header is not first:
+            check_compatible(first, header)
+        times = tuple([stamp.mtime_ns for stamp in header.stamps])
+        marks.append(Mark(header.n_bytes, header.fingerprint, times))
+    sources, variables, splits = {}, {}, {}
+    for name in first.sources:
+        of_files = tuple([header.sources[name] for header in headers])
+        kind = Source if of_files[0].ragged is None else RaggedSource
+        sources[name] = kind.of(of_files, io)
+    for name, variable in first.variables.items():  # without the example dim, of the first file
+        many = headers if is_along(variable, first) else headers[:1]
+        variables[name] = Source.of(tuple([header.variables[name] for header in many]), io)
+    for split, provided in first.splits.items():
+        splits[split] = {name: _joined_rows(split, name, headers) for name in provided}
     return Catalog(
-        headers, sources, variables, splits, first.attrs, first.not_opened, first.coordinates
+        headers,
+        tuple(marks),
+        sources,
+        variables,
+        splits,
+        first.attrs,
+        first.not_opened,
+        first.coordinates,
     )
 
 
@@ -277,16 +290,6 @@ def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Sele
         parts.append(Selection.of(header.splits[split][name]).shift(begin))
         begin += header.sources[name].n_rows
     return Selection.concat(parts)
-
-
-def _carried(
-    name: str, headers: tuple[FileHeader, ...], first: FileHeader
-) -> tuple[SourceHeader, ...]:
-    """Return one header a file for variables along the example dim, else the first file's."""
-    variable = first.variables[name]
-    if is_along(variable, first):
-        return tuple(header.variables[name] for header in headers)
-    return (variable,)
 
 
 Scan = Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]

@@ -17,7 +17,6 @@ from labeled.errors import (
     ArgumentError,
     DimsError,
     FileFormatError,
-    LabeledError,
     LabeledWarning,
     LoaderError,
     SplitError,
@@ -137,10 +136,10 @@ def open_dataset(
     chosen = common_format(paths) if format is None else format_named(format)
     check_reachable(chosen, paths)
     given = {"group": group, "examples": examples, "allow_external": allow_external or None}
-    heeded = [name for name, one in given.items() if one is not None]
+    own = own_options(chosen, paths[0], options, given)
     asked = Options(
         sources=None if sources is None else tuple(sources),
-        dims=_checked_dims({} if dims is None else dims),
+        dims=() if dims is None else _checked_dims(dims),
         example_dim=example_dim,
         group=group,
         examples=examples,
@@ -148,13 +147,18 @@ def open_dataset(
         decode_cf=decode_cf,
         allow_external=allow_external,
         format=chosen.name,
-        own=own_options(chosen, paths[0], options, heeded),
+        own=own,
     )
     dataset = Dataset(Files.open(paths, asked, names), names=asked.sources, chunks=chunks)
-    if format is None:
-        _refuse_plain_text(dataset)
-    all_dims = {dim for dims in dataset.dims.values() for dim in dims}
-    check_chunks(chunks, all_dims, dataset.where)
+    is_notes = format is None and paths[0].lower().endswith((".txt", ".txt.gz"))
+    if is_notes and [dtype.kind for dtype in dataset.dtypes.values()] == ["O"]:
+        raise FileFormatError(
+            f"{paths[0]!r} looks like plain text, for it has one column and no numbers; pass "
+            "format='csv' to take each line as a row"
+        )
+    if chunks != "auto":
+        dims_there = {dim for dims_of_one in dataset.dims.values() for dim in dims_of_one}
+        check_chunks(chunks, dims_there, dataset.where)
     return dataset
 
 
@@ -162,23 +166,6 @@ GENERAL = tuple(
     name for name, one in signature(open_dataset).parameters.items() if one.kind is one.KEYWORD_ONLY
 )
 """What a caller may name whatever the format."""
-
-
-def _refuse_plain_text(dataset: Dataset) -> None:
-    """Refuse ``notes.txt``: text without columns is a dataset only where that is asked for.
-
-    Raises
-    ------
-    FileFormatError
-    """
-    path = dataset.files.paths[0]
-    if not path.lower().endswith((".txt", ".txt.gz")):
-        return
-    if [source.dtype.kind for source in dataset.files.known.sources.values()] == ["O"]:
-        raise FileFormatError(
-            f"{path!r} looks like plain text, for it has one column and no numbers; pass "
-            "format='csv' to take each line as a row"
-        )
 
 
 def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -242,17 +229,12 @@ def _joined_selections(parts: Sequence[Dataset]) -> dict[str, Selection]:
 
 
 def _check_joinable(first: Dataset, other: Dataset) -> None:
-    here, there = first.files.paths[0], other.files.paths[0]
-    problem: LabeledError | None = None
+    cannot = f"cannot join {other.files.paths[0]!r} to {first.files.paths[0]!r}"
     if first.loaded is not None or other.loaded is not None:
-        problem = LoaderError("join datasets before load(), not after")
-    elif first.sources != other.sources:
-        problem = SplitError(
-            f"cannot join {there!r} to {here!r}: sources {other.sources}, not {first.sources}"
-        )
-    elif repr(first.steps) != repr(other.steps):
-        problem = SplitError(f"cannot join {there!r} to {here!r}: their isel() calls differ")
-    elif first.files.options != other.files.options:
-        problem = LoaderError(f"cannot join {there!r} to {here!r}: opened with different options")
-    if problem is not None:
-        raise problem
+        raise LoaderError("join datasets before load(), not after")
+    if first.sources != other.sources:
+        raise SplitError(f"{cannot}: sources {other.sources}, not {first.sources}")
+    if repr(first.steps) != repr(other.steps):
+        raise SplitError(f"{cannot}: their isel() calls differ")
+    if first.files.options != other.files.options:
+        raise LoaderError(f"{cannot}: opened with different options")

@@ -71,7 +71,7 @@ def rows_of_splits(dataset: Dataset, names: Sequence[Any]) -> dict[str, Selectio
         raise SplitError(f"name a split; {where} has {sorted(splits)}")
     for name in names:
         if not isinstance(name, str) or name not in splits:
-            raise UnknownNameError(_why_no_split(dataset, name))
+            raise UnknownNameError(_why_no_split(dataset, name, names))
     wanted = [s for s in dataset.sources if all(s in splits[name] for name in names)]
     if not wanted:
         provided = {name: sorted(splits[name]) for name in names}
@@ -79,14 +79,14 @@ def rows_of_splits(dataset: Dataset, names: Sequence[Any]) -> dict[str, Selectio
     return {source: Selection.concat(splits[name][source] for name in names) for source in wanted}
 
 
-def _why_no_split(dataset: Dataset, name: Any) -> str:
+def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:
     splits = dataset.files.known.splits
     share = next(iter(name.values()), 0.8) if isinstance(name, Mapping) else name
     instead = None
     if isinstance(share, float):
         instead = f"draw splits use ds.train_test_split(train_size={share}, seed=7)"
     elif isinstance(name, int | np.integer):
-        instead = f"choose rows use ds.subset({[name]})"
+        instead = f"choose rows use ds.subset({[*names]})"
     elif isinstance(name, slice | np.ndarray):
         instead = "choose rows use ds.subset(rows)"
     if instead is not None:

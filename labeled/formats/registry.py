@@ -189,7 +189,9 @@ def _unpacked(data: bytes) -> bytes:
         return data
 
 
-def own_options(chosen: Format, path: str, given: Mapping[str, Any], heeded: Iterable[str]) -> Any:
+def own_options(
+    chosen: Format, path: str, given: Mapping[str, Any], shared: Mapping[str, Any]
+) -> Any:
     """Return the options of a format, made of what was given.
 
     Parameters
@@ -199,8 +201,8 @@ def own_options(chosen: Format, path: str, given: Mapping[str, Any], heeded: Ite
         A file of that format, for messages.
     given : mapping
         Options that only some format has.
-    heeded : iterable of str
-        Options that were given and that not every format heeds.
+    shared : mapping
+        Options that several formats heed, but not all; None where one is not given.
 
     Raises
     ------
@@ -209,8 +211,9 @@ def own_options(chosen: Format, path: str, given: Mapping[str, Any], heeded: Ite
     LoaderError
         If a value is none that it takes.
     """
-    for name in (*given, *heeded):
-        if name not in chosen.option_names and name not in chosen.heeds:
+    for name in (*given, *shared):
+        is_given = name in given or shared[name] is not None
+        if is_given and name not in chosen.option_names and name not in chosen.heeds:
             raise OptionError(
                 f"{name}= means nothing for {path!r}, which is {chosen.title}; "
                 f"{did_you_mean(name, {*chosen.option_names, *chosen.heeds})}"

@@ -7,24 +7,10 @@ batch stays what it was, every epoch is complete, and a seed governs all randomn
 iterators, with their behaviour to the letter, are in :mod:`labeled.compat.mxnet`.
 """
 
-from typing import TYPE_CHECKING
-
-from labeled.later import names_in
-
-if TYPE_CHECKING:
-    from labeled.providers.arrays import ArrayDataProvider
-    from labeled.providers.batch import DataBatch, device_slices
-    from labeled.providers.foreign import IteratorProvider, provider
-    from labeled.providers.provider import DataProvider
-else:
-    __getattr__ = names_in(
-        [
-            "labeled.providers.arrays",
-            "labeled.providers.batch",
-            "labeled.providers.foreign",
-            "labeled.providers.provider",
-        ]
-    )
+from labeled.providers.arrays import ArrayDataProvider
+from labeled.providers.batch import DataBatch, device_slices
+from labeled.providers.foreign import IteratorProvider, provider
+from labeled.providers.provider import DataProvider
 
 __all__ = [
     "ArrayDataProvider",
@@ -34,7 +20,3 @@ __all__ = [
     "device_slices",
     "provider",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

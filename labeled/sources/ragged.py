@@ -34,7 +34,7 @@ from labeled.ragged.flat import (
     read_at,
 )
 from labeled.selection import Selection
-from labeled.sources.source import Array, Io, RowLayout, Source, digest_of, is_elsewhere, where_of
+from labeled.sources.source import Array, Io, RowLayout, digest_of, is_elsewhere, where_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,10 +295,3 @@ class RaggedSource:
         digest = digest_of(self.headers)
         digest.update(repr((self.name, self.dims, self.loaded is None)).encode())
         return digest.hexdigest()
-
-
-def source_of(headers: tuple[SourceHeader, ...], io: Io = "auto") -> Source | RaggedSource:
-    """Make the source of one header a file, ragged or dense."""
-    if headers[0].ragged is not None:
-        return RaggedSource.of(headers, io)
-    return Source.of(headers, io)

@@ -6,6 +6,7 @@ of their parameters (``rng``, or ``row``, ``seed`` and ``epoch``) makes random o
 row alone:
 
 >>> import labeled, numpy as np, xarray as xr
+>>> from labeled.transforms import Augment, Mirror, Normalize, RandomCrop, Stages
 >>> images = xr.DataArray(
 ...     np.arange(96).reshape(6, 4, 4), dims=("batch", "height", "width"), name="image"
 ... )
