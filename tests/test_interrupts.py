@@ -21,7 +21,7 @@ from labeled.loader.buffers import BufferPool, LoadedWindow
 from labeled.loader.loader import EpochIterator
 from labeled.loader.prefetch import Prefetcher
 from labeled.loader.stats import Stats
-from labeled.samplers.windows import WindowOrder, WindowRows
+from labeled.samplers.windows import WindowRows
 
 N = 400
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -222,7 +222,7 @@ def test_a_forked_child_needs_no_lock_of_a_property_that_a_thread_computes(packe
     held, done = threading.Event(), threading.Event()
 
     def holds():
-        with WindowOrder.__dict__["_edges"].lock:
+        with WindowRows.__dict__["rows"].lock:
             held.set()
             done.wait(60)
 

@@ -11,12 +11,9 @@ from labeled.errors import LoaderError
 from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import (
-    CountedLabels,
-    ListedLabels,
     batch_entropies,
     expected_quality,
     rows_for_quality,
-    sorted_classes,
 )
 from labeled.samplers.units import units_of_groups, units_of_range
 from labeled.samplers.windows import Order
@@ -67,7 +64,7 @@ SKEWED = (
 def test_foretold_and_measured_agree(labels, mode, chunk_rows, window_rows, batch_rows):
     order = Order(mode, units_of_range(0, 100_000, chunk_rows), window_rows, seed=7)
     plan = EpochPlan(order, batch_rows=batch_rows)
-    foretold = expected_quality(plan, ListedLabels(labels))
+    foretold = expected_quality(plan, labels)
     assert abs(foretold - measured_quality(plan, labels)) < 0.01
 
 
@@ -76,40 +73,22 @@ def test_foretold_and_measured_agree_for_a_shard_and_listed_units():
     labels = SORTED[kept]
     order = Order("window", units_of_groups(kept // 500), 8000, seed=7, epoch=3)
     plan = EpochPlan(order, (1, 2), 200, "pad", history=((3, 20),))
-    assert abs(expected_quality(plan, ListedLabels(labels)) - measured_quality(plan, labels)) < 0.01
+    assert abs(expected_quality(plan, labels) - measured_quality(plan, labels)) < 0.01
 
 
 def test_foretold_and_measured_agree_for_draws():
     labels = np.repeat(range(5), [50_000, 20_000, 20_000, 9_000, 1_000])
     draws = Draws(units_of_range(0, 100_000, 500), balanced_weights(labels), 20_000, seed=7)
     plan = EpochPlan(draws, batch_rows=200, last="drop")
-    foretold = expected_quality(plan, ListedLabels(labels))
+    foretold = expected_quality(plan, labels)
     assert abs(foretold - measured_quality(plan, labels)) < 0.01
     assert foretold > 1.1  # evener than the file
 
 
 def test_without_labels_ten_sorted_classes_stand_in():
     plan = EpochPlan(Order("window", units_of_range(0, 100_000, 1000), 8000, 7), batch_rows=256)
-    listed = expected_quality(plan, ListedLabels(SORTED))
+    listed = expected_quality(plan, SORTED)
     assert abs(expected_quality(plan) - listed) < 0.005
-
-
-def test_stored_class_counts_stand_for_the_labels():
-    counts = np.stack([np.bincount(block, minlength=6) for block in SKEWED.reshape(-1, 500)])
-    plan = EpochPlan(Order("window", units_of_range(0, 100_000, 500), 4000, 7), batch_rows=256)
-    stored = expected_quality(plan, CountedLabels(counts))
-    assert abs(stored - expected_quality(plan, ListedLabels(SKEWED))) < 0.01
-
-
-def test_counted_labels_have_the_counts_of_their_block():
-    counts = np.array([[3, 0, 7], [0, 0, 0], [5, 5, 0]])
-    labels = CountedLabels(counts)
-    random = np.random.default_rng(0)
-    drawn = np.stack([labels.of(np.arange(20), random) for _ in range(2000)])
-    shares = [np.mean(drawn[:, :10] == label) for label in range(3)]
-    np.testing.assert_allclose(shares, [0.3, 0, 0.7], atol=0.02)
-    shares = [np.mean(drawn[:, 10:] == label) for label in range(3)]
-    np.testing.assert_allclose(shares, [0.5, 0.5, 0], atol=0.02)
 
 
 def test_the_smallest_window_for_a_quality_is_found():
@@ -128,7 +107,7 @@ def test_the_smallest_window_for_a_quality_is_found():
 def test_quality_at_the_ends():
     order = Order("window", units_of_range(0, 1000, 100), 1000, 7)
     assert expected_quality(EpochPlan(order, batch_rows=2000)) == 1.0
-    assert expected_quality(EpochPlan(order, batch_rows=10), ListedLabels(np.zeros(1000))) == 1.0
+    assert expected_quality(EpochPlan(order, batch_rows=10), np.zeros(1000)) == 1.0
     empty = replace(order, units=units_of_range(0, 0, 100))
     assert expected_quality(EpochPlan(empty)) == 1.0
     assert rows_for_quality(0.95, EpochPlan(empty)) == 1
@@ -149,4 +128,3 @@ def test_entropy_in_bits():
     expected = [entropy(batch) for batch in labels]
     np.testing.assert_allclose(batch_entropies(labels), expected, atol=1e-12)
     np.testing.assert_allclose(batch_entropies(labels.astype(str)), expected, atol=1e-12)
-    assert sorted_classes(10, 3).counts.sum() == 10

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice, pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,7 @@ from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
-from labeled.samplers.quality import ListedLabels, expected_quality, rows_for_quality
+from labeled.samplers.quality import expected_quality, rows_for_quality
 from labeled.samplers.windows import Order
 from labeled.sources.loading import as_runs
 from labeled.sources.source import Source
@@ -225,7 +226,7 @@ def shuffle_quality(
     return quality, rows_for_quality(GOOD_QUALITY, epoch_plan, known)
 
 
-def _labels(plan: LoaderPlan, n_rows: int, labels: npt.ArrayLike | str) -> ListedLabels:
+def _labels(plan: LoaderPlan, n_rows: int, labels: npt.ArrayLike | str) -> npt.NDArray[Any]:
     """Return labels by grouped position, read where a source is named."""
     if isinstance(labels, str):
         sources = {lane.name: lane.source for lane in plan.lanes}
@@ -234,7 +235,7 @@ def _labels(plan: LoaderPlan, n_rows: int, labels: npt.ArrayLike | str) -> Liste
     values = np.asarray(labels).reshape(-1)
     if len(values) != n_rows:
         raise LoaderError(f"{len(values)} labels for {n_rows} rows; give one a row")
-    return ListedLabels(values if plan.group is None else values[plan.group])
+    return values if plan.group is None else values[plan.group]
 
 
 def memory_for_windows(plan: LoaderPlan, window_rows: int) -> int:

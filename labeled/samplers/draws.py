@@ -190,11 +190,6 @@ class DrawnOrder:
     start: int
     stop: int
 
-    @property
-    def n_rows(self) -> int:
-        """Positions of the shard."""
-        return self.stop - self.start
-
     def window_at(self, place: int) -> tuple[int, int, int]:
         """Return (number, first place, place behind the last) of the window at `place`."""
         draws, at = self.draws, self.start + place

@@ -9,7 +9,7 @@ this costs eight bytes a row where the sampler does not yield slices.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
+import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -85,7 +85,7 @@ class ListedBatches:
         return cls(tuple(as_request(item) for item in requests))
 
     def __repr__(self) -> str:
-        n, shown = len(self), ", ".join(_shown(request) for request in self.requests[:3])
+        n, shown = len(self), ", ".join(reprlib.repr(request) for request in self.requests[:3])
         return f"<{n:,} listed batches, {self.edges[-1]:,} rows: {shown}{', ...' * (n > 3)}>"
 
     def __len__(self) -> int:
@@ -176,7 +176,7 @@ def as_request(item: Any) -> Request:
         rows = rows.astype(np.int64)
     if rows.ndim > 1 or rows.dtype.kind not in "iu":
         raise SelectionTypeError(
-            f"a batch is a slice, or a list of row numbers; found {_shown(item)}"
+            f"a batch is a slice, or a list of row numbers; found {reprlib.repr(item)}"
         )
     rows = np.atleast_1d(rows).astype(np.int64)
     if rows.size and int(rows.min()) < 0:
@@ -202,11 +202,6 @@ def _token_of(rows: Request) -> bytes:
     if isinstance(rows, slice):
         return repr(rows).encode()
     return b"rows%d" % rows.size + np.ascontiguousarray(rows, "<i8").tobytes()
-
-
-def _shown(item: Any) -> str:
-    text = repr(item)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 # ---------------------------------------------------------------- a plan of listed batches
@@ -312,27 +307,26 @@ class SampledPlan:
         rows = self._batches.content(number, number + 1).rows
         return rows, len(rows)
 
-    @cached_property
-    def _window_edges(self) -> list[int]:
-        """First batch of each window, and the number of batches."""
-        edges, found = self._batches.edges, [0]
-        while found[-1] < self.n_batches:
-            fitting = edges.searchsorted(edges[found[-1]] + self.order.window_rows, "right")
-            found.append(max(int(fitting) - 1, found[-1] + 1))
-        return found
-
     @property
     def n_windows(self) -> int:
-        return len(self._window_edges) - 1
+        return sum(1 for _ in self._windows(0))
 
     def windows(self, first_batch: int = 0) -> Iterator[Window]:
         """Walk through windows of whole batches, from batch `first_batch` on."""
-        edges, ends = self._batches.edges, self._window_edges[1:]
-        for end in ends[bisect_right(ends, first_batch) :]:
-            start, stop = int(edges[first_batch]), int(edges[end])
-            if start < stop:
-                yield Window(start, stop, self._batches.content(first_batch, end))
-            first_batch = end
+        edges = self._batches.edges
+        for first, end in self._windows(first_batch):
+            content = self._batches.content(first, end)
+            yield Window(int(edges[first]), int(edges[end]), content)
+
+    def _windows(self, first: int) -> Iterator[tuple[int, int]]:
+        """Yield the first batch of each window that has rows, and the one behind its last."""
+        edges = self._batches.edges
+        while first < self.n_batches:
+            fitting = edges.searchsorted(edges[first] + self.order.window_rows, "right")
+            end = max(int(fitting) - 1, first + 1)
+            if edges[first] < edges[end]:
+                yield first, end
+            first = end
 
 
 AnyPlan: TypeAlias = EpochPlan | SampledPlan
@@ -375,11 +369,6 @@ class RowSequences:
     @property
     def batch_rows(self) -> int:
         return self.length * min(self.batch_sequences, self.starts.size)
-
-    @property
-    def n_rows(self) -> int:
-        """Rows handed out in an epoch, repeats counted."""
-        return self.length * min(len(self) * self.batch_sequences, self.starts.size)
 
     def __repr__(self) -> str:
         drawn = "" if self.seed is None else f", seed={self.seed!r}, epoch={self.epoch}"
@@ -459,16 +448,11 @@ def row_sequences(
     >>> len(row_sequences(1000, 16, 4, step=8, seed=7))
     31
     """
-    n = _whole("n_rows", n_rows)
-    numbers = {"length": length, "batch_sequences": batch_sequences, "step": step}
-    for name, value in numbers.items():
-        _whole(name, value, least=1)
-    if last not in ("keep", "drop"):
-        raise LoaderError(f"last={last!r} must be 'keep' or 'drop'; sequences are not padded")
+    n, length, step = _whole("n_rows", n_rows), _whole("length", length, 1), _whole("step", step, 1)
+    size = _whole("batch_sequences", batch_sequences, 1)
     starts = _starts(_borders(groups, n), length, step)
-    if seed is not None:
-        seed = _checked_seed(seed)
-    return RowSequences(starts, length, batch_sequences, last, seed, _whole("epoch", epoch))
+    seed = None if seed is None else _plain(seed)
+    return RowSequences(starts, length, size, last, seed, _whole("epoch", epoch))
 
 
 @check_arguments(LoaderError)
@@ -490,9 +474,8 @@ def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> Row
     >>> sorted(np.concatenate(list(shuffled(5, 3, seed=7))).tolist())
     [0, 1, 2, 3, 4]
     """
-    starts, size = np.arange(_whole("n_rows", n_rows)), _whole("batch_rows", batch_rows, least=1)
-    seed, epoch = _checked_seed(seed), _whole("epoch", epoch)
-    return RowSequences(starts, 1, size, seed=seed, epoch=epoch)
+    starts, size = np.arange(_whole("n_rows", n_rows)), _whole("batch_rows", batch_rows, 1)
+    return RowSequences(starts, 1, size, seed=_plain(seed), epoch=_whole("epoch", epoch))
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:
@@ -500,12 +483,8 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
     return whole(name, value, least=least, most=1 << 62, error=LoaderError)
 
 
-def _checked_seed(seed: Any) -> Seed:
-    several = isinstance(seed, tuple | list) and len(seed) > 0
-    numbers = tuple(seed) if several else (seed,)
-    if any(isinstance(n, bool) or not isinstance(n, int | np.integer) for n in numbers):
-        raise LoaderError(f"seed={seed!r} must be a whole number or a tuple of them")
-    return tuple(map(int, numbers)) if several else int(seed)
+def _plain(seed: Seed) -> Seed:
+    return tuple(map(int, seed)) if isinstance(seed, tuple) else int(seed)
 
 
 def _borders(groups: npt.ArrayLike | None, n_rows: int) -> IntArray:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from labeled.errors import SelectionError
 
 IntArray = npt.NDArray[np.int64]
+Digits = npt.NDArray[np.uint32]
 
 ORDER_VERSION = 1
 TABLE_ROWS = 1 << 16  # up to here the permutation is a table
@@ -159,14 +160,7 @@ def _once(
     return high
 
 
-def _add(
-    digit: npt.NDArray[np.uint32],
-    other: npt.NDArray[np.uint32],
-    key: int,
-    radix: int,
-    *,
-    inverse: bool,
-) -> None:
+def _add(digit: Digits, other: Digits, key: int, radix: int, *, inverse: bool) -> None:
     """Add (or take away) a keyed hash of `other` to `digit` modulo `radix`, in place."""
     mixed = other ^ np.uint32(key)
     shifted = mixed >> np.uint32(16)

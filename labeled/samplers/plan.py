@@ -99,8 +99,8 @@ class EpochPlan:
     @cached_property
     def n_batches(self) -> int:
         """Batches of this shard."""
-        n_left = rows_left(self.order.n_rows, self.history, self.batch_rows)
-        return batches_of(self.last, n_left, self.shard, self.batch_rows)
+        n_rows = self.order.n_rows
+        return count_batches(self.last, n_rows, self.history, self.shard, self.batch_rows)
 
     @cached_property
     def n_rows(self) -> int:
@@ -125,15 +125,11 @@ class EpochPlan:
                 room -= stop - start
         return mine
 
-    @property
-    def first_count(self) -> int:
-        """Into how many shards the epoch was cut at first; their windows stay."""
-        return self.history[0][0] if self.history else self.shard[1]
-
     def order_of(self, shard: int) -> WindowOrder | DrawnOrder:
         """Return the order of a shard as the epoch was cut at first: what `spans` speaks of."""
         if shard not in self._arranged:
-            self._arranged[shard] = self.order.arrange((shard, self.first_count))
+            count, _ = (*self.history, (self.shard[1], 0))[0]
+            self._arranged[shard] = self.order.arrange((shard, count))
         return self._arranged[shard]
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -142,10 +138,11 @@ class EpochPlan:
         Each says that the next ``hi - lo`` rows are the places ``[lo, hi)`` of
         ``order_of(shard)``, which lie in one of its windows.
         """
+        count, _ = (*self.history, (self.shard[1], 0))[0]
         for piece in _cut(self._positions, start, stop):
             at = piece.start
             while at < piece.stop:
-                shard, first, _ = even_share(at, self.order.n_rows, self.first_count)
+                shard, first, _ = even_share(at, self.order.n_rows, count)
                 end = self.order_of(shard).window_at(at - first)[2]
                 end = min(piece.stop - first, end)
                 yield shard, at - first, end
@@ -166,10 +163,8 @@ class EpochPlan:
         """
         if not 0 <= first_batch <= self.n_batches:
             raise SelectionError(f"batch {first_batch} of {self.n_batches}: there is none")
-        return self._windows(self.span(first_batch)[0], self.n_rows)
-
-    def _windows(self, start: int, stop: int) -> Iterator[Window]:
-        for shard, lo, hi in self.spans(start, stop):
+        start, _ = self.span(first_batch)
+        for shard, lo, hi in self.spans(start, self.n_rows):
             yield Window(start, start + hi - lo, self.order_of(shard).rows(lo, hi))
             start += hi - lo
 
@@ -184,47 +179,35 @@ class EpochPlan:
         if not 0 <= number < self.n_batches:
             raise SelectionError(f"batch {number} of {self.n_batches}: there is none")
         start, stop = self.span(number)
-        rows = np.full(self.batch_rows if self.last == "pad" else stop - start, -1, np.int64)
-        for window in self._windows(start, stop):
-            rows[window.start - start : window.stop - start] = window.content.rows
-        return rows, stop - start
+        rows = [self.order_of(at).rows(lo, hi).rows for at, lo, hi in self.spans(start, stop)]
+        n_padded = self.batch_rows - (stop - start) if self.last == "pad" else 0
+        return np.concatenate([*rows, np.full(n_padded, -1, np.int64)]), stop - start
 
     @property
     def n_windows(self) -> int:
         """How many windows serve the whole plan."""
-        total = 0
-        for piece in self._positions:
-            at = piece.start
-            while at < piece.stop:
-                shard, first, last = even_share(at, self.order.n_rows, self.first_count)
-                order, end = self.order_of(shard), min(piece.stop, last)
-                total += order.window_at(end - first - 1)[0] - order.window_at(at - first)[0] + 1
-                at = end
-        return total
+        return sum(1 for _ in self.spans(0, self.n_rows))
 
 
-def batches_of(last: Last, n_rows: int, shard: tuple[int, int], batch_rows: int) -> int:
-    """Return how many batches a shard of `n_rows` rows has under the rule `last`."""
+def count_batches(
+    last: Last, n_rows: int, history: History, shard: tuple[int, int], batch_rows: int
+) -> int:
+    """Return how many batches a shard has under the rule `last`, after the changes in `history`.
+
+    Examples
+    --------
+    >>> count_batches("keep", 12, (), (0, 2), 4), count_batches("keep", 12, ((2, 1),), (0, 1), 4)
+    (2, 1)
+    """
+    for count, step in history:  # what no shard had handed out yet
+        each, longer = divmod(n_rows, count)
+        done = step * batch_rows
+        n_rows = (count - longer) * max(0, each - done) + longer * max(0, each + 1 - done)
     if last == "drop":
         return n_rows // shard[1] // batch_rows
     start, stop = shard_bounds(n_rows, *shard)
     longest = -(-n_rows // shard[1])
     return -(-(stop - start if last == "keep" else longest) // batch_rows)
-
-
-def rows_left(n_rows: int, history: History, batch_rows: int) -> int:
-    """Return how many rows no shard had handed out after the changes in `history`.
-
-    Examples
-    --------
-    >>> rows_left(12, ((2, 1),), batch_rows=4)
-    4
-    """
-    for count, step in history:
-        each, longer = divmod(n_rows, count)
-        done = step * batch_rows
-        n_rows = (count - longer) * max(0, each - done) + longer * max(0, each + 1 - done)
-    return n_rows
 
 
 def _cut(pieces: Sequence[range], start: int, stop: int) -> list[range]:

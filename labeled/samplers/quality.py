@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,67 +36,8 @@ SAMPLED_ROWS = 2_000_000
 SAMPLED_RUNS = 400_000  # runs arranged for one estimate, all windows together
 
 
-class Labels(Protocol):
-    """The class of any row."""
-
-    def of(self, rows: IntArray, random: np.random.Generator) -> npt.NDArray[Any]:
-        """Return the class of each row."""
-
-
-@dataclass(frozen=True, eq=False)
-class ListedLabels:
-    """One label a row, in the order of the rows that are shuffled."""
-
-    values: npt.NDArray[Any]
-
-    def of(self, rows: IntArray, random: np.random.Generator) -> npt.NDArray[Any]:
-        return self.values[rows]
-
-
-@dataclass(frozen=True, eq=False)
-class CountedLabels:
-    """How many rows of each class every block of rows holds, as stored statistics tell.
-
-    Parameters
-    ----------
-    counts : array of int, (blocks, classes)
-        Block after block; rows within a block are taken to be mixed.
-
-    Examples
-    --------
-    >>> labels = CountedLabels(np.array([[2, 0], [0, 3]]))
-    >>> labels.of(np.arange(5), np.random.default_rng(0))
-    array([0, 0, 1, 1, 1])
-    """
-
-    counts: IntArray
-
-    def of(self, rows: IntArray, random: np.random.Generator) -> npt.NDArray[Any]:
-        n_classes = self.counts.shape[1]
-        ends = self._sums[n_classes - 1 :: n_classes]
-        block = ends.searchsorted(rows, side="right")
-        n_rows = self.counts[block].sum(axis=1)
-        places = ends[block] - n_rows + random.integers(n_rows)
-        found: IntArray = self._sums.searchsorted(places, side="right")
-        classes: IntArray = found % n_classes
-        return classes
-
-    @cached_property
-    def _sums(self) -> IntArray:
-        """Rows up to and with each class of each block."""
-        return np.cumsum(self.counts.ravel())
-
-
-def sorted_classes(n_rows: int, n_classes: int = 10) -> CountedLabels:
-    """Return `n_classes` equal classes, sorted: all of one, then all of the next.
-
-    Examples
-    --------
-    >>> sorted_classes(7, 3).counts.diagonal()
-    array([2, 2, 3])
-    """
-    edges = [n_rows * number // n_classes for number in range(n_classes + 1)]
-    return CountedLabels(np.diag(np.diff(edges)).astype(np.int64))
+Labels = npt.NDArray[Any]
+"""The class of each row, in the order of the rows that are shuffled."""
 
 
 def batch_entropies(classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -132,8 +73,8 @@ def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
     ----------
     plan : EpochPlan
         Any shard of any epoch; only its full batches count.
-    labels : Labels, optional
-        Without them, ten equal classes, sorted.
+    labels : array, (n_rows,), optional
+        The class of each row that is shuffled; ten equal classes, sorted, where not given.
 
     Returns
     -------
@@ -150,9 +91,8 @@ def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
     order = plan.order
     if plan.n_rows < plan.batch_rows or (isinstance(order, Order) and order.mode == "full"):
         return 1.0
-    known = sorted_classes(order.n_rows) if labels is None else labels
-    best = _shuffled_entropy(plan, known)
-    return 1.0 if best == 0.0 else _mean_entropy(plan, known, SAMPLED_BATCHES) / best
+    best = _shuffled_entropy(plan, labels)
+    return 1.0 if best == 0.0 else _mean_entropy(plan, labels, SAMPLED_BATCHES) / best
 
 
 def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = None) -> int:
@@ -177,14 +117,13 @@ def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = Non
     order = plan.order
     if order.n_rows == 0:
         return 1
-    known = sorted_classes(order.n_rows) if labels is None else labels
-    needed = target * _shuffled_entropy(plan, known)
+    needed = target * _shuffled_entropy(plan, labels)
     windowed = replace(order, mode="window") if isinstance(order, Order) else order
 
     def reached(n_units: int) -> bool:
         window_rows = min(order.n_rows, n_units * order.units.max_rows)
         trial = replace(plan, order=replace(windowed, window_rows=window_rows))
-        return _mean_entropy(trial, known, SEARCHED_BATCHES) >= needed
+        return _mean_entropy(trial, labels, SEARCHED_BATCHES) >= needed
 
     most = -(-order.n_rows // order.units.max_rows)
     high = min(most, -(-plan.batch_rows // order.units.max_rows))
@@ -201,23 +140,25 @@ def _random(plan: EpochPlan, purpose: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key_of("quality", purpose, plan.order.seed)))
 
 
-def _shuffled_entropy(plan: EpochPlan, labels: Labels) -> float:
+def _shuffled_entropy(plan: EpochPlan, labels: Labels | None) -> float:
     """Mean entropy of batches drawn from all rows."""
     random, n_rows = _random(plan, "shuffled"), plan.order.n_rows
     batch_rows = min(n_rows, plan.batch_rows)
     numbers = range(_affordable(REFERENCE_BATCHES, batch_rows))
     drawn = (random.choice(n_rows, batch_rows, replace=False, shuffle=False) for _ in numbers)
-    return _mean(drawn, labels, random)
+    return _mean(drawn, labels, n_rows)
 
 
-def _mean_entropy(plan: EpochPlan, labels: Labels, sampled_batches: int) -> float:
+def _mean_entropy(plan: EpochPlan, labels: Labels | None, sampled_batches: int) -> float:
     """Mean entropy of the full batches of a plan, from a sample."""
     n_full, random = plan.n_rows // plan.batch_rows, _random(plan, "batches")
     if n_full == 0:
         return math.inf  # one short batch holds every row: as mixed as can be
     rows_at = _batch_rows(plan, random)
     wanted = _affordable(sampled_batches, plan.batch_rows)
-    return _mean(map(rows_at, _sampled(n_full, wanted, _runs_a_batch(plan))), labels, random)
+    return _mean(
+        map(rows_at, _sampled(n_full, wanted, _runs_a_batch(plan))), labels, plan.order.n_rows
+    )
 
 
 def _affordable(n_batches: int, batch_rows: int) -> int:
@@ -225,11 +166,12 @@ def _affordable(n_batches: int, batch_rows: int) -> int:
     return min(n_batches, max(16, SAMPLED_ROWS // batch_rows))
 
 
-def _mean(batches: Iterable[IntArray], labels: Labels, random: np.random.Generator) -> float:
+def _mean(batches: Iterable[IntArray], labels: Labels | None, n_rows: int) -> float:
     """Mean entropy of batches of equal size, some of them at a time."""
     source, found = iter(batches), []
     while some := list(islice(source, 64)):
-        classes = labels.of(np.concatenate(some), random)
+        rows = np.concatenate(some)
+        classes = (rows * 10 + 9) // n_rows if labels is None else labels[rows]
         found.append(batch_entropies(classes.reshape(len(some), -1)))
     return float(np.mean(np.concatenate(found)))
 

@@ -26,7 +26,7 @@ from labeled._validation import check_arguments
 from labeled.errors import StateError
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import ORDER_VERSION
-from labeled.samplers.plan import EpochPlan, History, Last, batches_of, rows_left
+from labeled.samplers.plan import EpochPlan, History, Last, count_batches
 
 STATE_VERSION = 4
 MAX_SHARDS = 1 << 20  # a damaged state shall not make us count to 10**12
@@ -107,8 +107,8 @@ class State:
 
     def _most_batches(self, count: int, history: History) -> int:
         """Return the batches of the last shard: none has more rows."""
-        left = rows_left(self.n_rows, history, self.batch_rows)
-        return batches_of(self.last, left, (count - 1, count), self.batch_rows)
+        shard = count - 1, count
+        return count_batches(self.last, self.n_rows, history, shard, self.batch_rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers, strings and lists, fit for JSON."""

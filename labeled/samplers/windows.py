@@ -275,54 +275,51 @@ class Order:
 
     def arrange(self, shard: tuple[int, int] = (0, 1)) -> WindowOrder:
         """Arrange the rows of one shard, (index, count)."""
-        start, stop = shard_bounds(self.n_rows, *shard)
-        if not self.sticky_shards:
-            return WindowOrder(self, self._runs, start, stop)
-        own = self.units.clip(self.units.start + start, self.units.start + stop)
-        runs = RunOrder(self.mode, own, (self.seed, self.epoch, *shard))
-        return WindowOrder(self, runs, 0, stop - start)
-
-    @cached_property
-    def _runs(self) -> RunOrder:
-        """Made once for all shards."""
-        return RunOrder(self.mode, self.units, (self.seed, self.epoch))
+        return WindowOrder(self, shard)
 
 
-class RunOrder:
-    """Units in the order they are read: slot number s holds unit ``permuted(s)``.
+class WindowOrder:
+    """The windows of one shard, a stretch of the run order, and the places of its rows.
 
-    A full shuffle permutes units of one row. The rows before a slot follow from a few integers
-    where units have one size; else their sums are kept, eight bytes a unit.
+    The run order has slots: slot number s holds unit ``permuted(s)``. The rows before a slot follow
+    from a few integers where units have one size; else their sums are kept, eight bytes a unit.
     """
 
-    def __init__(self, mode: Mode, units: Units, salt: tuple[int, ...]) -> None:
-        if mode == "full":
+    def __init__(self, order: Order, shard: tuple[int, int]) -> None:
+        units, salt = order.units, [order.seed, order.epoch]
+        start, stop = shard_bounds(units.n_rows, *shard)
+        if order.sticky_shards:
+            units, salt = units.clip(units.start + start, units.start + stop), [*salt, *shard]
+            start, stop = 0, stop - start
+        if order.mode == "full":  # units of one row
             units = UniformUnits(units.n_rows, 1, 1, units.start)
-        self.units, self.salt = units, salt
-        word = "rows" if mode == "full" else "units"
-        self.permuted = None if mode == "file" else Permutation(units.count, key_of(*salt, word))
+        self.order, self.units, self.salt = order, units, salt
+        self.start, self.stop, self.n_rows = start, stop, stop - start
+        key = key_of(*salt, "rows" if order.mode == "full" else "units")
+        self.permuted = None if order.mode == "file" else Permutation(units.count, key)
         self.sums: IntArray | None = None
+        self.unit_rows = 0
         self.short: list[tuple[int, int]] = []
         """The slots of units that are cut, and how many rows each is short of."""
         if isinstance(units, ListedUnits):
             ids = np.arange(units.count)
             starts, stops = units.bounds(ids if self.permuted is None else self.permuted(ids))
             self.sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(stops - starts)])
-            return
-        ends = np.array(sorted({0, units.count - 1}))
-        starts, stops = units.bounds(ends)
-        slots = ends
-        lacks = units.unit_rows - (stops - starts)
-        if self.permuted is not None and units.count and lacks.any():
-            slots = self.permuted(ends, inverse=True)
-        self.short = list(zip(slots.tolist(), lacks.tolist(), strict=True))
+        elif units.n_rows:
+            self.unit_rows = units.unit_rows
+            slots = np.array([0, units.count - 1])[: units.count]
+            starts, stops = units.bounds(slots)
+            lacks = self.unit_rows - (stops - starts)
+            if self.permuted is not None and lacks.any():
+                slots = self.permuted(slots, inverse=True)
+            self.short = list(zip(slots.tolist(), lacks.tolist(), strict=True))
+        self.edges = self._edges() if self.n_rows else []
 
     def start_of(self, slot: int) -> int:
         """Return how many rows the slots before `slot` hold."""
         if self.sums is not None:
             return int(self.sums[slot])
-        assert isinstance(self.units, UniformUnits)
-        rows = slot * self.units.unit_rows
+        rows = slot * self.unit_rows
         for at, lack in self.short:
             if at < slot:
                 rows -= lack
@@ -332,38 +329,20 @@ class RunOrder:
         """Return the slot that holds a position of the run order."""
         if self.sums is not None:
             return int(self.sums.searchsorted(position, side="right")) - 1
-        assert isinstance(self.units, UniformUnits)
-        slot = position // self.units.unit_rows  # at most two too low: two units are short
+        slot = position // self.unit_rows  # at most two too low: two units are short
         while self.start_of(slot + 1) <= position:
             slot += 1
         return slot
 
-
-@dataclass(frozen=True, eq=False)
-class WindowOrder:
-    """The windows of one shard, ``[start, stop)`` of a run order, and the places of its rows."""
-
-    order: Order
-    runs: RunOrder
-    start: int
-    stop: int
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of the shard."""
-        return self.stop - self.start
-
-    @cached_property
-    def _edges(self) -> list[int] | tuple[int, int]:
-        """The first slot of each window and the one behind; of equal units (slots, windows)."""
-        first, last = self.runs.slot_at(self.start), self.runs.slot_at(self.stop - 1) + 1
-        window_rows, sums, units = self.order.window_rows, self.runs.sums, self.runs.units
-        if isinstance(units, UniformUnits):
-            each = max(1, window_rows // units.unit_rows)
-            if window_rows >= units.n_rows:  # short units fit too, or units do not divide it
+    def _edges(self) -> list[int] | tuple[int, int, int]:
+        """The first slot of each window and the one behind; of equal units a sum of them."""
+        first, last = self.slot_at(self.start), self.slot_at(self.stop - 1) + 1
+        window_rows, sums = self.order.window_rows, self.sums
+        if sums is None:
+            each = max(1, window_rows // self.unit_rows)
+            if window_rows >= self.units.n_rows:  # short units fit too, or units do not divide it
                 each = last - first
-            return last - first, -(-(last - first) // each)
-        assert sums is not None
+            return first, last - first, -(-(last - first) // each)
         edges = [first]
         while edges[-1] < last:
             fitting = int(sums.searchsorted(sums[edges[-1]] + window_rows, side="right")) - 1
@@ -375,32 +354,32 @@ class WindowOrder:
 
     def window_at(self, place: int) -> tuple[int, int, int]:
         """Return (number, first place, place behind the last) of the window at `place`."""
-        slot, edges = self.runs.slot_at(self.start + place), self._edges
-        if isinstance(edges, list):
-            number = bisect_right(edges, slot) - 1
-            lo, hi = edges[number], edges[number + 1]
+        slot = self.slot_at(self.start + place)
+        if isinstance(self.edges, list):
+            number = bisect_right(self.edges, slot) - 1
+            lo, hi = self.edges[number], self.edges[number + 1]
         else:
-            first = self.runs.slot_at(self.start)
-            number, lo, hi = even_share(slot - first, *edges)
+            first, n_slots, n_windows = self.edges
+            number, lo, hi = even_share(slot - first, n_slots, n_windows)
             lo, hi = first + lo, first + hi
-        begin = max(self.runs.start_of(lo), self.start)
-        return number, begin - self.start, min(self.runs.start_of(hi), self.stop) - self.start
+        begin = max(self.start_of(lo), self.start)
+        return number, begin - self.start, min(self.start_of(hi), self.stop) - self.start
 
     def rows(self, lo: int, hi: int) -> WindowRows:
         """Return the rows of the places ``[lo, hi)``, which lie in one window."""
-        order, runs = self.order, self.runs
-        if runs.permuted is None:  # rows follow one another whatever the windows
-            row = runs.units.start + self.start
+        order = self.order
+        if self.permuted is None:  # rows follow one another whatever the windows
+            row = self.units.start + self.start
             return WindowRows(run=(row + lo, row + hi))
         if order.mode == "full":
-            rows = runs.permuted(np.arange(self.start + lo, self.start + hi))
-            rows += runs.units.start
+            rows = self.permuted(np.arange(self.start + lo, self.start + hi))
+            rows += self.units.start
             return WindowRows(listed=rows)
         _, first, last = self.window_at(lo)
-        several = self.whole_runs(first, last)
-        dest = explicit_permutation(last - first, key_of(*runs.salt, "window", self.start + first))
+        several, place = self.whole_runs(first, last), self.start + first
+        dest = explicit_permutation(last - first, key_of(*self.salt, "window", place))
         if order.buckets is not None:
-            key = key_of(*runs.salt, "buckets", self.start + first)
+            key = key_of(*self.salt, "buckets", place)
             dest = order.buckets.arranged(rows_of(several), dest, first, key)
         if (lo, hi) == (first, last):
             return WindowRows(several, dest)
@@ -411,11 +390,11 @@ class WindowOrder:
 
     def whole_runs(self, first: int, last: int) -> IntArray:
         """Return the runs of the window with the places ``[first, last)``, before any shuffle."""
-        assert self.runs.permuted is not None
+        assert self.permuted is not None
         lo, hi = self.start + first, self.start + last
-        a, b = self.runs.slot_at(lo), self.runs.slot_at(hi - 1) + 1
-        starts, stops = self.runs.units.bounds(self.runs.permuted(np.arange(a, b)))
-        starts[0] += lo - self.runs.start_of(a)
-        stops[-1] -= self.runs.start_of(b) - hi
+        a, b = self.slot_at(lo), self.slot_at(hi - 1) + 1
+        starts, stops = self.units.bounds(self.permuted(np.arange(a, b)))
+        starts[0] += lo - self.start_of(a)
+        stops[-1] -= self.start_of(b) - hi
         ascending = np.argsort(starts)  # distinct: any sorting algorithm gives the same
         return merged_runs(starts[ascending], stops[ascending])
