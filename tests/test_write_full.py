@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.formats.hdf5.room import heap_bytes
+from labeled.formats.hdf5.writing import heap_bytes
 
 CASES = {
     "texts": "labeled.write('new.h5', {'x': texts})",

@@ -17,8 +17,7 @@ import numpy as np
 
 from labeled.display.classes import class_names_of
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
-from labeled.formats.header import FileHeader, SourceHeader
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.sources.source import Source, decoded_dtype
 
 MOST_LISTED = 6

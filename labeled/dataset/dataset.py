@@ -35,7 +35,7 @@ from labeled.errors import (
     UnknownNameError,
 )
 from labeled.formats.bytesource import close_files
-from labeled.formats.naming import check_once
+from labeled.formats.format import check_once
 from labeled.guesses import unknown_attribute
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle

@@ -22,11 +22,9 @@ from typing import Any, NamedTuple
 from labeled.dataset.compatible import check_compatible, is_along
 from labeled.errors import FileChangedError, FileFormatError, SplitError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
-from labeled.formats.foreign import told_of_folder
-from labeled.formats.format import Options
+from labeled.formats.format import Options, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, SourceHeader, fingerprint
-from labeled.formats.naming import chosen_sources, dims_of
-from labeled.formats.registry import all_formats, format_named
+from labeled.formats.registry import all_formats, format_named, told_of_folder
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Io, Source

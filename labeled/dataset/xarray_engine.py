@@ -20,8 +20,7 @@ from labeled.dataset.lazy import LazyArray, stored_along, stored_rows
 from labeled.dataset.opening import open_dataset
 from labeled.dataset.to_xarray import arrays_of
 from labeled.errors import FileFormatError, LoaderError, NotYetError
-from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE
-from labeled.formats.objects import is_text
+from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, is_text
 from labeled.selection import Request
 from labeled.sources.source import Io
 

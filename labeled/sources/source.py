@@ -19,9 +19,16 @@ import numpy.typing as npt
 
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import decode
-from labeled.formats.header import CF, DEFLATE, FLETCHER32, SHUFFLE, SourceHeader
+from labeled.formats.header import (
+    CF,
+    DEFLATE,
+    FLETCHER32,
+    SHUFFLE,
+    SourceHeader,
+    decode_text,
+    is_text,
+)
 from labeled.formats.keeping import ChunkKeeper, keep_decoded
-from labeled.formats.objects import decode_text, is_text
 from labeled.formats.reader import Reader
 from labeled.formats.reading import KEPT_BYTES, PIECE_BYTES
 from labeled.formats.region import Region, is_whole

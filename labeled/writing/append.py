@@ -39,8 +39,7 @@ from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.undo import undo_of
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
-from labeled.formats.header import FileHeader, Rows, SourceHeader
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
 from labeled.writing.blocks import Before, Recipe

@@ -23,7 +23,7 @@ from dask.base import compute
 
 from labeled.errors import ArrayError
 from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 from labeled.writing.source import cast, texts
 from labeled.writing.statistics import Measure, Moments, Part

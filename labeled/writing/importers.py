@@ -42,10 +42,9 @@ from labeled.errors import (
     warn,
 )
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
-from labeled.formats.foreign import NETCDF3_MAGIC, ZARR_MARKS
 from labeled.formats.recordio.options import Decoding, RecordOptions
 from labeled.formats.region import Array
-from labeled.formats.registry import all_formats
+from labeled.formats.registry import NETCDF3_MAGIC, ZARR_MARKS, all_formats
 from labeled.ragged import Ragged
 from labeled.writing.inputs import RowsLike
 from labeled.writing.pictures import DIMS, SPLITS, list_pictures, more_pictures, picture_sources

@@ -20,7 +20,7 @@ from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.encoding import Layout, rows_a_unit
 from labeled.formats.hdf5.own import Checksums
 from labeled.formats.hdf5.writing import SourceWriter
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import vlen_base
 from labeled.writing.blocks import (
     TWICE,
     Before,

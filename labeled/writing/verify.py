@@ -25,8 +25,7 @@ from labeled.formats.hdf5.own import Checksums, read_checksums
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.scan import scan
-from labeled.formats.header import FileHeader, SourceHeader
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.writing.progress import progress_bar

@@ -24,9 +24,8 @@ from labeled.formats.csv.table import (
     sources_of,
     typed,
 )
-from labeled.formats.format import Format, Head, Options
+from labeled.formats.format import Format, Head, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, FileStamp, Filter, Packing, SourceHeader, fingerprint
-from labeled.formats.naming import all_rows, chosen_sources, dims_of
 from labeled.formats.packed import MOST_POINTS, POINT_BYTES, step_for
 
 log = logging.getLogger(__name__)

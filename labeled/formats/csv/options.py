@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import LoaderError
-from labeled.formats.objects import TEXT
+from labeled.formats.header import TEXT
 
 WHITESPACE = "whitespace"
 UTF_8 = "utf-8"

@@ -15,7 +15,7 @@ import numpy as np
 from labeled.errors import listed
 from labeled.formats.csv.dialect import Dialect, arrow, read_table
 from labeled.formats.csv.options import TIME
-from labeled.formats.objects import TEXT
+from labeled.formats.header import TEXT
 from labeled.formats.region import Array
 
 SIGNED, UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)

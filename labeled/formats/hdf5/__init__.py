@@ -3,11 +3,10 @@
 `format` is what this folder offers to others, `door` opens files.
 
 Headers: `scan` opens a file; `arrays` walks it and lists what lies there, `conventions` say what
-that means (pandas, AnnData, scales), `generic` makes sources of it, `fuel` those of a file with a
-split table, `per_object` those whose examples are datasets or groups of their own. They use
-`sources` (the header of one source), `labels` (names of axes), `dtypes`, `attributes`, `groups`
-(of one file, joined), `flatlayout` (ragged sources), and `safety` (nothing outside the file, no
-more than it stores).
+that means (pandas, AnnData, scales), and `scan` makes sources of it; `fuel` does in a file with a
+split table, `per_object` where examples are datasets or groups of their own. They use `sources`
+(the header of one source), `labels` (names of axes), `dtypes`, `groups` (of one file, joined),
+`flatlayout` (ragged sources), and `safety` (nothing outside the file, no more than it stores).
 
 Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
 row), `decoded` (with filters), `ragged` (examples of different shapes), `sparse` (matrices of
@@ -15,6 +14,6 @@ cells), `fallback` (h5py). They use `chunkindex`, `tiles`, and `filters` with `i
 `compiled`.
 
 Writing: `writing`, `fuel` (splits), `scales` (names of axes), `encoding` (chunks made outside
-HDF5), `room` (for values of variable length), `growing` (appending), `undo` (what is undone where
-that fails), `others` (what is carried over), `own` (what this library adds).
+HDF5), `growing` (appending), `undo` (what is undone where that fails), `others` (what is carried
+over), `own` (what this library adds).
 """

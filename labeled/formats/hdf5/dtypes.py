@@ -23,7 +23,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.formats.objects import is_text, vlen_base
+from labeled.formats.header import is_text, vlen_base
 from labeled.formats.region import Array
 
 NUMBERS_AND_TEXT = "biufcSMm"

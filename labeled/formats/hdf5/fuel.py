@@ -36,8 +36,7 @@ from labeled.errors import (
     UnsafeFileError,
     did_you_mean,
 )
-from labeled.formats.hdf5.arrays import ArrayInfo, Opening
-from labeled.formats.hdf5.attributes import attrs_of
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening, attrs_of
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.safety import (
     Address,

@@ -34,8 +34,8 @@ from labeled.formats.hdf5.labels import (
     scale_of,
 )
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.room import check_room, heap_bytes
 from labeled.formats.hdf5.safety import Address, address, to_text
+from labeled.formats.hdf5.writing import check_room, heap_bytes
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array
 
@@ -362,7 +362,7 @@ def _copy(old: h5py.File, new: h5py.File, path: str) -> None:
     plist = thing.id.get_create_plist()
     if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
         old.copy(thing, new, path)
-        new.flush()  # while there is room: see .room
+        new.flush()  # while there is room: see check_room
         return
     new.require_group(path.rpartition("/")[0] or "/")
     space, kind = thing.id.get_space(), thing.id.get_type()

@@ -24,7 +24,7 @@ from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, list
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.examples import ExampleReader
 from labeled.formats.format import Options
-from labeled.formats.hdf5.attributes import attrs_of, plain_value
+from labeled.formats.hdf5.arrays import attrs_of, plain_value
 from labeled.formats.hdf5.door import check_unchanged, h5_of, opened
 from labeled.formats.hdf5.dtypes import class_attrs, item_of, numbers_of, why_not_a_source
 from labeled.formats.hdf5.fallback import PIECE_BYTES, told_of_filters
@@ -39,8 +39,16 @@ from labeled.formats.hdf5.safety import (
     to_text,
 )
 from labeled.formats.hdf5.sources import filters_of
-from labeled.formats.header import ALL, FileHeader, FileStamp, SourceHeader, fingerprint
-from labeled.formats.objects import TEXT, is_text, vlen_base
+from labeled.formats.header import (
+    ALL,
+    TEXT,
+    FileHeader,
+    FileStamp,
+    SourceHeader,
+    fingerprint,
+    is_text,
+    vlen_base,
+)
 from labeled.formats.reader import Cost
 from labeled.formats.reading import (
     Engine,

@@ -31,8 +31,7 @@ from labeled.formats.hdf5.fallback import require_filters
 from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.per_object import Each, EachReader
 from labeled.formats.hdf5.safety import check_claim
-from labeled.formats.header import SourceHeader
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.reader import Cost
 from labeled.formats.reading import BLOCK_BYTES, Io, describe, failed, native, runs_of, scratch
 from labeled.formats.region import Array

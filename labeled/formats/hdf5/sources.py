@@ -24,8 +24,7 @@ import numpy as np
 
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import cf_of, with_bounds_units
-from labeled.formats.hdf5.arrays import ArrayInfo, Opening
-from labeled.formats.hdf5.attributes import attrs_of
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening, attrs_of
 from labeled.formats.hdf5.conventions import meaning_of
 from labeled.formats.hdf5.dtypes import (
     Column,
@@ -64,8 +63,9 @@ from labeled.formats.header import (
     SourceHeader,
     Storage,
     fingerprint,
+    is_text,
+    vlen_base,
 )
-from labeled.formats.objects import is_text, vlen_base
 
 COMPARED_BYTES = 1 << 20
 """Values of scales are compared up to this size."""

@@ -11,7 +11,9 @@ Chunked sources can always grow along axis 0; contiguous ones never can.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,15 +21,13 @@ import h5py
 import numpy as np
 
 from labeled.errors import ArrayError, WriteError
-from labeled.formats.hdf5.attributes import INTERNAL
+from labeled.formats.hdf5.arrays import INTERNAL
 from labeled.formats.hdf5.door import INCOMPLETE
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.fuel import free_name
-from labeled.formats.hdf5.room import check_room, heap_bytes
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.undo import Undo
-from labeled.formats.header import DEFLATE, SHUFFLE
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import DEFLATE, SHUFFLE, vlen_base
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
 
@@ -191,7 +191,7 @@ class SourceWriter:
             space.select_hyperslab((start,), rows.shape)
             memory = rows.astype(self.dataset.dtype)
             self.dataset.id.write(h5py.h5s.create_simple(rows.shape), space, memory)
-        file.flush()  # while there is room: see .room
+        file.flush()  # while there is room: see check_room
 
     def _make_room(self, stop: int) -> None:
         # Never more than that: HDF5 cannot shorten a chunk that is stored without its filters.
@@ -316,3 +316,79 @@ def _texts(where: str, name: str, values: Sequence[str]) -> Array:
     except ValueError as error:
         raise ArrayError(f"attribute {name!r} of {where} is {error}") from None
     return out
+
+
+# room on the disk: HDF5 reports a full disk while it stores arrays of numbers; while it stores
+# texts or rows of variable length it ends the process instead, without a word
+
+CACHED_BYTES = 4 << 20
+"""What HDF5 holds at most of stretches within the file that it has not yet written."""
+
+PIECE_BYTES = 64
+"""What storing one text or row takes besides, and the place that refers to it."""
+
+SLACK_BYTES = 1 << 20
+"""For tables, attributes, and what else ends a file."""
+
+
+def check_room(file: h5py.File, n_bytes: int) -> None:
+    """Refuse values of variable length for which the file has no room.
+
+    Parameters
+    ----------
+    file : h5py.File
+        Open for writing.
+    n_bytes : int
+        What they take, from :func:`heap_bytes`.
+
+    Raises
+    ------
+    OSError
+        With the number that the system would give: ENOSPC or EFBIG.
+    """
+    if os.name == "nt":
+        return  # free space is not told of open files there
+    now, handle = file.id.get_filesize(), file.id.get_vfd_handle()
+    needed = n_bytes + SLACK_BYTES
+    limit = _longest_file()
+    if limit is not None and now + needed > limit:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    stored, disk = os.fstat(handle), os.fstatvfs(handle)
+    unwritten = now - min(now, stored.st_size)
+    holes = max(0, min(now, stored.st_size) - stored.st_blocks * 512)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks and needed + unwritten + min(holes, CACHED_BYTES) > free:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def heap_bytes(values: Array) -> int:
+    """Return what storing values takes at most: heaps may be half empty.
+
+    Examples
+    --------
+    >>> heap_bytes(np.array(["abc", "de"], object))
+    138
+    """
+    if values.dtype.names is not None:
+        return sum(heap_bytes(values[name]) for name in values.dtype.names)
+    if values.dtype.kind != "O":
+        return values.nbytes
+    return sum(2 * _length(item) + PIECE_BYTES for item in values.reshape(-1).tolist())
+
+
+def _length(item: Any) -> int:
+    if isinstance(item, str):
+        return len(item) if item.isascii() else 4 * len(item)
+    if isinstance(item, np.ndarray):
+        return heap_bytes(item)
+    return len(item) if isinstance(item, bytes) else 0
+
+
+def _longest_file() -> int | None:
+    """Return how long this process may make a file, if there is a limit."""
+    if sys.platform == "win32":
+        return None
+    import resource  # there is no such module elsewhere
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if limit == resource.RLIM_INFINITY else limit

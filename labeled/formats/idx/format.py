@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from labeled.errors import FileFormatError
 from labeled.formats.contiguous import contiguous_engine
-from labeled.formats.format import Format, Head, Options
+from labeled.formats.format import Format, Head, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Filter, Rows, SourceHeader, fingerprint
 from labeled.formats.idx.header import IdxHeader, is_idx, read_header
-from labeled.formats.naming import all_rows, chosen_sources, dims_of
 from labeled.formats.reading import Io
 from labeled.formats.region import Region
 from labeled.formats.rows import RowReader

@@ -25,8 +25,7 @@ from labeled.formats.hdf5.flatlayout import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
 from labeled.formats.hdf5.sources import header_of
-from labeled.formats.header import FileStamp, SourceHeader
-from labeled.formats.objects import vlen_base
+from labeled.formats.header import FileStamp, SourceHeader, vlen_base
 from labeled.formats.region import Ints
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
