@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import labeled
+import labeled.testing
 from labeled.cli.main import main
 
 ROOT = Path(__file__).parent.parent
@@ -72,6 +73,8 @@ def test_guarantees_name_tests_that_exist() -> None:
     for module, test in found:
         source = (ROOT / "tests" / f"{module}.py").read_text("utf-8")
         assert re.search(rf"^def {test}\b", source, re.MULTILINE), f"{module}::{test}"
+    for laws, test in re.findall(r"`(\w+Tests)\.(test_\w+)`", text):
+        assert callable(getattr(getattr(labeled.testing, laws), test))
 
 
 def test_the_reference_names_modules_that_exist() -> None:

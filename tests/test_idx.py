@@ -133,31 +133,6 @@ def test_a_file_that_is_there_unpacked_too_is_opened_once(tmp_path):
     assert not any(path.endswith(".gz") for path in ds.files.paths)
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
-@pytest.mark.parametrize("shuffle", [False, True, "full", "window"])
-def test_parts_hold_every_row_once_and_epochs_resume(tmp_path, ending, shuffle, monkeypatch):
-    monkeypatch.setattr(packing, "LEAST_STEP", 300)  # several places to begin at
-    arrays = mnist(tmp_path, ending, n_train=97)
-    train = labeled.open_dataset(tmp_path).split("train")
-    options = {"shuffle": shuffle, "seed": 3, "memory": 8 << 20}
-    seen = []
-    for index in range(3):
-        for batch in train.batches(8, shard=(index, 3), **options):
-            np.testing.assert_array_equal(batch["images"], arrays["train", "images"][batch.rows])
-            np.testing.assert_array_equal(batch["labels"], arrays["train", "labels"][batch.rows])
-            seen += batch.rows.tolist()
-    assert sorted(seen) == list(range(97))
-    loader = train.batches(8, **options)
-    live = iter(loader)
-    for _ in range(5):
-        next(live)
-    state = loader.state_dict()
-    rest = [batch.rows.tolist() for batch in live]
-    fresh = train.batches(8, **options)
-    fresh.load_state_dict(state)
-    assert [batch.rows.tolist() for batch in fresh] == rest
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.integers(500, 9000), st.integers(0, 9), st.randoms(use_true_random=False))
 def test_packed_contents_are_reached_in_any_order(step, level, random):

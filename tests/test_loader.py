@@ -10,15 +10,12 @@ import os
 import pickle
 import threading
 import time
-from contextlib import nullcontext
 from html import escape
-from unittest import mock
 
 import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
@@ -31,7 +28,7 @@ from labeled.errors import (
     StateError,
 )
 from labeled.loader import memory as budget
-from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
+from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from make_files import fuel_file
 
 N = 203
@@ -82,108 +79,6 @@ def check(batch, rows):
     np.testing.assert_array_equal(batch.arrays["targets"][: batch.count], TARGETS[rows[real]])
 
 
-@given(
-    st.sampled_from(sorted(ROWS)),
-    orders,
-    st.integers(1, 16),
-    st.integers(1, 3),
-    st.sampled_from(["keep", "pad"]),
-    st.booleans(),
-)
-def test_parts_of_an_epoch_hold_each_row_once(path, split, order, size, count, last, kept):
-    dataset = labeled.open_dataset(path).split(split)
-    seen = []
-    for index in range(count):
-        with (
-            nullcontext()
-            if kept
-            else mock.patch.object(budget, "kept_choices", return_value=[(0, set())])
-        ):
-            loader = dataset.batches(
-                size, last=last, shard=(index, count), memory="8 MiB", threads=index % 3, **order
-            )
-        assert loader.plan.all_kept == kept
-        batches = list(loader)
-        for batch in batches:
-            check(batch, ROWS[split])
-            assert len(batch.rows) == (size if last == "pad" else batch.count)
-            assert (batch.rows[batch.count :] == -1).all()
-            assert (batch.arrays["images"][batch.count :] == 0).all()
-        seen += [batch.rows[: batch.count] for batch in batches]
-    assert sorted(np.concatenate(seen).tolist()) == list(range(len(ROWS[split])))
-
-
-@pytest.mark.parametrize("shuffle", [False, "window", "full"])
-@pytest.mark.parametrize("split", sorted(ROWS))
-def test_rows_that_are_read_go_to_their_places(path, split, shuffle, monkeypatch):
-    monkeypatch.setattr(budget, "kept_choices", lambda *_: [(0, set())])
-    options = {"window_rows": 60} if shuffle == "window" else {}
-    dataset = labeled.open_dataset(path).split(split)
-    loader = dataset.batches(7, shuffle=shuffle, seed=3, memory="8 MiB", **options)
-    assert not loader.plan.all_kept
-    for batch in loader:
-        check(batch, ROWS[split])
-
-
-@given(st.sampled_from(sorted(ROWS)), orders, st.data())
-def test_nothing_else_changes_the_order(path, split, order, data):
-    dataset = labeled.open_dataset(path).split(split)
-    plain = rows_of(dataset.batches(7, threads=0, **order))
-    other = dataset.batches(
-        7,
-        threads=data.draw(st.integers(0, 3)),
-        prefetch=data.draw(st.none() | st.integers(1, 4)),
-        memory=data.draw(st.sampled_from(["9 MiB", "64 MiB"])),
-        specs=(IndexSpace(10, 1), "targets") if data.draw(st.booleans()) else None,
-        **order,
-    )
-    for mine, (_, rows, _) in zip(plain, other.with_rows(), strict=True):
-        np.testing.assert_array_equal(mine, rows)
-
-
-@given(st.sampled_from(sorted(ROWS)), orders, st.sampled_from(["keep", "drop", "wrap"]), st.data())
-def test_a_saved_place_is_found_again(path, split, order, last, data):
-    dataset = labeled.open_dataset(path).split(split)
-    loader = dataset.batches(11, last=last, memory="8 MiB", **order)
-    epochs = [rows_of(loader), rows_of(loader)]
-    at = data.draw(st.integers(0, len(epochs[0])))
-    first = dataset.batches(11, last=last, memory="8 MiB", **order)
-    iterator = iter(first)
-    for _ in range(at):
-        next(iterator)
-    saved = json.loads(json.dumps(first.state_dict()))
-    iterator.close()
-
-    order = {name: value for name, value in order.items() if name != "seed"}
-    again = dataset.batches(11, last=last, memory="8 MiB", **{**order, "epoch": 7})
-    again.load_state_dict(saved)
-    rest = rows_of(again) if at < len(epochs[0]) else []
-    for mine, rows in zip(epochs[0][at:] + epochs[1], rest + rows_of(again), strict=True):
-        np.testing.assert_array_equal(mine, rows)
-
-
-def test_an_epoch_goes_on_with_another_number_of_parts(path):
-    dataset = labeled.open_dataset(path)
-    options = {"shuffle": "window", "seed": 3, **SMALL}
-    seen, states = [], []
-    for index in range(3):
-        loader = dataset.batches(8, shard=(index, 3), **options)
-        with iter(loader) as epoch:
-            seen += [next(epoch).rows for _ in range(4)]
-            states.append(loader.state_dict())
-    merged = labeled.merge_states(states)
-    following = []
-    for index in range(2):
-        loader = dataset.batches(8, shard=(index, 2), **options)
-        loader.load_state_dict(merged)
-        seen += rows_of(loader)
-        following.append(rows_of(loader))
-        fresh = dataset.batches(8, shard=(index, 2), epoch=1, **options)
-        for mine, rows in zip(following[-1], rows_of(fresh), strict=True):
-            np.testing.assert_array_equal(mine, rows)
-    assert sorted(np.concatenate(seen).tolist()) == list(range(N))
-
-
 def test_every_iteration_is_the_next_epoch(path):
     loader = labeled.open_dataset(path).batches(16, shuffle=True, seed=1)
     assert (loader.epoch, len(loader), loader.seed) == (0, 13, 1)
@@ -210,19 +105,6 @@ def test_seeds_are_drawn_once_and_kept(path):
     other = labeled.open_dataset(path).batches(16, shuffle=True)
     assert loader.seed != other.seed
     assert loader.state_dict()["seed"] == loader.seed
-
-
-@given(orders, st.integers(1, 30))
-def test_a_batch_stays_what_it_was(path, order, size):
-    dataset = labeled.open_dataset(path)
-    loader = dataset.batches(size, memory="8 MiB", **order)
-    kept = [(batch, {k: v.copy() for k, v in batch.arrays.items()}) for batch in loader]
-    for _ in loader:
-        pass
-    for batch, then in kept:
-        for name, values in then.items():
-            np.testing.assert_array_equal(batch.arrays[name], values)
-        check(batch, np.arange(N))
 
 
 def test_specs_lay_batches_out(path):
@@ -451,23 +333,6 @@ def test_an_iterator_does_not_work_in_a_forked_child(path):
     os.close(child)
     assert b"another process" in os.read(parent, 1000)
     os.waitpid(pid, 0)
-
-
-def test_a_loader_pickles_with_its_place(path):
-    loader = labeled.open_dataset(path).batches(9, shuffle=True, seed=4)
-    epoch = iter(loader)
-    next(epoch)
-    copy = pickle.loads(pickle.dumps(loader))
-    assert copy.state_dict() == loader.state_dict()
-    np.testing.assert_array_equal(np.concatenate(rows_of(copy)), np.concatenate(rows_of(loader)))
-
-
-def test_nothing_to_iterate(path):
-    empty = labeled.open_dataset(path).subset([])
-    for shuffle in (False, True, "full", "window"):
-        loader = empty.batches(4, shuffle=shuffle)
-        assert len(loader) == 0
-        assert list(loader) == []
 
 
 def test_a_batch_is_a_labelled_mapping(path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -88,76 +87,6 @@ def check(batch: Any, rows: Any, mode: str, layout: str, count: int | None = Non
         ]
         same(found[:count], examples)
         assert len(found) == len(rows)
-
-
-@given(
-    st.sampled_from([*LAYOUTS, "gzip"]),
-    st.sampled_from(MODES),
-    st.sampled_from(SHUFFLES),
-    st.integers(1, 70),
-    st.sampled_from(["keep", "drop", "pad", "wrap"]),
-    st.integers(1, 3),
-    st.integers(0, 2),
-    st.booleans(),
-)
-def test_the_parts_of_an_epoch_hold_the_rows_of_the_plan(
-    files: dict[str, str],
-    layout: str,
-    mode: str,
-    shuffle: Any,
-    batch_size: int,
-    last: str,
-    n_parts: int,
-    threads: int,
-    kept: bool,
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        if not kept:
-            patch.setattr("labeled.loader.memory.kept_choices", lambda *_: [(0, set())])
-        ds = labeled.open_dataset(files[layout])
-        seen: list[int] = []
-        for index in range(n_parts):
-            options = {"shuffle": shuffle, "seed": 3, "last": last, "threads": threads}
-            loader = ds.batches(
-                batch_size,
-                shard=(index, n_parts),
-                ragged=mode,
-                window_rows=64,
-                memory="64 MiB",
-                **options,
-            )
-            dense = ds.select("targets").batches(
-                batch_size, shard=(index, n_parts), window_rows=64, **options
-            )
-            for data, rows, count in loader.with_rows():
-                check(data, rows, mode, layout, count)
-                assert data.arrays["targets"][:count, 0].tolist() == rows[:count].tolist()
-                seen += rows[:count].tolist()
-            assert len(dense) == len(loader)
-    if last in ("keep", "pad"):
-        assert sorted(seen) == list(range(N))
-
-
-@given(st.sampled_from(SHUFFLES), st.integers(0, 11), st.sampled_from(MODES))
-def test_a_saved_place_continues_with_the_same_batches(
-    files: dict[str, str], shuffle: Any, done: int, mode: str
-) -> None:
-    ds = labeled.open_dataset(files["gzip"])
-
-    def fresh() -> Any:
-        return ds.batches(25, shuffle=shuffle, seed=9, ragged=mode, window_rows=80)
-
-    loader = fresh()
-    iterator = iter(loader)
-    for _ in range(done):
-        next(iterator)
-    state = json.loads(json.dumps(loader.state_dict()))
-    rest = [batch.rows.tolist() for batch in iterator]
-    again = pickle.loads(pickle.dumps(fresh()))
-    again.load_state_dict(state)
-    for batch, rows in zip(again, rest, strict=True):
-        assert batch.rows.tolist() == rows
-        check(batch, rows, mode, "flat")
 
 
 @given(st.lists(st.integers(0, N - 1), min_size=1, max_size=60), st.sampled_from(SHUFFLES))

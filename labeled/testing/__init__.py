@@ -1,0 +1,8 @@
+"""Laws to inherit: classes of tests for formats, loaders and datasets of your own.
+
+They run under pytest with Hypothesis, which the extra ``test`` installs.
+"""
+
+from labeled.testing.loader import LoaderTests, RaggedTests
+
+__all__ = ["LoaderTests", "RaggedTests"]
