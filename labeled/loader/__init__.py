@@ -9,9 +9,8 @@ stand on, along the way of a batch:
 - `memory`: the sum of what a loader takes, and how large windows are within it.
 - `prefetch` has the threads that read windows, `jobs` cuts an epoch into what is read at once,
   `lanes` say what is read of a source, `buffers` are the memory.
-- `collate` cuts batches from windows and takes them through a pipeline, `laying`, `finish` and
-  `ragged_finish` lay them out (`arguments` checks casts), `handoff` makes arrays of other
-  libraries, `batch` is what is handed out.
+- `collate` cuts batches from windows and takes them through a pipeline, `layout` is what they look
+  like and whose arrays they are, `batch` is what is handed out.
 - `device_plan` and `device_windows`: the same where the batches live on a GPU.
 - `explain` foretells an epoch, `explanation` shows that, `stats` what it took.
 """

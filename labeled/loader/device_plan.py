@@ -15,9 +15,8 @@ from labeled.device import cuda_device, on_gpus
 from labeled.device.streams import Device, HostArray
 from labeled.errors import DeviceMemoryError, LoaderError
 from labeled.loader.buffers import Layout, owned
-from labeled.loader.finish import Finish
-from labeled.loader.handoff import out_dtypes
 from labeled.loader.lanes import Lane
+from labeled.loader.layout import BatchLayout
 from labeled.loader.memory import Sizes
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
@@ -107,7 +106,7 @@ def device_plan(
     device: Device,
     lanes: Sequence[Lane],
     sizes: Sizes,
-    finish: Finish,
+    finish: BatchLayout,
     held_rows: int,
     *,
     library: str | None,
@@ -148,7 +147,7 @@ def _goes_as_stored(source: AnySource) -> bool:
     return plain and on_gpus(dtype) and dtype.isnative
 
 
-def check_dtypes(finish: Finish) -> None:
+def check_dtypes(finish: BatchLayout) -> None:
     """Refuse sources whose numbers no GPU has arrays of.
 
     Raises
@@ -156,7 +155,7 @@ def check_dtypes(finish: Finish) -> None:
     LoaderError
         If one is handed out as long doubles.
     """
-    for name, dtype in out_dtypes(finish).items():
+    for name, dtype in finish.out_dtypes.items():
         if dtype.kind in "fc" and not on_gpus(dtype):
             wanted = "float64" if dtype.kind == "f" else "complex128"
             raise LoaderError(

@@ -256,7 +256,7 @@ def _batch_words(plan: LoaderPlan) -> str:
         words = [f"arrays as {finish.specs.specs} says"]
     else:
         words = ["a mapping of source to DataArray"]
-    for name, change in finish.changes.items():
+    for name, change in finish.casts.items():
         cast = "" if change.dtype is None else f" as {change.dtype}"
         words.append(f"{name}{cast}{' scaled' if change.scaled else ''}")
     if plan.line is not None:

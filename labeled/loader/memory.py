@@ -33,8 +33,8 @@ from dask.utils import format_bytes
 
 from labeled.errors import LoaderError, told_of_memory, warn
 from labeled.formats.machine import room_bytes
-from labeled.loader.finish import Finish
 from labeled.loader.lanes import Lane, RaggedLane, lane_of
+from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.ordering import Grouping, OrderedRows, group_rows
 from labeled.samplers.units import UniformUnits, Units
 from labeled.samplers.windows import Mode
@@ -319,13 +319,13 @@ class Reading:
     def __init__(
         self,
         rows: OrderedRows,
-        finish: Finish,
+        layout: BatchLayout,
         piped: MadeOf | None,
         sources: Mapping[str, AnySource],
         selections: Mapping[str, Selection],
         grouping: Grouping,
     ) -> None:
-        self.rows, self.finish, self.piped, self.grouping = rows, finish, piped, grouping
+        self.rows, self.layout, self.piped, self.grouping = rows, layout, piped, grouping
         self.lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
         self.worst: dict[str, Worst] = {}
         self.laid_bytes: dict[str, int] = {}
@@ -362,21 +362,23 @@ class Reading:
 
     def _laid_bytes(self, lane: RaggedLane, worst: Worst) -> int:
         """Bytes of the examples of the largest batch as they are handed out."""
-        finish, held_rows = self.finish.ragged.get(lane.name), self.rows.held_rows
-        if finish is None:
+        form, held_rows = self.layout.ragged.get(lane.name), self.rows.held_rows
+        if form is None:
             return 0
         n = max(1, min(held_rows, len(worst.sizes)))
-        wider = max(1.0, finish.out_dtype.itemsize / max(1, finish.dtype.itemsize))
+        wider = max(1.0, form.out_dtype.itemsize / max(1, form.dtype.itemsize))
         row_bytes = int(wider * worst.of(n) / n) + 1
-        if finish.layout == "pad":
-            lengths = finish.lengths or longest_shape(lane.source, lane.selection)
-            row_bytes += math.prod(lengths) * (finish.out_dtype.itemsize + 1)
+        if form.layout == "pad":
+            lengths = form.lengths or [0] * (len(form.dims) - 1)
+            for _, shapes in () if form.lengths else shape_blocks(lane.source, lane.selection):
+                lengths = np.maximum(lengths, shapes.max(axis=0, initial=0)).tolist()
+            row_bytes += math.prod(lengths) * (form.out_dtype.itemsize + 1)
         return held_rows * row_bytes
 
     @property
     def beside_kept(self) -> int:
         """What must fit beside all sources, where all are to be kept."""
-        rows, row_bytes = self.rows, self.finish.out_row_bytes
+        rows, row_bytes = self.rows, self.layout.out_row_bytes
         row_bytes += sum(lane.row_bytes for lane in self.lanes)
         scratch = max((lane.source.layout.scratch_bytes for lane in self.lanes), default=0)
         n_bytes = OVERHEAD_BYTES + KEPT_BESIDE_BYTES + 2 * scratch
@@ -389,7 +391,7 @@ class Sum:
     """The terms of the sum for one choice of the sources that are kept."""
 
     def __init__(self, reading: Reading, kept: set[str]) -> None:
-        lanes, rows, finish, piped = reading.lanes, reading.rows, reading.finish, reading.piped
+        lanes, rows, layout, piped = reading.lanes, reading.rows, reading.layout, reading.piped
         self.wanted, self.rows, self.piped, self.ragged = rows.options, rows, piped, reading.worst
         # What is kept is read at once or not at all, so nothing is where rows may be left out.
         self.kept = set[str]() if self.wanted.skips else kept
@@ -425,10 +427,10 @@ class Sum:
             loading = [lane.source.layout for lane in lanes if not lane.source.layout.direct]
             self.loading_bytes = max((one.scratch_bytes for one in loading), default=0)
 
-        n, laid_out = rows.held_rows, finish.out_row_bytes > 0
-        batch_bytes = n * (self.row_bytes + finish.out_row_bytes)
+        n, laid_out = rows.held_rows, layout.out_row_bytes > 0
+        batch_bytes = n * (self.row_bytes + layout.out_row_bytes)
         for name, worst in self.ragged.items():
-            as_read = name not in finish.ragged or finish.ragged[name].as_read
+            as_read = name not in layout.ragged or layout.ragged[name].as_read
             laid_out = laid_out or not as_read
             batch_bytes += max(worst.of(n), 0 if as_read else reading.laid_bytes[name])
         self.laid_bytes = sum(reading.laid_bytes.values())
@@ -617,27 +619,12 @@ def kept_choices(lanes: Sequence[Lane], beside_bytes: int) -> list[tuple[int, se
     return choices[::-1]
 
 
-SHAPE_ROWS = 1 << 16
-"""Shapes that are read together to find the longest."""
-
-
-def longest_shape(source: RaggedSource, selection: Selection) -> list[int]:
-    """Return the longest length along each axis of the examples that are read."""
-    longest = np.zeros(len(source.dims) - 1, np.int64)
-    reader = source.examples()
-    for first in range(0, len(selection), SHAPE_ROWS):
-        rows = selection[first : first + SHAPE_ROWS].rows
-        longest = np.maximum(longest, reader.shapes(rows).max(axis=0, initial=0))
-    lengths: list[int] = longest.tolist()
-    return lengths
-
-
 # plans
 
 
 def plan_memory(
     rows: OrderedRows,
-    finish: Finish,
+    layout: BatchLayout,
     piped: MadeOf | None,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
@@ -664,14 +651,14 @@ def plan_memory(
     """
     memory_bytes = rows.options.memory_bytes
     grouping = group_rows(lead, selections[lead.name], rows.mode)
-    whole = Reading(rows, finish, piped, sources, selections, grouping)
+    whole = Reading(rows, layout, piped, sources, selections, grouping)
     planned = whole.plan(memory_bytes)
     if planned is not None:
         return planned
     if rows.mode != "file":  # file order is the same by any units, and so is its state
         grouping = group_rows(sparing_of(lead), selections[lead.name], rows.mode)
     saved = {name: sparing_of(source) for name, source in sources.items()}
-    sparing = Reading(rows, finish, piped, saved, selections, grouping)
+    sparing = Reading(rows, layout, piped, saved, selections, grouping)
     planned = sparing.plan(memory_bytes)
     if rows.options.memory is None:
         while planned is None and 2 * memory_bytes <= room_bytes() // 2:

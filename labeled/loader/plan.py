@@ -25,11 +25,15 @@ from labeled.loader.device_plan import (
     device_of,
     device_plan,
 )
-from labeled.loader.finish import Finish
-from labeled.loader.handoff import HandedOver, handed_over
 from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
-from labeled.loader.laying import check_uneven, finish_of, forms_of, line_in_form
+from labeled.loader.layout import (
+    BatchLayout,
+    HandedOver,
+    handed_over,
+    layout_of,
+    line_in_form,
+)
 from labeled.loader.memory import Sizes, job_offset_of, picked_sizes, plan_memory, warn_of_room
 from labeled.loader.options import BatchOptions
 from labeled.loader.ordering import (
@@ -75,7 +79,7 @@ class LoaderPlan:
     sizes : Sizes
     job_offset : int, optional
         See :func:`labeled.loader.jobs.cut_jobs`.
-    finish : Finish
+    finish : BatchLayout
     options : BatchOptions
     plan_hash : str
         Over everything the order depends on, for saved states.
@@ -96,7 +100,7 @@ class LoaderPlan:
     group: Rows | None
     sizes: Sizes
     job_offset: int | None
-    finish: Finish
+    finish: BatchLayout
     options: BatchOptions
     plan_hash: str
     line: Line | None = None
@@ -193,30 +197,25 @@ def plan_batches(
     measured = bucket_source(rows, sources)
     # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
-    sources, finish = finish_of(
-        sources, spaces, options.specs, options.dtype, options.scale, options.shift,
-        options.pad_value, options.ragged, pads=rows.last == "pad",
-    )  # fmt: skip
-    check_uneven(sources, selections, finish)
-    line = line_in_form(options.line, finish)
+    pads = rows.last == "pad"
+    sources, layout = layout_of(options, sources, selections, spaces, pads=pads)
+    line = line_in_form(options.line, layout)
     where = _device_for(options)
-    hand = handed_over(
-        options.output, options.pinned, finish if line is None else None, as_tuple=options.as_tuple
-    )
-    piped = line is not None and line.works
-    made = made_of(line, forms_of(sources, selections, finish)) if line and piped else None
+    hand = handed_over(options, layout if line is None else None)
+    made = None if line is None or not line.works else made_of(line, layout.forms(selections))
+    piped = made is not None
     if where is not None:
         if line is None:
-            check_dtypes(finish)
+            check_dtypes(layout)
         check_device(where, options.device, skips=options.skips, piped=piped, output=options.output)
-    lanes, grouping, sizes = plan_memory(rows, finish, made, sources, selections, lead)
+    lanes, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)
     buckets = None
     if measured is not None:
         buckets = buckets_of(measured, selections[measured.name], grouping, rows)
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     on_device = None
     if where is not None and not piped:
-        on_device = device_plan(where, lanes, sizes, finish, rows.held_rows, library=options.output)
+        on_device = device_plan(where, lanes, sizes, layout, rows.held_rows, library=options.output)
     else:
         sizes = picked_sizes(sizes, lanes, rows)
     if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
@@ -227,16 +226,16 @@ def plan_batches(
         sizes.promised_bytes,
     )  # fmt: skip
     warn_of_room(sizes.promised_bytes)
-    layout = layout_words(selections, grouping)
+    words = layout_words(selections, grouping)
     return LoaderPlan(
         lanes=lanes,
         epoch_plan=epoch_plan,
         group=grouping.group,
         sizes=sizes,
         job_offset=job_offset_of(rows.mode, lanes, grouping, sizes),
-        finish=finish,
+        finish=layout,
         options=options,
-        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(layout)):032x}"),
+        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(words)):032x}"),
         line=line,
         uncounted=() if made is None else made.uncounted,
         on_device=on_device,

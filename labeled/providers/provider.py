@@ -21,8 +21,7 @@ from labeled import permute
 from labeled._validation import check_keywords, flag
 from labeled.device import Array, dtype_of, namespace
 from labeled.errors import LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.arguments import can_hold
-from labeled.loader.finish import padding_of
+from labeled.loader.layout import can_hold, padding_of
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, integer
 from labeled.loader.plan import plan_batches
@@ -228,7 +227,7 @@ class LoaderProvider(DataProvider):
             return
         for feed in self._feeds:
             source, padding = sources[feed.source], self._padding[feed.is_label]
-            change = self._plan.finish.changes.get(feed.source)
+            change = self._plan.finish.casts.get(feed.source)
             made = None if change is None else np.float64 if change.scaled else change.dtype
             dtype = source.dtype if made is None else np.dtype(made)
             if not can_hold(dtype, padding):

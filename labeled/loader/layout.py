@@ -1,0 +1,796 @@
+"""What batches look like: stored values to what a consumer asked for, and to whose arrays.
+
+Without specs, source by source: CF decoding, padding, cast and scale, then labels. With specs, the
+compiled specs lay the arrays out. Nothing is copied where nothing changes. Casts, paddings and
+libraries that do not fit the sources are refused here, before anything is read.
+
+A space says how large an example is, so a ragged source that specs name is padded to that size,
+and ``<source>_mask`` (booleans: True where an example is) may be named beside it, in a space of the
+same size. From there on both are like any dense source.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled import permute
+from labeled._validation import as_array
+from labeled.device import HandOff, dtype_of, is_array
+from labeled.dims import SPATIAL, axis_of, role_of
+from labeled.display.batches import Told
+from labeled.display.classes import class_names_of
+from labeled.errors import (
+    ArrayError,
+    LoaderError,
+    SpaceError,
+    SpecsError,
+    UnknownNameError,
+    did_you_mean,
+    warn,
+)
+from labeled.forms import RowForm, extremes
+from labeled.loader.batch import Batch
+from labeled.loader.buffers import RaggedRows
+from labeled.loader.options import BatchOptions, RaggedLayout
+from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
+from labeled.ragged import Flat
+from labeled.ragged.flat import comes_one_by_one, flat_of_views
+from labeled.ragged.padding import first_longer, padded
+from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import AnySource
+from labeled.spaces import (
+    CompiledSpecs,
+    ConvNDSpace,
+    DataSpecsMapping,
+    IndexSpace,
+    SourceInfo,
+    Space,
+    VectorSpace,
+    as_specs,
+    compile_specs,
+    leaves,
+    space_of,
+)
+from labeled.spaces.arrays import check_fits, why_not_cast
+from labeled.spaces.base import told
+from labeled.transforms.running import Form, Forms, Line
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+SHAPE_ROWS = 1 << 16
+"""Shapes of examples that are read together."""
+
+
+# casts
+
+BFLOAT16 = (
+    "NumPy has none of that name; take float32, and cast where the model is: x.to(torch.bfloat16) "
+    "or torch.autocast, x.astype(jax.numpy.bfloat16)"
+)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A cast, scale and shift of one source; None where nothing is asked."""
+
+    dtype: np.dtype[Any] | None = None
+    scale: Any = None
+    shift: Any = None
+
+    @property
+    def nothing(self) -> bool:
+        return self.dtype is None and not self.scaled
+
+    @property
+    def scaled(self) -> bool:
+        return self.scale is not None or self.shift is not None
+
+    def __call__(self, array: Array, source: str) -> Array:
+        """Return a changed copy; an integer that does not fit is an error."""
+        if not self.scaled:
+            told(f"source {source!r}", "", check_fits, array, self.dtype)
+        changed: Array = permute.copy(
+            array, range(array.ndim), dtype=self.dtype, scale=self.scale, shift=self.shift
+        )
+        return changed
+
+
+def casts_of(
+    options: BatchOptions, sources: Mapping[str, AnySource], spaces: Mapping[str, Space]
+) -> dict[str, Cast]:
+    """Work out the cast of each source that has one.
+
+    A single value is meant for the numeric sources; sources of labels
+    (:class:`~labeled.spaces.IndexSpace`) change only where a mapping names them.
+    A scale or shift per channel runs along the ``channel`` dim, else the last one.
+
+    Raises
+    ------
+    UnknownNameError
+        If a mapping names a source that is not there.
+    LoaderError
+        If a factor does not fit, or a cast would lose values.
+    """
+    asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
+    for option in asked.values():
+        _check_names(option if isinstance(option, Mapping) else (), sources, "cast")
+    casts = {}
+    for name, source in sources.items():
+        label = isinstance(spaces.get(name), IndexSpace) or source.dtype.kind not in "biufc"
+        if isinstance(source, RaggedSource):
+            label = False
+        plain = {} if label else asked
+        values = {
+            key: option.get(name) if isinstance(option, Mapping) else plain.get(key)
+            for key, option in asked.items()
+        }
+        cast = Cast(
+            _checked_dtype(values["dtype"], source),
+            _along_channel(values["scale"], source),
+            _along_channel(values["shift"], source),
+        )
+        if cast.dtype is not None:
+            reason = why_not_cast(source.dtype, cast.dtype, scaled=cast.scaled)
+            if reason is not None:
+                raise LoaderError(f"{source.where}: {reason}")
+        for key, factor in (("scale", cast.scale), ("shift", cast.shift)):
+            _check_factor(source, cast.dtype, key, factor)
+        if not cast.nothing:
+            casts[name] = cast
+    return casts
+
+
+def _check_names(option: Any, sources: Mapping[str, AnySource], verb: str) -> None:
+    for name in option:
+        if name not in sources:
+            hint = did_you_mean(name, sources)
+            raise UnknownNameError(f"no source {name!r} to {verb}; {hint}")
+
+
+def _checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
+    """Return what was asked for as a dtype, None as None; torch's have names of NumPy's."""
+    if value is None:
+        return None
+    wanted = getattr(value, "as_numpy_dtype", value)  # of TensorFlow's
+    if type(value).__module__ == "torch":
+        wanted = str(value).removeprefix("torch.")
+    try:
+        if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
+            raise TypeError(BFLOAT16)
+        found: np.dtype[Any] = np.dtype(wanted)
+        if found.subdtype is not None or found.fields is not None:
+            raise TypeError("it is of several values")
+    except (TypeError, ValueError) as error:
+        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {error}") from None
+    return found
+
+
+def _along_channel(value: Any, source: AnySource) -> Any:
+    """Shape a list of factors so that it broadcasts along the channel dim."""
+    if value is None:
+        return None
+    if isinstance(source, RaggedSource):
+        if np.ndim(value):
+            raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
+        return value
+    factors = as_array("scale or shift", value, LoaderError)
+    if factors.ndim == 0:
+        return value
+    dims = source.dims
+    axis = dims.index("channel") if "channel" in dims else len(dims) - 1
+    if axis == 0 or len(value) != source.row_shape[axis - 1]:
+        raise LoaderError(
+            f"{source.where}: {len(value)} factors do not fit its dims {dims} of row lengths "
+            f"{source.row_shape}; give one number, or one a channel"
+        )
+    return factors.reshape([-1 if at == axis else 1 for at in range(len(dims))])
+
+
+def _check_factor(source: AnySource, dtype: np.dtype[Any] | None, option: str, value: Any) -> None:
+    """Raise :class:`LoaderError` where a scale or shift is not made of finite numbers."""
+    if value is None:
+        return
+    try:
+        computed = compute_dtype(source.dtype, result_dtype(source.dtype, dtype, True))
+        with np.errstate(over="ignore"):  # told below
+            factor = checked_factor(option, value, computed)
+        if factor is not None and not np.isfinite(factor).all():
+            raise ArrayError(f"values are computed in {computed}, where it is not finite")
+    except ArrayError as error:
+        raise LoaderError(f"{source.where}: {option}={value!r} cannot be: {error}") from None
+
+
+# padding
+
+
+def padding_of(dtype: np.dtype[Any], value: Any) -> Any:
+    """Return what fills padded rows: `value`, or for the default 0 what is empty of a kind."""
+    if not isinstance(value, int) or value != 0:
+        return value
+    if dtype.kind in "mM":  # with their unit: NumPy 2.5 warns of times without one
+        return np.array("NaT", dtype) if dtype.kind == "M" else np.zeros((), dtype)
+    return {"S": b"", "U": "", "O": ""}.get(dtype.kind, value)
+
+
+def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
+    """Whether an array of a dtype can be filled with a value; 0 stands for what is empty.
+
+    Examples
+    --------
+    >>> [can_hold(np.dtype("u1"), value) for value in (255, 256, -1, float("nan"), {})]
+    [True, False, False, False, False]
+    >>> can_hold(np.dtype("f4"), float("nan")), can_hold(np.dtype("S3"), b"no")
+    (True, True)
+    >>> can_hold(np.dtype("f4"), 1e300), can_hold(np.dtype("f8"), 1e300)
+    (False, True)
+    """
+    if np.ndim(value) or isinstance(value, dict | list | tuple):
+        return False
+    if dtype.kind == "O" or (isinstance(value, int) and value == 0):
+        return True
+    found = np.asarray(value)
+    if dtype.kind in "biu":
+        if found.dtype.kind not in "biuf":
+            return False
+        if found.dtype.kind == "f" and not float(found).is_integer():
+            return False
+        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        return bool(least <= int(found) <= most)
+    if dtype.kind in "fc":
+        with np.errstate(over="ignore"):
+            of_kind = found.dtype.kind in ("biuf" if dtype.kind == "f" else "biufc")
+            return of_kind and bool(np.isfinite(found.astype(dtype)) or not np.isfinite(found))
+    return found.dtype.kind == dtype.kind and np.can_cast(found.dtype, dtype, "safe")
+
+
+def _check_padding(source: AnySource, value: Any, *dtypes: np.dtype[Any]) -> None:
+    for dtype in dtypes:
+        if not can_hold(dtype, value):
+            raise LoaderError(
+                f"{source.where}: pad_value={value!r} is no value of dtype {dtype}; "
+                "give one that is, or a mapping from source to value"
+            )
+
+
+# examples of different shapes
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedForm:
+    """Turns the examples of a batch into what the consumer gets of one source.
+
+    Parameters
+    ----------
+    name : str
+    dims : tuple of str
+        The example dim, then those of an example.
+    dtype : numpy.dtype
+    layout : {"list", "pad", "flat"}
+    value : scalar
+        Fills what padding adds, within examples and beyond the last.
+    cast : Cast
+        As for dense sources; single values only.
+    lengths : tuple of int, optional
+        What every example is padded to, instead of the longest of its batch.
+    apart : bool
+        Examples come in memory of their own each, so that a list needs no copy of them.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: np.dtype[Any]
+    layout: RaggedLayout
+    value: Any = 0
+    cast: Cast = Cast()
+    lengths: tuple[int, ...] | None = None
+    apart: bool = False
+
+    @property
+    def out_dims(self) -> dict[str, tuple[str, ...]]:
+        """Names of what is handed out, and their dims."""
+        name, example = self.name, self.dims[0]
+        if self.layout == "list":
+            return {name: (example,)}
+        if self.layout == "pad":
+            return {name: self.dims, f"{name}_mask": self.dims}
+        return {
+            name: (f"{name}_value",),
+            f"{name}_offsets": (f"{name}_offset",),
+            f"{name}_shapes": (example, f"{name}_axis"),
+        }
+
+    @property
+    def out_dtype(self) -> np.dtype[Any]:
+        return result_dtype(self.dtype, self.cast.dtype, self.cast.scaled)
+
+    @property
+    def as_read(self) -> bool:
+        """Whether examples are handed out where they were read, and none is made anew."""
+        return self.layout == "list" and self.cast.nothing and self.apart
+
+    def __call__(self, array: Array | RaggedRows, count: int) -> dict[str, Array]:
+        """Lay out examples of which the first `count` are real.
+
+        Places of objects are left empty: nothing but the batch is to keep them in memory.
+        """
+        if isinstance(array, RaggedRows):
+            passing = not self.cast.nothing or self.layout == "pad"
+            flat = array.flat() if passing else array.own_flat()
+        else:
+            examples = array.copy()
+            array[:] = None
+            if self.as_read and count == len(array):
+                return {self.name: examples}
+            flat = self._flat(examples, count)
+            del examples
+        if not self.cast.nothing:
+            flat = flat._replace(values=self.cast(flat.values, self.name))
+        if self.layout == "list":
+            return {self.name: flat.examples()}
+        if self.layout == "flat":
+            return dict(zip(self.out_dims, flat, strict=True))
+        lengths = self.lengths or flat.shapes.max(axis=0, initial=0).tolist()
+        dense, inside = padded(flat, lengths, self.value, mask=True)
+        assert inside is not None
+        return {self.name: dense, f"{self.name}_mask": inside}
+
+    def _flat(self, array: Array, count: int) -> Flat:
+        n_axes = len(self.dims) - 1
+        for place in range(count, len(array)):
+            array[place] = np.empty((0,) * n_axes, self.dtype)
+        return flat_of_views(array, n_axes, self.dtype)
+
+
+def _ragged_form(
+    source: RaggedSource,
+    options: BatchOptions,
+    cast: Cast,
+    value: Any,
+    sources: Mapping[str, AnySource],
+) -> RaggedForm:
+    """Decide how a ragged source is laid out without specs."""
+    name, layout = source.name, options.ragged
+    apart = comes_one_by_one(source.examples())
+    form = RaggedForm(name, source.dims, source.dtype, layout, value, cast, apart=apart)
+    if layout == "pad":
+        _check_padding(source, value, form.out_dtype)
+    taken = [added for added in form.out_dims if added != name and added in sources]
+    if taken:
+        raise LoaderError(
+            f"ragged={layout!r} of {name!r} hands out {taken[0]!r}, which is a source of its "
+            "own; leave it out with select()"
+        )
+    return form
+
+
+def shape_blocks(source: RaggedSource, selection: Selection) -> Iterator[tuple[Rows, Rows]]:
+    """Yield rows and the shapes of their examples, some at a time; reads all shapes."""
+    reader = source.examples()
+    for first in range(0, len(selection), SHAPE_ROWS):
+        rows = selection[first : first + SHAPE_ROWS].rows
+        yield rows, reader.shapes(rows)
+
+
+# the layout of batches
+
+
+@dataclass(frozen=True, eq=False)
+class BatchLayout:
+    """Turns the stored rows of a batch into what the consumer gets.
+
+    Parameters
+    ----------
+    sources : mapping of str to Source
+    padding : mapping of str to scalar
+        Fills the rows that padding adds to a source.
+    specs : CompiledSpecs, optional
+        Lays arrays out; without it a :class:`Batch` is handed out.
+    casts : mapping of str to Cast
+        By source, where there are no specs (these carry their own).
+    ragged : mapping of str to RaggedForm
+        How ragged sources are laid out.
+    """
+
+    sources: Mapping[str, AnySource]
+    padding: Mapping[str, Any]
+    specs: CompiledSpecs | None
+    casts: Mapping[str, Cast]
+    ragged: Mapping[str, RaggedForm]
+
+    @cached_property
+    def _dims(self) -> dict[str, tuple[str, ...]]:
+        dims: dict[str, tuple[str, ...]] = {}
+        for name, source in self.sources.items():
+            ragged = self.ragged.get(name)
+            dims.update({name: source.dims} if ragged is None else ragged.out_dims)
+        return dims
+
+    @cached_property
+    def _told(self) -> dict[str, Told]:
+        told = {}
+        for name, source in self.sources.items():
+            inner = source.dims[1:] if name in self.ragged else ()
+            told[name] = Told(class_names_of(getattr(source, "attrs", {})), inner)
+        return told
+
+    @cached_property
+    def _decoded(self) -> tuple[str, ...]:
+        return tuple(name for name, source in self.sources.items() if source.decodes)
+
+    @property
+    def form(self) -> Form:
+        """How a batch is taken apart into samples, and put together again."""
+        if self.specs is not None:
+            return Form(axes=self.specs.batch_axes)
+        examples = {name: source.dims[0] for name, source in self.sources.items()}
+        inner = {name: self.sources[name].dims[1:] for name in self.ragged}
+        flat = any(ragged.layout == "flat" for ragged in self.ragged.values())
+        return Form(next(iter(examples.values())), examples, inner, flat=flat)
+
+    def forms(self, selections: Mapping[str, Selection]) -> Forms:
+        """Return what rows look like before a pipeline; reads shapes of ragged examples."""
+        if self.specs is not None:
+            axes, steps = self.specs.batch_axes, self.specs.steps
+            if len(steps) != 1 or not isinstance(axes, int):
+                return None
+            shape, dtype = steps[0].spec(1)
+            return RowForm((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
+        forms = {}
+        for name, source in self.sources.items():
+            shapes: tuple[tuple[int, ...], ...] = (source.row_shape,)
+            if isinstance(source, RaggedSource):
+                blocks = shape_blocks(source, selections[name])
+                found = list(chain.from_iterable(extremes(block) for _, block in blocks))
+                several = np.array(found, np.int64).reshape(-1, len(source.dims) - 1)
+                if self.ragged[name].layout == "pad":
+                    several = several.max(axis=0, initial=0)[np.newaxis]
+                shapes = extremes(several)
+            forms[name] = RowForm(source.dims[1:], shapes, self.out_dtypes[name])
+        return forms
+
+    @cached_property
+    def out_dtypes(self) -> dict[str, np.dtype[Any]]:
+        """The dtype of each source as it is handed out."""
+        if self.specs is not None:
+            return {step.source: step.dtype for step in self.specs.steps}
+        dtypes = {}
+        for name, source in self.sources.items():
+            cast = self.casts.get(name)
+            dtypes[name] = source.dtype
+            if cast is not None:
+                dtypes[name] = result_dtype(source.dtype, cast.dtype, cast.scaled)
+        return dtypes
+
+    @cached_property
+    def out_row_bytes(self) -> int:
+        """Bytes of one row as handed out, where that takes memory of its own."""
+        if self.specs is not None:
+            return self.specs.out_bytes(1)
+        total = 0
+        for name, source in self.sources.items():
+            if name not in self.ragged and (name in self.casts or source.decodes):
+                total += math.prod(source.row_shape) * self.out_dtypes[name].itemsize
+        return total
+
+    @cached_property
+    def placed_row_bytes(self) -> int:
+        """Bytes of one row that are decoded where it was read, and handed out changed."""
+        changed = [n for n in self._decoded if self.specs is not None or n in self.casts]
+        sources = [self.sources[name] for name in changed]
+        return sum(math.prod(one.row_shape) * one.dtype.itemsize for one in sources)
+
+    @cached_property
+    def copied(self) -> frozenset[str]:
+        """Sources of which new memory is made in any case."""
+        return frozenset(self.sources if self.specs is not None else self.casts)
+
+    def __call__(
+        self,
+        arrays: dict[str, Array],
+        rows: Callable[[], Rows],
+        count: int,
+        length: int,
+        place: Callable[[dict[str, Array]], dict[str, Array]] = lambda arrays: arrays,
+    ) -> Any:
+        """Lay out `length` rows, of which `count` are real and the others padding.
+
+        What is decoded or ragged is made where it was read, and goes to where batches are by
+        `place`. A value that does not fit is named by its row of the dataset, too.
+        """
+        try:
+            if self._decoded:
+                for name in self._decoded:
+                    arrays[name] = self.sources[name].decode(arrays[name])
+                arrays = place(arrays)
+            if count < length:
+                for name, array in arrays.items():
+                    if name not in self.ragged:
+                        array[count:] = padding_of(array.dtype, self.padding[name])
+            if self.specs is None:
+                for name, cast in self.casts.items():
+                    if name not in self.ragged:
+                        arrays[name] = cast(arrays[name], name)
+            if self.ragged:
+                arrays = place(self._ragged_laid_out(arrays, count))
+            if self.specs is not None:
+                return self.specs(arrays)
+            return Batch(arrays, self._dims, rows, count, self._told)
+        except SpaceError as error:
+            if error.row is None:
+                raise
+            found = int(rows()[error.row])
+            what = f"row {found} of the dataset" if found >= 0 else "padding"
+            text = f"{error}. Row {error.row} of this batch is {what}"
+            raise type(error)(text).at_row(found) from error
+
+    def _ragged_laid_out(self, arrays: dict[str, Array], count: int) -> dict[str, Array]:
+        out: dict[str, Array] = {}
+        for name, array in arrays.items():
+            ragged = self.ragged.get(name)
+            out.update({name: array} if ragged is None else ragged(array, count))
+        return out
+
+
+def layout_of(
+    options: BatchOptions,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+    spaces: Mapping[str, Space],
+    *,
+    pads: bool,
+) -> tuple[Mapping[str, AnySource], BatchLayout]:
+    """Decide how batches are laid out, and which sources that needs.
+
+    Raises
+    ------
+    SpecsError
+        If specs do not fit the sources, or ragged examples their spaces (reads shapes).
+    """
+    value = options.pad_value
+    _check_names(value if isinstance(value, Mapping) else (), sources, "pad")
+    padding = {}
+    for name, source in sources.items():
+        own = value.get(name, 0) if isinstance(value, Mapping) else value
+        no_time = source.dtype.kind in "mM" and isinstance(own, int | float) and own == 0
+        padding[name] = np.array("NaT", source.dtype)[()] if no_time else own
+    casts: dict[str, Cast] = {}
+    if options.specs is None:
+        casts, ragged, compiled = casts_of(options, sources, spaces), {}, None
+        for name, source in sources.items():
+            if isinstance(source, RaggedSource):
+                cast = casts.get(name, Cast())
+                ragged[name] = _ragged_form(source, options, cast, padding[name], sources)
+    else:
+        infos = {
+            name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
+            for name, s in sources.items()
+            if name in spaces
+        }
+        uneven, ragged = _ragged_infos(options.specs, sources, padding)
+        infos |= uneven
+        for space, name in leaves(*as_specs(options.specs)):
+            if name in sources and name not in infos:
+                raise SpecsError(
+                    f"{sources[name].where} holds no numbers, so that it has no space and is not "
+                    f"laid out for {space}; leave it out of the specs, or read it without specs"
+                )
+        asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
+        compiled = compile_specs(options.specs, infos, **asked)
+        needed = dict.fromkeys([*ragged, *compiled.sources])
+        sources = {name: sources[name] for name in needed if name in sources}
+        for name, form in ragged.items():
+            _check_lengths(sources[name], selections[name], form.lengths)
+    for name, source in sources.items() if pads else ():
+        if name not in ragged or compiled is not None:
+            change = casts.get(name, Cast())
+            made = source.dtype if change.scaled or change.dtype is None else change.dtype
+            _check_padding(source, padding[name], source.dtype, made)
+    return sources, BatchLayout(sources, padding, compiled, casts, ragged)
+
+
+MASK = "_mask"
+
+
+def _ragged_infos(
+    specs: Any, sources: Mapping[str, AnySource], padding: Mapping[str, Any]
+) -> tuple[dict[str, SourceInfo], dict[str, RaggedForm]]:
+    """Return what specs find of the ragged sources they name, and how these are laid out.
+
+    Raises
+    ------
+    SpecsError
+        If a space has no size for the dims of a source, two have different ones, or the
+        padding is no value of its dtype.
+    """
+    infos: dict[str, SourceInfo] = {}
+    forms: dict[str, RaggedForm] = {}
+    if not isinstance(specs, tuple) or len(specs) != 2:
+        return infos, forms  # refused where specs are compiled
+    for space, asked in DataSpecsMapping(specs).specs_to_index:
+        name = asked if asked in sources else asked.removesuffix(MASK)
+        source = sources.get(name)
+        if not isinstance(source, RaggedSource):
+            continue
+        lengths, value = _lengths(space, source), padding[name]
+        form = RaggedForm(name, source.dims, source.dtype, "pad", value, lengths=lengths)
+        known = forms.setdefault(name, form)
+        if known.lengths != lengths:
+            raise SpecsError(
+                f"{source.where} is asked for padded to {known.lengths} and to {lengths} "
+                f"({source.dims[1:]}); ask for one size"
+            )
+        if not can_hold(source.dtype, value):
+            raise SpecsError(
+                f"{source.where}: pad_value={value!r} is no value of dtype {source.dtype}"
+            )
+        dtype = source.dtype if asked == name else np.dtype(bool)
+        own = space_of(source.dims, lengths, dtype)
+        if isinstance(space, IndexSpace) and asked == name:
+            own = IndexSpace(space.max_labels, space.dim)
+        infos[asked] = SourceInfo(asked, source.dims, lengths, dtype, own, mask=asked != name)
+    return infos, forms
+
+
+def _lengths(space: Space, source: RaggedSource) -> tuple[int, ...]:
+    """Return what a space says of the length of each axis of an example."""
+    inner = source.dims[1:]
+    if isinstance(space, VectorSpace | IndexSpace) and len(inner) == 1:
+        return (int(space.dim),)
+    if isinstance(space, ConvNDSpace):
+        roles = [role_of(dim) for dim in inner]
+        n_spatial = sum(role in SPATIAL for role in roles)
+        axes = [None if role is None else axis_of(role, n_spatial) for role in roles]
+        length: dict[Any, int] = {"c": space.channels}
+        length.update(enumerate(space.shape))
+        if {*axes, "c"} == set(length) and len(set(axes)) == len(axes):
+            return tuple(int(length[axis]) for axis in axes if axis is not None)
+    raise SpecsError(
+        f"{source.where} has examples of dims {inner}, which {space} has no sizes for; ask for a "
+        f"ConvNDSpace over height and width, or a VectorSpace where examples have one axis, or "
+        f"leave the specs out and give ragged='pad'"
+    )
+
+
+def _check_lengths(source: Any, selection: Selection, lengths: tuple[int, ...] | None) -> None:
+    """Refuse examples that a space has no room for."""
+    assert lengths is not None
+    for rows, shapes in shape_blocks(source, selection):
+        longer = first_longer(shapes, lengths)
+        if longer is not None:
+            at, axis = longer
+            raise SpecsError(
+                f"{source.where}, row {int(rows[at])}: its {source.dims[axis + 1]!r} has length "
+                f"{int(shapes[at, axis])}, more than the {lengths[axis]} that its space has; ask "
+                f"for a larger space, or leave longer rows out"
+            )
+
+
+def line_in_form(line: Line | None, layout: BatchLayout) -> Line | None:
+    """Tell the steps of a pipeline how batches are laid out."""
+    if line is None:
+        return None
+    if layout.form.axes is None:
+        line.check_named(layout.sources)
+    flat = [name for name, ragged in layout.ragged.items() if ragged.layout == "flat"]
+    if flat and line.takes_apart:
+        raise LoaderError(
+            f"ragged='flat' lays the examples of {flat[0]!r} end to end, so that a pipeline cannot "
+            "take them one by one; ask for ragged='list' or 'pad', or mark the transforms as "
+            "labeled.transforms.whole"
+        )
+    return line.with_form(layout.form)
+
+
+# arrays of other libraries
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """Turns what a loader makes into the same nest of another library's arrays.
+
+    Parameters
+    ----------
+    to : HandOff
+    as_tuple : bool
+        Make a tuple of a mapping from source to array.
+    """
+
+    to: HandOff
+    as_tuple: bool = False
+
+    def __call__(self, data: Any) -> Any:
+        """Return a batch with arrays of the library."""
+        made = self._converted(data)
+        return tuple(made.values()) if self.as_tuple and isinstance(made, dict) else made
+
+    def _converted(self, data: Any) -> Any:
+        """Return the same nest with arrays of the library; what is no array of numbers stays.
+
+        A pipeline that makes something else of one source leaves the others labelled.
+        """
+        if isinstance(data, Batch):
+            data = data.arrays
+        if isinstance(data, xr.DataArray):
+            data = data.data
+        if isinstance(data, Mapping):
+            return {name: self._converted(part) for name, part in data.items()}
+        if isinstance(data, tuple | list):
+            return type(data)(map(self._converted, data)) if type(data) in (tuple, list) else data
+        if not is_array(data) or self.to.library == "numpy":
+            return data
+        kind = dtype_of(data).kind
+        if kind == "O":
+            return [self._converted(example) for example in data]
+        return self.to(data) if kind in "biufc" else data
+
+
+def handed_over(options: BatchOptions, layout: BatchLayout | None) -> HandedOver | None:
+    """Check that batches can be handed to a library; None if nothing is asked.
+
+    What a pipeline makes is not known before: without `layout` every array of numbers is
+    handed over that is met.
+
+    Raises
+    ------
+    LoaderError
+        If the library has no dtype for a source, or no such arrays.
+
+    Warns
+    -----
+    LabeledWarning
+        If the library makes narrower numbers of a source, or nothing can be pinned.
+    """
+    output, as_tuple = options.output, options.as_tuple
+    if as_tuple and layout is not None and layout.specs is not None:
+        raise LoaderError("as_tuple=True: batches are nested as specs= asks already; leave one out")
+    if output is None:
+        if options.pinned:
+            raise LoaderError("pinned=True goes with output='torch'")
+        if not as_tuple:
+            return None
+    to = HandOff(output or "numpy", options.pinned)
+    if options.pinned and not to.pins:
+        warn(
+            "pinned=True: torch finds no CUDA device, so tensors stay in ordinary memory, which is "
+            "all that the CPU needs; leave it out here, or install torch for CUDA"
+        )
+    if layout is None:
+        return HandedOver(to, as_tuple)
+    if layout.specs is not None and layout.specs.sparse and to.library != "numpy":
+        raise LoaderError(
+            f"output={output!r}: sparse batches are scipy's; ask for a dense VectorSpace"
+        )
+    for name, dtype in layout.out_dtypes.items():
+        found = to.dtype(dtype)
+        if found is None:
+            raise LoaderError(f"source {name!r} is {_why_not(name, dtype, to.library)}")
+        if found.itemsize < dtype.itemsize:
+            warn(
+                f"{to.library} makes {found} of source {name!r}, which is {dtype}, and does not "
+                f"look whether values fit: give dtype={{{name!r}: {str(found)!r}}}, which does, or "
+                "turn 64 bits on there"
+            )
+    return HandedOver(to, as_tuple)
+
+
+def _why_not(name: str, dtype: np.dtype[Any], output: Any) -> str:
+    """Say what a source is that is not handed over, and what to do about it."""
+    if dtype.kind == "V":  # of ml_dtypes, say, which JAX and TensorFlow bring
+        return f"{dtype}, which NumPy does not hand over; take dtype='float32', and cast it there"
+    what, remedy = str(dtype), "give a dtype= that it has"
+    if dtype.kind in "OSU":
+        what, remedy = "text", f"make numbers of it with pipeline={{{name!r}: ...}}"
+    elif dtype.kind in "Mm":
+        remedy = f"say pipeline={{{name!r}: lambda times: times.astype('int64')}}"
+    return f"{what}, of which {output} makes no arrays; leave it out with select(), or {remedy}"
