@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed
 from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.sources.source import Source, decoded_dtype
 
-MOST_LISTED = 6
+MAX_LISTED = 6
 """Names that a message lists."""
 
 COMPARED_BYTES = 1 << 20
@@ -37,15 +38,14 @@ def check_compatible(first: FileHeader, other: FileHeader) -> None:
     FileFormatError
         If one of them has other dims, another row shape or another dtype.
     """
-    here, there = first.where, other.where
-    _check_names("source", first.sources, other.sources, here, there)
-    _check_names("split", first.splits, other.splits, here, there)
+    _check_names("source", first.sources, other.sources, first.where, other.where)
+    _check_names("split", first.splits, other.splits, first.where, other.where)
     for name, source in first.sources.items():
-        _check_header("source", name, source, other.sources[name], here, there)
+        _Pair(f"source {name!r}", source, other.sources[name], first.where, other.where).check()
     for split, rows in first.splits.items():
         if set(rows) != set(other.splits[split]):
             raise SplitError(
-                f"{there!r} cannot be joined to {here!r}: split {split!r} provides "
+                f"{other.where!r} cannot be joined to {first.where!r}: split {split!r} provides "
                 f"{sorted(other.splits[split])}, not {sorted(rows)}"
             )
     _check_variables(first, other)
@@ -73,7 +73,7 @@ def _check_names(
         remedy = f"if their rows belong together, open them side by side: open_dataset({beside})"
     raise error(
         f"{there!r} cannot be joined to {here!r}: it lacks {kind}s "
-        f"[{listed(missing, MOST_LISTED)}] and has others [{listed(extra, MOST_LISTED)}]; {remedy}"
+        f"[{listed(missing, MAX_LISTED)}] and has others [{listed(extra, MAX_LISTED)}]; {remedy}"
     )
 
 
@@ -99,62 +99,64 @@ def _numbered_otherwise(mine: Collection[str], theirs: Collection[str]) -> str |
     return None
 
 
-def _check_header(
-    kind: str, name: str, one: SourceHeader, two: SourceHeader, here: str, there: str
-) -> None:
-    if (one.ragged is None) != (two.ragged is None):
-        path, shape = (here, one.row_shape) if one.ragged is None else (there, two.row_shape)
-        raise FileFormatError(
-            f"{kind} {name!r} cannot be joined: all its examples in {path!r} have shape {shape}, "
-            f"those in {here if path == there else there!r} differ; write {path!r} again from "
-            f"{{{name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them apart"
-        )
-    for what, mine, theirs in (
-        ("dims", one.dims, two.dims),
-        ("row shape", one.row_shape, two.row_shape),
-        ("dtype", one.dtype, two.dtype),
-        ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
-        ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
-    ):
-        if mine != theirs:
+@dataclass(frozen=True)
+class _Pair:
+    """The same array in two files."""
+
+    what: str
+    one: SourceHeader
+    two: SourceHeader
+    here: str
+    there: str
+
+    def check(self) -> None:
+        one, two, here, there = self.one, self.two, self.here, self.there
+        cannot = f"{self.what} cannot be joined"
+        if (one.ragged is None) != (two.ragged is None):
+            path, shape = (here, one.row_shape) if one.ragged is None else (there, two.row_shape)
             raise FileFormatError(
-                f"{kind} {name!r} cannot be joined: {what} {theirs} in {there!r}, "
-                f"but {mine} in {here!r}; write one of them again, or open them apart"
+                f"{cannot}: all its examples in {path!r} have shape {shape}, "
+                f"those in {here if path == there else there!r} differ; write {path!r} again from "
+                f"{{{one.name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them "
+                "apart"
             )
-    _warn_of_units(kind, name, one, two, here, there)
-    _warn_of_classes(kind, name, one, two, here, there)
-    if one.ragged is not None and repr(one.cf) != repr(two.cf):
-        raise FileFormatError(
-            f"ragged {kind} {name!r} cannot be joined: its scale, offset, fill value or units in "
-            f"{there!r} are not those in {here!r}; write it again with the same, "
-            "or open both with decode_cf=False"
-        )
+        for what, mine, theirs in (
+            ("dims", one.dims, two.dims),
+            ("row shape", one.row_shape, two.row_shape),
+            ("dtype", one.dtype, two.dtype),
+            ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
+            ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
+        ):
+            if mine != theirs:
+                raise FileFormatError(
+                    f"{cannot}: {what} {theirs} in {there!r}, "
+                    f"but {mine} in {here!r}; write one of them again, or open them apart"
+                )
+        if one.ragged is not None and repr(one.cf) != repr(two.cf):
+            raise FileFormatError(
+                f"ragged {cannot}: its scale, offset, fill value or units in "
+                f"{there!r} are not those in {here!r}; write it again with the same, "
+                "or open both with decode_cf=False"
+            )
+        self.warn()
 
-
-def _warn_of_units(
-    kind: str, name: str, one: SourceHeader, two: SourceHeader, here: str, there: str
-) -> None:
-    """Say so where the rows of two files count in other units, which nothing converts."""
-    mine, theirs = one.attrs.get("units"), two.attrs.get("units")
-    if repr(mine) != repr(theirs):
-        warn(
-            f"{kind} {name!r} has the units {theirs!r} in {there!r}, but {mine!r} in "
-            f"{here!r}; its values are joined as they are"
-        )
-
-
-def _warn_of_classes(
-    kind: str, name: str, one: SourceHeader, two: SourceHeader, here: str, there: str
-) -> None:
-    """Say so where the same number is one class in a file, and another class in another."""
-    mine, theirs = class_names_of(one.attrs), class_names_of(two.attrs)
-    odd = sorted(n for n in mine.keys() & theirs.keys() if mine[n] != theirs[n])
-    if odd:
-        warn(
-            f"{kind} {name!r} names its classes otherwise in {there!r} than in {here!r} "
-            f"({odd[0]} is {theirs[odd[0]]!r} there, {mine[odd[0]]!r} here); numbers are joined as "
-            "they are, and the first file's names stand for all: make the numbers agree first"
-        )
+    def warn(self) -> None:
+        """Say so where units differ, or numbers of classes, which nothing converts."""
+        mine, theirs = self.one.attrs.get("units"), self.two.attrs.get("units")
+        if repr(mine) != repr(theirs):
+            warn(
+                f"{self.what} has the units {theirs!r} in {self.there!r}, but {mine!r} in "
+                f"{self.here!r}; its values are joined as they are"
+            )
+        names, others = class_names_of(self.one.attrs), class_names_of(self.two.attrs)
+        odd = sorted(n for n in names.keys() & others.keys() if names[n] != others[n])
+        if odd:
+            warn(
+                f"{self.what} names its classes otherwise in {self.there!r} than in {self.here!r} "
+                f"({odd[0]} is {others[odd[0]]!r} there, {names[odd[0]]!r} here); numbers are "
+                "joined as they are, and the first file's names stand for all: make the numbers "
+                "agree first"
+            )
 
 
 def _check_variables(first: FileHeader, other: FileHeader) -> None:
@@ -171,7 +173,7 @@ def _check_variables(first: FileHeader, other: FileHeader) -> None:
                 "the files apart"
             )
         else:
-            _check_header("coordinate", name, variable, match, first.where, other.where)
+            _Pair(f"coordinate {name!r}", variable, match, first.where, other.where).check()
     differing += sorted(set(other.variables) - set(first.variables))
     if differing:
         warn(

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, cast
+from typing import Any
 
 import dask
 import numpy as np
@@ -206,22 +206,18 @@ def warn_of_repeated_decoding(array: LazyArray, blocks: BlockLengths) -> None:
 
 def _row_factor(selection: Selection, chunk_rows: int, edges: npt.NDArray[np.int64]) -> float:
     """Return how often the blocks of a selection touch each stored chunk along the rows."""
+    span = selection.span
     if len(edges) <= 2:
         return 1.0
-    span = selection.span
     if span is None:
-        return _touched(selection.rows, chunk_rows, edges)
+        chunk_of = selection.rows // chunk_rows
+        touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
+        return touched / max(1, len(np.unique(chunk_of)))
     firsts = span.start + edges[:-1] * span.step
     lasts = span.start + (edges[1:] - 1) * span.step
     reach = np.abs(lasts // chunk_rows - firsts // chunk_rows) + 1
     across = abs(int(lasts[-1]) // chunk_rows - int(firsts[0]) // chunk_rows) + 1
     return float(np.minimum(reach, np.diff(edges)).sum() / min(across, len(span)))
-
-
-def _touched(positions: npt.NDArray[np.int64], chunk: int, edges: npt.NDArray[np.int64]) -> float:
-    chunk_of = positions // chunk
-    touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
-    return touched / max(1, len(np.unique(chunk_of)))
 
 
 def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLengths:
@@ -245,41 +241,32 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
     shape = (len(selection), *source.row_shape)
     wanted = _by_axis(chunks, source.dims)
     stored = stored_along(source)
-    sizes = list(_normalized(source, wanted, shape, stored))
-    if not shape[0]:
-        return tuple(sizes)
-    for axis in range(1, len(shape)):
-        if wanted[axis] == "auto":
-            sizes[axis] = _whole_chunks(max(sizes[axis]), stored[axis], shape[axis])
-    if wanted[0] == "auto":
-        blocks_across = int(np.prod([len(axis) for axis in sizes[1:]], dtype=np.int64))
-        most = max(1, _limit() // max(1, _decoded_bytes(source)))
-        rows = max(min(max(sizes[0]), most), -(-shape[0] * blocks_across // MAX_BLOCKS))
-        rows += -rows % stored[0]
-        sizes[0] = aligned(selection, rows, stored[0], source.file_starts)
-    return tuple(sizes)
-
-
-def _normalized(
-    source: Source, wanted: tuple[Any, ...], shape: tuple[int, ...], stored: tuple[int, ...]
-) -> BlockLengths:
-    limit = _limit()
-    dtype = _sized(source.dtype)
+    limit = min(BLOCK_BYTES, int(parse_bytes(dask.config.get("array.chunk-size"))))
+    # Strings of no fixed length count as 64 bytes, so that "auto" can work with them.
+    dtype = np.dtype("S64") if source.dtype.kind in "OT" else source.dtype
     rows = _as_few(stored[0], shape[0], limit // max(1, math.prod(stored) * dtype.itemsize))
+    previous = (rows, *stored[1:]) if "auto" in wanted else None
     try:
-        sizes = da.core.normalize_chunks(
-            wanted,
-            shape,
-            limit=limit,
-            dtype=dtype,
-            previous_chunks=(rows, *stored[1:]) if "auto" in wanted else None,
+        sizes = list(
+            da.core.normalize_chunks(
+                wanted, shape, limit=limit, dtype=dtype, previous_chunks=previous
+            )
         )
     except (ValueError, TypeError) as error:
         raise DimsError(
             f"chunks={wanted} do not fit {source.where}, whose dims are "
             f"{dict(zip(source.dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
         ) from None
-    return cast("BlockLengths", sizes)
+    for axis in range(1, len(shape) if shape[0] else 0):
+        if wanted[axis] == "auto":
+            sizes[axis] = _whole_chunks(max(sizes[axis]), stored[axis], shape[axis])
+    if wanted[0] == "auto" and shape[0]:
+        blocks_across = int(np.prod([len(axis) for axis in sizes[1:]], dtype=np.int64))
+        most = max(1, limit // max(1, _decoded_bytes(source)))
+        rows = max(min(max(sizes[0]), most), -(-shape[0] * blocks_across // MAX_BLOCKS))
+        rows += -rows % stored[0]
+        sizes[0] = aligned(selection, rows, stored[0], source.file_starts)
+    return tuple(sizes)
 
 
 def _as_few(chunk_rows: int, n_rows: int, fitting: int) -> int:
@@ -289,11 +276,6 @@ def _as_few(chunk_rows: int, n_rows: int, fitting: int) -> int:
     """
     together = -(-n_rows // (chunk_rows * MAX_BLOCKS))
     return chunk_rows * max(1, min(together, fitting))
-
-
-def _limit() -> int:
-    """Bytes of a block that "auto" aims at."""
-    return min(BLOCK_BYTES, int(parse_bytes(dask.config.get("array.chunk-size"))))
 
 
 def _decoded_bytes(source: Source) -> int:
@@ -375,16 +357,12 @@ def _is_length(length: Any) -> bool:
     if isinstance(length, tuple | list):
         return all(_is_length(each) and not isinstance(each, str) for each in length)
     if isinstance(length, str):
-        return length == "auto" or _is_size(length)
+        try:
+            return length == "auto" or bool(parse_bytes(length) > 0)
+        except ValueError:
+            return False
     whole_number = isinstance(length, int | np.integer) and not isinstance(length, bool)
     return length is None or (whole_number and (length > 0 or length == -1))
-
-
-def _is_size(text: str) -> bool:
-    try:
-        return bool(parse_bytes(text) > 0)
-    except ValueError:
-        return False
 
 
 def aligned(
@@ -409,11 +387,6 @@ def _by_axis(chunks: Any, dims: tuple[str, ...]) -> tuple[Any, ...]:
     if chunks is None:
         return (-1,) * len(dims)
     return (chunks, *("auto" if chunks == "auto" else -1,) * (len(dims) - 1))
-
-
-def _sized(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Strings of no fixed length count as 64 bytes, so that "auto" can work with them."""
-    return np.dtype("S64") if dtype.kind in "OT" else dtype
 
 
 def stored_rows(source: Source, selection: Selection) -> int | tuple[int, ...]:

@@ -84,8 +84,14 @@ use_cftime, decode_timedelta
             If files that are packed in different ways are to be decoded in part.
         """
         stored = mask_and_scale is False and decode_times is False
+        paths = filename_or_obj if isinstance(filename_or_obj, list | tuple) else [filename_or_obj]
+        if not all(isinstance(path, str | os.PathLike) for path in paths):
+            raise FileFormatError(
+                "engine 'labeled' opens a path or a list of paths, not "
+                f"{type(filename_or_obj).__name__}"
+            )
         dataset = open_dataset(
-            _paths(filename_or_obj),
+            filename_or_obj,
             sources=sources,
             dims=dims,
             example_dim=example_dim,
@@ -138,27 +144,13 @@ use_cftime, decode_timedelta
         ).endswith(SUFFIX)
 
 
-def _paths(given: Any) -> str | os.PathLike[str] | list[str | os.PathLike[str]]:
-    if isinstance(given, str | os.PathLike):
-        return given
-    if isinstance(given, list | tuple) and all(isinstance(p, str | os.PathLike) for p in given):
-        return list(given)
-    raise FileFormatError(
-        f"engine 'labeled' opens a path or a list of paths, not {type(given).__name__}"
-    )
-
-
 class _Store(AbstractDataStore):
     """The stored values and attributes of a dataset, as xarray asks for them."""
 
     def __init__(self, dataset: Dataset, in_part: bool) -> None:
         arrays = arrays_of(dataset)
-        self._arrays = {
-            name: replace(each, source=each.source.as_stored())
-            for name, each in {**arrays.others, **arrays.sources}.items()
-        }
-        self._attrs = dataset.attrs
-        self._example_dim = dataset.files.known.headers[0].example_dim
+        self._dataset = dataset
+        self._arrays = {**arrays.others, **arrays.sources}
         self.coords = set(arrays.coords)
         for name, array in self._arrays.items():
             if in_part and array.source.packed_differently:
@@ -167,26 +159,27 @@ class _Store(AbstractDataStore):
                     "so that it is decoded as it is read: open it with decode_cf=True or "
                     "decode_cf=False, or the files apart"
                 )
+            self._arrays[name] = replace(array, source=array.source.as_stored())
 
     def get_variables(self) -> dict[str, xr.Variable]:
-        chunks = _preferred_chunks(self._arrays.values())
-        return {name: _variable(array, chunks) for name, array in self._arrays.items()}
+        chunks, variables = _preferred_chunks(self._arrays.values()), {}
+        for name, array in self._arrays.items():
+            where = zip(array.dims, array.shape, strict=True)
+            preferred = {dim: chunks[dim, n] for dim, n in where if (dim, n) in chunks}
+            encoding = _encoding(array) | ({"preferred_chunks": preferred} if preferred else {})
+            lazy, attrs = LazilyIndexedArray(array), dict(array.source.attrs)
+            variables[name] = xr.Variable(array.dims, lazy, attrs, encoding)
+        return variables
 
     def get_attrs(self) -> dict[str, Any]:
-        return self._attrs
+        return self._dataset.attrs
 
     def get_encoding(self) -> dict[str, Any]:
-        return {} if self._example_dim is None else {"unlimited_dims": {self._example_dim}}
+        dim = self._dataset.files.known.headers[0].example_dim
+        return {} if dim is None else {"unlimited_dims": {dim}}
 
     def close(self) -> None:
         """Do nothing: no file is held open between reads."""
-
-
-def _variable(array: LazyArray, chunks: Mapping[tuple[str, int], Any]) -> xr.Variable:
-    where = zip(array.dims, array.shape, strict=True)
-    preferred = {dim: chunks[dim, n] for dim, n in where if (dim, n) in chunks}
-    encoding = _encoding(array) | ({"preferred_chunks": preferred} if preferred else {})
-    return xr.Variable(array.dims, LazilyIndexedArray(array), dict(array.source.attrs), encoding)
 
 
 def _encoding(array: LazyArray) -> dict[str, Any]:
