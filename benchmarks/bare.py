@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,41 @@ def pread_in_order(subject: Subject) -> Way:
         return epoch
 
     return Way("bare pread", "bare", "file", "one preadv a batch into owned memory", make)
+
+
+class Owned:
+    """Memory for batches that is used again once nobody refers to it."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._shape = (subject.batch_rows, *subject.layout.shape[1:])
+        self._dtype, self._all = subject.layout.dtype, list[Array]()
+
+    def take(self) -> Array:
+        for array in self._all:
+            if sys.getrefcount(array) == 3:  # the list, `array` and the argument
+                return array
+        self._all.append(np.empty(self._shape, self._dtype))
+        return self._all[-1]
+
+
+def few_lines(subject: Subject) -> Way:
+    """``preadv`` batch by batch into memory that stays the consumer's while it holds a batch."""
+
+    def make() -> Epoch:
+        descriptor, row = os.open(subject.path, os.O_RDONLY), subject.row_bytes
+        begin, owned = subject.layout.offset or 0, Owned(subject)
+        cuts = _cuts(subject.n_rows, subject.batch_rows)
+
+        def epoch() -> Iterator[Batch]:
+            for a, b in cuts:
+                batch: Any = owned.take()[: b - a]
+                os.preadv(descriptor, [batch], begin + a * row)
+                yield (batch,)
+
+        return epoch
+
+    how = "one preadv a batch into memory that is used again once nobody refers to it"
+    return Way("few lines", "bare", "file", how, make)
 
 
 def copy_in_order(subject: Subject) -> Way:

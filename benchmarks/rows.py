@@ -35,10 +35,20 @@ class Workload:
 def _contiguous_order(subject: Subject, missing: Missing) -> list[Way]:
     return [
         bare.pread_in_order(subject),
+        bare.few_lines(subject),
         bare.copy_in_order(subject),
         ours.in_order(subject),
         ours.way(subject, "ours, file order, labelled", "file", labelled=True),
         *peer_ways(subject, "file", missing),
+    ]
+
+
+def _large_batches(subject: Subject, missing: Missing) -> list[Way]:
+    return [
+        bare.few_lines(subject),
+        bare.copy_in_order(subject),
+        ours.in_order(subject),
+        *peer_ways(subject, "file", missing, "h5py_loops"),
     ]
 
 
@@ -115,6 +125,13 @@ WORKLOADS = (
         "contiguous",
         256,
         _contiguous_order,
+    ),
+    Workload(
+        "contiguous-4096",
+        "contiguous, file order, batch 4096",
+        "contiguous",
+        4096,
+        _large_batches,
     ),
     Workload(
         "contiguous-full",

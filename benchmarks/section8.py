@@ -58,12 +58,6 @@ class Results:
         return paired_ratio(self.way(workload, above), self.way(workload, below))
 
 
-def fastest(found: list[Measured], kind: str) -> str:
-    """Name the fastest way of a kind."""
-    ran = [m for m in found if m.way.kind == kind and m.median is not None]
-    return max(ran, key=lambda m: m.median or 0.0).way.name if ran else ""
-
-
 def checks(results: Results) -> list[Check]:
     """Judge every promise that was measured."""
     found = [
@@ -85,19 +79,30 @@ def checks(results: Results) -> list[Check]:
 
 def _contiguous(r: Results) -> Iterator[Check]:
     row, work, ours = "contiguous, file order", "contiguous-order", "ours, file order"
-    bare = fastest(r.measured.get(work, []), "bare")
-    yield Check(row, f"of the {bare} loop", r.ratio(work, ours, bare), 1.1)
-    yield Check(row, "of the h5py slicing loop", r.ratio(work, ours, "h5py slices"), 1.6)
+    yield Check(row, "of a loop of few lines", r.ratio(work, ours, "few lines"), 1.0)
+    labels_us = _later_by_us(r, work, "ours, file order, labelled", "few lines")
+    yield Check(row, "labelled: a batch later than a loop of few lines", labels_us, 10, False, "us")
+    yield Check(row, "of the h5py slicing loop", r.ratio(work, ours, "h5py slices"), 1.25)
     yield Check(row, "of xarray+dask", r.ratio(work, ours, "xarray+dask"), 60)
+    value = r.ratio("contiguous-4096", ours, "bare copy")
+    yield Check(row, "batches of 4,096 rows: of the bare mapped copy", value, 1.0)
     row, work, ours = "contiguous, full shuffle", "contiguous-full", "ours, full shuffle"
-    yield Check(row, "of bare np.take", r.ratio(work, ours, "bare take"), 1.3)
+    yield Check(row, "of bare np.take", r.ratio(work, ours, "bare take"), 1.2)
     yield Check(row, "of h5py sorted lists", r.ratio(work, ours, "h5py sorted lists"), 30)
     yield Check(row, "of xarray+dask", r.ratio(work, ours, "xarray+dask"), 1000)
 
 
+def _later_by_us(r: Results, work: str, one: str, other: str) -> float | None:
+    """Return how much longer a batch of 256 rows takes one way than another, in microseconds."""
+    first, second = r.way(work, one), r.way(work, other)
+    if first is None or second is None or not first.median or not second.median:
+        return None
+    return 256e6 / first.median - 256e6 / second.median
+
+
 def _chunked(r: Results) -> Iterator[Check]:
     value = r.ratio("chunked", "ours, window shuffle", "ours, file order")
-    yield Check("chunked, no filter, window shuffle", "of its own file order", value, 0.5)
+    yield Check("chunked, no filter, window shuffle", "of its own file order", value, 0.6)
 
 
 def _packed(r: Results) -> Iterator[Check]:
@@ -105,9 +110,8 @@ def _packed(r: Results) -> Iterator[Check]:
         row = f"gzip, file order: {work[5:]}"
         value = r.ratio(work, "ours, file order", "bare decode")
         yield Check(row, "of the bare decode loop", value, 0.95)
-        bound = 6 if r.ratios.get(work, 1.0) >= 4 else 3
         words = f"of the h5py slicing loop ({r.ratios.get(work, 1.0):.1f}:1)"
-        yield Check(row, words, r.ratio(work, "ours, file order", "h5py slices"), bound)
+        yield Check(row, words, r.ratio(work, "ours, file order", "h5py slices"), 2.8)
 
 
 def _shuffled_packed(r: Results) -> Iterator[Check]:
@@ -121,7 +125,7 @@ def _shuffled_packed(r: Results) -> Iterator[Check]:
             yield Check(row, "batch entropy of a full shuffle", mixed.entropy, 0.95, unit="")
             if mixed.predicted is not None:
                 off = abs(mixed.predicted - mixed.entropy)
-                words = f"explain() foretold {mixed.predicted:.3f}: off by"
+                words = f"explain() predicted {mixed.predicted:.3f}: off by"
                 yield Check(row, words, off, PREDICTION_SLACK, False, "")
 
 
@@ -129,7 +133,7 @@ def _lists(r: Results) -> Iterator[Check]:
     for work, words in (("list-contiguous", "contiguous"), ("list-gzip", "gzip")):
         value = r.ratio(work, "ours, 80 % list", "ours, whole range")
         yield Check(
-            "a random 80 % index list, shuffled", f"of the whole range, {words}", value, 0.7
+            "a random 80 % index list, shuffled", f"of the whole range, {words}", value, 0.75
         )
 
 
@@ -177,7 +181,7 @@ def _copies(r: Results) -> Iterator[Check]:
         value = permute.least(cells, kind="move", order=order, dtype=name)
         yield Check(row, f"bc01->{order} {dtype}, of NumPy's copy, the least shape", value, bound)
     gathered = permute.least(cells, kind="gather", channels=3)
-    yield Check(row, "gather and permute in one pass, of two passes, the least shape", gathered, 5)
+    yield Check(row, "gather and permute in one pass, of two passes, the least shape", gathered, 3)
     gathered = permute.least(cells, kind="gather", channels=1)
     yield Check(row, "the same of a single channel, which NumPy copies fast", gathered, 0.95)
     yield Check(row, "worst order of any shape, of NumPy", permute.least(cells, kind="move"), 0.95)
@@ -189,9 +193,9 @@ def _planning(r: Results) -> Iterator[Check]:
         n = f"{int(found['n_chunks']):,} chunks"
         yield Check(row, f"open, {n}", found["open_s"] * 1e3, 50, False, "ms")
         yield Check(row, f"graph over {n}", found["graph_s"] * 1e3, 100, False, "ms")
-        yield Check(row, f"index of {n}", found["index_s"], 1.0, False, "s")
+        yield Check(row, f"index of {n}", found["index_s"], 1.5, False, "s")
         yield Check(row, f"index of {n}, kept", found["index_bytes"] / 2**20, 16, False, "MiB")
-    found, row = r.rows, "split, subset, part, seek"
+    found, row = r.rows, "split, subset, shard, seek"
     if found:
         n = f"{int(found['n_rows']):,} rows"
         yield Check(row, f"graph over {n}", found["graph_auto_s"] * 1e3, 100, False, "ms")
