@@ -25,11 +25,10 @@ import numpy as np
 
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.chunkindex import build_index
-from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.sources import header_of
 from labeled.formats.header import SourceHeader
-from labeled.formats.reading import runs_of
-from labeled.formats.rows import RowReader
+from labeled.formats.reader import Reader, pieces, runs_of
 
 BATCH = 256
 WINDOW_BYTES = 8 << 20
@@ -110,7 +109,7 @@ def contiguous(folder: Path, n_rows: int, repeats: int) -> None:
     mapped = np.frombuffer(mapped, "u1").reshape(n_rows, row)
     order = np.random.default_rng(1).permutation(n_rows)
     chosen = np.sort(order[: n_rows * 4 // 5])
-    runs = np.array([[[i * BATCH, (i + 1) * BATCH]] for i in range(n)])
+    runs = [range(i * BATCH, (i + 1) * BATCH) for i in range(n)]
 
     def bare() -> None:
         for i in range(n):
@@ -118,7 +117,7 @@ def contiguous(folder: Path, n_rows: int, repeats: int) -> None:
 
     def by_run() -> None:
         for run in runs:
-            reader.read_into(slot, run)
+            reader.read(run, slot)
 
     def h5py_loop() -> None:
         with h5py.File(path, "r") as file:
@@ -129,7 +128,7 @@ def contiguous(folder: Path, n_rows: int, repeats: int) -> None:
     show(
         "contiguous u8, file order, batches of 256",
         nbytes,
-        best({"bare preadv": bare, "read_into": by_run, "h5py read_direct": h5py_loop}, repeats),
+        best({"bare preadv": bare, "read": by_run, "h5py read_direct": h5py_loop}, repeats),
         "bare preadv",
     )
 
@@ -138,14 +137,14 @@ def contiguous(folder: Path, n_rows: int, repeats: int) -> None:
         for i in range(n):
             np.take(mapped, order[i * BATCH : (i + 1) * BATCH], 0, flat, "clip")
 
-    def by_rows(source: RowReader) -> Work:
+    def by_rows(source: Reader) -> Work:
         def work() -> None:
             for i in range(n):
-                source.gather_into(slot, order[i * BATCH : (i + 1) * BATCH])
+                source.read(order[i * BATCH : (i + 1) * BATCH], slot)
 
         return work
 
-    works = {"bare take": bare_take, "gather_into": by_rows(reader), "... pread": by_rows(pread)}
+    works = {"bare take": bare_take, "read": by_rows(reader), "... pread": by_rows(pread)}
     show("contiguous u8, shuffled rows", nbytes, best(works, repeats), "bare take")
 
     big = np.empty((len(chosen), 3, 32, 32), "u1")[: WINDOW_BYTES // row * 2]
@@ -153,12 +152,12 @@ def contiguous(folder: Path, n_rows: int, repeats: int) -> None:
 
     def by_lists() -> None:
         for part in some:
-            reader.read_into(big, runs_of(part))
+            reader.read(runs_of(part), big)
 
     def whole() -> None:
         for a in range(0, len(chosen), len(big)):
             n_rows = min(len(big), len(chosen) - a)
-            reader.read_into(big, np.array([[a, a + n_rows]]))
+            reader.read(range(a, a + n_rows), big)
 
     spans = {"as many rows in one stretch": whole, "80 % of rows, ascending": by_lists}
     show("contiguous u8, random 80 %", chosen.size * row, best(spans, repeats), next(iter(spans)))
@@ -208,8 +207,15 @@ def gzip(
 
     def by_pieces(n: int, dest: np.ndarray | None) -> Work:
         def work() -> None:
-            pieces = [p for a, b in windows() for p in reader.pieces(np.array([[a, b]]))]
-            in_threads(n, pieces, lambda piece: reader.read_piece(piece, slot, dest))
+            parts = [part for a, b in windows() for part in pieces(reader, range(a, b))]
+            in_threads(n, parts, read)
+
+        def read(part: tuple[Any, slice]) -> None:
+            rows, which = part
+            if dest is None:
+                reader.read(rows, slot[which])
+            else:
+                reader.read(rows, slot, dest[which])
 
         return work
 

@@ -15,9 +15,10 @@ import hdf5plugin
 import numpy as np
 from hypothesis import strategies as st
 
-from labeled.formats import extent_engine, region
+from labeled.formats import contiguous, reader, region
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5 import decoded, fallback, sources, tiled
+from labeled.formats.hdf5 import chunked, sources
+from labeled.formats.hdf5 import reader as hdf5_reader
 from labeled.formats.header import SourceHeader
 
 DTYPES = ["u1", "?", "S3", "f2", ">i2", "<u4", ">f4", "<f8", "<c8", ">c16"]
@@ -121,12 +122,12 @@ def rows_of(runs: np.ndarray) -> np.ndarray:
 def small_units(piece: int, gap: int) -> Iterator[None]:
     """Make pieces and gaps small, so that small files have many of each."""
     with ExitStack() as stack:
-        for module in (extent_engine, decoded, fallback, tiled):
+        for module in (contiguous, chunked, reader):
             stack.enter_context(mock.patch.object(module, "PIECE_BYTES", piece))
-        stack.enter_context(mock.patch("labeled.formats.reading.PIECE_BYTES", piece))
-        stack.enter_context(mock.patch.object(extent_engine, "STRAIGHT_BYTES", 3 * piece))
-        for module in (extent_engine, decoded, region, fallback, tiled):
+        for module in (contiguous, chunked, region):
             stack.enter_context(mock.patch.object(module, "GAP_BYTES", gap))
+        stack.enter_context(mock.patch.object(hdf5_reader, "H5PY_BYTES", piece))
+        stack.enter_context(mock.patch.object(hdf5_reader, "H5PY_GAP_BYTES", gap))
         yield
 
 

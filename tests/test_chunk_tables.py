@@ -20,7 +20,7 @@ import labeled
 from labeled.errors import FileFormatError, LabeledError
 from labeled.formats.hdf5 import safety
 from labeled.formats.hdf5.chunkindex import build_index
-from labeled.formats.reading import UNSTORED
+from labeled.formats.reader import UNSTORED
 
 OLD, NEW = "earliest", ("v110", "v114")
 FAR = 140_000

@@ -32,7 +32,6 @@ from labeled.errors import (
     ReadError,
     UnknownNameError,
 )
-from labeled.formats import reading
 from labeled.formats.csv import dialect
 from labeled.formats.csv import index as indexing
 from labeled.formats.csv.dialect import LF, lines_of
@@ -46,7 +45,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(indexing, "BLOCK_BYTES", 64)
     monkeypatch.setattr(dialect, "READ_BYTES", 100)
     monkeypatch.setattr(indexing, "READ_BYTES", 100)
-    monkeypatch.setattr(reading, "PIECE_BYTES", 150)
     indexing.row_index.cache_clear()
     yield
     indexing.row_index.cache_clear()

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.formats import bytesource
-from labeled.formats.bytesource import ASIDE_BYTES, open_bytes, stamp_of
-from labeled.formats.distance import CLOSE_BYTES, LEAST_BYTES, PAGE_BYTES, apart, too_close
-from labeled.formats.reading import scratch
+from labeled.formats.bytesource import ASIDE_BYTES, LEAST_BYTES, open_bytes, stamp_of
+from labeled.formats.memory import CLOSE_BYTES, PAGE_BYTES, apart, scratch, too_close
 
 LARGE = LEAST_BYTES + 5
 

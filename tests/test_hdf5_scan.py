@@ -28,9 +28,10 @@ from labeled.errors import (
 )
 from labeled.formats.hdf5 import scan as scan_module
 from labeled.formats.hdf5.labels import name_dims
-from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.hdf5.scan import scan
+from labeled.formats.reader import read_rows
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file
 
 NO_WARNING_WANTED = "ignore::labeled.errors.LabeledWarning"
@@ -490,7 +491,7 @@ def test_unallocated_data_behind_a_user_block_are_fill_values(tmp_path):
                 f[name].dims[axis].label = label
     header = scan(path).sources["x"]
     assert (header.storage, header.offset) == ("empty", None)
-    assert (open_reader(header).read(range(6)) == 7).all()
+    assert (read_rows(open_reader(header), range(6)) == 7).all()
 
 
 SHAPES = {

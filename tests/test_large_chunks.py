@@ -37,13 +37,13 @@ def write(path, chunks, dtype=np.uint8, n_rows=N_ROWS, **filters):
 def decoded(monkeypatch):
     """Count the chunks that are decoded to be kept."""
     counted = []
-    whole = filters.Pipeline.undo_own
+    whole = filters.Pipeline.undo
 
-    def counting(self, stored, mask):
+    def counting(self, stored, mask, out=None):
         counted.append(mask)
-        return whole(self, stored, mask)
+        return whole(self, stored, mask, out)
 
-    monkeypatch.setattr(filters.Pipeline, "undo_own", counting)
+    monkeypatch.setattr(filters.Pipeline, "undo", counting)
     return counted
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import labeled
 from labeled.errors import LabeledWarning
-from labeled.formats import machine
+from labeled.formats import memory as machine
 from labeled.loader import explanation, memory
 
 MIB = 1 << 20

@@ -17,9 +17,9 @@ from payload_files import COMPRESSIONS, Layout, header_of, layouts, write
 from labeled.errors import LabeledWarning
 from labeled.formats.hdf5 import chunkindex
 from labeled.formats.hdf5.chunkindex import build_index, chunk_index
-from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.scan import scan
-from labeled.formats.reading import UNSTORED
+from labeled.formats.reader import UNSTORED, read_rows
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_hundred_thousand_chunks_take_little_memory(folder: Path) -> None:
     assert index.nbytes == 12 * 100_000
     assert peak < 60 * 100_000 + (8 << 20)  # the latter for what is taken apart at once
     assert index.numbers is None
-    assert open_reader(header).read(np.array([99_999, 0])).tolist() == [[97, 98]] * 2
+    assert read_rows(open_reader(header), np.array([99_999, 0])).tolist() == [[97, 98]] * 2
 
 
 def test_few_chunks_of_a_huge_grid_take_little_memory(folder: Path) -> None:
@@ -78,7 +78,7 @@ def test_few_chunks_of_a_huge_grid_take_little_memory(folder: Path) -> None:
     index = build_index(header_of(path))
     assert index.nbytes == 20 * 100
     reader = open_reader(header_of(path))
-    assert reader.read(np.array([0, 1, 10_000_000, 999_999_999])).tolist() == [
+    assert read_rows(reader, np.array([0, 1, 10_000_000, 999_999_999])).tolist() == [
         [97, 98],
         [0, 0],
         [97, 98],
@@ -91,7 +91,7 @@ def test_masks_are_kept_only_where_there_are_any(folder: Path) -> None:
     many_chunks(path, 10, compression="gzip")
     index = build_index(header_of(path))
     assert index.find(np.array([3]))[2].tolist() == [1]
-    assert open_reader(header_of(path)).read(range(10)).tolist() == [[97, 98]] * 10
+    assert read_rows(open_reader(header_of(path)), range(10)).tolist() == [[97, 98]] * 10
 
 
 def test_threads_build_a_table_once_and_share_it(
@@ -165,7 +165,7 @@ def test_every_kind_of_chunk_table_is_read(
                 "x", data=data, chunks=chunks, maxshape=maxshape, **COMPRESSIONS["gzip"]
             )
         reader = open_reader(header_of(path))
-        np.testing.assert_array_equal(reader.read(range(200)), data)
+        np.testing.assert_array_equal(read_rows(reader, range(200)), data)
         assert reader.kind == "chunked"
 
 
@@ -191,5 +191,5 @@ def test_unlimited_axes_of_any_kind_read_as_h5py_reads_them(
     with pytest.warns(LabeledWarning, match="label"):
         header = scan(str(path)).sources["x"]
     reader = open_reader(header)
-    np.testing.assert_array_equal(reader.read(range(len(values))), values)
-    np.testing.assert_array_equal(reader.read(np.array([5, 0, 5])), values[[5, 0, 5]])
+    np.testing.assert_array_equal(read_rows(reader, range(len(values))), values)
+    np.testing.assert_array_equal(read_rows(reader, np.array([5, 0, 5])), values[[5, 0, 5]])

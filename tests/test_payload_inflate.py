@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.formats.hdf5 import filters
-from labeled.formats.hdf5.filters import DecodeError, Pipeline, fletcher32
-from labeled.formats.hdf5.inflate import inflate_into
+from labeled.formats.hdf5.filters import DecodeError, Pipeline, fletcher32, inflate_into
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, Filter
 
 DEFLATED = Filter(DEFLATE, "deflate", (4,))
@@ -38,7 +37,7 @@ def test_what_is_decoded_in_place_is_what_was_stored(data, item, packed, summed)
     stored = stored_as(data, item, packed, summed)
     place = np.zeros(len(data) + 2, np.uint8)
 
-    pipeline.undo_into(memoryview(bytearray(stored)), 0, place[1:-1])
+    pipeline.undo(memoryview(bytearray(stored)), 0, place[1:-1])
 
     assert place[1:-1].tobytes() == data
     assert place[0] == place[-1] == 0
@@ -49,7 +48,7 @@ def test_a_step_that_was_left_out_is_not_undone():
     data = bytes(range(200)) * 4
     pipeline, out = Pipeline((DEFLATED,), len(data), 1), np.empty(len(data), np.uint8)
 
-    pipeline.undo_into(data, 1, out)
+    pipeline.undo(data, 1, out)
 
     assert out.tobytes() == data
 
@@ -62,7 +61,7 @@ def test_damage_is_an_error_in_place_too(item, harm):
     out = np.empty(len(data), np.uint8)
 
     with pytest.raises(DecodeError, match="damaged"):
-        Pipeline(steps_of(item, True, False), len(data), item).undo_into(stored, 0, out)
+        Pipeline(steps_of(item, True, False), len(data), item).undo(stored, 0, out)
 
 
 @pytest.mark.parametrize("n", [3999, 4001])
@@ -72,7 +71,7 @@ def test_nothing_is_written_behind_a_place_that_is_too_small(n, item):
     place = np.full(n + 64, 7, np.uint8)
 
     with pytest.raises(DecodeError):
-        Pipeline(steps_of(item, True, False), n, item).undo_into(stored, 0, place[:n])
+        Pipeline(steps_of(item, True, False), n, item).undo(stored, 0, place[:n])
     assert (place[n:] == 7).all()
 
 

@@ -14,8 +14,8 @@ import pytest
 from payload_files import Layout, header_of, read_with_h5py, small_units, write
 
 from labeled.formats import bytesource
-from labeled.formats.hdf5.payload import open_reader
-from labeled.formats.rows import RowReader
+from labeled.formats.hdf5.reader import open_reader
+from labeled.formats.reader import Reader, pieces, read_rows
 
 LAYOUTS = {
     "contiguous": Layout(">i4", (3000, 20)),
@@ -27,16 +27,16 @@ LAYOUTS = {
 every_kind = pytest.mark.parametrize("kind", sorted(LAYOUTS))
 
 
-def share(reader: RowReader, runs: np.ndarray, out: np.ndarray, dest: np.ndarray, n: int) -> None:
+def share(reader: Reader, runs: np.ndarray, out: np.ndarray, dest: np.ndarray, n: int) -> None:
     """Read all pieces of some runs in `n` threads, in random order."""
-    pieces = reader.pieces(runs)
-    random.Random(n).shuffle(pieces)
+    parts = pieces(reader, runs)
+    random.Random(n).shuffle(parts)
     faults = []
 
     def work(mine: int) -> None:
         try:
-            for piece in pieces[mine::n]:
-                reader.read_piece(piece, out, dest)
+            for rows, which in parts[mine::n]:
+                reader.read(rows, out, dest[which])
         except BaseException as fault:
             faults.append(fault)
 
@@ -75,7 +75,7 @@ def test_a_file_dropped_from_the_cache_stays_open_while_it_is_read(
         try:
             for _ in range(60):
                 i, start = int(rng.integers(3)), int(rng.integers(2900))
-                got = readers[i].read(range(start, start + 100))
+                got = read_rows(readers[i], range(start, start + 100))
                 np.testing.assert_array_equal(got, expected[i][start : start + 100])
         except BaseException as fault:
             faults.append(fault)
@@ -90,21 +90,22 @@ def test_a_file_dropped_from_the_cache_stays_open_while_it_is_read(
 
 FORK = """
 import os, pickle, sys, threading
+from labeled.formats.reader import read_rows
 readers = pickle.load(sys.stdin.buffer)
-before = [reader.read(range(3000)).tobytes() for reader in readers]
+before = [read_rows(reader, range(3000)).tobytes() for reader in readers]
 stop = threading.Event()
 
 def busy():
     while not stop.is_set():
         for reader in readers:
-            reader.read(range(0, 3000, 7))
+            read_rows(reader, range(0, 3000, 7))
 
 thread = threading.Thread(target=busy)
 thread.start()
 for _ in range(5):
     child = os.fork()
     if child == 0:
-        same = [reader.read(range(3000)).tobytes() for reader in readers] == before
+        same = [read_rows(reader, range(3000)).tobytes() for reader in readers] == before
         os._exit(0 if same else 1)
     _, status = os.waitpid(child, 0)
     assert status == 0, status
@@ -115,12 +116,13 @@ print("same")
 
 FRESH = """
 import pickle, sys
+from labeled.formats.reader import read_rows
 readers = pickle.load(sys.stdin.buffer)
-print([int(reader.read(range(3000)).astype("f8").sum()) for reader in readers])
+print([int(read_rows(reader, range(3000)).astype("f8").sum()) for reader in readers])
 """
 
 
-def in_new_process(script: str, readers: list[RowReader]) -> str:
+def in_new_process(script: str, readers: list[Reader]) -> str:
     done = subprocess.run(
         [sys.executable, "-c", script],
         input=pickle.dumps(readers),
@@ -140,5 +142,5 @@ def test_children_forked_in_the_middle_of_reading_read_the_same(tmp_path: Path) 
 
 def test_a_fresh_process_reads_the_same(tmp_path: Path) -> None:
     readers = [open_reader(header_of(write(tmp_path, layout))) for layout in LAYOUTS.values()]
-    sums = [int(reader.read(range(3000)).astype("f8").sum()) for reader in readers]
+    sums = [int(read_rows(reader, range(3000)).astype("f8").sum()) for reader in readers]
     assert in_new_process(FRESH, readers) == str(sums)

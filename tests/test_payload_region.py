@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from payload_files import indexers, outer
 
 from labeled.formats import region as regions
-from labeled.formats.hdf5.tiles import Tiles
+from labeled.formats.hdf5.chunked import Tiles
 from labeled.formats.region import (
     box_plan,
     is_whole,
@@ -39,7 +39,7 @@ def test_a_normal_region_takes_what_numpy_takes(case: tuple) -> None:
     normal = normal_region(region, shape)
     expected = outer(rows, region)
     np.testing.assert_array_equal(outer_take(rows, normal), expected)
-    assert region_shape(normal, shape) == expected.shape[1:]
+    assert region_shape(normal) == expected.shape[1:]
     assert is_whole(normal, shape) == (
         expected.shape == rows.shape and np.array_equal(expected, rows)
     )
@@ -110,7 +110,7 @@ def test_tiles_cover_a_region_once(case: tuple, data: st.DataObject) -> None:
 
     tiles = Tiles(normal, shape, chunks)
     grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
-    out = np.full((1, *region_shape(normal, shape)), -2)
+    out = np.full((1, *region_shape(normal)), -2)
     seen = []
     for tile in tiles:
         at = np.unravel_index(tile.number, grid) if grid else ()

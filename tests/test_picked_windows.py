@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import FileFormatError
-from labeled.formats import reading
+from labeled.formats import memory
 from labeled.formats.bytesource import LocalFile, close_files
-from labeled.formats.extent_engine import ExtentEngine, _pick_rows
+from labeled.formats.contiguous import ContiguousReader
+from labeled.formats.memory import pick_rows
+from labeled.loader import lanes
 from labeled.permute import compiler
 
 N, CHUNK = 12000, 40
@@ -131,21 +133,20 @@ def test_a_cold_disk_is_told_of_a_window_before_its_rows_are_picked(
     announced = np.zeros(N, np.int64)
     known = []  # of each gather: whether all its rows had been announced
 
-    advise, gather = ExtentEngine.advise, ExtentEngine.gather_into
+    gather = ContiguousReader._read_list
 
-    def noting_advice(self, runs):
+    def noting_advice(reader, runs):
         for start, stop in runs.tolist():
             announced[start:stop] += 1
-        advise(self, runs)
 
-    def noting_gather(self, out, rows):
+    def noting_gather(self, rows, out, places):
         known.append(announced[rows].all())
-        gather(self, out, rows)
+        gather(self, rows, out, places)
 
     close_files()
     monkeypatch.setattr(LocalFile, "holds", lambda self, offset: False)
-    monkeypatch.setattr(ExtentEngine, "advise", noting_advice)
-    monkeypatch.setattr(ExtentEngine, "gather_into", noting_gather)
+    monkeypatch.setattr(lanes, "advise", noting_advice)
+    monkeypatch.setattr(ContiguousReader, "_read_list", noting_gather)
     loader = loader_of(path, slice(0, N), batch_size=64, seed=3, threads=threads)
     epoch = iter(loader)
     first = next(epoch)
@@ -163,12 +164,12 @@ def test_chunks_whose_ends_were_read_with_others_are_announced_all_the_same(file
     path, _ = files["chunked"]
     announced = np.zeros(N, bool)
 
-    def noting_advice(self, runs):
+    def noting_advice(reader, runs):
         for start, stop in runs.tolist():
             announced[start:stop] = True
 
-    monkeypatch.setattr(ExtentEngine, "cold", lambda self, row: 9 < row % 160 < 150)
-    monkeypatch.setattr(ExtentEngine, "advise", noting_advice)
+    monkeypatch.setattr(lanes, "is_cold", lambda reader, row: 9 < row % 160 < 150)
+    monkeypatch.setattr(lanes, "advise", noting_advice)
     for _ in loader_of(path, slice(0, N), batch_size=64, seed=3, threads=0):
         pass
     assert announced.mean() > 0.5  # stretches of four chunks, some of them side by side
@@ -189,7 +190,7 @@ def test_rows_are_picked_from_any_bytes(row_bytes, n_rows, aligned, seed):
     else:
         at = rng.integers(0, len(stored) - row_bytes + 1, n_rows)
     target = np.zeros((n_rows, row_bytes), np.uint8)
-    _pick_rows(stored, at, target)
+    pick_rows(stored, at, target)
     np.testing.assert_array_equal(
         target, np.array([stored[a : a + row_bytes] for a in at]).reshape(n_rows, row_bytes)
     )
@@ -241,7 +242,7 @@ def test_rows_are_picked_from_any_place(compiled, row_bytes, n, seed):
     found = np.zeros((n, row_bytes), np.uint8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "earned", lambda n_bytes: compiled)
-        _pick_rows(stored, at, found)
+        pick_rows(stored, at, found)
     for row, place in zip(found, at.tolist(), strict=True):
         np.testing.assert_array_equal(row, stored[place : place + row_bytes])
 
@@ -270,9 +271,9 @@ def test_rows_of_memory_are_taken_as_numpy_takes_them(dtype, shape, n, seed):
     out = np.zeros((n, *shape), dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "earned", lambda n_bytes: True)
-        patch.setattr(reading, "STREAMED_BYTES", 0)
-        patch.setattr(reading, "PICKED_BYTES", 1)
-        reading.take_rows(stored, rows, out)
+        patch.setattr(memory, "STREAMED_BYTES", 0)
+        patch.setattr(memory, "PICKED_BYTES", 1)
+        memory.take_rows(stored, rows, out)
     np.testing.assert_array_equal(out, stored[rows])
 
 
@@ -280,11 +281,11 @@ def test_rows_of_large_memory_are_taken_by_compiled_loops(monkeypatch):
     picking, used = pytest.importorskip("labeled.permute.picking"), []
     inner = picking.pick
     monkeypatch.setattr(picking, "pick", lambda *a: used.append(inner(*a)) or used[-1])
-    stored = np.arange(reading.STREAMED_BYTES // 1024 * 128).reshape(-1, 128)
-    for n, compiled in ((reading.PICKED_BYTES // 1024, True), (3, False)):
+    stored = np.arange(memory.STREAMED_BYTES // 1024 * 128).reshape(-1, 128)
+    for n, compiled in ((memory.PICKED_BYTES // 1024, True), (3, False)):
         rows = np.random.default_rng(0).permutation(len(stored))[:n]
         out = np.zeros((n, 128), stored.dtype)
         used.clear()
-        reading.take_rows(stored, rows, out)
+        memory.take_rows(stored, rows, out)
         np.testing.assert_array_equal(out, stored[rows])
         assert used == [True] * compiled

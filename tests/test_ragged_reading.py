@@ -27,7 +27,7 @@ from labeled.errors import (
     UnsafeFileError,
 )
 from labeled.formats.hdf5 import ragged as reading
-from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.scan import scan
 from labeled.ragged.flat import read_at
 

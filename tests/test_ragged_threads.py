@@ -12,7 +12,7 @@ import pytest
 
 import labeled
 from labeled.errors import ReadError
-from labeled.formats.hdf5 import decoded
+from labeled.formats.hdf5 import chunked
 
 SIZES = np.random.default_rng(0).integers(5_000, 15_000, 300)
 ARRAYS = [np.arange(n, dtype="u2") * k for k, n in enumerate(SIZES.tolist())]
@@ -32,7 +32,7 @@ def test_several_threads_read_the_same(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: Any, n_files: int
 ) -> None:
     seen, met, several = set(), threading.Event(), False
-    plain = decoded.DecodeEngine.read_piece
+    plain = chunked.ChunkedReader._read
 
     def noted(self: Any, *args: Any) -> None:
         seen.add(threading.current_thread().name)
@@ -47,7 +47,7 @@ def test_several_threads_read_the_same(
     x = labeled.open_dataset([path, other][:n_files])["x"][rows]
     expected = ARRAYS * n_files if isinstance(rows, slice) else ARRAYS
     expected = expected[rows] if isinstance(rows, slice) else [ARRAYS[i] for i in rows]
-    monkeypatch.setattr(decoded.DecodeEngine, "read_piece", noted)
+    monkeypatch.setattr(chunked.ChunkedReader, "_read", noted)
     for threads in (1, 3):
         seen.clear()
         several = threads > 1
@@ -85,7 +85,7 @@ def test_few_chunks_are_decoded_again_and_these_are_told(
         300, shuffle=shuffle, seed=1, ragged="list", memory="30 MiB"
     )
     told = loader.explain().lanes[0]
-    n_decoded, plain = 0, decoded.DecodeEngine._stored
+    n_decoded, plain = 0, chunked.ChunkedReader._fetched
 
     def counted(self: Any, *args: Any) -> Any:
         nonlocal n_decoded
@@ -93,7 +93,7 @@ def test_few_chunks_are_decoded_again_and_these_are_told(
             n_decoded += 1
             yield found
 
-    monkeypatch.setattr(decoded.DecodeEngine, "_stored", counted)
+    monkeypatch.setattr(chunked.ChunkedReader, "_fetched", counted)
     seen = [one[0] for batch in loader for one in batch.arrays["x"]]
     assert sorted(seen) == sorted(n_files * [k % 256 for k in range(3000 // n_files)])
     assert n_chunks <= n_decoded <= {False: 1.15, "window": 2.0, "full": 12.0}[shuffle] * n_chunks

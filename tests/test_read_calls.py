@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.formats import bytesource
 from labeled.formats.bytesource import LocalFile, close_files
-from labeled.formats.extent_engine import ExtentEngine
-from labeled.formats.hdf5 import stored
-from labeled.formats.hdf5.stored import StoredChunks
+from labeled.formats.contiguous import ContiguousReader
+from labeled.formats.reader import cost, read_rows
 from labeled.loader import explanation, memory
 
 N, CHUNK = 4000, 50
@@ -61,18 +60,18 @@ def check(loader):
 def calls(monkeypatch):
     """Count what is asked of files and of the pieces that reading is planned in."""
     found = {"read": 0, "planned": 0, "told": []}
-    read, plan = LocalFile.read_into, ExtentEngine.pieces
+    read, plan = LocalFile.read_into, ContiguousReader._read
 
     def counted_read(self, target, offset):
         found["read"] += 1
         read(self, target, offset)
 
-    def counted_plan(self, runs):
+    def counted_plan(self, *args):
         found["planned"] += 1
-        return plan(self, runs)
+        return plan(self, *args)
 
     monkeypatch.setattr(LocalFile, "read_into", counted_read)
-    monkeypatch.setattr(ExtentEngine, "pieces", counted_plan)
+    monkeypatch.setattr(ContiguousReader, "_read", counted_plan)
     monkeypatch.setattr(LocalFile, "advise", lambda self, at, n: found["told"].append((at, n)))
     return found
 
@@ -91,14 +90,12 @@ def test_a_run_within_a_stretch_of_chunks_is_one_call(mixed, start, length):
     stop = min(start + length, N)
     reader, at = reader_of(mixed), places(mixed)
     out = np.zeros((stop - start, 512), np.uint8)
-    reader.read_run(out, start, stop)
+    reader.read(range(start, stop), out)
     np.testing.assert_array_equal(out, VALUES[start:stop])
-
-    engine = reader._ready()
-    assert isinstance(engine, StoredChunks)
     touched = range(start // CHUNK, (stop - 1) // CHUNK + 1)
-    in_one = all(at[k + 1] - at[k] == CHUNK * 512 for k in touched[:-1])
-    assert engine.straight_into(out, start, stop) == in_one
+    breaks = sum(at[k + 1] - at[k] != CHUNK * 512 for k in touched[:-1])
+    assert cost(reader, range(start, stop)).n_reads <= 1 + breaks
+    assert cost(reader, range(start, stop)).bytes_read == out.nbytes
 
 
 def test_chunks_in_file_order_are_read_a_job_a_call(tmp_path, calls):
@@ -159,15 +156,14 @@ def test_chunks_here_and_there_are_found_one_by_one(tmp_path):
     order = np.random.default_rng(1).permutation(N // CHUNK).tolist()
     path = write(tmp_path / "scattered.h5", order=order)
     reader = reader_of(path)
-    assert stored.stretches(reader.source) is None
-    np.testing.assert_array_equal(reader.read(range(30, 333)), VALUES[30:333])
+    np.testing.assert_array_equal(read_rows(reader, range(30, 333)), VALUES[30:333])
 
 
 def test_a_chunk_that_was_never_written_ends_no_run(tmp_path):
     path = write(tmp_path / "holes.h5", order=[0, 1, 2, 3, 5, 6, 7, 8])
     wanted = VALUES[:450].copy()
     wanted[200:250] = 0
-    np.testing.assert_array_equal(reader_of(path).read(range(450)), wanted)
+    np.testing.assert_array_equal(read_rows(reader_of(path), range(450)), wanted)
 
 
 @pytest.mark.parametrize("io", ["auto", "pread"])
@@ -177,7 +173,7 @@ def test_scattered_rows_of_chunks_are_picked_together(tmp_path, calls, io, shuff
     reader = reader_of(write(tmp_path / "full.h5"), io=io)
     dest = np.random.default_rng(3).permutation(len(rows)) if shuffled else None
     out = np.zeros((len(rows), 512), np.uint8)
-    reader.scatter_into(out, np.stack((rows, rows + 1), axis=1), dest)
+    reader.read(np.stack((rows, rows + 1), axis=1), out, dest)
     np.testing.assert_array_equal(out if dest is None else out[dest], VALUES[rows])
     assert calls["read"] == (len(rows) if io == "pread" else 0)
 

@@ -17,10 +17,11 @@ from PIL import Image
 import labeled
 from labeled.errors import LabeledWarning, ReadError
 from labeled.formats.pictures import decode, encode
-from labeled.formats.recordio import readers, records
+from labeled.formats.recordio import records
 from labeled.formats.recordio.framing import MAGIC_BYTES
 from labeled.formats.recordio.writing import write_records
 from labeled.loader.buffers import ALIGNED, ASIDE
+from labeled.sources import loading
 from labeled.spaces import Conv2DSpace
 
 
@@ -150,23 +151,20 @@ def test_memory_for_pictures_starts_beside_a_cache_line_unless_it_is_shared(fold
     assert starts(output="numpy") == {"images": 0, "ids": 0}
 
 
-@pytest.mark.parametrize(("cores", "most_rows"), [(1, 60), (2, 45), (3, 30), (64, 8)])
-def test_a_job_becomes_a_piece_a_core_within_bounds(tmp_path, monkeypatch, cores, most_rows):
+@pytest.mark.parametrize(("cores", "n_tasks"), [(1, 1), (2, 2), (3, 3), (64, 3)])
+def test_a_job_becomes_a_piece_a_core_within_bounds(tmp_path, monkeypatch, cores, n_tasks):
     encoded = [encode(np.full((8, 8, 3), 2 * i, np.uint8)) for i in range(90)]
     write_records(tmp_path / "90.rec", encoded, range(90))
     reader = labeled.open_dataset(tmp_path / "90.rec").files.catalog.sources["images"].reader()
-    monkeypatch.setattr(readers, "processors", lambda: cores)
-    monkeypatch.setattr(readers, "ENOUGH_BYTES", 2 * 192)
-    monkeypatch.setattr(readers, "MOST_BYTES", 60 * 192)
+    monkeypatch.setattr(loading, "processors", lambda: cores)
+    monkeypatch.setattr(loading, "RECORD_BYTES", 30 * 192)
+    out, runs = np.zeros((90, 8, 8, 3), np.uint8), np.array([[0, 40], [40, 90]])
 
-    pieces = reader.pieces(np.array([[0, 40], [40, 90]]))
+    tasks = loading.tasks_of(reader, loading.Read(runs, np.arange(90)[::-1]), out, 1)
 
-    assert [piece.n_rows for piece in pieces[:-1]] == [most_rows] * (len(pieces) - 1)
-    assert [piece.first for piece in pieces] == list(range(0, 90, most_rows))
-    assert pieces[-1].stop == 90
-    out = np.zeros((90, 8, 8, 3), np.uint8)
-    for piece in reversed(pieces):
-        reader.read_piece(piece, out, np.arange(90)[::-1].copy())
+    assert len(tasks) == n_tasks
+    for task in reversed(tasks):
+        task()
     np.testing.assert_array_equal(out[::-1], [decode(one) for one in encoded])
 
 
@@ -177,8 +175,8 @@ def test_scattered_pictures_and_one_stored_in_two_parts(tmp_path, monkeypatch):
     encoded[50] += bytes(-len(encoded[50]) % 4) + MAGIC_BYTES  # stored in two parts
     write_records(tmp_path / "120.rec", encoded, range(120))
     monkeypatch.setattr(records, "GAP_BYTES", 0)
-    monkeypatch.setattr(readers, "ENOUGH_BYTES", 1)
-    monkeypatch.setattr(readers, "processors", lambda: 2)
+    monkeypatch.setattr(loading, "RECORD_BYTES", 8 * 162)
+    monkeypatch.setattr(loading, "processors", lambda: 2)
     rows = np.append(np.arange(0, 120, 2), 119)
     loader = (
         labeled.open_dataset(tmp_path / "120.rec")

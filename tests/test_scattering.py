@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeled.formats import reading
+from labeled.formats import memory
 from labeled.loader.buffers import owned
 
 pytest.importorskip("numba")
@@ -62,16 +62,16 @@ def test_large_arrays_are_stored_to_past_the_caches(monkeypatch):
     used = []
     inner = scattering.scatter
     monkeypatch.setattr(scattering, "scatter", lambda *a: used.append(inner(*a)) or used[-1])
-    large = owned((reading.STREAMED_BYTES // 3072 + 1, 3, 32, 32), np.dtype("u1"))
+    large = owned((memory.STREAMED_BYTES // 3072 + 1, 3, 32, 32), np.dtype("u1"))
     small = owned((64, 3, 32, 32), np.dtype("u1"))
     for out, streamed in ((large, True), (small, False), (large[:, :1], False)):
         random = np.random.default_rng(0)
         rows = random.integers(0, 99, (50, *out.shape[1:]), dtype=np.uint8)
         places = random.permutation(len(out))[:50]
         used.clear()
-        reading.put_rows(out, places, rows)
+        memory.put_rows(out, places, rows)
         np.testing.assert_array_equal(out[places], rows)
         picked = random.permutation(50)[:20]
-        reading.put_rows(out, places[:20], rows, picked)
+        memory.put_rows(out, places[:20], rows, picked)
         np.testing.assert_array_equal(out[places[:20]], rows[picked])
         assert used == [True] * 2 * streamed

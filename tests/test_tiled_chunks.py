@@ -13,8 +13,9 @@ from payload_files import Layout, header_of, read_with_h5py, small_units, values
 
 import labeled
 from labeled.formats.bytesource import LocalFile
-from labeled.formats.hdf5.payload import open_reader
-from labeled.formats.hdf5.tiled import TiledChunks
+from labeled.formats.hdf5.chunked import ChunkedReader
+from labeled.formats.hdf5.reader import open_reader
+from labeled.formats.reader import read_rows
 from labeled.loader import memory as budget
 
 N, CHUNK, ROW = 2000, 50, (3, 16, 16)
@@ -88,11 +89,11 @@ def test_rows_are_those_of_h5py(folder, shape, chunk, dtype, written, io, piece,
     with small_units(piece, gap):
         reader = open_reader(header_of(path), region=region, io=io)
         rows = data.draw(st.lists(st.integers(0, shape[0] - 1), min_size=1, max_size=40))
-        np.testing.assert_array_equal(reader.read(np.array(rows)), expected[rows])
+        np.testing.assert_array_equal(read_rows(reader, np.array(rows)), expected[rows])
         start = data.draw(st.integers(0, shape[0] - 1))
-        np.testing.assert_array_equal(reader.read(range(start, shape[0])), expected[start:])
+        np.testing.assert_array_equal(read_rows(reader, range(start, shape[0])), expected[start:])
         out = np.empty_like(expected)
-        reader.read_run(out[start:], start, shape[0])
+        reader.read(range(start, shape[0]), out[start:])
         np.testing.assert_array_equal(out[start:], expected[start:])
 
 
@@ -100,7 +101,7 @@ def test_bands_in_file_order_are_read_together(folder, reads):
     path, expected = tiled_file(folder)
     loader = loader_of(path, CHUNK)
     reader = loader.plan.lanes[0].reader
-    assert isinstance(reader._ready(), TiledChunks)
+    assert isinstance(reader, ChunkedReader)
     reads.clear()
     for batch in loader:
         np.testing.assert_array_equal(batch.arrays["x"], expected[batch.rows])
@@ -123,7 +124,7 @@ def test_windows_read_a_band_with_one_call(folder, reads):
 def test_rows_of_a_run_are_all_that_is_read(folder, reads):
     path, expected = tiled_file(folder)
     reader = open_reader(header_of(path), io="pread")
-    np.testing.assert_array_equal(reader.read(range(120, 125)), expected[120:125])
+    np.testing.assert_array_equal(read_rows(reader, range(120, 125)), expected[120:125])
     assert sum(reads) == expected[:5].nbytes
 
 

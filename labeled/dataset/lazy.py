@@ -37,6 +37,7 @@ from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
 from labeled.errors import DimsError, did_you_mean, warn
+from labeled.formats.reader import read_rows
 from labeled.formats.region import Indexer
 from labeled.later import Later
 from labeled.selection import Selection
@@ -159,7 +160,7 @@ def read_block(source: Source, selection: Selection) -> npt.NDArray[Any]:
     source.check_claim(len(selection))
     span = selection.span
     with enough_memory(source, selection):
-        return source.decode(source.reader().read(selection.rows if span is None else span))
+        return source.decode(read_rows(source.reader(), selection.rows if span is None else span))
 
 
 def dask_array(array: LazyArray, blocks: BlockLengths) -> Any:

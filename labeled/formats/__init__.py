@@ -2,15 +2,13 @@
 
 A folder for each format (`hdf5`, `idx`, `csv`, `recordio`), strangers to one another; here is what
 they share. `registry` finds the format of a file, `format` is what one offers, `header` what
-opening tells, `reader` what reading offers; `foreign` knows files that are not opened.
+opening tells, `reader` what reading offers.
 
-Reading: `bytesource` (bytes by position), `distance` (where memory for them lies well), `packed`
-(bytes of gzip-compressed files), `rows` (requests, checked), `reading` (pieces of work), `region`
-(parts of rows), `extents` (where rows lie), `extent_engine` (fetching them), `contiguous` (sources
-in one piece), `values_engine` (rows in memory), `keeping` (decoded chunks that outlast a call),
-`clock` (time spent decoding), `machine` (how much memory there is).
+Reading: `reader` (what readers offer, and what follows from it), `contiguous` (rows in one piece),
+`region` (parts of rows), `bytesource` (bytes by position), `packed` (bytes of gzip-compressed
+files), `memory` (how much there is, and how rows move in it).
 
-Values: `cf` (packed numbers and times), `objects` (text), `examples` (of different shapes),
-`pictures` and `picture_heads`, `naming` (sources without names). Writing: `replacing` (whole files
-or none), `parts` (files that are not complete yet).
+Values: `cf` (packed numbers and times), `examples` (of different shapes), `pictures` and
+`picture_heads`. Writing: `replacing` (whole files or none), `parts` (files that are not complete
+yet).
 """

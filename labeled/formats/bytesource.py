@@ -39,11 +39,9 @@ from labeled.errors import (
     MissingExtraError,
     ends_early,
 )
-from labeled.formats.distance import LEAST_BYTES, too_close
 from labeled.formats.header import FileStamp
-from labeled.formats.machine import machine_bytes
+from labeled.formats.memory import machine_bytes, scratch, too_close
 from labeled.formats.packed import Inflating, PackedFile
-from labeled.formats.reading import scratch
 from labeled.formats.region import Array
 
 MAX_OPEN_FILES, OPEN_SHARE = 64, 4
@@ -66,6 +64,9 @@ of 3 KiB 0.95 as many a second at 1 GiB, 0.75 at 256 MiB and 0.50 at 64 MiB (of 
 0.84, 0.53; of 64 KiB: 0.95, 0.74, 0.60), and from a cold file 0.80 at 256 and 0.62 at 64 MiB.
 A call a row instead took five times as long.
 """
+
+LEAST_BYTES = 1 << 14
+"""Less than this is read as fast as one can look where it goes to."""
 
 ASIDE_BYTES = 1 << 17
 """What is read at once where it cannot be read straight to its place; stays in a core's cache."""

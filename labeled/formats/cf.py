@@ -11,7 +11,8 @@ and units that only look like times. Strings are never decoded. Times come out a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ import xarray as xr
 
 from labeled.errors import ReadError
 from labeled.formats.header import CF
+from labeled.formats.reader import ByteRanges, Reader, Rows, count
+from labeled.formats.region import Array, Ints
 
 PACKED = ("scale_factor", "add_offset")
 FILLS = ("missing_value", "_FillValue")
@@ -318,3 +321,48 @@ def _timedelta_dtype(text: str) -> np.dtype[Any]:
     """Return the resolution that a `dtype` attribute names, kept between seconds and ns."""
     unit = np.datetime_data(np.dtype(text))[0]
     return np.dtype(f"timedelta64[{unit if unit in ('s', 'ms', 'us', 'ns') else 'ns'}]")
+
+
+@dataclass(frozen=True, eq=False)
+class DecodingReader:
+    """Rows of one file decoded by its own conventions; a :class:`~labeled.formats.reader.Reader`.
+
+    Normally values stay as stored until the end. Where the files of a source are packed each in
+    their own way there is no such end, so that each is decoded as it is read, at the price of one
+    copy.
+    """
+
+    stored: Reader
+    cf: CF
+    kind: str = "decoded"
+
+    @property
+    def n_rows(self) -> int:
+        return self.stored.n_rows
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.stored.row_shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.cf.dtype
+
+    @property
+    def why(self) -> str:
+        return f"each file is decoded by its own conventions ({self.stored.why})"
+
+    @property
+    def chunk_rows(self) -> int:
+        return self.stored.chunk_rows
+
+    def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
+        """Read and decode rows; see :class:`~labeled.formats.reader.Reader`."""
+        n = count(rows)
+        raw = np.empty((n, *self.row_shape), self.stored.dtype)
+        self.stored.read(rows, raw)
+        out[slice(n) if places is None else places] = decode(raw, self.cf)
+
+    def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
+        """Return the bytes that are fetched; see :class:`~labeled.formats.reader.Reader`."""
+        return self.stored.byte_ranges(rows)

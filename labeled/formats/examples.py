@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from labeled.formats.header import SourceHeader
-from labeled.formats.reading import describe, native
+from labeled.formats.reader import describe, native
 
 
 @dataclass(frozen=True, eq=False)

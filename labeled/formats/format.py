@@ -12,12 +12,12 @@ functions. :mod:`.registry` lists all of them. How another one is added:
    ``SourceHeader.detail``: a small frozen value whose repr tells all that the values of rows
    depend on. Headers carry ``format=<name>``. Splits are a mapping as in HDF5, and
    :func:`~.header.all_rows` where a file names none.
-3. ``open_reader(header, region=, io=)``: mostly a :class:`~.rows.RowReader` around an
-   :class:`~.reading.Engine`, which turns runs of rows into pieces of work and does a piece
-   at a time, in whatever thread calls it, beside others. Decoding belongs there: threads of
-   the loader then share it. Rows that all follow one another in the file need no engine of
-   their own (:func:`~.extents.contiguous_engine`), nor does text (dtype
-   :data:`~.header.TEXT`).
+3. ``open_reader(header, region=, io=)``: a :class:`~.reader.Reader`, mostly a subclass of
+   :class:`~.reader.FileReader`, with two methods: ``_read(runs, out, places)``, in whatever
+   thread calls it, beside others, and ``_ranges(runs)``, the bytes which that takes. Decoding
+   belongs there: threads of the loader then share it. Rows that all follow one another in the
+   file have one already (:class:`~.contiguous.ContiguousReader`). Its tests inherit
+   :class:`labeled.testing.ReaderTests`. Text comes as dtype :data:`~.header.TEXT`.
 4. ``open_ragged(header, io)``, where examples differ in shape: a
    :class:`~labeled.ragged.RaggedReader`. Such headers say why in ``ragged``, and name the
    axes of examples in ``dims``.
@@ -39,8 +39,7 @@ from typing import Any, Protocol
 
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, did_you_mean
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
-from labeled.formats.reader import Reader
-from labeled.formats.reading import Io, describe
+from labeled.formats.reader import Io, Reader, describe
 from labeled.formats.region import Array, Region
 from labeled.ragged import RaggedReader
 

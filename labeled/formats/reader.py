@@ -1,21 +1,43 @@
-"""What every reader of stored rows offers, whatever the format.
+"""What a reader of stored rows is, and all that follows from its two methods.
 
-Readers move bytes and know nothing of names, order or batches. They are safe to call
-from several threads at once, hold no lock a writer elsewhere would feel, and pickle
-as small recipes.
+A reader turns rows into bytes: :meth:`Reader.read` fetches them, :meth:`Reader.byte_ranges` says
+which bytes of which file that takes. How work is shared among threads (:func:`pieces`), what a
+read costs (:func:`cost`), which bytes the system should fetch ahead (:func:`advise`) and whether it
+holds them already (:func:`is_cold`) follow from these two, for every format.
+
+Rows are given in one of three ways: a ``range``; *runs*, ``int64 (k, 2)`` half-open stretches of
+rows that ascend and do not overlap; or a list, ``int64 (n,)`` in any order, repeats allowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from time import perf_counter
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
+from labeled.errors import LabeledError, LoaderError, ReadError, SelectionError
+from labeled.formats.bytesource import FileRef
+from labeled.formats.header import SourceHeader
+from labeled.formats.memory import put_rows, take_rows
+from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
+
+PIECE_BYTES = 512 * 1024
+"""What one thread reads at a time: so much stays in a core's cache while it is decoded."""
+
+UNSTORED = -1
+"""The place of rows that were never stored: they read as the fill value."""
+
+Io = Literal["auto", "pread", "mmap"]
+IO = ("auto", "pread", "mmap")
+
+Rows: TypeAlias = range | Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +70,30 @@ class Cost:
         )
 
 
-class Reader(Protocol):
-    """Rows of one source: stored values in native byte order, region applied.
+@dataclass(frozen=True, slots=True, eq=False)
+class ByteRanges:
+    """The bytes of one file that a read fetches, each range with one call.
 
-    ``runs`` is an int64 array (k, 2) of half-open stretches of rows, ascending,
-    never overlapping. *Run order* counts the rows of all runs one after another;
-    with `dest`, row i of the run order is written to ``out[dest[i]]``.
+    Parameters
+    ----------
+    file : FileRef or None
+        None where another library fetches them, so that only their number is known.
+    starts, lengths : int64 (n,)
+    chunks_decoded : int
+        Stored chunks among them whose filters are undone.
+    """
+
+    file: FileRef | None
+    starts: Ints
+    lengths: Ints
+    chunks_decoded: int = 0
+
+
+class Reader(Protocol):
+    """Rows of one source: stored values in native byte order.
+
+    Safe to call from several threads at once; pickles small. :class:`labeled.testing.ReaderTests`
+    holds every implementation to that.
     """
 
     @property
@@ -72,37 +112,603 @@ class Reader(Protocol):
 
     @property
     def chunk_rows(self) -> int:
-        """Rows stored (and decoded) together; 1 where any row can be read alone."""
+        """Rows best read by one call, counted from row 0; 1 where any row can be read alone."""
 
-    def pieces(self, runs: Rows) -> Sequence[Any]:
-        """Cut runs into independent units of work of about 0.5 MiB."""
+    def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
+        """Store row number i of `rows` in ``out[i]``, or in ``out[places[i]]``.
 
-    def read_piece(self, piece: Any, out: Array, dest: Rows | None = None) -> None:
-        """Do one unit of work; several threads may do others at the same time."""
+        Parameters
+        ----------
+        rows : range, int64 (k, 2) or int64 (n,)
+        out : C-contiguous array, ``(m, *row_shape)``, of `dtype`
+        places : int64 (n,), optional
+            A place in `out` for each row.
 
-    def read_into(self, out: Array, runs: Rows) -> None:
-        """Read `runs`, in order, in this thread."""
+        Raises
+        ------
+        SelectionError
+            If `rows` are not there, or `out` does not fit.
+        ReadError
+            If bytes are missing or damaged; names file, source and rows.
+        """
 
-    def read_run(self, out: Array, start: int, stop: int) -> None:
-        """Read one stretch of rows, known to be there, into an `out` that fits, in this thread."""
+    def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
+        """Return the bytes that :meth:`read` fetches for `rows`; none for rows in memory."""
 
-    def scatter_into(self, out: Array, runs: Rows, dest: Rows | None = None) -> None:
-        """Do all units of `runs` in this thread."""
 
-    def gather_into(self, out: Array, rows: Rows) -> None:
-        """Read rows in any order, repeats allowed, to ``out[i]``."""
+def read_rows(reader: Reader, rows: Rows) -> Array:
+    """Return rows as a fresh array, order and repeats kept."""
+    out = np.empty((count(rows), *reader.row_shape), reader.dtype)
+    reader.read(rows, out)
+    return out
 
-    def gather_known(self, out: Array, rows: Rows) -> None:
-        """Do the same with int64 rows that are known to be there, and an `out` that fits."""
 
-    def read(self, rows: range | Rows) -> Array:
-        """Read rows into a fresh array, order and repeats kept."""
+def row_nbytes(row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the bytes of one row as handed out."""
+    return math.prod(row_shape) * dtype.itemsize
 
-    def cold(self, row: int) -> bool:
-        """Whether the system would have to fetch a row from storage."""
 
-    def advise(self, runs: Rows) -> None:
-        """Tell the system which rows are read next."""
+def count(rows: Rows) -> int:
+    """Return how many rows these are."""
+    if isinstance(rows, range) or rows.ndim == 1:
+        return len(rows)
+    return int((rows[:, 1] - rows[:, 0]).sum())
 
-    def cost(self, runs: Rows) -> Cost:
-        """Count what reading `runs` takes, without reading."""
+
+# what follows from byte ranges
+
+
+def cost(reader: Reader, rows: Rows) -> Cost:
+    """Count what reading `rows` takes, without reading more than a chunk index."""
+    ranges = reader.byte_ranges(rows)
+    return Cost(
+        sum(int(part.lengths.sum()) for part in ranges),
+        count(rows) * row_nbytes(reader.row_shape, reader.dtype),
+        sum(len(part.lengths) for part in ranges),
+        sum(part.chunks_decoded for part in ranges),
+    )
+
+
+def advise(reader: Reader, rows: Rows) -> None:
+    """Tell the system that `rows` are read next, so that a cold disk starts now."""
+    for part in reader.byte_ranges(rows):
+        if part.file is not None:
+            file = part.file()
+            for at, n in zip(part.starts.tolist(), part.lengths.tolist(), strict=True):
+                file.advise(at, n)
+
+
+def is_cold(reader: Reader, row: int) -> bool:
+    """Whether the system would have to fetch a row from storage; no where it cannot tell."""
+    for part in reader.byte_ranges(range(row, row + 1)):
+        if part.file is not None:
+            file = part.file()
+            if any(not file.holds(at) for at in part.starts.tolist()):
+                return True
+    return False
+
+
+# rows as runs
+
+
+def runs_of(rows: Ints) -> Ints:
+    """Return the runs of strictly ascending rows.
+
+    Examples
+    --------
+    >>> runs_of(np.array([2, 3, 4, 9])).tolist()
+    [[2, 5], [9, 10]]
+    """
+    if not len(rows):
+        return np.empty((0, 2), np.int64)
+    cut = np.flatnonzero(rows[1:] != rows[:-1] + 1)
+    first = np.concatenate(([0], cut + 1))
+    last = np.concatenate((cut, [len(rows) - 1]))
+    return np.stack((rows[first], rows[last] + 1), axis=1)
+
+
+def spread(starts: Ints, counts: Ints) -> Ints:
+    """Return the rows of runs given by their starts and lengths, in order.
+
+    Examples
+    --------
+    >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    ends = np.cumsum(counts)
+    return np.repeat(starts - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def listed_rows(rows: Rows, n_rows: int, where: str = "the source") -> Ints:
+    """Return rows one by one, in the order given.
+
+    Raises
+    ------
+    SelectionError
+        If there are not so many rows.
+
+    Examples
+    --------
+    >>> listed_rows(np.array([[5, 7], [9, 12]]), 20).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    listed = np.asarray(rows, np.int64)
+    if listed.ndim == 2:
+        listed = spread(listed[:, 0], listed[:, 1] - listed[:, 0])
+    if len(listed) and not 0 <= int(listed.min()) <= int(listed.max()) < n_rows:
+        raise SelectionError(
+            f"{where}: rows {listed.min()} to {listed.max()} were asked for, but it has rows 0 to "
+            f"{n_rows - 1}"
+        )
+    return listed
+
+
+def bands_of(runs: Ints, chunk_rows: int) -> Ints:
+    """Cut runs at chunk boundaries: rows of (start, stop, number of the first in run order).
+
+    Examples
+    --------
+    >>> bands_of(np.array([[2, 9]]), 4).tolist()
+    [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
+    """
+    starts, stops = runs[:, 0], runs[:, 1]
+    chunks = starts // chunk_rows
+    n_bands = (stops - 1) // chunk_rows - chunks + 1
+    begin = spread(chunks, n_bands) * chunk_rows
+    bands = np.empty((len(begin), 3), np.int64)
+    np.maximum(np.repeat(starts, n_bands), begin, out=bands[:, 0])
+    np.minimum(np.repeat(stops, n_bands), begin + chunk_rows, out=bands[:, 1])
+    counts = bands[:, 1] - bands[:, 0]
+    bands[:, 2] = np.cumsum(counts) - counts
+    return bands
+
+
+def groups_of(bands: Ints, chunk_rows: int, n_chunks: int) -> Iterator[Ints]:
+    """Yield the bands of at most `n_chunks` chunks at a time; no chunk is in two groups."""
+    chunk = bands[:, 0] // chunk_rows
+    begins = np.append(0, np.flatnonzero(chunk[1:] != chunk[:-1]) + 1)[::n_chunks].tolist()
+    for a, b in zip(begins, [*begins[1:], len(bands)], strict=True):
+        yield bands[a:b]
+
+
+def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple[Rows, slice]]:
+    """Cut rows into parts of about `n_bytes` that threads read in any order.
+
+    Returns
+    -------
+    list of (rows, slice)
+        What to read, and which of all rows these are. No stored chunk is read for two pieces,
+        and none holds rows of two files.
+    """
+    n, step = count(rows), reader.chunk_rows
+    if isinstance(reader, JoinedReader):
+        return reader.pieces(rows, n_bytes)
+    if not n:
+        return []
+    each = max(1, n_bytes // max(1, row_nbytes(reader.row_shape, reader.dtype)))
+    if not isinstance(rows, range) and rows.ndim == 1:
+        each = n if step > 1 else each  # chunks are decoded once only if all rows come together
+        return [(rows[a : a + each], slice(a, min(a + each, n))) for a in range(0, n, each)]
+    runs = as_runs(rows)
+    runs = runs[runs[:, 0] < runs[:, 1]]
+    if step == 1:
+        groups: Iterable[Ints] = _even_groups(runs, n, -(-n // max(1, n // each)))
+    else:
+        groups = groups_of(bands_of(runs, step), step, -(-each // step))
+    return [
+        (part[:, :2], slice(int(part[0, 2]), int(part[-1, 2] + part[-1, 1] - part[-1, 0])))
+        for part in groups
+    ]
+
+
+def as_runs(rows: Rows) -> Ints:
+    """Return rows as runs: a range of step 1 as one, listed rows each once."""
+    if isinstance(rows, range):
+        return np.array([[rows.start, rows.stop]])
+    return rows if rows.ndim == 2 else runs_of(np.unique(rows))
+
+
+def _even_groups(runs: Ints, n: int, each: int) -> list[Ints]:
+    """Cut `n` rows of runs at every `each` of them."""
+    if n <= each:
+        counts = runs[:, 1] - runs[:, 0]
+        return [np.column_stack((runs, np.cumsum(counts) - counts))]
+    ends = np.cumsum(runs[:, 1] - runs[:, 0])
+    begins = np.append(0, ends[:-1])
+    cuts = np.arange(each, n, each)
+    firsts = np.union1d(begins, cuts)
+    run = np.searchsorted(ends, firsts, side="right")
+    starts = runs[run, 0] + firsts - begins[run]
+    parts = np.stack((starts, starts + np.diff(np.append(firsts, n)), firsts), axis=1)
+    return np.split(parts, np.searchsorted(firsts, cuts))
+
+
+# what formats share
+
+
+def describe(source: SourceHeader) -> str:
+    """Return ``source 'name' in 'file'``, the beginning of every message."""
+    return f"source {source.name!r} in {source.file.path!r}"
+
+
+def failed(source: SourceHeader, start: int, stop: int, fault: Exception) -> ReadError:
+    """Return the error that names file, source and rows of what the system raised."""
+    return ReadError(f"{describe(source)}, rows {start} to {stop - 1}: {fault}")
+
+
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype handed out: native byte order, h5py's notes left behind.
+
+    Examples
+    --------
+    >>> native(np.dtype(">i4")) == np.dtype("i4")
+    True
+    """
+    plain = dtype.newbyteorder("=")
+    return plain if plain.fields or plain.hasobject else np.dtype(plain.str)
+
+
+class ChunkCache:
+    """The decoded chunks of one band, kept until those of another are asked for.
+
+    Of chunks so large that windows hold no whole one, rows are wanted bit by bit. One thread
+    decodes at a time, so that memory holds one band and what decoding a chunk of it takes.
+    Pickles as an empty one.
+
+    Examples
+    --------
+    >>> cache = ChunkCache()
+    >>> with cache.band("file", 0) as chunks:
+    ...     chunks[3] = b"decoded"
+    >>> with cache.band("file", 0) as chunks:
+    ...     print(list(chunks))
+    [3]
+    >>> with cache.band("file", 1) as chunks:
+    ...     print(list(chunks))
+    []
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._key: tuple[Hashable, ...] = ()
+        self._chunks: dict[int, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ChunkCache, ()
+
+    @contextmanager
+    def band(self, *key: Hashable) -> Iterator[dict[int, Any]]:
+        """Give the chunks kept of a band, by number; those of others are let go."""
+        with self._lock:
+            if key != self._key:
+                self._key = key
+                self._chunks.clear()
+            yield self._chunks
+
+
+class FileReader:
+    """Rows of one source of a file, or of a region of it; a :class:`Reader`.
+
+    Requests are checked here. A format implements ``_read(runs, out, places)`` and
+    ``_ranges(runs)``, which get runs that fit and are not empty, of rows that hold something.
+    Nothing is opened before the first read; a reader pickles as its header.
+
+    Parameters
+    ----------
+    source : SourceHeader
+    region : tuple, one indexer an axis after the example axis
+    io : {"auto", "pread", "mmap"}
+    """
+
+    kind: str = ""
+    why: str = ""
+    cache: ChunkCache | None = None
+    """Keeps decoded chunks, where a format heeds it."""
+
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        self.where = describe(source)
+        if io not in IO:
+            raise LoaderError(f"{self.where}: io must be 'auto', 'pread' or 'mmap', found {io!r}")
+        self.source, self.io = source, io
+        self.region = normal_region(region, source.row_shape, self.where)
+        self.n_rows = source.n_rows
+        self.row_shape = region_shape(self.region)
+        self.dtype = native(source.dtype)
+        self.chunk_rows = 1 if source.chunks is None else source.chunks[0]
+        self.row_bytes = row_nbytes(self.row_shape, source.dtype)
+        self.file = FileRef(source.file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.region, self.io)
+
+    def __repr__(self) -> str:
+        return f"<Reader of {self.where}: {self.n_rows} x {self.row_shape} {self.dtype}>"
+
+    def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
+        """Store rows in `out`; see :class:`Reader`."""
+        rows = self._checked(rows)
+        n = count(rows)
+        self._check_out(out, n if places is None else 0)
+        if places is not None and len(places) != n:
+            raise SelectionError(f"{self.where}: {len(places)} places for {n} rows")
+        if not n or not self.row_bytes:
+            return
+        if rows.ndim == 1:
+            self._read_list(rows, out, places)
+        else:
+            self._read(rows, out, places)
+
+    def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
+        """Return the bytes that are fetched for `rows`; see :class:`Reader`."""
+        rows = self._checked(rows)
+        if not len(rows) or not self.row_bytes:
+            return ()
+        return self._ranges(as_runs(rows))
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        raise NotImplementedError
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        raise NotImplementedError
+
+    def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
+        """Read each of some listed rows once, in file order, whatever their own."""
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        dest = order if places is None else places[order]
+        fresh = np.append(True, ordered[1:] != ordered[:-1])
+        if fresh.all():
+            self._read(runs_of(ordered), out, dest)
+            return
+        self._read(runs_of(ordered[fresh]), out, dest[fresh])
+        first = dest[fresh][np.cumsum(fresh) - 1]
+        put_rows(out, dest[~fresh], out[first[~fresh]])
+
+    def _checked(self, rows: Any) -> Ints:
+        """Return rows as runs without empty ones, or as a list; all of them are there."""
+        if isinstance(rows, range):
+            rows = [[rows.start, rows.stop]] if rows.step == 1 and len(rows) else np.array(rows)
+        array = np.ascontiguousarray(rows, np.int64)
+        if array.size == 0:
+            return np.empty((0, 2), np.int64)
+        if array.ndim == 1:
+            return listed_rows(array, self.n_rows, self.where)
+        if array.ndim != 2 or array.shape[1] != 2:
+            raise SelectionError(f"{self.where}: runs must have shape (k, 2), found {array.shape}")
+        ends = array.reshape(-1)
+        if ends[0] < 0 or ends[-1] > self.n_rows or (ends[1:] < ends[:-1]).any():
+            found = ", ".join(f"[{a}, {b})" for a, b in array[:4].tolist())
+            raise SelectionError(
+                f"{self.where}: runs must be ascending [start, stop) stretches within "
+                f"0..{self.n_rows}; found {found}" + ", ..." * (len(array) > 4)
+            )
+        return array[array[:, 0] < array[:, 1]]
+
+    def _check_out(self, out: Array, n: int) -> None:
+        if out.shape[1:] != self.row_shape or len(out) < n or out.dtype != self.dtype:
+            raise SelectionError(
+                f"{self.where}: needs an array of {n} x {self.row_shape} {self.dtype}, "
+                f"found {out.shape} {out.dtype}"
+            )
+        if not (out.flags.c_contiguous and out.flags.writeable):
+            raise SelectionError(f"{self.where}: the array must be C-ordered and writable")
+
+
+class ValuesReader(FileReader):
+    """Rows that are all known once a file is looked at: labels, ids and names; kept in memory.
+
+    Parameters
+    ----------
+    load : callable
+        A function of a module: returns all values of a source, before the region.
+    why : str
+        Where they are from, for people.
+    """
+
+    kind = "memory"
+
+    def __init__(
+        self,
+        source: SourceHeader,
+        region: Region,
+        load: Callable[[SourceHeader], Array],
+        why: str,
+    ) -> None:
+        super().__init__(source, region)
+        self._load, self.why, self.chunk_rows = load, why, 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.region, self._load, self.why)
+
+    @cached_property
+    def _values(self) -> MemoryReader:
+        return MemoryReader(np.ascontiguousarray(outer_take(self._load(self.source), self.region)))
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        self._values.read(runs, out, places)
+
+    def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
+        self._values.read(rows, out, places)
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        return ()
+
+
+class _Clock(threading.local):
+    """How long a thread has been decoding, which who calls a reader cannot see from outside."""
+
+    decode_s = 0.0
+
+
+CLOCK = _Clock()
+
+
+class decoding:
+    """Count what happens inside as decoding: undoing filters, parsing text, decoding pictures.
+
+    Examples
+    --------
+    >>> before = CLOCK.decode_s
+    >>> with decoding():
+    ...     pass
+    >>> CLOCK.decode_s > before
+    True
+    """
+
+    __slots__ = ("_began",)
+
+    def __enter__(self) -> None:
+        self._began = perf_counter()
+
+    def __exit__(self, *fault: object) -> None:
+        CLOCK.decode_s += perf_counter() - self._began
+
+
+@contextmanager
+def naming_rows(source: SourceHeader, start: int, stop: int) -> Iterator[None]:
+    """Name file, source and rows in an error of the system."""
+    try:
+        yield
+    except LabeledError:
+        raise
+    except (OSError, EOFError) as fault:
+        raise failed(source, start, stop, fault) from fault
+
+
+# readers over arrays and over readers
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryReader:
+    """Rows of an array, axis 0; a :class:`Reader`."""
+
+    array: Array
+    why: str = "loaded"
+    kind: str = "memory"
+    chunk_rows: int = 1
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.array)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        shape: tuple[int, ...] = self.array.shape[1:]
+        return shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
+        """Copy rows; see :class:`Reader`."""
+        if (
+            isinstance(rows, range)
+            and rows.step == 1
+            and 0 <= rows.start <= rows.stop <= self.n_rows
+        ):
+            out[slice(len(rows)) if places is None else places] = self.array[rows.start : rows.stop]
+            return
+        listed = listed_rows(rows, self.n_rows)
+        if places is None and self.array.flags.c_contiguous:
+            take_rows(self.array, listed, out[: len(listed)])
+        else:
+            out[slice(len(listed)) if places is None else places] = self.array[listed]
+
+    def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
+        """Return none; see :class:`Reader`."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedReader:
+    """Readers one after another, their rows counted through all of them; a :class:`Reader`."""
+
+    readers: Sequence[Reader]
+    called: str = "files"
+
+    @cached_property
+    def _starts(self) -> Ints:
+        return np.cumsum([0, *(reader.n_rows for reader in self.readers)], dtype=np.int64)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.readers[0].row_shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.readers[0].dtype
+
+    @property
+    def kind(self) -> str:
+        return "+".join(sorted({reader.kind for reader in self.readers}))
+
+    @property
+    def why(self) -> str:
+        reasons = sorted({reader.why for reader in self.readers})
+        return f"{len(self.readers)} {self.called}: {'; '.join(reasons)}"
+
+    @property
+    def chunk_rows(self) -> int:
+        return max(reader.chunk_rows for reader in self.readers)
+
+    def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
+        """Read the rows of one file after another; see :class:`Reader`."""
+        for start, reader, own, which in self._by_reader(rows):
+            try:
+                if isinstance(which, slice):
+                    part = out[which] if places is None else out
+                    reader.read(own, part, None if places is None else places[which])
+                else:
+                    reader.read(own, out, which if places is None else places[which])
+            except ReadError as error:
+                if error.row is not None:
+                    error.row += start
+                raise
+
+    def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
+        """Return the bytes of all files; see :class:`Reader`."""
+        return [
+            part for _, reader, own, _ in self._by_reader(rows) for part in reader.byte_ranges(own)
+        ]
+
+    def pieces(self, rows: Rows, n_bytes: int) -> list[tuple[Rows, slice]]:
+        """Cut rows by file, and those of each as its reader has them cut; see :func:`pieces`."""
+        if not isinstance(rows, range) and rows.ndim == 1:
+            return [(rows, slice(0, len(rows)))] if len(rows) else []
+        return [
+            (as_runs(part) + start, slice(which.start + place.start, which.start + place.stop))
+            for start, reader, own, which in self._by_reader(rows)
+            for part, place in pieces(reader, own, n_bytes)
+        ]
+
+    def _by_reader(self, rows: Rows) -> Iterator[tuple[int, Reader, Rows, Any]]:
+        """Yield (first row, reader, its own rows, which of `rows` these are), file by file."""
+        if isinstance(rows, range) and rows.step != 1:
+            rows = np.array(rows)
+        if not isinstance(rows, range) and rows.ndim == 1:
+            rows = listed_rows(rows, self.n_rows)
+            files = np.searchsorted(self._starts, rows, side="right") - 1
+            for number in np.unique(files).tolist():
+                start, mine = int(self._starts[number]), np.flatnonzero(files == number)
+                yield start, self.readers[number], rows[mine] - start, mine
+            return
+        runs, place = as_runs(rows), 0
+        if not len(runs):
+            return
+        low, high = int(runs[0, 0]), int(runs[-1, 1])
+        if low < 0 or high > self.n_rows:
+            listed_rows(runs, self.n_rows)
+        first = int(np.searchsorted(self._starts, low, side="right")) - 1
+        for number in range(first, int(np.searchsorted(self._starts, high, side="left"))):
+            start, stop = self._starts[number : number + 2].tolist()
+            mine = np.clip(runs, start, stop) - start
+            mine = mine[mine[:, 1] > mine[:, 0]]
+            if len(mine):
+                own = range(*mine[0].tolist()) if len(mine) == 1 else mine
+                yield start, self.readers[number], own, slice(place, place + count(own))
+                place += count(own)

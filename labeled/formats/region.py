@@ -1,7 +1,8 @@
 """Regions: which part of every row is wanted, one indexer an axis, and what it costs to fetch.
 
 A region is plain data (integers, slices with positive steps, integer arrays), each axis
-taken for itself as in ``numpy.ix_``. This module turns a region into a *box plan*: which
+taken for itself as in ``numpy.ix_``. Regions compose, so that ``isel`` after ``isel`` still reads
+only what is left. This module turns a region into a *box plan*: which
 bytes of a stored row are fetched and how the wanted elements lie in them. It knows no
 file and no chunk; the same plan serves a row of a contiguous dataset and a row of a chunk.
 
@@ -12,12 +13,14 @@ not wanted are read through where skipping them would cost more than `GAP_BYTES`
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from labeled.errors import SelectionError, SelectionTypeError
+from labeled.selection import as_positions
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -97,11 +100,9 @@ def _as_slice(rows: Ints) -> Indexer:
     return slice(int(rows[0]), int(rows[-1]) + 1, step)
 
 
-def region_shape(region: Region, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of what a full, normal `region` takes from `shape`: integers drop axes."""
-    return tuple(
-        length(index) for index, _ in zip(region, shape, strict=True) if not isinstance(index, int)
-    )
+def region_shape(region: Region) -> tuple[int, ...]:
+    """Return the lengths of the axes that a normal region keeps: integers drop theirs."""
+    return tuple(length(index) for index in region if not isinstance(index, int))
 
 
 def length(index: Indexer) -> int:
@@ -185,11 +186,33 @@ class BoxPlan:
         """Whether neighbouring rows come with one call, the bytes between them included."""
         return len(self.starts) == 1 and self.row_bytes - self.stretch_bytes <= GAP_BYTES
 
+    @property
+    def row_bytes_fetched(self) -> int:
+        """Bytes fetched for each of many consecutive rows."""
+        return self.row_bytes if self.read_through else self.box_bytes
+
     def bytes_of(self, n: int) -> int:
         """Bytes fetched for `n` >= 1 consecutive rows."""
         if self.read_through:
             return (n - 1) * self.row_bytes + self.stretch_bytes
         return n * self.box_bytes
+
+    def ranges(self, at: Ints, n: Ints) -> tuple[Ints, Ints]:
+        """Return the starts and lengths of what is fetched for `n` rows from byte `at` on, each."""
+        if self.read_through:
+            return at + self.starts[0], (n - 1) * self.row_bytes + self.stretch_bytes
+        ends = np.cumsum(n)
+        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - n, n)
+        rows = np.repeat(at, n) + within * self.row_bytes
+        starts: Ints = (rows[:, None] + np.array(self.starts)).reshape(-1)
+        return starts, np.full(len(starts), self.stretch_bytes)
+
+    def view(self, fetched: Array, n: int) -> Array:
+        """View the boxes of `n` consecutive rows in bytes that were fetched one after another."""
+        if not self.read_through or self.stretch_bytes == self.row_bytes:
+            return fetched[: n * self.box_bytes].view(self.dtype).reshape(n, *self.box_shape)
+        strides = (self.row_bytes, *self.box_strides)
+        return np.ndarray((n, *self.box_shape), self.dtype, fetched, 0, strides)
 
 
 def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxPlan:
@@ -205,7 +228,7 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
     ((4, 100004, 200004), 1)
     """
     row_bytes = math.prod(shape) * dtype.itemsize
-    row_shape = region_shape(region, shape)
+    row_shape = region_shape(region)
     whole = is_whole(region, shape)
     if whole or not math.prod(row_shape) or not row_bytes:
         taken = shape if whole else row_shape
@@ -240,7 +263,7 @@ def _plan_at(at: int, region: Region, shape: tuple[int, ...], dtype: np.dtype[An
         (high - low) * strides[at],
         (*(length(index) for index in region[:at]), high - low, *shape[at + 1 :]),
         (*walked, shifted(region[at], low), *region[at + 1 :]),
-        region_shape(region, shape),
+        region_shape(region),
         whole=False,
     )
 
@@ -270,3 +293,73 @@ def shifted(index: Indexer, low: int) -> Indexer:
     if isinstance(index, slice):
         return slice(index.start - low, index.stop - low, index.step)
     return index - low
+
+
+def whole(row_shape: tuple[int, ...]) -> Region:
+    """Take all of every trailing axis."""
+    return tuple(slice(0, n, 1) for n in row_shape)
+
+
+def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> Region:
+    """Select further along the axes that a region keeps.
+
+    Parameters
+    ----------
+    region : Region
+        What is taken so far.
+    axes : mapping of int to request
+        Kept axis number (counting only axes that are left) to an integer, slice,
+        list of integers or full-length boolean mask, as in NumPy.
+    names : tuple of str
+        Names of the kept axes, for messages.
+
+    Raises
+    ------
+    SelectionError
+        If an integer is out of range.
+    SelectionTypeError
+        If a request is not one of these kinds.
+    """
+    out: list[Indexer] = []
+    kept = -1
+    for part in region:
+        if isinstance(part, int):
+            out.append(part)
+            continue
+        kept += 1
+        out.append(_narrowed(part, axes[kept], names[kept]) if kept in axes else part)
+    return tuple(out)
+
+
+def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
+    n = length(part)
+    try:
+        if isinstance(request, int | np.integer) and not isinstance(request, bool):
+            return int(_entry(part, int(as_positions([request], n, "position")[0])))
+        wanted = as_positions(request, n, "position")
+    except SelectionTypeError as error:
+        raise SelectionTypeError(f"dim {name!r}: {error}") from None
+    except SelectionError as error:
+        raise SelectionError(f"dim {name!r} (length {n}): {error}") from None
+    if isinstance(part, slice) and isinstance(wanted, range) and wanted.step > 0:
+        return _slice_of(
+            range(part.start, part.stop, part.step)[wanted.start : wanted.stop : wanted.step]
+        )
+    positions = np.arange(n, dtype=np.int64)[np.asarray(wanted, dtype=np.int64)]
+    if isinstance(part, slice):
+        stepped: Ints = part.start + positions * part.step
+        return stepped
+    listed: Ints = part[positions]
+    return listed
+
+
+def _entry(part: slice | Ints, position: int) -> int:
+    if isinstance(part, slice):
+        return int(range(part.start, part.stop, part.step)[position])
+    return int(part[position])
+
+
+def _slice_of(rows: range) -> slice:
+    if not len(rows):
+        return slice(0, 0, 1)
+    return slice(rows[0], rows[-1] + 1, rows.step)

@@ -276,15 +276,11 @@ def _unreadable(lane: Lane, rows: Rows, places: Rows, out: Array) -> Rows:
 def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[tuple[Rows, Rows]]:
     """Yield the file rows of each stored chunk of a window, and their places."""
     read = lane.read(content, group)
-    if read.listed is not None:
-        rows = read.listed
-    elif read.run is not None:
-        rows = np.arange(*read.run, dtype=np.int64)
-    else:
-        assert read.runs is not None
-        rows = rows_of(read.runs)
-    places = np.arange(len(rows)) if read.dest is None else read.dest
-    chunk = rows // max(1, lane.reader.chunk_rows)
+    rows = np.asarray(read.rows, np.int64)
+    if rows.ndim == 2:
+        rows = rows_of(rows)
+    places = np.arange(len(rows)) if read.places is None else read.places
+    chunk = rows // (lane.source.layout.chunk_rows or 1)
     order = np.argsort(chunk, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
         yield rows[mine], places[mine]

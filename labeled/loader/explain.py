@@ -18,8 +18,8 @@ import numpy.typing as npt
 from labeled import permute
 from labeled.display.figures import Reads, WindowRead
 from labeled.errors import LoaderError
-from labeled.formats.extent_engine import LARGE_ROW_BYTES
-from labeled.formats.reader import Cost
+from labeled.formats.contiguous import LARGE_ROW_BYTES
+from labeled.formats.reader import Cost, as_runs
 from labeled.loader.explanation import GOOD_QUALITY, Explanation, LaneExplained
 from labeled.loader.jobs import Job, n_cuts
 from labeled.loader.lanes import Lane, RaggedLane
@@ -31,7 +31,6 @@ from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
 from labeled.samplers.windows import Order
-from labeled.sources.loading import as_runs
 from labeled.sources.source import Source
 
 COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
@@ -103,7 +102,7 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
         path=reader.kind,
         why=reader.why,
         kept=lane.keep,
-        chunk_rows=reader.chunk_rows,
+        chunk_rows=lane.source.layout.chunk_rows or 1,
         bytes_read=round(cost.bytes_read / cost_share),
         bytes_used=round(cost.bytes_used / cost_share),
         n_reads=round(cost.n_reads / cost_share),
@@ -163,14 +162,14 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
     lane = max(plan.lanes, key=lambda one: one.row_bytes)
     windows = []
     for start, stop, content in jobs[:DRAWN_JOBS]:
-        runs = as_runs(lane.read(content, plan.group))
+        runs = as_runs(lane.read(content, plan.group).rows)
         some = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
         chunks = () if lane.keep else _pairs(_whole_chunks(lane, some))
         windows.append(WindowRead(start, stop, _pairs(some), chunks))
     return Reads(
         lane.name,
         lane.reader.n_rows,
-        lane.reader.chunk_rows,
+        lane.source.layout.chunk_rows or 1,
         tuple(windows),
         "window" if mode == "window" else "job",
         lane.keep,

@@ -15,7 +15,7 @@ from dask.utils import format_bytes
 from labeled.display.figures import Reads
 from labeled.display.summary import Summary, Table
 from labeled.display.text import count_words, sizes_words
-from labeled.formats.machine import machine_bytes, room_bytes
+from labeled.formats.memory import machine_bytes, room_bytes
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.plan import LoaderPlan
 from labeled.samplers.listed import AnyPlan

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.formats.reader import Cost, Reader
-from labeled.formats.reading import take_rows
+from labeled.formats.memory import take_rows
+from labeled.formats.reader import PIECE_BYTES, Cost, Reader, advise, as_runs, cost, is_cold
 from labeled.loader.buffers import RaggedRows
 from labeled.ragged import FlatRows, RaggedReader
 from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
 from labeled.samplers.windows import WindowRows, rows_of
 from labeled.selection import Selection
-from labeled.sources.loading import Read, Task, as_runs, load_rows, read_of, sorted_read, tasks_of
+from labeled.sources.loading import Read, Task, load_rows, read_of, sorted_read, tasks_of
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
 
@@ -79,10 +79,6 @@ class Lane:
     @property
     def name(self) -> str:
         return self.source.name
-
-    @cached_property
-    def _rows_a_task(self) -> int:
-        return max(1, TASK_BYTES // max(1, self.row_bytes))
 
     @cached_property
     def _rows_alone(self) -> int:
@@ -141,46 +137,45 @@ class Lane:
         """
         if self.kept is not None:
             return (self._kept_task(content, group, out),)
-        run, rows = content.run, self.selection.stretch
-        if run is not None and group is None and rows is not None and len(out) <= self._rows_alone:
-            return (partial(self.reader.read_run, out, run[0] + rows.start, run[1] + rows.start),)
         read = self.read(content, group)
-        tasks = tasks_of(self.reader, read, out, self._rows_a_task)
+        rows = read.rows
+        if isinstance(rows, range) and len(rows) <= self._rows_alone:
+            return (partial(self.reader.read, rows, out),)
+        listed = not isinstance(rows, range) and rows.ndim == 1
+        tasks = tasks_of(self.reader, read, out, TASK_BYTES if listed else PIECE_BYTES)
         if content.soon is not None:  # rows of a window, of which the disk is told as a whole
             return [*self._advices(content.soon, group), *tasks]
-        small = read.listed is not None or len(out) * self.row_bytes <= SMALL_BYTES
-        if self._cold(read, small=small):
-            return [partial(self.reader.advise, as_runs(read)), *tasks]
+        small = listed or len(out) * self.row_bytes <= SMALL_BYTES
+        if self._cold(rows, small=small):
+            return [partial(advise, self.reader, rows), *tasks]
         return tasks
 
     def read_again(self, rows: Rows, places: Rows, out: Array) -> None:
         """Read some file rows by themselves, in the caller, to their places in `out`."""
-        part = np.empty((len(rows), *self.source.row_shape), self.source.stored_dtype)
-        self.reader.gather_into(part, rows)
-        out[places] = part
+        self.reader.read(rows, out, places)
 
-    def _cold(self, read: Read, *, small: bool) -> bool:
+    def _cold(self, rows: range | Rows, *, small: bool) -> bool:
         """Whether a disk should be told of scattered rows before threads wait for them.
 
         The system is asked for a row or two. It looks ahead by itself in one stretch, and
         better undisturbed. Of a stretch it may have the ends, with what was read around others.
         """
-        rows = read.listed if read.runs is None else read.runs.sum(axis=1) // 2
-        if rows is None or not len(rows) or self._warm_jobs:
+        if isinstance(rows, range) or not len(rows) or self._warm_jobs:
             self._warm_jobs = max(0, self._warm_jobs - 1)
             return False
-        cold = any(self.reader.cold(int(rows[place])) for place in {0, len(rows) // 2})
+        some = rows[[0, len(rows) // 2]]
+        if some.ndim == 2:
+            some = some.sum(axis=1) // 2
+        cold = any(is_cold(self.reader, row) for row in some.tolist())
         if small and not cold:
             self._warm_jobs = TRUSTED_JOBS
         return cold
 
     def _advices(self, windows: Sequence[Rows], group: Rows | None) -> Sequence[Task]:
         """Return what tells the system of windows that come next, where it has them not yet."""
-        reads = [self.read(WindowRows(several=runs), group) for runs in windows]
+        several = (self.read(WindowRows(several=runs), group).rows for runs in windows)
         return [
-            partial(self.reader.advise, as_runs(read))
-            for read in reads
-            if self._cold(read, small=False)
+            partial(advise, self.reader, rows) for rows in several if self._cold(rows, small=False)
         ]
 
     def _kept_task(self, content: WindowRows, group: Rows | None, out: Array) -> Task:
@@ -198,17 +193,11 @@ class Lane:
 
     def cost(self, content: WindowRows, group: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
-        read = self.read(content, group)
-        if read.listed is None:
-            return self.reader.cost(as_runs(read))
-        used = len(read.listed) * self.row_bytes
-        if self._by_row:
-            return Cost(used, used, len(read.listed), 0)
-        return replace(self.reader.cost(as_runs(read)), bytes_used=used)
+        return cost(self.reader, self.read(content, group).rows)
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""
-        return self.reader.cost(as_runs(read_of(self.selection)))
+        return cost(self.reader, read_of(self.selection).rows)
 
     def read(self, content: WindowRows, group: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
@@ -216,7 +205,7 @@ class Lane:
         if stretch is not None and group is None:
             first = stretch.start
             if content.run is not None:
-                return Read(run=(content.run[0] + first, content.run[1] + first))
+                return Read(range(content.run[0] + first, content.run[1] + first))
             if content.several is not None:
                 return Read(content.several + first, content.dest)
         runs = content.runs
@@ -225,7 +214,7 @@ class Lane:
             positions = group[positions]
         rows = self.selection.take(positions)
         if runs is None and self._by_row:
-            return Read(listed=rows)
+            return Read(rows)
         return sorted_read(rows, None if runs is None else content.dest)
 
 
@@ -321,11 +310,11 @@ class RaggedLane(Lane):
             positions = content.rows if group is None else group[content.rows]
             return self.examples, positions, np.arange(len(positions))
         read = self.read(content, group)
-        if read.listed is None:
-            rows = rows_of(as_runs(read))
-            return self.reader, rows, np.arange(len(rows)) if read.dest is None else read.dest
-        order = np.argsort(read.listed, kind="stable")
-        return self.reader, read.listed[order], order
+        if isinstance(read.rows, range) or read.rows.ndim == 2:
+            rows = rows_of(as_runs(read.rows))
+            return self.reader, rows, np.arange(len(rows)) if read.places is None else read.places
+        order = np.argsort(read.rows, kind="stable")
+        return self.reader, read.rows[order], order
 
     def _bytes(self, rows: Rows) -> Rows:
         """Bytes of examples, kept or not: those of file rows, or of positions."""

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.errors import LoaderError, told_of_memory, warn
-from labeled.formats.machine import room_bytes
+from labeled.formats.memory import room_bytes
 from labeled.loader.lanes import Lane, RaggedLane, lane_of
 from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.ordering import Grouping, OrderedRows, group_rows

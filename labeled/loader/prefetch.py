@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError, ReadError
-from labeled.formats.clock import decode_s
+from labeled.formats.reader import CLOCK
 from labeled.loader.buffers import BufferPool, LoadedWindow
 from labeled.loader.jobs import Job
 from labeled.loader.lanes import Lane
@@ -370,14 +370,14 @@ class Prefetcher:
 
     def read(self, window: LoadedWindow, task: Task) -> float:
         """Do one task and note that it is done; return how long it took."""
-        began, before = perf_counter(), decode_s()
+        began, before = perf_counter(), CLOCK.decode_s
         error: BaseException | None = None
         try:
             if window.error is None:
                 task()
         except BaseException as caught:
             error = caught
-        decoded, took = decode_s() - before, perf_counter() - began
+        decoded, took = CLOCK.decode_s - before, perf_counter() - began
         with self._lock:
             self._stats.decode_s += decoded
             self._stats.read_s += took - decoded

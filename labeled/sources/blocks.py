@@ -8,10 +8,10 @@ graph needs while it computes a block is its own; only the blocks handed over co
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,8 @@ from dask.local import get_sync
 from dask.optimization import cull
 
 from labeled.errors import DimsError, LoaderError, ReadError
-from labeled.formats.reader import Cost, Reader
-from labeled.formats.reading import n_rows_of
-from labeled.sources.readers import Piecewise
+from labeled.formats.reader import UNSTORED, ByteRanges, JoinedReader, MemoryReader, Reader
+from labeled.formats.reader import Rows as AnyRows
 from labeled.sources.source import RowLayout
 
 Array = npt.NDArray[Any]
@@ -34,20 +33,11 @@ BLOCK_BYTES = 1 << 24
 """Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
 
 
-class BlockPiece(NamedTuple):
-    """Rows of one block: their first place in run order, and which of the block's they are."""
-
-    place: int
-    block: int
-    rows: Rows
-
-
 @dataclass(frozen=True, eq=False)
-class BlockSource(Piecewise):
-    """One variable of an xarray object, its example dim first, and the reader of its rows.
+class BlockSource:
+    """One variable of an xarray object, its example dim first.
 
-    Offers what the loader asks of a :class:`~labeled.sources.source.Source`, and follows the
-    :class:`~labeled.formats.reader.Reader` protocol.
+    Offers what the loader asks of a :class:`~labeled.sources.source.Source`.
     """
 
     name: str
@@ -57,8 +47,6 @@ class BlockSource(Piecewise):
 
     decodes = False
     loaded = None
-    kind = "dask"
-    why = "whole blocks are computed"
 
     @classmethod
     def of(cls, array: xr.DataArray, dim: Hashable, name: str | None = None) -> BlockSource:
@@ -121,18 +109,15 @@ class BlockSource(Piecewise):
 
     @property
     def layout(self) -> RowLayout:
-        scratch = 2 * self.chunk_rows * self.row_bytes
-        return RowLayout(self.chunk_rows, self._edges, scratch, dear=True, random=False)
+        rows = max((int(n) for n in self.data.chunks[0]), default=1)
+        return RowLayout(rows, self._edges, 2 * rows * self.row_bytes, dear=True, random=False)
 
     def reader(self) -> Reader:
-        return self
+        blocks = range(len(self.data.chunks[0]))
+        return JoinedReader([BlockReader(self, number) for number in blocks], "blocks")
 
     def decode(self, raw: Array) -> Array:
         return raw
-
-    @property
-    def chunk_rows(self) -> int:
-        return max((int(n) for n in self.data.chunks[0]), default=1)
 
     @cached_property
     def _edges(self) -> Rows:
@@ -163,47 +148,39 @@ class BlockSource(Piecewise):
         nested = _nested(wanted, values)
         return np.asarray(np.block(nested) if isinstance(nested, list) else nested)
 
-    def _pieces(self, rows: Rows) -> Iterator[BlockPiece]:
-        """Cut ascending rows by block."""
-        edges = self._edges
-        cuts = np.searchsorted(rows, edges)
-        for number in range(len(edges) - 1):
-            a, b = int(cuts[number]), int(cuts[number + 1])
-            if a < b:
-                yield BlockPiece(a, number, rows[a:b] - edges[number])
 
-    def pieces(self, runs: Rows) -> list[BlockPiece]:
-        if not len(runs):
-            return []
-        rows = np.concatenate([np.arange(a, b) for a, b in runs.tolist()])
-        return list(self._pieces(rows))
+@dataclass(frozen=True, eq=False)
+class BlockReader:
+    """The rows of one block; a :class:`~labeled.formats.reader.Reader`."""
 
-    def read_piece(self, piece: Any, out: Array, dest: Rows | None = None) -> None:
-        place, number, rows = piece
-        block = self.block(number)
-        values = block if len(rows) == len(block) else block[rows]
-        if dest is None:
-            out[place : place + len(rows)] = values
-        else:
-            out[dest[place : place + len(rows)]] = values
+    source: BlockSource
+    number: int
+    kind: str = "dask"
+    why: str = "whole blocks are computed"
 
-    def gather_into(self, out: Array, rows: Rows) -> None:
-        order = np.argsort(rows, kind="stable")
-        for piece in self._pieces(rows[order]):
-            mine = order[piece.place : piece.place + len(piece.rows)]
-            out[mine] = self.block(piece.block)[piece.rows]
+    @property
+    def n_rows(self) -> int:
+        return int(self.source.data.chunks[0][self.number])
 
-    def read(self, rows: range | Rows) -> Array:
-        out = np.empty((len(rows), *self.row_shape), self.dtype)
-        self.gather_into(out, np.asarray(rows, dtype=np.int64))
-        return out
+    @property
+    def chunk_rows(self) -> int:
+        return max(1, self.n_rows)
 
-    def cost(self, runs: Rows) -> Cost:
-        """Count whole blocks as read: what a graph reads to compute them is not known."""
-        touched = {piece.block for piece in self.pieces(runs)}
-        blocks = sum(int(self._edges[b + 1] - self._edges[b]) for b in touched)
-        used = n_rows_of(runs)
-        return Cost(blocks * self.row_bytes, used * self.row_bytes, len(touched), len(touched))
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.source.row_shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    def read(self, rows: AnyRows, out: Array, places: Rows | None = None) -> None:
+        MemoryReader(self.source.block(self.number)).read(rows, out, places)
+
+    def byte_ranges(self, rows: AnyRows) -> Sequence[ByteRanges]:
+        """Count the block as read: what a graph reads to compute it is not known."""
+        n_bytes = np.array([self.n_rows * self.source.row_bytes])
+        return (ByteRanges(None, np.full(1, UNSTORED), n_bytes, 1),)
 
 
 def _in_blocks(array: xr.DataArray) -> xr.DataArray:

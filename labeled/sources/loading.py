@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.errors import told_of_memory
-from labeled.formats.reader import Reader
-from labeled.formats.reading import runs_of
+from labeled.formats.reader import PIECE_BYTES, Reader, count, pieces, row_nbytes, runs_of
+from labeled.permute.workers import processors
 from labeled.selection import Selection
 from labeled.sources.source import AnySource
 
@@ -26,37 +26,18 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Task = Callable[[], None]
 
+RECORD_BYTES = 1 << 20
+"""What is read of records at a time, at least."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Read:
-    """One read: runs with their places, or rows listed one by one (repeats allowed).
 
-    Parameters
-    ----------
-    runs : int64 array (k, 2), optional
-        Ascending file rows, half-open, never overlapping.
-    dest : int64 array (n,), optional
-        Place of each row of the runs; None says that row i goes to place i.
-    listed : int64 array (n,), optional
-        File rows in the order of their places, in the place of `runs`.
-    run : (int, int), optional
-        One stretch of file rows in order, in the place of `runs`.
+class Read(NamedTuple):
+    """One read: rows of the file as readers take them, and where each goes.
+
+    Rows that are listed one by one may repeat.
     """
 
-    runs: Rows | None = None
-    dest: Rows | None = None
-    listed: Rows | None = None
-    run: tuple[int, int] | None = None
-
-
-def as_runs(read: Read) -> Rows:
-    """Return the runs of a read; of listed rows, each row once."""
-    if read.run is not None:
-        return np.array([read.run], np.int64)
-    if read.runs is not None:
-        return read.runs
-    assert read.listed is not None
-    return runs_of(np.unique(read.listed))
+    rows: range | Rows
+    places: Rows | None = None
 
 
 def sorted_read(rows: Rows, places: Rows | None = None) -> Read:
@@ -66,11 +47,7 @@ def sorted_read(rows: Rows, places: Rows | None = None) -> Read:
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
     if not (ascending[1:] > ascending[:-1]).all():
-        if places is None:
-            return Read(listed=rows)
-        listed = np.empty_like(rows)
-        listed[places] = rows
-        return Read(listed=listed)
+        return Read(rows, places)
     return Read(runs_of(ascending), order if places is None else places[order])
 
 
@@ -78,33 +55,24 @@ def read_of(selection: Selection) -> Read:
     """Turn a whole selection into one read, places being positions in it."""
     stretch = selection.stretch
     if stretch is not None:
-        return Read(run=(stretch.start, max(stretch.start, stretch.stop)))
+        return Read(range(stretch.start, max(stretch.start, stretch.stop)))
     return sorted_read(selection.rows)
 
 
-def tasks_of(reader: Reader, read: Read, out: Array, rows_a_task: int = 1 << 12) -> Sequence[Task]:
-    """Cut a read into tasks that any threads may do in any order."""
-    runs, dest = read.runs, read.dest
-    if read.run is not None:
-        runs = np.array([read.run], np.int64)
-    if runs is not None:
-        return [_piece_task(reader, piece, out, dest) for piece in reader.pieces(runs)]
-    assert read.listed is not None
-    n = len(read.listed)
-    if reader.chunk_rows > 1:  # every chunk is decoded once only if all rows are asked together
-        rows_a_task = max(n, 1)
+def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> Sequence[Task]:
+    """Cut a read into tasks of about so many bytes, which any threads may do in any order."""
+    rows, places = read
+    if reader.kind == "records":  # between two tasks pictures drive all else out of the caches
+        share = count(rows) * row_nbytes(reader.row_shape, reader.dtype)
+        n_bytes = max(RECORD_BYTES, min(share // processors(), 8 * RECORD_BYTES))
+    if places is None:
+        return [
+            partial(reader.read, part, out[which]) for part, which in pieces(reader, rows, n_bytes)
+        ]
     return [
-        _gather_task(reader, out[a : a + rows_a_task], read.listed[a : a + rows_a_task])
-        for a in range(0, n, rows_a_task)
+        partial(reader.read, part, out, places[which])
+        for part, which in pieces(reader, rows, n_bytes)
     ]
-
-
-def _piece_task(reader: Reader, piece: Any, out: Array, dest: Rows | None) -> Task:
-    return lambda: reader.read_piece(piece, out, dest)
-
-
-def _gather_task(reader: Reader, out: Array, rows: Rows) -> Task:
-    return lambda: reader.gather_known(out, rows)
 
 
 def enough_memory(source: AnySource, selection: Selection) -> AbstractContextManager[None]:
@@ -151,7 +119,7 @@ def load_rows(
     out = np.empty((len(selection), *source.row_shape), source.stored_dtype)
     if not len(selection):
         return out
-    tasks = tasks_of(source.reader(), read_of(selection), out)
+    tasks = tasks_of(source.reader(), read_of(selection), out, PIECE_BYTES)
     if threads == 1 or len(tasks) <= 1:
         for number, task in enumerate(tasks):
             task()

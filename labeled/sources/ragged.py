@@ -19,8 +19,8 @@ import numpy as np
 
 from labeled.errors import LoaderError
 from labeled.formats.header import CF, SourceHeader
+from labeled.formats.memory import BLOCK_BYTES
 from labeled.formats.reader import Cost, Reader
-from labeled.formats.reading import BLOCK_BYTES
 from labeled.formats.registry import format_named
 from labeled.ragged import Flat, Ragged, RaggedReader
 from labeled.ragged.flat import (

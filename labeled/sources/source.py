@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.formats.bytesource import is_remote
-from labeled.formats.cf import decode
+from labeled.formats.cf import DecodingReader, decode
 from labeled.formats.header import (
     CF,
     DEFLATE,
@@ -28,13 +28,18 @@ from labeled.formats.header import (
     decode_text,
     is_text,
 )
-from labeled.formats.keeping import ChunkKeeper, keep_decoded
-from labeled.formats.reader import Reader
-from labeled.formats.reading import KEPT_BYTES, PIECE_BYTES
-from labeled.formats.region import Region, is_whole
+from labeled.formats.memory import KEPT_BYTES
+from labeled.formats.reader import (
+    PIECE_BYTES,
+    ChunkCache,
+    FileReader,
+    JoinedReader,
+    MemoryReader,
+    Reader,
+    read_rows,
+)
+from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
 from labeled.formats.registry import format_named
-from labeled.sources.readers import DecodingReader, JoinedReader, MemoryReader
-from labeled.sources.region import narrow, shape_of, whole
 
 Array = npt.NDArray[Any]
 Io = Literal["auto", "pread", "mmap"]
@@ -174,7 +179,7 @@ class Source:
         for dim, part in zip(self.file_dims[1:], self.region, strict=True):
             if not isinstance(part, int):
                 dims.append(dim)
-        n_rows, row_shape, cf, differ, text = 1, shape_of(self.region), None, False, False
+        n_rows, row_shape, cf, differ, text = 1, region_shape(self.region), None, False, False
         if self.loaded is not None:
             n_rows, stored_dtype = len(self.loaded), self.loaded.dtype
         else:
@@ -336,14 +341,17 @@ class Source:
                 reader = DecodingReader(reader, header.cf)
             readers.append(reader)
         if self.thrifty:
-            keep_decoded(readers, ChunkKeeper())
+            cache = ChunkCache()
+            for reader in readers:
+                if isinstance(reader, FileReader):
+                    reader.cache = cache
         return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
 
     def whole(self) -> Array:
         """Read every row, decoded; the value of a variable without axes."""
         if not self.file_dims:
             return self.decode(format_named(self.headers[0].format).read_scalar(self.headers[0]))
-        return self.decode(self.reader().read(range(self.n_rows)))
+        return self.decode(read_rows(self.reader(), range(self.n_rows)))
 
     @property
     def _part(self) -> Region:

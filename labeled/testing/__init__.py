@@ -4,5 +4,6 @@ They run under pytest with Hypothesis, which the extra ``test`` installs.
 """
 
 from labeled.testing.loader import LoaderTests, RaggedTests
+from labeled.testing.readers import ReaderTests
 
-__all__ = ["LoaderTests", "RaggedTests"]
+__all__ = ["LoaderTests", "RaggedTests", "ReaderTests"]

@@ -34,12 +34,13 @@ from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
 from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
-from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.undo import undo_of
 from labeled.formats.hdf5.writing import SourceWriter, changed_file, storable
 from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
+from labeled.formats.reader import read_rows
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
 from labeled.writing.blocks import Before, Recipe
@@ -203,7 +204,7 @@ class _Old:
         """Return the whole units of a source, and its rows after the last of them."""
         source = self.header.sources[name]
         whole = self.n_rows // unit_rows
-        rows = open_reader(source).read(range(whole * unit_rows, self.n_rows))
+        rows = read_rows(open_reader(source), range(whole * unit_rows, self.n_rows))
         known = self.checksums[name].values[:whole].tolist() if checksums else []
         kept = rows if rows.dtype.kind == "O" else rows.astype(source.dtype, copy=False)
         return Before(whole * unit_rows, known, kept)

@@ -36,12 +36,12 @@ import numpy.typing as npt
 
 from labeled.errors import SplitError
 from labeled.formats.hdf5.flatlayout import ATTRIBUTES
-from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, Rows, SourceHeader
-from labeled.formats.reading import native
+from labeled.formats.reader import native, read_rows
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
 from labeled.ragged.flat import Flat, block_cuts, copy_segments, offsets_of
@@ -184,7 +184,7 @@ class StoredSources:
         reader = open_reader(source)
         chunks = None if source.dtype.kind == "O" else source.chunks
         if chunks is None or chunks[0] * source.row_bytes <= self.block_bytes:
-            return lambda a, b: reader.read(range(a, b)), 1 if chunks is None else chunks[0]
+            return lambda a, b: read_rows(reader, range(a, b)), 1 if chunks is None else chunks[0]
         n_rows, dtype = source.n_rows, native(source.dtype)
         with _room(self.target, n_rows * source.row_bytes) as file:
             rows: Array = np.memmap(file, dtype, "r+", 0, source.shape)
@@ -197,7 +197,7 @@ class StoredSources:
             reader = open_reader(source, region=tile)
             for start in range(0, n_rows, chunks[0]):
                 stop = min(start + chunks[0], n_rows)
-                rows[(slice(start, stop), *tile)] = reader.read(range(start, stop))
+                rows[(slice(start, stop), *tile)] = read_rows(reader, range(start, stop))
         return lambda a, b: rows[a:b], 1
 
     def _coordinates(self, source: SourceHeader) -> Iterator[Coordinate]:
@@ -213,7 +213,7 @@ def coordinates_of(header: FileHeader, source: SourceHeader) -> Iterator[Coordin
     for name in source.coords:
         variable = header.variables[name]
         if len(variable.dims) == 1:
-            values = open_reader(variable).read(range(variable.n_rows))
+            values = read_rows(open_reader(variable), range(variable.n_rows))
             kept = values if values.dtype.kind == "O" else values.astype(variable.dtype)
             yield coordinate(name, variable.dims[0], kept, variable.attrs)
 

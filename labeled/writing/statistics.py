@@ -25,7 +25,7 @@ import numpy as np
 from labeled.dims import role_of
 from labeled.formats.cf import decode
 from labeled.formats.header import CF, Rows
-from labeled.formats.reading import scratch
+from labeled.formats.memory import scratch
 from labeled.formats.region import Array, Ints
 from labeled.ragged.flat import block_cuts, copy_segments, elements_of, offsets_of
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -22,10 +23,11 @@ from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_
 from labeled.formats.hdf5.encoding import checksum
 from labeled.formats.hdf5.flatlayout import datasets_of
 from labeled.formats.hdf5.own import Checksums, read_checksums
-from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, SourceHeader, vlen_base
+from labeled.formats.reader import read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.writing.progress import progress_bar
@@ -133,7 +135,7 @@ def reader_of(source: SourceHeader) -> Callable[[range], Array]:
     """Return what reads stretches of stored rows; those of any length as arrays in an array."""
     base = vlen_base(source.dtype)
     if base is None:
-        return open_reader(source).read
+        return partial(read_rows, open_reader(source))
     reader = open_ragged(source)
 
     def read(rows: range) -> Array:

@@ -1,112 +1,94 @@
 """Rows of text: blocks are read by position, cut to the rows wanted, and parsed.
 
-A piece is one block, or several small ones. Where all its rows are wanted its text is parsed
-as it is; else its rows are found again and only those wanted are parsed.
+Where all rows of a block are wanted its text is parsed as it is; else its rows are found again
+and only those wanted are parsed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from labeled.errors import LabeledError, ReadError
-from labeled.formats.bytesource import FileRef
-from labeled.formats.clock import decoding
+from labeled.errors import ReadError
 from labeled.formats.csv.index import line_at
 from labeled.formats.csv.parsing import Asked, TextFault, parsed
 from labeled.formats.csv.table import Columns
 from labeled.formats.header import SourceHeader
-from labeled.formats.reader import Cost
-from labeled.formats.reading import (
-    Engine,
+from labeled.formats.memory import scratch
+from labeled.formats.reader import (
+    ByteRanges,
+    FileReader,
     Io,
-    Piece,
     bands_of,
-    describe,
-    failed,
-    n_rows_of,
-    packed,
-    row_nbytes,
-    scratch,
+    decoding,
+    groups_of,
+    naming_rows,
+    spread,
 )
-from labeled.formats.region import Array, Ints, Region, region_shape
-from labeled.formats.rows import RowReader
+from labeled.formats.region import Array, Ints, Region
 
 
-class TextEngine(Engine):
-    """Reads columns of text; see :class:`~labeled.formats.reading.Engine`."""
+class TextReader(FileReader):
+    """Reads columns of text; a :class:`~labeled.formats.reader.Reader`."""
 
-    def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
-        self.kind = "text"
-        self.why = "text: read and parsed block by block"
+    kind = "text"
+    why = "text: read and parsed block by block"
+
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        super().__init__(source, region, io)
         table: Columns = source.detail
         chosen: Any = table.columns
-        if region:
-            chosen = np.asarray(chosen, np.int64)[region]
+        if self.region:
+            chosen = np.asarray(chosen, np.int64)[self.region]
         columns: list[int] = np.atleast_1d(np.asarray(chosen, np.int64)).tolist()
         types = dict(zip(np.ravel(table.columns).tolist(), table.types, strict=True))
         self._asked = [Asked(i, types[i], table.dtype) for i in columns]
         self._vector = np.ndim(chosen) == 0
-        self._source, self._table, self._index = source, table, table.index
-        self._file = FileRef(source.file)
-        self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
-        self.scratch_bytes = source.scratch_bytes
+        self._table, self._index = table, table.index
 
-    def pieces(self, runs: Ints) -> list[Piece]:
-        """Split checked runs into pieces of one block each, or of several small ones in a row."""
-        if not len(runs) or not self._asked:
-            return []
-        self._file().check()
-        bands = bands_of(runs, self._index.block_rows)
-        block = bands[:, 0] // self._index.block_rows
-        begins = np.flatnonzero(np.concatenate(([True], block[1:] != block[:-1])))
-        blocks = block[begins]
-        full = packed(self._index.starts[blocks + 1] - self._index.starts[blocks])[1:-1]
-        cuts = np.union1d(full, np.flatnonzero(np.diff(blocks) > 1) + 1)
-        out = []
-        for part in np.split(bands, begins[cuts]):
-            n = n_rows_of(part[:, :2])
-            first, start, stop = int(part[0, 2]), int(part[0, 0]), int(part[-1, 1])
-            out.append(Piece(first, n, n * self._used, start, stop, part))
-        return out
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        self.file().check()
+        for bands in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
+            with naming_rows(self.source, int(bands[0, 0]), int(bands[-1, 1])):
+                values = self._block(bands)
+            first, n = int(bands[0, 2]), len(values[0])
+            place = slice(first, first + n) if places is None else places[first : first + n]
+            if self._vector:
+                out[place] = values[0]
+                continue
+            rows = (
+                out[place] if isinstance(place, slice) else np.empty((n, *out.shape[1:]), out.dtype)
+            )
+            for i, column in enumerate(values):
+                rows[:, i] = column
+            if not isinstance(place, slice):
+                out[place] = rows
 
-    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
-        try:
-            text, begin = self._text_of(piece)
-            text, starts = self._wanted(text, begin, piece)
-            try:
-                with decoding():
-                    values = self._parsed(text, piece.n_rows)
-            except TextFault as fault:
-                raise self._fault(fault, text, starts, piece) from None
-        except LabeledError:
-            raise
-        except (OSError, EOFError) as fault:
-            raise failed(self._source, piece.start, piece.stop, fault) from fault
-        self._put(out, piece, dest, values)
-
-    def _text_of(self, piece: Piece) -> tuple[Array, int]:
-        """Read the text of the blocks of a piece; tell where it begins."""
-        block_rows = self._index.block_rows
-        begin = int(self._index.starts[piece.start // block_rows])
-        end = int(self._index.starts[(piece.stop - 1) // block_rows + 1])
+    def _block(self, bands: Ints) -> list[Any]:
+        """Return the columns of some rows of one block."""
+        begin, end = self._index.starts[bands[0, 0] // self.chunk_rows :][:2].tolist()
         text = scratch("text", end - begin, begin)
-        self._file().read_into(text, begin)
-        return text, begin
+        self.file().read_into(text, begin)
+        rows = spread(bands[:, 0], bands[:, 1] - bands[:, 0])
+        text, starts = self._wanted(text, begin, rows, len(bands) == 1)
+        try:
+            with decoding():
+                return self._parsed(text, len(rows))
+        except TextFault as fault:
+            raise self._fault(fault, text, starts, rows) from None
 
-    def _wanted(self, text: Array, begin: int, piece: Piece) -> tuple[Array, Ints | None]:
-        """Cut blocks to the rows of a piece; where they begin, unless it is all of them."""
-        block_rows = self._index.block_rows
-        first = piece.start - piece.start % block_rows
-        stop = min(-(-piece.stop // block_rows) * block_rows, self._index.n_rows)
-        if piece.n_rows == stop - first:
+    def _wanted(
+        self, text: Array, begin: int, rows: Ints, in_one: bool
+    ) -> tuple[Array, Ints | None]:
+        """Cut a block to some rows; tell where they begin, unless it is all of them."""
+        first = int(rows[0]) - int(rows[0]) % self.chunk_rows
+        if len(rows) == min(self.chunk_rows, self.n_rows - first):
             return text, None
         lines = self._table.dialect.lines(text)
-        rows = _rows_of(piece) - first
-        starts, ends = lines.starts[rows], lines.ends[rows]
-        if len(piece.parts) == 1:
+        starts, ends = lines.starts[rows - first], lines.ends[rows - first]
+        if in_one:
             return text[starts[0] : ends[-1]], begin + starts
         spans = zip(starts.tolist(), ends.tolist(), strict=True)
         cut = b"\n".join(text[a:b].tobytes().rstrip(b"\r\n") for a, b in spans)
@@ -119,62 +101,27 @@ class TextEngine(Engine):
             raise TextFault(f"holds {n_rows} rows, which are read as {len(values[0])}")
         return values
 
-    def _put(self, out: Array, piece: Piece, dest: Ints | None, values: list[Any]) -> None:
-        end = piece.first + piece.n_rows
-        place: slice | Ints = slice(piece.first, end) if dest is None else dest[piece.first : end]
-        if self._vector:
-            out[place] = values[0]
-        elif isinstance(place, slice):
-            target = out[place]
-            for i, column in enumerate(values):
-                target[:, i] = column
-        else:
-            rows = np.empty((piece.n_rows, len(values)), out.dtype)
-            for i, column in enumerate(values):
-                rows[:, i] = column
-            out[place] = rows
-
-    def _fault(self, fault: TextFault, text: Array, starts: Ints | None, piece: Piece) -> ReadError:
+    def _fault(self, fault: TextFault, text: Array, starts: Ints | None, rows: Ints) -> ReadError:
         """Return the error that names the line that cannot be parsed, and knows its row."""
         dialect = self._table.dialect
         if starts is None:
-            first = int(self._index.starts[piece.start // self._index.block_rows])
+            first = int(self._index.starts[rows[0] // self.chunk_rows])
             starts = first + dialect.lines(text).starts
         row = min(fault.row, len(starts) - 1)
-        file = self._source.file
+        file = self.source.file
         line = line_at(file, dialect, int(starts[row]))
-        where = f"{describe(self._source)}, rows {piece.start} to {piece.stop - 1}"
+        where = f"{self.where}, rows {rows[0]} to {rows[-1]}"
         error = ReadError(f"{where}: line {line} of {file.path!r} {fault}")
-        error.row = int(_rows_of(piece)[row])
+        error.row = int(rows[row])
         return error
 
-    def _blocks(self, runs: Ints) -> Ints:
-        return np.unique(bands_of(runs, self._index.block_rows)[:, 0] // self._index.block_rows)
-
-    def cost(self, runs: Ints) -> Cost:
-        """Count what :meth:`pieces` and :meth:`read_piece` would do."""
-        if not len(runs) or not self._asked:
-            return Cost()
-        blocks = self._blocks(runs)
-        n_bytes = int((self._index.starts[blocks + 1] - self._index.starts[blocks]).sum())
-        stored = n_bytes * self._source.file.size // max(1, self._source.file.content_bytes)
-        return Cost(stored, n_rows_of(runs) * self._used, len(blocks), len(blocks))
-
-    def advise(self, runs: Ints) -> None:
-        """Tell the system which bytes come next."""
-        for block in self._blocks(runs).tolist() if len(runs) else ():
-            begin, end = self._index.starts[block : block + 2].tolist()
-            self._file().advise(begin, end - begin)
-
-    def cold(self, row: int) -> bool:
-        """Whether the system would have to fetch a row from storage."""
-        return not self._file().holds(int(self._index.starts[row // self._index.block_rows]))
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        blocks = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)
+        starts = self._index.starts[blocks]
+        ends = self._index.starts[blocks + 1]
+        return (ByteRanges(self.file, starts, ends - starts, len(blocks)),)
 
 
-def _rows_of(piece: Piece) -> Ints:
-    return np.concatenate([np.arange(a, b) for a, b, _ in piece.parts.tolist()])
-
-
-def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> RowReader:
+def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> TextReader:
     """Return a reader of columns of text. Opens nothing yet."""
-    return RowReader(source, TextEngine, region, io)
+    return TextReader(source, region, io)

@@ -8,10 +8,9 @@ split table, `per_object` where examples are datasets or groups of their own. Th
 (the header of one source), `labels` (names of axes), `dtypes`, `groups` (of one file, joined),
 `flatlayout` (ragged sources), and `safety` (nothing outside the file, no more than it stores).
 
-Rows: `payload` chooses the path. `stored` (chunks without filters), `tiled` (several of them a
-row), `decoded` (with filters), `ragged` (examples of different shapes), `sparse` (matrices of
-cells), `fallback` (h5py). They use `chunkindex`, `tiles`, and `filters` with `inflate` and
-`compiled`.
+Rows: `reader` chooses the path, and reads through h5py what has no other. `chunked` reads chunks,
+with filters or without, by `chunkindex` and `filters` (with `compiled` loops), `ragged` examples of
+different shapes, `sparse` matrices of cells.
 
 Writing: `writing`, `fuel` (splits), `scales` (names of axes), `encoding` (chunks made outside
 HDF5), `growing` (appending), `undo` (what is undone where that fails), `others` (what is carried

@@ -27,7 +27,7 @@ from labeled.errors import FileFormatError
 from labeled.formats.bytesource import open_bytes
 from labeled.formats.hdf5.door import h5_of
 from labeled.formats.header import FileStamp, SourceHeader
-from labeled.formats.reading import UNSTORED, describe
+from labeled.formats.reader import UNSTORED, describe
 from labeled.formats.region import Array, Ints
 
 CACHE_BYTES = 128 * 1024 * 1024

@@ -27,7 +27,7 @@ import numpy as np
 from labeled.errors import MissingExtraError, how_to_install
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.header import DEFLATE, LZ4, SHUFFLE, ZSTD, Filter
-from labeled.formats.reading import scratch
+from labeled.formats.memory import scratch
 from labeled.formats.region import Array
 from labeled.later import module_if_there
 

@@ -13,16 +13,19 @@ are compared with it first where the library would believe them.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import importlib
 import struct
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
-from labeled.errors import ReadError
-from labeled.formats.hdf5.inflate import inflate_into
+from labeled.errors import MissingExtraError, ReadError, how_to_install, listed
 from labeled.formats.header import (
     BITSHUFFLE,
     BLOSC,
@@ -35,10 +38,12 @@ from labeled.formats.header import (
     Filter,
     SourceHeader,
 )
-from labeled.formats.reading import describe, scratch
+from labeled.formats.memory import scratch
+from labeled.formats.reader import describe
 from labeled.formats.region import Array
 from labeled.later import module_if_there
 from labeled.permute import compiler
+from labeled.permute.addresses import address_of
 
 CHECKSUM_BYTES = 4
 
@@ -92,51 +97,25 @@ class Pipeline:
                 size += CHECKSUM_BYTES if code == FLETCHER32 else 0
         return steps[::-1]
 
-    def undo(self, stored: Bytes, mask: int) -> Array:
-        """Return the decoded bytes of a chunk: memory that the next call may reuse.
+    def undo(self, stored: Bytes | list[Array], mask: int, out: Array | None = None) -> Array:
+        """Return the decoded bytes of a chunk.
 
         Parameters
         ----------
-        stored : bytes-like
+        stored : bytes-like, or a list of one array
+            A list is emptied, so that no more than two of stored, half decoded and decoded bytes
+            are in memory together, whatever the chunk's size.
         mask : int
             Bit i set: filter i was not applied to this chunk.
-
-        Raises
-        ------
-        DecodeError
-            If the bytes are damaged.
-        """
-        return self._undo([as_array(stored)], mask, lambda: scratch("decoded", self._chunk_bytes))
-
-    def undo_into(self, stored: Bytes, mask: int, out: Array) -> None:
-        """Do the same, but store the decoded bytes of a chunk in `out`, as many ``uint8``.
+        out : uint8 array, as many as the chunk has bytes, optional
+            Receives them; by default memory that the next call may reuse.
 
         Raises
         ------
         DecodeError
             If the bytes are damaged; `out` may hold anything then.
         """
-        self._undo([as_array(stored)], mask, lambda: out)
-
-    def undo_own(self, stored: list[Array], mask: int) -> Array:
-        """Return the decoded bytes of a chunk in memory of their own.
-
-        Parameters
-        ----------
-        stored : list of one array
-            Is emptied, so that no more than two of stored, half decoded and decoded bytes are
-            in memory together, whatever the chunk's size.
-
-        Raises
-        ------
-        DecodeError
-            If the bytes are damaged.
-        """
-        return self._undo(stored, mask, lambda: np.empty(self._chunk_bytes, np.uint8))
-
-    def _undo(self, stored: list[Array], mask: int, place: Callable[[], Array]) -> Array:
-        """Decode the only item of `stored`, which is emptied, into what `place` returns."""
-        data = stored.pop()
+        data = stored.pop() if isinstance(stored, list) else as_array(stored)
         steps = self._usual if mask == 0 else self._steps(mask)
         if not steps or steps[-1].decode is None:  # nothing would bring the bytes to their place
             steps = [*steps, _Step(_copied, self._chunk_bytes)]
@@ -144,11 +123,11 @@ class Pipeline:
             if decode is None:
                 data = checked(data)
                 continue
-            out = scratch(f"decoded {n_left}", size) if n_left else place()
-            found = decode(data, out)
+            target = scratch(f"decoded {n_left}", size) if n_left or out is None else out
+            found = decode(data, target)
             if found != size:
                 raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")
-            data = out
+            data = target
         return data
 
 
@@ -174,6 +153,55 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
     if len(packers) > 1:
         return "two compressing filters, one after the other: undone by HDF5 only"
     return None
+
+
+def require_filters(source: SourceHeader) -> None:
+    """Make sure that HDF5 can undo the filters of a source.
+
+    Raises
+    ------
+    MissingExtraError
+        If it cannot, and the library that could teach it is not installed.
+    """
+    missing = _missing(source.filters)
+    if missing:
+        raise MissingExtraError(f"{describe(source)}: {_how_to_undo(missing)}")
+
+
+def describe_missing(sources: Iterable[SourceHeader]) -> list[str]:
+    """Return what to say of sources whose filters nothing installed undoes."""
+    found: dict[tuple[Filter, ...], list[str]] = {}
+    for source in sources:
+        if source.filters:
+            found.setdefault(source.filters, []).append(source.name)
+    return [
+        f"no row of {listed(names, 4)} can be read: {why}"
+        for filters, names in found.items()
+        if (why := why_not_undone(filters)) is not None
+    ]
+
+
+def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
+    """Return what is missing to undo filters; None if nothing is."""
+    if why_not(filters) is None:
+        return None
+    missing = _missing(filters)
+    return _how_to_undo(missing) if missing else None
+
+
+def _missing(filters: tuple[Filter, ...]) -> list[Filter]:
+    """Return the filters that HDF5 cannot undo, whatever is installed."""
+    missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
+    if missing:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("hdf5plugin")  # registers its filters with HDF5
+    return [step for step in missing if not h5py.h5z.filter_avail(step.id)]
+
+
+def _how_to_undo(missing: list[Filter]) -> str:
+    names = ", ".join(f"{step.words} ({step.id})" for step in missing)
+    how = how_to_install("imagecodecs hdf5plugin", "codecs")
+    return f"nothing installed undoes its {names}: {how}"
 
 
 def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) -> ReadError:
@@ -208,12 +236,61 @@ def _copied(data: Array, out: Array) -> int:
 # ---------------------------------------------------------------- compression
 
 
+class _Decompressor:
+    """What libdeflate decodes one stream at a time with; freed with the thread it belongs to."""
+
+    def __init__(self, make: Any, free: Any) -> None:
+        self._free = free
+        self.address = make()
+        if not self.address:
+            raise MemoryError("libdeflate could not allocate a decompressor")
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None):
+            self._free(self.address)
+
+
+class _OfThread(threading.local):
+    """The decompressor of each thread."""
+
+    def __init__(self, make: Any, free: Any) -> None:
+        self.held = _Decompressor(make, free)
+
+
+@functools.cache
+def inflate_into() -> Decode | None:
+    """Return libdeflate's own decoder, called outside the GIL; None where a build hides it.
+
+    The binding that this library depends on (``deflate``) returns new bytes for every chunk,
+    which then have to be copied to their place. Its extension module holds libdeflate itself,
+    whose functions are found by name. What it returns is -1 for damaged data.
+    """
+    try:
+        library = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
+        found = library.libdeflate_zlib_decompress
+        make, free = library.libdeflate_alloc_decompressor, library.libdeflate_free_decompressor
+    except (ImportError, OSError, AttributeError, TypeError):
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    make.restype, make.argtypes = pointer, []
+    free.restype, free.argtypes = None, [pointer]
+    found.restype, found.argtypes = ctypes.c_int, [pointer, pointer, size, pointer, size, pointer]
+    own = _OfThread(make, free)
+
+    def inflate(data: Array, out: Array) -> int:
+        source, target = address_of(data), address_of(out)
+        fault = found(own.held.address, source, len(data), target, len(out), None)
+        return -1 if fault else len(out)
+
+    return inflate
+
+
 @functools.cache
 def _libdeflate() -> Decode | None:
     """Return libdeflate's decoder: straight to its place, where the build shows its functions."""
     inflate = inflate_into()
     if inflate is not None:
-        return lambda data, out: len(out) if inflate(data, out) else -1
+        return inflate
     library = module_if_there("deflate")
     if library is None:
         return None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from labeled.formats.format import Format
-from labeled.formats.hdf5.fallback import read_scalar
 from labeled.formats.hdf5.own import read_statistics
-from labeled.formats.hdf5.payload import open_reader
 from labeled.formats.hdf5.ragged import open_ragged
+from labeled.formats.hdf5.reader import open_reader, read_scalar
 from labeled.formats.hdf5.safety import check_claim, stored_bytes
 from labeled.formats.hdf5.scan import recognises, scan_files
 

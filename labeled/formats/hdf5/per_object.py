@@ -27,7 +27,7 @@ from labeled.formats.format import Options
 from labeled.formats.hdf5.arrays import attrs_of, plain_value
 from labeled.formats.hdf5.door import check_unchanged, h5_of, opened
 from labeled.formats.hdf5.dtypes import class_attrs, item_of, numbers_of, why_not_a_source
-from labeled.formats.hdf5.fallback import PIECE_BYTES, told_of_filters
+from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.groups import matching, name_of, natural
 from labeled.formats.hdf5.labels import MAX_SUGGESTED, Unnamed, axes_of, default_name, name_dims
 from labeled.formats.hdf5.safety import (
@@ -49,18 +49,13 @@ from labeled.formats.header import (
     is_text,
     vlen_base,
 )
-from labeled.formats.reader import Cost
-from labeled.formats.reading import (
-    Engine,
-    Piece,
-    failed,
-    n_rows_of,
-    put_rows,
-    row_nbytes,
-    spread,
-)
-from labeled.formats.region import Array, Ints, Region, outer_take, region_shape
+from labeled.formats.memory import put_rows
+from labeled.formats.reader import UNSTORED, ByteRanges, FileReader, Io, count, failed, spread
+from labeled.formats.region import Array, Ints, Region, outer_take
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+
+H5PY_BYTES = 8 * 1024 * 1024
+"""What HDF5 reads at a time: it works behind one lock, and each call opens the file."""
 
 KEPT_FILES = 4096
 """Files of which it is kept what their examples hold."""
@@ -382,7 +377,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
                 unnamed[name] = Unnamed((0, *axes), headers[name].dims, headers[name].shape)
     check_unchanged(path, stamp)
     splits = {ALL: {name: range(len(things.names)) for name in headers}}
-    faults = [*_how_to_name(unnamed), *told_of_filters(headers.values())]
+    faults = [*_how_to_name(unnamed), *describe_missing(headers.values())]
     return FileHeader(
         stamp=stamp,
         fingerprint=fingerprint(headers, splits),
@@ -409,7 +404,7 @@ def _value_header(
     stamp: FileStamp, name: str, value: EachValue, given: Sequence[str | None] | None
 ) -> SourceHeader:
     """Return the header of names, or of an attribute."""
-    values = values_of(stamp, value)
+    values = attribute_values(stamp, value)
     found = [default_name(name, 0), *[""] * (values.ndim - 1)]
     return SourceHeader(
         file=stamp,
@@ -469,36 +464,28 @@ def _how_to_name(unnamed: Mapping[str, Unnamed]) -> list[str]:
 # reading
 
 
-class EachEngine(Engine):
-    """Examples of one shape; follows :class:`~labeled.formats.reading.Engine`."""
+class EachRowsReader(FileReader):
+    """Examples of one shape; a :class:`~labeled.formats.reader.Reader`."""
 
     kind, why = "records", BY_H5PY
 
-    def __init__(self, source: SourceHeader, region: Region) -> None:
-        self._source, self._region = source, region
-        self._row_bytes = max(1, source.row_bytes)
-        self._used = row_nbytes(region_shape(region, source.row_shape), source.dtype)
-        self._step = max(1, PIECE_BYTES // self._row_bytes)
-        self.scratch_bytes = self._step * self._row_bytes
+    def __init__(self, source: SourceHeader, region: Region, io: Io = "auto") -> None:
+        super().__init__(source, region, io)
+        self.chunk_rows = max(1, H5PY_BYTES // max(1, source.row_bytes))
 
-    def pieces(self, runs: Ints) -> list[Piece]:
-        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
-        cuts = range(0, len(rows), self._step)
-        return [self._piece(first, rows[first : first + self._step]) for first in cuts]
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        wanted = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+        for a in range(0, len(wanted), self.chunk_rows):
+            some = wanted[a : a + self.chunk_rows]
+            rows = np.empty((len(some), *self.source.row_shape), self.source.dtype)
+            _read(self.source, some, [rows[i : i + 1] for i in range(len(rows))])
+            place = slice(a, a + len(some)) if places is None else places[a : a + len(some)]
+            put_rows(out, place, outer_take(rows, self.region))
 
-    def _piece(self, first: int, rows: Ints) -> Piece:
-        n = len(rows)
-        return Piece(first, n, n * self._used, int(rows[0]), int(rows[-1]) + 1, rows)
-
-    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        rows = np.empty((piece.n_rows, *self._source.row_shape), self._source.dtype)
-        _read(self._source, piece.parts, [rows[i : i + 1] for i in range(len(rows))])
-        place = slice(piece.first, piece.first + piece.n_rows)
-        put_rows(out, place if dest is None else dest[place], outer_take(rows, self._region))
-
-    def cost(self, runs: Ints) -> Cost:
-        n = n_rows_of(runs)
-        return Cost(n * self._row_bytes, n * self._used, n, 0)
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        """Count a call an example: only HDF5 knows where they are."""
+        n = count(runs)
+        return (ByteRanges(None, np.full(n, UNSTORED), np.full(n, self.source.row_bytes)),)
 
 
 class EachReader(ExampleReader):
@@ -549,9 +536,14 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
 # names and attributes
 
 
+def values_of(source: SourceHeader) -> Array:
+    """Return the names, or the values of an attribute, of all examples: (n, ...)."""
+    return attribute_values(source.file, source.detail)
+
+
 @lru_cache(maxsize=KEPT_FILES)
-def values_of(stamp: FileStamp, value: EachValue) -> Array:
-    """Return the names, or the values of an attribute, of all examples: (n, ...).
+def attribute_values(stamp: FileStamp, value: EachValue) -> Array:
+    """Return the same for a file, which is looked at once.
 
     Raises
     ------

@@ -25,17 +25,28 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.cf import decode
+from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.examples import ExampleReader
 from labeled.formats.hdf5.door import h5_of
-from labeled.formats.hdf5.fallback import require_filters
-from labeled.formats.hdf5.payload import open_reader
+from labeled.formats.hdf5.filters import require_filters
 from labeled.formats.hdf5.per_object import Each, EachReader
+from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import check_claim
 from labeled.formats.header import SourceHeader, vlen_base
-from labeled.formats.reader import Cost
-from labeled.formats.reading import BLOCK_BYTES, Io, describe, failed, native, runs_of, scratch
+from labeled.formats.memory import BLOCK_BYTES, scratch
+from labeled.formats.reader import (
+    Cost,
+    Io,
+    Reader,
+    cost,
+    describe,
+    failed,
+    native,
+    pieces,
+    read_rows,
+    runs_of,
+)
 from labeled.formats.region import Array
-from labeled.formats.rows import RowReader
 from labeled.ragged.flat import (
     AnyRows,
     Flat,
@@ -122,11 +133,11 @@ class FlatReader(ExampleReader):
         return f"flat values, {self._values.why}"
 
     @cached_property
-    def _values(self) -> RowReader:
+    def _values(self) -> Reader:
         return open_reader(self.source.parts["values"], io=self.io)
 
     @cached_property
-    def _offsets(self) -> RowReader:
+    def _offsets(self) -> Reader:
         return open_reader(self.source.parts["offsets"], io=self.io)
 
     def sizes(self, rows: AnyRows) -> Rows:
@@ -176,7 +187,10 @@ class FlatReader(ExampleReader):
         first, total = int(places[0]), int(sizes.sum())
         if total == int(places[-1]) + int(sizes[-1]) - first and (places[1:] > places[:-1]).all():
             self._read(out[first : first + total], runs, 1)
-        elif not self._values.copy_spans(out, places, starts, sizes):
+        elif not (
+            isinstance(self._values, ContiguousReader)
+            and self._values.copy_spans(out, places, starts, sizes)
+        ):
             nbytes = total * out.itemsize
             values = scratch("ragged", max(nbytes, BLOCK_BYTES))[:nbytes].view(out.dtype)
             self._read(values, runs, 1)
@@ -185,12 +199,12 @@ class FlatReader(ExampleReader):
 
     def _read(self, out: Array, runs: Rows, threads: int) -> None:
         decodes = threads > 1 and bool(self.source.parts["values"].filters)
-        pieces = self._values.pieces(runs) if decodes else []
-        if len(pieces) < MANY_PIECES:
-            self._values.read_into(out, runs)
+        parts = pieces(self._values, runs) if decodes else []
+        if len(parts) < MANY_PIECES:
+            self._values.read(runs, out)
             return
         with ThreadPoolExecutor(threads, "labeled-ragged") as pool:
-            for _ in pool.map(lambda piece: self._values.read_piece(piece, out), pieces):
+            for _ in pool.map(lambda part: self._values.read(part[0], out[part[1]]), parts):
                 pass
 
     def cost(self, rows: AnyRows) -> Cost:
@@ -200,7 +214,7 @@ class FlatReader(ExampleReader):
         step = 1 if header.chunks is None else header.chunks[0]  # chunks are read whole
         stops = np.minimum(-(-(starts + sizes) // step) * step, header.n_rows)
         stops = np.where(sizes > 0, stops, 0)
-        return self._values.cost(_segments(starts // step * step, stops))
+        return cost(self._values, _segments(starts // step * step, stops))
 
     def _bounds(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and how long they are, checked."""
@@ -250,7 +264,7 @@ class VlenReader(ExampleReader):
         return f"rows of variable length: read by h5py in blocks, lengths {lengths}"
 
     @cached_property
-    def _references(self) -> RowReader | None:
+    def _references(self) -> Reader | None:
         """Reader of what the dataset itself holds, where its bytes can be reached."""
         source = self.source
         if source.storage not in ("contiguous", "chunked", "empty"):
@@ -265,7 +279,7 @@ class VlenReader(ExampleReader):
         references = self._references
         if references is None:
             return self._lengths_by_reading(listed(rows))
-        return self._lengths(references.read(rows), rows)
+        return self._lengths(read_rows(references, rows), rows)
 
     def _lengths(self, references: Array, rows: AnyRows) -> Rows:
         """Return the lengths that references tell, refusing what no file could hold."""
@@ -448,9 +462,9 @@ def as_run(rows: AnyRows) -> range | None:
     return range(int(rows[0]), int(rows[-1]) + 1)
 
 
-def _integers(reader: RowReader, rows: AnyRows) -> Rows:
+def _integers(reader: Reader, rows: AnyRows) -> Rows:
     """Read integers as int64; what does not fit comes out negative, and is refused later."""
-    values: Rows = reader.read(rows).astype(np.int64, copy=False)
+    values: Rows = read_rows(reader, rows).astype(np.int64, copy=False)
     return values
 
 

@@ -33,7 +33,7 @@ from labeled.formats.hdf5.dtypes import (
     numbers_of,
     why_not_a_source,
 )
-from labeled.formats.hdf5.fallback import told_of_filters
+from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.flatlayout import (
     ATTRIBUTES,
     OFFSETS,
@@ -527,7 +527,7 @@ def file_header(
             unnamed[name] = Unnamed(each.unnamed, each.header.dims, each.header.shape)
     if advice is None and unnamed:
         advice = how_to_name_axes(unnamed)
-    faults = dict.fromkeys([*carried.faults, *told_of_filters(carried.sources.values())])
+    faults = dict.fromkeys([*carried.faults, *describe_missing(carried.sources.values())])
     warnings = [] if advice is None else [advice]
     if faults:
         warnings.append(": " + "; ".join(faults))

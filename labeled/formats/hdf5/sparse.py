@@ -9,25 +9,26 @@ three arrays it is, with ``group=``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from labeled.errors import ReadError
 from labeled.formats.header import SourceHeader
-from labeled.formats.reader import Cost
-from labeled.formats.reading import (
+from labeled.formats.reader import (
     PIECE_BYTES,
-    Engine,
-    Piece,
-    band_pieces,
-    describe,
-    n_rows_of,
+    ByteRanges,
+    FileReader,
+    Io,
+    Reader,
+    bands_of,
+    groups_of,
+    read_rows,
     spread,
 )
-from labeled.formats.region import Array, Ints, Region, length
-from labeled.formats.rows import RowReader
+from labeled.formats.region import Array, Ints, Region
 
 PARTS = ("data", "indices", "indptr")
 
@@ -35,18 +36,26 @@ PIECE_VALUES = 1 << 16
 """Values that are read at a time, at least."""
 
 
-class SparseEngine(Engine):
+class SparseReader(FileReader):
     """Reads rows of a sparse matrix into dense ones.
 
     Where rows begin is read once, 8 bytes a row, and kept.
+
+    Parameters
+    ----------
+    open_part : callable
+        Makes a reader of the values, of their columns, and of where rows begin.
     """
 
-    def __init__(self, source: SourceHeader, region: Region, parts: Mapping[str, RowReader]):
-        self.kind = "sparse"
-        self.why = "a sparse matrix: zeros are filled in where rows are read"
-        self._source, self._parts = source, parts
-        (columns,) = region
-        self._row_bytes = max(length(columns) * source.dtype.itemsize, 1)
+    kind = "sparse"
+    why = "a sparse matrix: zeros are filled in where rows are read"
+
+    def __init__(
+        self, source: SourceHeader, region: Region, io: Io, open_part: Callable[..., Reader]
+    ) -> None:
+        super().__init__(source, region, io)
+        self._open_part = open_part
+        (columns,) = self.region
         wanted = np.atleast_1d(np.arange(source.shape[1])[columns])
         self._columns, self._repeated = np.unique(wanted, return_inverse=True)
         self._is_one_to_one = self._columns.size == wanted.size
@@ -55,22 +64,19 @@ class SparseEngine(Engine):
             self._places[wanted] = np.arange(wanted.size)
         else:
             self._places[self._columns] = np.arange(self._columns.size)
-        self._band_rows = _band_rows(source, self._row_bytes)
-        self._begins = self._read_begins()
-        self.scratch_bytes: int = self._most_scratch()
+        self.chunk_rows = _band_rows(source, max(self.row_bytes, 1))
 
-    def _most_scratch(self) -> int:
-        """Return what a thread needs beside the rows: values, their columns, where they go."""
-        most = int(np.diff(self._begins[:: self._band_rows], append=self._begins[-1:]).max())
-        parts = [self._parts[role] for role in ("data", "indices")]
-        per_value = sum(part.dtype.itemsize for part in parts) + 4 * 8
-        again = 0 if self._is_one_to_one else self._band_rows * self._row_bytes
-        inner = sum(part.scratch_bytes for part in parts)
-        return most * per_value + again + inner + self._begins.nbytes
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.region, self.io, self._open_part)
 
-    def _read_begins(self) -> Ints:
-        begins = self._parts["indptr"].read(range(self._source.n_rows + 1))
-        n_values = self._source.parts["data"].n_rows
+    @cached_property
+    def _parts(self) -> Mapping[str, Reader]:
+        return {n: self._open_part(part, io=self.io) for n, part in self.source.parts.items()}
+
+    @cached_property
+    def _begins(self) -> Ints:
+        begins = read_rows(self._parts["indptr"], range(self.n_rows + 1))
+        n_values = self.source.parts["data"].n_rows
         if begins[0] != 0 or begins[-1] > n_values:
             raise self._damaged(f"its rows end at value {begins[-1]} of {n_values}")
         if bool((begins[1:] < begins[:-1]).any()):
@@ -78,56 +84,44 @@ class SparseEngine(Engine):
         return begins.astype(np.int64, copy=False)
 
     def _damaged(self, what: str) -> ReadError:
-        return ReadError(f"{describe(self._source)}: {what} ('indptr'); copy the file again")
+        return ReadError(f"{self.where}: {what} ('indptr'); copy the file again")
 
-    def pieces(self, runs: Ints) -> list[Piece]:
-        """Group checked runs by bands of rows."""
-        return band_pieces(runs, self._band_rows, self._row_bytes)
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        for bands in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
+            self._read_band(bands, out, places)
 
-    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        """Read one piece; see :class:`~labeled.formats.rows.RowReader`."""
+    def _read_band(self, bands: Ints, out: Array, places: Ints | None) -> None:
         begins = self._begins
-        runs = begins[piece.parts[:, :2]]
-        runs = runs[runs[:, 1] > runs[:, 0]]
-        rows = spread(piece.parts[:, 0], piece.parts[:, 1] - piece.parts[:, 0])
+        runs = self._values(bands[:, :2])
+        rows = spread(bands[:, 0], bands[:, 1] - bands[:, 0])
         counts = begins[rows + 1] - begins[rows]
-        values = np.empty(int(counts.sum()), self._parts["data"].dtype)
-        columns = np.empty(len(values), self._parts["indices"].dtype)
-        self._parts["data"].read_into(values, runs)
-        self._parts["indices"].read_into(columns, runs)
+        values, columns = (read_rows(self._parts[role], runs) for role in ("data", "indices"))
         if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < len(self._places):
-            where = f"{describe(self._source)}, rows {piece.start} to {piece.stop - 1}"
             raise ReadError(
-                f"{where}: a value lies in column {int(columns.max())} of {len(self._places)} "
-                f"('indices'); copy the file again"
+                f"{self.where}, rows {rows[0]} to {rows[-1]}: a value lies in column "
+                f"{int(columns.max())} of {len(self._places)} ('indices'); copy the file again"
             )
-        number = np.arange(piece.first, piece.first + piece.n_rows)
-        targets = number if dest is None else dest[number]
-        places = self._places[columns]
+        number = np.arange(len(rows)) + bands[0, 2]
+        targets = number if places is None else places[number]
+        at = self._places[columns]
         if self._is_one_to_one:
             out[targets] = 0
-            _add(out, np.repeat(targets, counts), places, values)
+            _add(out, np.repeat(targets, counts), at, values)
         else:
-            made = np.zeros((piece.n_rows, self._columns.size), out.dtype)
-            _add(made, np.repeat(np.arange(piece.n_rows), counts), places, values)
+            made = np.zeros((len(rows), self._columns.size), out.dtype)
+            _add(made, np.repeat(np.arange(len(rows)), counts), at, values)
             out[targets] = made[:, self._repeated]
 
-    def cost(self, runs: Ints) -> Cost:
-        """Count what reading the values and their columns takes."""
+    def _values(self, runs: Ints) -> Ints:
+        """Return the runs of values that rows hold."""
         values = self._begins[runs]
-        values = values[values[:, 1] > values[:, 0]]
-        taken = self._parts["data"].cost(values) + self._parts["indices"].cost(values)
-        return replace(taken, bytes_used=n_rows_of(runs) * self._row_bytes)
+        held: Ints = values[values[:, 1] > values[:, 0]]
+        return held
 
-    def advise(self, runs: Ints) -> None:
-        """Tell the system which values come next."""
-        values = self._begins[runs]
-        for role in ("data", "indices"):
-            self._parts[role].advise(values[values[:, 1] > values[:, 0]])
-
-    def cold(self, row: int) -> bool:
-        begins = self._begins
-        return bool(begins[row] < begins[row + 1]) and self._parts["data"].cold(int(begins[row]))
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        values = self._values(runs)
+        parts = (self._parts[role] for role in ("data", "indices"))
+        return [one for part in parts for one in part.byte_ranges(values)]
 
 
 def _add(out: Array, at: Ints, places: Ints, values: Array) -> None:

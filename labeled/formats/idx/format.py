@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from labeled.errors import FileFormatError
-from labeled.formats.contiguous import contiguous_engine
+from labeled.formats.contiguous import ContiguousReader, PackedReader
 from labeled.formats.format import Format, Head, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Filter, Rows, SourceHeader, fingerprint
 from labeled.formats.idx.header import IdxHeader, is_idx, read_header
-from labeled.formats.reading import Io
+from labeled.formats.reader import Io, Reader
 from labeled.formats.region import Region
-from labeled.formats.rows import RowReader
 
 SPLITS = {
     "train": "train",
@@ -197,8 +196,9 @@ def _check_counts(sources: dict[str, SourceHeader]) -> None:
         )
 
 
-def _open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> RowReader:
-    return RowReader(source, contiguous_engine, region, io)
+def _open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> Reader:
+    packed = source.file.packed is not None and source.chunks is not None
+    return (PackedReader if packed else ContiguousReader)(source, region, io)
 
 
 FORMAT = Format(

@@ -1,10 +1,10 @@
 """Readers of record files: pictures, labels, ids and bytes, of one shape or of many.
 
-Sources of one shape follow :class:`~labeled.formats.reading.Engine`. A piece is a mebibyte of
-pictures or more; the thread that takes it reads their records, looks at their headers, and
-decodes one after the other outside the GIL, each to where it belongs. Others follow
-:class:`~labeled.ragged.RaggedReader`; their shapes come from the headers of pictures. A picture
-that cannot be decoded has no pixels there, and reading it is an error that names it.
+Sources of one shape are :class:`~labeled.formats.reader.Reader`. The thread that reads pictures
+reads their records, looks at their headers, and decodes one after the other outside the GIL, each
+to where it belongs. Others follow :class:`~labeled.ragged.RaggedReader`; their shapes come from the
+headers of pictures. A picture that cannot be decoded has no pixels there, and reading it is an
+error that names it.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats import clock
 from labeled.formats.examples import ExampleReader
 from labeled.formats.header import SourceHeader
+from labeled.formats.memory import put_rows
 from labeled.formats.picture_heads import PictureError
-from labeled.formats.reader import Cost
-from labeled.formats.reading import (
-    PIECE_BYTES,
-    Engine,
+from labeled.formats.reader import (
+    ByteRanges,
+    FileReader,
     Io,
-    Piece,
+    Reader,
+    ValuesReader,
+    decoding,
     describe,
     native,
-    put_rows,
-    row_nbytes,
     spread,
 )
 from labeled.formats.recordio.framing import HEADER_BYTES, LABEL, HeaderError, body_of, unpack
@@ -38,113 +37,61 @@ from labeled.formats.recordio.lists import listed_labels
 from labeled.formats.recordio.options import Decoding, Detail
 from labeled.formats.recordio.records import RecordFile
 from labeled.formats.recordio.table import beginnings, header_labels, lengths_of, sizes_of, table_of
-from labeled.formats.region import Array, Ints, Region, is_whole, outer_take, region_shape
-from labeled.formats.rows import RowReader
-from labeled.formats.values_engine import ValuesEngine
+from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
 from labeled.permute.workers import processors, share
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
 
-LEAST_ROW_BYTES = 64
-"""A row counts as so many bytes at least: records are found one by one."""
 
-
-ENOUGH_BYTES, MOST_BYTES = 2 * PIECE_BYTES, 16 * PIECE_BYTES
-"""Decoded bytes of a piece, unless that were fewer than `LEAST_ROWS`: as many as give each core
-a piece, but no fewer than the first and no more than the second. What a thread does between two
-pieces takes long, as pictures have driven the code for it out of the caches.
-"""
-
-LEAST_ROWS = 8
-"""Rows of a piece at least: finding it and its records costs what a tiny picture costs."""
-
-
-def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> RowReader:
+def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> Reader:
     """Return a reader of the rows of one source. Opens nothing yet."""
-    return RowReader(source, _engine_of, region, io)
-
-
-def _engine_of(source: SourceHeader, region: Region, io: Io) -> Engine:
     detail: Detail = source.detail
     if source.key == "images":
-        return PictureEngine(source, region)
+        return PictureRows(source, region, io)
     if source.key == "labels" and detail.label_list is None and source.row_shape:
-        return LabelEngine(source, region)
-    values = table_of(detail.records).ids if source.key == "ids" else single_labels(source)
+        return LabelRows(source, region, io)
+    load = _ids if source.key == "ids" else single_labels
     why = f"{source.name} of all records, known from their headers"
-    return ValuesEngine(outer_take(values, region), why)
+    return ValuesReader(source, region, load, why)
 
 
-class RowEngine(Engine):
-    """Reads rows one by one, some at a time; what the others share."""
+def _ids(source: SourceHeader) -> Array:
+    return table_of(source.detail.records).ids
+
+
+class RecordRows(FileReader):
+    """Rows of records, found one by one; what the others share."""
 
     kind = "records"
-    why = "found by their offsets"
-    scratch_bytes = 0
 
-    def __init__(self, source: SourceHeader, region: Region) -> None:
-        self.source = source
-        self.region = region
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        super().__init__(source, region, io)
         self.records: RecordFile = source.detail.records
-        self.row_bytes = row_nbytes(region_shape(region, source.row_shape), source.dtype)
-        self.scratch_bytes = source.scratch_bytes
 
-    def read_rows(self, rows: Ints) -> Array:
-        """Return whole rows; override this."""
-        raise NotImplementedError
-
-    def pieces(self, runs: Ints) -> list[Piece]:
-        placed = self.records.placed(spread(runs[:, 0], runs[:, 1] - runs[:, 0]))
-        n_rows, row_bytes = placed.shape[1], max(LEAST_ROW_BYTES, self.row_bytes)
-        each = -(-n_rows // processors())
-        step = max(LEAST_ROWS, ENOUGH_BYTES // row_bytes, min(each, MOST_BYTES // row_bytes))
-        cuts = range(0, n_rows, step)
-        return [_piece(first, placed[:, first : first + step]) for first in cuts]
-
-    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        place = slice(piece.first, piece.first + piece.n_rows)
-        values = outer_take(self.read_rows(piece.parts[0]), self.region)
-        put_rows(out, place if dest is None else dest[place], values)
-
-    def cost(self, runs: Ints) -> Cost:
-        stored = n_rows = n_reads = 0
-        for start, stop in runs.tolist():
-            offsets = self.records.offsets
-            stored += int(offsets[stop] - offsets[start])
-            n_rows += stop - start
-            n_reads += 1
-        return Cost(stored, n_rows * self.row_bytes, n_reads, 0)
-
-    def advise(self, runs: Ints) -> None:
-        self.records.advise(runs)
-
-    def cold(self, row: int) -> bool:
-        return self.records.cold(row)
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        offsets = self.records.offsets
+        starts = offsets[runs[:, 0]]
+        return (ByteRanges(self.file, starts, offsets[runs[:, 1]] - starts),)
 
 
-def _piece(first: int, placed: Ints) -> Piece:
-    """Return a piece of rows that stand in the first line of `placed`."""
-    rows = placed[0]
-    return Piece(first, len(rows), 0, int(rows[0]), int(rows[-1]) + 1, placed)
-
-
-class PictureEngine(RowEngine):
+class PictureRows(RecordRows):
     """Pictures that all have one shape once they are decoded."""
 
-    def __init__(self, source: SourceHeader, region: Region) -> None:
-        super().__init__(source, region)
-        self.why = f"pictures of {source.row_shape}, decoded one by one"
-        self._whole = is_whole(region, source.row_shape)
+    @property
+    def why(self) -> str:  # type: ignore[override]
+        return f"pictures of {self.source.row_shape}, decoded one by one"
 
-    def read_piece(self, piece: Piece, out: Array, dest: Ints | None) -> None:
-        place = slice(piece.first, piece.first + piece.n_rows)
-        outs = list(out[place]) if dest is None else [out[i] for i in dest[place].tolist()]
-        for rows, payloads in self.records.blocks(piece.parts):
-            here, outs = outs[: len(rows)], outs[len(rows) :]
-            rest: Sequence[int] = range(len(rows))
-            if self._whole:
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+        outs = list(out[: len(rows)]) if places is None else [out[i] for i in places.tolist()]
+        whole = is_whole(self.region, self.source.row_shape)
+        placed = self.records.placed(rows)
+        for numbers, payloads in self.records.blocks(placed):
+            here, outs = outs[: len(numbers)], outs[len(numbers) :]
+            rest: Sequence[int] = range(len(numbers))
+            if whole:
                 rest = plain_pictures(self.source, payloads, here)
             for i in rest:
-                image = self._picture(rows[i], payloads[i])
+                image = self._picture(numbers[i], payloads[i])
                 here[i][...] = outer_take(image[np.newaxis], self.region)[0]
 
     def _picture(self, row: int, payload: memoryview) -> Array:
@@ -162,10 +109,10 @@ def plain_pictures(
     source: SourceHeader, payloads: Sequence[memoryview], outs: Sequence[Array]
 ) -> list[int]:
     """Decode straight to `outs` the pictures of records for which that is all; name the others."""
-    decoding: Decoding = source.detail.decoding
-    with clock.decoding():
+    pictures: Decoding = source.detail.decoding
+    with decoding():
         try:
-            return decoding.plain([*map(body_of, payloads)], outs)
+            return pictures.plain([*map(body_of, payloads)], outs)
         except HeaderError:
             return list(range(len(payloads)))
 
@@ -179,7 +126,7 @@ def picture(source: SourceHeader, row: int, payload: memoryview) -> Array:
         If it is none; names file, row and id.
     """
     try:
-        with clock.decoding():
+        with decoding():
             image: Array = source.detail.decoding(body_of(payload))
     except (HeaderError, PictureError) as fault:
         raise ReadError(
@@ -196,18 +143,20 @@ def _named(payload: memoryview) -> str:
         return ""
 
 
-class LabelEngine(RowEngine):
+class LabelRows(RecordRows):
     """Several labels a record, as many in each: read from behind the headers."""
 
-    def __init__(self, source: SourceHeader, region: Region) -> None:
-        super().__init__(source, region)
-        self.why = f"{source.row_shape[0]} labels a record, read from behind its header"
+    @property
+    def why(self) -> str:  # type: ignore[override]
+        return f"{self.source.row_shape[0]} labels a record, read from behind its header"
 
-    def read_rows(self, rows: Ints) -> Array:
-        n_labels = self.source.row_shape[0]
-        begin = beginnings(self.records, rows, HEADER_BYTES + n_labels * LABEL.itemsize)
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+        n_bytes = HEADER_BYTES + self.source.row_shape[0] * LABEL.itemsize
+        begin = beginnings(self.records, rows, n_bytes)
         values = np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)
-        return exactly(values, self.source)
+        chosen = outer_take(exactly(values, self.source), self.region)
+        put_rows(out, slice(len(rows)) if places is None else places, chosen)
 
 
 def single_labels(source: SourceHeader) -> Array:

@@ -350,16 +350,6 @@ class RecordFile:
                 out[i, : len(part)] = part
         return out
 
-    def advise(self, runs: Rows) -> None:
-        """Tell the system which records are read next."""
-        file, offsets = self._opened(), self.offsets
-        for start, stop in runs.tolist():
-            file.advise(int(offsets[start]), int(offsets[stop] - offsets[start]))
-
-    def cold(self, row: int) -> bool:
-        """Whether the system would have to fetch a record from storage."""
-        return not self._opened().holds(int(self.offsets[row]))
-
     def _file(self) -> OpenFile:
         """Return the open file, looking whether it is still the same one."""
         file = self._opened()

@@ -26,6 +26,7 @@ from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
 from labeled.formats.hdf5.sources import header_of
 from labeled.formats.header import FileStamp, SourceHeader, vlen_base
+from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
@@ -150,7 +151,8 @@ def _dense_read(dataset: h5py.Dataset, name: str, stamp: FileStamp | None) -> Ca
         if len(rows) * source.row_bytes >= shared_bytes:
             values = load_rows(source, Selection.of(rows), min(4, os.cpu_count() or 1))
         else:
-            values = reader.read(rows)
+            wanted = rows if isinstance(rows, range) else np.asarray(rows, np.int64)
+            values = read_rows(reader, wanted)
         return values.astype(dataset.dtype, copy=False)
 
     return read

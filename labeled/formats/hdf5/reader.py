@@ -1,0 +1,206 @@
+"""The path to the bytes of an HDF5 dataset: by byte range, or through h5py.
+
+Contiguous and chunked data are read by byte range (outside HDF5's lock), the rest through
+h5py, with the reason in `why`. Names of dims, order and threads belong to others.
+
+The trade-off: a header is trusted for what it says of types and places, and checked only
+against the size of the file; damage inside uncompressed data without a checksum comes
+back as numbers, as it does from HDF5 itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import h5py
+import numpy as np
+
+from labeled.formats.bytesource import is_remote
+from labeled.formats.contiguous import ContiguousReader
+from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, Tiles
+from labeled.formats.hdf5.door import h5_of
+from labeled.formats.hdf5.dtypes import Column
+from labeled.formats.hdf5.filters import require_filters, why_not
+from labeled.formats.hdf5.per_object import (
+    H5PY_BYTES,
+    Each,
+    EachRowsReader,
+    EachValue,
+    values_of,
+)
+from labeled.formats.hdf5.safety import resolve
+from labeled.formats.hdf5.sparse import SparseReader
+from labeled.formats.header import SourceHeader
+from labeled.formats.reader import (
+    UNSTORED,
+    ByteRanges,
+    FileReader,
+    Io,
+    Reader,
+    ValuesReader,
+    bands_of,
+    describe,
+    failed,
+    groups_of,
+    native,
+    spread,
+)
+from labeled.formats.region import (
+    Array,
+    Ints,
+    Region,
+    bounds,
+    length,
+    normal_region,
+    outer_take,
+    shifted,
+)
+
+log = logging.getLogger(__name__)
+
+H5PY_GAP_BYTES = 256 * 1024
+"""Rows read through between others: a call costs as much as copying them."""
+
+_OBJECT_BYTES = 64  # a guess at what a variable-length item takes
+
+_ONLY_HDF5 = {
+    "compact": "compact storage: the data are part of the header",
+    "external": "external storage: the data are in other files",
+    "foreign": "a stored type that HDF5 must convert",
+    "misplaced": "HDF5 tells wrong places of chunks whose one unlimited axis is not the first",
+    "virtual": "virtual storage: the data are in other datasets",
+}
+
+
+def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> Reader:
+    """Return a reader of the rows of one source. Opens nothing yet.
+
+    Parameters
+    ----------
+    source : SourceHeader
+    region : tuple, one indexer an axis after the example axis
+        Integers (which drop their axis), slices with positive steps, or 1-D integer
+        arrays, each axis for itself; missing ones are whole.
+    io : {"auto", "pread", "mmap"}
+        How local bytes are fetched: "auto" reads runs by ``preadv`` and picks scattered rows
+        (listed ones, and many short runs close together) from a memory map where no filter has
+        to be undone; "pread" never maps; "mmap" maps for long runs too. A file that is truncated
+        while it is mapped ends the process (SIGBUS); under "pread" it is an error like any other.
+
+    Raises
+    ------
+    SelectionError, SelectionTypeError
+        If the region does not fit the source.
+    LoaderError
+        If `io` is something else.
+    """
+    if isinstance(source.detail, Each):
+        return EachRowsReader(source, region, io)
+    if isinstance(source.detail, EachValue):
+        why = "names or attributes of examples, kept in memory"
+        return ValuesReader(source, region, values_of, why)
+    if source.storage == "sparse":
+        return SparseReader(source, region, io, open_reader)
+    reason = why_not_by_range(source)
+    if reason is not None:
+        log.info("%s is read through h5py: %s", describe(source), reason)
+        return H5pyReader(source, region, io)
+    region = normal_region(
+        region, source.row_shape, f"source {source.name!r} in {source.file.path!r}"
+    )
+    taken = math.prod(length(index) for index in region) * source.row_bytes
+    if source.storage == "contiguous" and source.offset is not None:
+        return ContiguousReader(source, region, io)
+    if source.storage == "chunked" and taken:
+        assert source.chunks is not None
+        n_tiles = len(Tiles(region, source.row_shape, source.chunks[1:]))
+        plain = not source.filters and n_tiles == 1
+        return (PlainChunks if plain else ChunkedReader)(source, region, io)
+    return ContiguousReader(replace(source, offset=None, storage="empty"), region, io)
+
+
+def why_not_by_range(source: SourceHeader) -> str | None:
+    """Say why a source has to be read through h5py, if it has to."""
+    if source.detail is not None:
+        return "a column of a table: HDF5 takes it out of the rows"
+    if source.storage in _ONLY_HDF5:
+        return _ONLY_HDF5[source.storage]
+    if source.dtype.hasobject:
+        return "items of variable length"
+    if not hasattr(os, "preadv") and not is_remote(source.file.path):
+        return "this system cannot read by position"
+    return why_not(source.filters) if source.storage == "chunked" else None
+
+
+class H5pyReader(FileReader):
+    """Reads everything whose bytes this package does not take apart itself, with ``h5py``.
+
+    HDF5 does the work behind its one lock, so a second thread gains nothing; pieces are large and
+    follow stored chunks, since each one opens the file and closes it again: no handle outlives a
+    call, and none crosses a fork.
+
+    The trade-off: lists within a region are read from their first index to their last and picked
+    in memory, because HDF5 is slowest at selecting single elements.
+    """
+
+    kind = "h5py"
+
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        super().__init__(source, region, io)
+        self.why = why_not_by_range(source) or ""
+        self._box = tuple(slice(*bounds(index)) for index in self.region)
+        self._inner = tuple(
+            shifted(index, b.start) for index, b in zip(self.region, self._box, strict=True)
+        )
+        item = _OBJECT_BYTES if source.dtype.hasobject else source.dtype.itemsize
+        self._box_bytes = max(math.prod(b.stop - b.start for b in self._box) * item, 1)
+        self._near = max(H5PY_GAP_BYTES // self._box_bytes, self.chunk_rows)
+        self.chunk_rows *= max(1, H5PY_BYTES // (self._box_bytes * self.chunk_rows))
+
+    def _calls(self, runs: Ints) -> Iterator[Ints]:
+        """Yield the parts of runs that one call reads: a call costs as much as rows between."""
+        for parts in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
+            far = parts[1:, 0] - parts[:-1, 1] > self._near
+            yield from np.split(parts, np.flatnonzero(far) + 1)
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        require_filters(self.source)
+        with h5_of(self.source.file) as file:
+            for parts in self._calls(runs):
+                start, stop, first = int(parts[0, 0]), int(parts[-1, 1]), int(parts[0, 2])
+                counts = parts[:, 1] - parts[:, 0]
+                rows = None if len(parts) == 1 else spread(parts[:, 0] - start, counts)
+                numbers = slice(first, first + int(counts.sum()))
+                try:
+                    box = self._items(file[self.source.key], (slice(start, stop), *self._box))
+                    place = numbers if places is None else places[numbers]
+                    out[place] = outer_take(box, self._inner, rows)
+                except Exception as fault:  # what HDF5 makes of damage is nearly any of them
+                    raise failed(self.source, start, stop, fault) from fault
+
+    def _items(self, dataset: h5py.Dataset, box: tuple[slice, ...]) -> Array:
+        column: Column | None = self.source.detail
+        if column is not None:
+            return column.read(dataset, box)
+        found = np.asarray(dataset[box])
+        return found if found.dtype.names is None else found.view(self.source.dtype)
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""
+        rows = np.array([int(p[-1, 1] - p[0, 0]) for p in self._calls(runs)], np.int64)
+        return (ByteRanges(None, np.full(len(rows), UNSTORED), rows * self._box_bytes),)
+
+
+def read_scalar(source: SourceHeader) -> Array:
+    """Return the value of a dataset without axes, as an array without axes.
+
+    It has no rows (a projection, the one height of a whole grid), and nothing to be lazy about.
+    """
+    with h5_of(source.file) as file:
+        external = source.storage == "external"
+        value = resolve(file, source.key, allow_external=external).thing[()]
+    return np.asarray(value, source.dtype).astype(native(source.dtype), copy=False)

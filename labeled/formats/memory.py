@@ -1,0 +1,240 @@
+"""Memory: how much a process may have, where bytes of a file are read to, how rows move in it.
+
+Whoever takes more memory than allowed is ended by the system without a word, so the limit is
+known before: that of the machine, or of the control groups that a process is in (Docker,
+Kubernetes, Slurm), of which each counts, and each that it is part of.
+
+Where memory lies matters too. The system copies from its cache of a file front to back, and a
+processor tells what it has just stored from what it loads next by the last twelve bits of their
+addresses. Where memory lies a few bytes further within its page than the bytes lie in theirs, each
+load seems to need what was stored a moment ago, and waits for it: 768 KiB took 238 microseconds at
+a distance of 1 to 15 bytes, 88 at 16 to 31, and 31 to 42 at all others (Zen 4). To read them
+elsewhere and copy them from there takes 92. Large memory of the allocator begins 16 bytes into a
+page, and values of a file often 12 bytes into the first, so that it is not left to chance.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from labeled.formats.region import Array, Ints
+from labeled.permute import compiler
+from labeled.permute.addresses import address_of
+
+GROUPS = Path("/proc/self/cgroup")
+MOUNTED = Path("/sys/fs/cgroup")
+STATUS = Path("/proc/self/status")
+
+PAGE_BYTES, LINE_BYTES = 4096, 64
+CLOSE_BYTES, APART_BYTES = 16, 256
+"""Memory less than the first behind the bytes of the file, within a page, is too close; it is
+laid at least the second behind them, at the beginning of a cache line."""
+
+KEPT_BYTES = 16 * 1024 * 1024
+"""The largest buffer a thread keeps from one read to the next."""
+
+BLOCK_BYTES = 4 << 20
+"""What is read at once of examples out of order, or where HDF5 reads them."""
+
+STREAMED_BYTES = 8 << 20
+"""Rows are scattered past the caches over arrays from this size on."""
+
+PICKED_BYTES = 1 << 16
+"""Less than this is picked by NumPy, which is called sooner."""
+
+LONG_ROW_BYTES = 768
+"""Rows from this size on are picked byte by byte as NumPy sees it, and not each as one item.
+
+It copies items while it keeps all other threads from running Python, and bytes without. That
+takes 1.1 to 1.2 times as long for rows of 784 bytes and more, and twice as long for 64.
+"""
+
+CACHED_BYTES = 192 * 1024
+"""So much is picked at a time where NumPy copies rows twice: the second time out of the cache."""
+
+
+def machine_bytes() -> float:
+    """Return how much memory this process may have; without end where nobody tells."""
+    return min([_physical_bytes(), *_group_limits()])
+
+
+def room_bytes() -> float:
+    """Return how much more memory this process may take than it has of its own now."""
+    return machine_bytes() - _own_bytes()
+
+
+def _physical_bytes() -> float:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def _own_bytes() -> int:
+    """Return the memory that is this process's alone; 0 where the system does not tell."""
+    for line in _lines(STATUS):
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _group_limits() -> Iterator[float]:
+    """Yield the limits of the groups of this process, version 1 and 2, and of all around them.
+
+    In a container what is mounted may begin at its own group, whatever that is called outside:
+    what is not there is passed over, up to the root of the mount.
+    """
+    for line in _lines(GROUPS):
+        number, controllers, path = line.rstrip("\n").split(":", 2)
+        if number == "0":
+            mounts, name = [MOUNTED, MOUNTED / "unified"], "memory.max"
+        elif "memory" in controllers.split(","):
+            mounts, name = [MOUNTED / "memory"], "memory.limit_in_bytes"
+        else:
+            continue
+        inside = PurePosixPath(path.lstrip("/"))
+        for mount in mounts:
+            for group in (inside, *inside.parents):
+                for text in _lines(mount / group / name):
+                    if text.strip().isdigit():  # or "max"
+                        yield float(text)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return []
+
+
+# where bytes are read to
+
+
+class _Scratch(threading.local):
+    """Buffers of one thread, by use; they stay in its cache because the next read reuses them."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[str, Array] = {}
+
+
+_SCRATCH = _Scratch()
+
+
+def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
+    """Return `nbytes` bytes of this thread's memory for `use`; the next call reuses them.
+
+    What is read there from a file should say from which `offset`, to lie well for that.
+    """
+    held, needed = _SCRATCH.buffers.get(use), nbytes if offset is None else nbytes + PAGE_BYTES
+    if held is None or len(held) < needed:
+        held = np.empty(max(needed, 1), np.uint8)
+        if nbytes <= KEPT_BYTES:
+            _SCRATCH.buffers[use] = held
+    return held[:nbytes] if offset is None else apart(held, nbytes, offset)
+
+
+def too_close(target: Array, offset: int) -> bool:
+    """Whether bytes from `offset` of a file are better not read straight to an array.
+
+    Examples
+    --------
+    >>> page = np.empty(2 * PAGE_BYTES, np.uint8)
+    >>> page = page[-page.ctypes.data % PAGE_BYTES :]
+    >>> too_close(page[16:], 12), too_close(page[16:], 16), too_close(page[16:], 4096 * 5 + 15)
+    (True, False, True)
+    """
+    return 0 < (address_of(target) - offset) % PAGE_BYTES < CLOSE_BYTES
+
+
+def apart(held: Array, nbytes: int, offset: int) -> Array:
+    """Return `nbytes` of some bytes, a page more than these, that lie well for `offset`."""
+    line = -(-(offset + APART_BYTES) // LINE_BYTES) * LINE_BYTES
+    begin = (line - address_of(held)) % PAGE_BYTES
+    return held[begin : begin + nbytes]
+
+
+# moving rows
+
+
+def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None = None) -> None:
+    """Store ``out[place] = rows[wanted]``; scattered rows go as single items of many bytes.
+
+    NumPy moves such items up to seven times faster than rows of small numbers. Where compiled
+    loops are at hand they go past the caches, twice as fast, to an array larger than these.
+    """
+    alike = rows.dtype == out.dtype and rows.shape[1:] == out.shape[1:] and rows.size > 0
+    packed = rows.flags.c_contiguous and out.flags.c_contiguous
+    if isinstance(place, slice) or out.ndim == 1 or not (alike and packed):
+        out[place] = rows if wanted is None else np.take(rows, wanted, axis=0, mode="clip")
+        return
+    large = out.nbytes >= STREAMED_BYTES
+    if large and compiler.earned(rows.nbytes) and _scattering().scatter(out, place, rows, wanted):
+        return
+    if wanted is not None:
+        rows = np.take(rows, wanted, axis=0, mode="clip")
+    n_bytes = rows[0].nbytes
+    items(out, n_bytes)[place] = items(rows, n_bytes)
+
+
+def take_rows(stored: Array, rows: Ints, out: Array) -> None:
+    """Store ``out[...] = stored[rows]``, of one dtype, both C-contiguous; rows are in range.
+
+    From an array larger than the caches compiled loops, where they are at hand, ask for each
+    row some time before it is copied.
+    """
+    large = stored.nbytes >= STREAMED_BYTES and out.nbytes >= PICKED_BYTES
+    if large and not out.dtype.hasobject and compiler.earned(out.nbytes):
+        row_bytes = out.nbytes // len(out)
+        target = out.reshape(-1).view(np.uint8).reshape(len(out), row_bytes)
+        if _picking().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
+            return
+    np.take(stored, rows, axis=0, out=out, mode="clip")
+
+
+def pick_rows(stored: Array, at: Ints, target: Array) -> None:
+    """Copy the rows that begin at some bytes of `stored` to `target`, ``(len(at), row_bytes)``."""
+    row_bytes = target.shape[1]
+    first = int(at[0]) % row_bytes if len(at) else 0
+    if not ((at - first) % row_bytes).any():  # whole rows apart, as in a contiguous source
+        n = (len(stored) - first) // row_bytes
+        rows = stored[first : first + n * row_bytes].reshape(n, row_bytes)
+        take_rows(rows, at // row_bytes, target)
+        return
+    if compiler.earned(target.nbytes) and _picking().pick(stored, at, target):
+        return
+    if row_bytes < LONG_ROW_BYTES:
+        target, anywhere = items(target, row_bytes), items_anywhere(stored, row_bytes)
+    else:
+        shape = (len(stored) - row_bytes + 1, row_bytes)
+        anywhere = np.lib.stride_tricks.as_strided(stored, shape, (1, 1), writeable=False)
+    step = max(1, CACHED_BYTES // row_bytes)
+    for a in range(0, len(at), step):
+        target[a : a + step] = anywhere[at[a : a + step]]
+
+
+def items(rows: Array, row_bytes: int) -> Array:
+    """View C-contiguous rows as items of one type without fields: each moves as a whole."""
+    return rows.reshape(-1).view(np.dtype((np.void, row_bytes)))
+
+
+def items_anywhere(stored: Array, row_bytes: int) -> Array:
+    """View the rows that begin at every byte, so that rows at any places can be taken at once."""
+    item = np.dtype((np.void, row_bytes))
+    return np.ndarray(max(len(stored) - row_bytes + 1, 0), item, stored, strides=(1,))
+
+
+def _scattering() -> Any:
+    """Return compiled loops, which import numba."""
+    return importlib.import_module("labeled.permute.scattering")
+
+
+def _picking() -> Any:
+    """Return compiled loops, which import numba."""
+    return importlib.import_module("labeled.permute.picking")
