@@ -32,9 +32,8 @@ from labeled.errors import (
     ReadError,
     UnknownNameError,
 )
-from labeled.formats.csv import dialect
 from labeled.formats.csv import index as indexing
-from labeled.formats.csv.dialect import LF, lines_of
+from labeled.formats.csv.index import LF, lines_of
 
 pytest.importorskip("pyarrow")
 
@@ -43,7 +42,6 @@ pytest.importorskip("pyarrow")
 def small_blocks(monkeypatch):
     """Blocks of a few rows, so that small files have many."""
     monkeypatch.setattr(indexing, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(dialect, "READ_BYTES", 100)
     monkeypatch.setattr(indexing, "READ_BYTES", 100)
     indexing.row_index.cache_clear()
     yield
@@ -297,16 +295,15 @@ def test_options_that_mean_nothing_are_refused(tmp_path):
 
 
 def test_a_missing_parser_names_the_extra(tmp_path, monkeypatch):
-    dialect.arrow.cache_clear()
+    indexing.arrow.cache_clear()
     for module in ("pyarrow", "pyarrow.csv"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=r"pip install pyarrow \(the extra 'tables'"):
         labeled.open_dataset(put(tmp_path / "a.csv", "1,2\n3,4\n"))
-    dialect.arrow.cache_clear()
+    indexing.arrow.cache_clear()
 
 
 def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeypatch):
-    monkeypatch.setattr(dialect, "READ_BYTES", 1000)
     monkeypatch.setattr(indexing, "READ_BYTES", 1000)
     monkeypatch.setattr(indexing, "MOST_ROW_BYTES", 5000)
     path = put(tmp_path / "a.csv", 'a,b\n1,"2\n' + "3,4\n" * 5000)
@@ -316,7 +313,6 @@ def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeyp
 
 
 def test_blocks_stay_small_where_rows_grow(tmp_path, monkeypatch):
-    monkeypatch.setattr(dialect, "READ_BYTES", 1 << 20)
     monkeypatch.setattr(indexing, "READ_BYTES", 1 << 20)
     path = put(tmp_path / "a.csv", "1,a\n" * 300_000 + f"2,{'b' * 200_000}\n" * 100)
     ds = labeled.open_dataset(path, columns="separate")
@@ -389,13 +385,12 @@ def test_tables_without_end_to_their_rows_are_refused(tmp_path, monkeypatch):
         (tmp_path / name).write_text("1," * 300 + "2\n" + "3," * 300 + "4\n")
         return tmp_path / name
 
-    monkeypatch.setattr(dialect, "HEAD_BYTES", 100)
     assert labeled.open_dataset(wide("a.csv")).shapes == {"features": (2, 301)}
-    monkeypatch.setattr(dialect, "LONGEST_HEAD_BYTES", 600)
+    monkeypatch.setattr(indexing, "HEAD_BYTES", 600)
     with pytest.raises(FileFormatError, match="no line end in its first 600 bytes: it is not"):
         labeled.open_dataset(wide("b.csv"))
     monkeypatch.undo()
-    monkeypatch.setattr(dialect, "MOST_COLUMNS", 300)
+    monkeypatch.setattr(indexing, "MOST_COLUMNS", 300)
     with pytest.raises(FileFormatError, match="has more than the 300 columns that are parsed"):
         labeled.open_dataset(wide("c.csv"))
 

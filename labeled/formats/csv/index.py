@@ -1,23 +1,39 @@
-"""An index of rows: where every so-many-th row begins, found in one pass over the text.
+"""How a text is written and where its rows are, found in one pass over it.
 
-Eight bytes are kept for about every half mebibyte. A row is found by reading the
-block it is in, whose rows are then found again; so rows in any order work, whatever the
-size of the file. Compressed text is inflated on the way, in bounded memory.
+What is not said is guessed from the first rows: the delimiter is the one that cuts them into
+equally many fields, most of all; a first row without a number in it names columns.
+
+Line ends are found by whole arrays. Quotes come in pairs, so a line end counts where an even number
+of them stands before it; where some quote opens no field (``5" pipe``), the text is walked through
+from quote to quote instead. Eight bytes are kept for about every half mebibyte: where every
+so-many-th row begins. A row is found by reading the block it is in, whose rows are found again;
+so rows in any order work, whatever the size of the file. Compressed text is inflated on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.bytesource import FileRef
-from labeled.formats.csv.dialect import READ_BYTES, Dialect, parts_of
+from labeled.formats.bytesource import FileRef, StoredBytes, inflating
+from labeled.formats.csv.options import WHITESPACE, TextOptions
 from labeled.formats.header import FileStamp
-from labeled.formats.region import Ints
+from labeled.formats.region import Array, Ints
+from labeled.later import extra_module
+
+LF, CR = 10, 13
+READ_BYTES = 4 * 1024 * 1024
+HEAD_BYTES = 1 << 21  # of a text, in which its first row must end
+GUESSED_LINES = 20
+MOST_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
 
 BLOCK_BYTES = 512 * 1024
 """Text of a block, about."""
@@ -27,6 +43,380 @@ MOST_BLOCK_BYTES = 16 * BLOCK_BYTES
 MOST_ROW_BYTES = 8 * 1024 * 1024
 """The longest row there may be: a quote that is never closed would make one of the whole file,
 and telling what is wrong with a row takes some twenty times its bytes."""
+
+_BOM, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
+_CANDIDATES = ",\t;|"
+_BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
+_SAID = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")  # spreadsheets tell the delimiter by it
+
+Rows = list[list[str]]
+
+
+@cache
+def arrow(part: str = "") -> Any:
+    """Return pyarrow, or a module of it."""
+    return extra_module("pyarrow" + part, "delimited text needs pyarrow", "pyarrow", "tables")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What is needed to find rows and fields.
+
+    Parameters
+    ----------
+    delimiter : str
+        Between fields; :data:`WHITESPACE` for any number of blanks and tabs.
+    quote : str or None
+    newline : int
+        The byte that ends rows.
+    begin : int
+        Where the first row of values begins, in the unpacked text.
+    first_line : int
+        Number of the line that `begin` is in, counted from 1.
+    encoding, decimal : str
+    names : tuple of str
+        Of all columns.
+    nameless_end : bool
+        Whether neither the file nor the caller names the last column.
+    trailing : bool
+        Whether lines end with a delimiter, behind which nothing stands: no column.
+    """
+
+    delimiter: str
+    quote: str | None
+    newline: int
+    begin: int
+    first_line: int
+    encoding: str
+    decimal: str
+    names: tuple[str, ...] = ()
+    nameless_end: bool = False
+    trailing: bool = False
+
+    @property
+    def n_fields(self) -> int:
+        """Fields of a row."""
+        return len(self.names) + self.trailing
+
+    @property
+    def separator(self) -> str:
+        """The character between fields that the parser sees."""
+        return " " if self.delimiter == WHITESPACE else self.delimiter
+
+    def lines(self, text: Array, *, last: bool = True) -> Lines:
+        """Return where the rows of a piece of text are; see :func:`lines_of`."""
+        quote = None if self.quote is None else ord(self.quote)
+        return lines_of(text, quote, ord(self.separator), self.newline, last)
+
+
+# how a text is written
+
+
+def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
+    """Look at the beginning of a text.
+
+    Raises
+    ------
+    FileFormatError
+        If it is not text, or holds no row.
+    """
+    data, whole = _head(stamp)
+    file = f"file {stamp.path!r}"
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FileFormatError(
+            f"{file} is text in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"
+        )
+    if b"\0" in data:
+        raise FileFormatError(
+            f"{file} is no text: byte {data.index(0)} is zero; pass format= if you know what it is"
+        )
+    newline = CR if b"\n" not in data and b"\r" in data else LF
+    end = bytes([newline])
+    begin = len(_BOM) if data.startswith(_BOM) else 0
+    for _ in range(options.skip_lines):
+        begin = data.find(end, begin) + 1
+        if not begin:
+            raise FileFormatError(
+                f"{file} has no line after the skip_lines={options.skip_lines} first"
+            )
+    begin = len(data) - len(data[begin:].lstrip(b"\r\n"))
+    delimiter = options.delimiter
+    if delimiter is None and (said := _SAID.match(data, begin)):
+        delimiter, begin = said[1].decode(), said.end()
+    if not whole and end not in data[begin:]:
+        raise FileFormatError(
+            f"{file} has no line end in its first {len(data):,} bytes: it is not a table, or has "
+            "too many columns to parse; write such values with labeled.write, or as .npy"
+        )
+    plain = Dialect(
+        delimiter or ",",
+        options.quote,
+        newline,
+        begin,
+        data[:begin].count(end) + 1,
+        options.encoding,
+        options.decimal,
+    )
+    dialect = plain if delimiter else _guessed_delimiter(plain, stamp.path, data, whole)
+    if dialect.delimiter == WHITESPACE:
+        dialect = replace(dialect, quote=None)
+    first = _first_rows(dialect, data, 1, whole)
+    if not first:
+        raise FileFormatError(
+            f"{file} holds no row of text at its beginning, or opens a quote there that is not "
+            "closed (pass quote=None if quotes enclose nothing)"
+        )
+    if first.count(dialect.separator.encode()) >= MOST_COLUMNS:
+        raise FileFormatError(
+            f"{file} has more than the {MOST_COLUMNS:,} columns that are parsed; write such values "
+            "with labeled.write, or as .npy"
+        )
+    rows = _fields(dialect, _first_rows(dialect, data, GUESSED_LINES, whole))
+    rows = rows or _fields(dialect, first)
+    if rows is None:
+        raise FileFormatError(
+            f"the first row of {stamp.path!r} is not {options.encoding.upper()}: {first[:40]!r}; "
+            "pass encoding='latin-1', 'cp1252' or whatever it is"
+        )
+    header = _guessed_header(rows, options.decimal) if options.header is None else options.header
+    if header:
+        first_line = dialect.first_line + first.count(end)
+        dialect = replace(dialect, begin=begin + len(first), first_line=first_line)
+    nameless = options.names is None and not (header and rows[0][-1].strip())
+    return replace(
+        dialect,
+        names=_names(stamp, rows[0], header, options.names),
+        nameless_end=nameless and dialect.delimiter != WHITESPACE,
+    )
+
+
+def _head(stamp: FileStamp) -> tuple[bytes, bool]:
+    """Return the beginning of a text, and whether that is all of it."""
+    data = bytearray()
+    for part in parts_of(stamp):
+        data += part
+        if len(data) >= HEAD_BYTES:
+            return bytes(data[:HEAD_BYTES]), False
+    return bytes(data), True
+
+
+def parts_of(stamp: FileStamp) -> Iterator[bytes]:
+    """Yield a text in pieces, unpacked.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be unpacked.
+    """
+    if not is_packed(stamp):
+        for at in range(0, stamp.size, READ_BYTES):
+            yield StoredBytes(stamp).pread(at, READ_BYTES)
+        return
+    place = inflating(stamp)
+    try:
+        while part := place.read(READ_BYTES):
+            yield part
+    except (OSError, EOFError) as fault:
+        raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
+
+
+def is_packed(stamp: FileStamp) -> bool:
+    """Whether a file is gzip-compressed."""
+    return StoredBytes(stamp).pread(0, len(_GZIP)) == _GZIP
+
+
+def _first_rows(dialect: Dialect, data: bytes, n: int, whole: bool) -> bytes:
+    """Return the text of the first rows; empty where none of them ends."""
+    text = data[dialect.begin :]
+    ends = dialect.lines(np.frombuffer(text, np.uint8), last=whole).ends[:n]
+    return text[: int(ends[-1])] if len(ends) else b""
+
+
+def _guessed_delimiter(dialect: Dialect, path: str, data: bytes, whole: bool) -> Dialect:
+    """Choose the delimiter that cuts the first rows into equally many fields, most of all."""
+    plain = path.lower().removesuffix(".gz")
+    if plain.endswith((".tsv", ".tab")) and b"\t" in data:
+        return replace(dialect, delimiter="\t")
+    best, most = dialect, 0
+    for delimiter in _CANDIDATES.replace(dialect.decimal, ""):
+        one = replace(dialect, delimiter=delimiter)
+        rows = _fields(one, _first_rows(one, data, GUESSED_LINES, whole)) or [[""]]
+        if len(rows[0]) > most:  # the first of them, where alike
+            best, most = one, len(rows[0])
+    blanks = replace(dialect, delimiter=WHITESPACE, quote=None)
+    rows = _fields(blanks, _first_rows(blanks, data, GUESSED_LINES, whole)) or [[""]]
+    if most > 1 or len(rows[0]) < 2:
+        return best
+    if plain.endswith((".csv", ".tsv", ".tab")):  # where blanks are in words, too
+        numbers = all(_is_number(field, dialect.decimal) for row in rows for field in row)
+        return blanks if numbers else best
+    return blanks
+
+
+def _fields(dialect: Dialect, text: bytes) -> Rows | None:
+    """Cut rows into fields, as the parser does; None where they have not equally many."""
+    text = text + bytes([dialect.newline])
+    try:
+        names = read_table(text, dialect).column_names
+        words = read_table(text, dialect, column_types=dict.fromkeys(names, arrow().string()))
+    except (arrow().ArrowInvalid, UnicodeDecodeError):
+        return None
+    columns = [column.to_pylist() for column in words.columns]
+    return [list(row) for row in zip(*columns, strict=True)] or None
+
+
+def read_table(
+    text: Any, dialect: Dialect, names: Sequence[str] | None = None, **converting: Any
+) -> Any:
+    """Parse whole rows of text; columns are called f0, f1, ... where no `names` are given."""
+    csv = arrow(".csv")
+    if dialect.delimiter == WHITESPACE:  # one blank for blanks and tabs, none at the edges
+        text = _EDGES.sub(b"", _BLANKS.sub(b" ", bytes(text)))
+    return csv.read_csv(
+        arrow().py_buffer(text),
+        read_options=csv.ReadOptions(
+            use_threads=False,
+            block_size=len(text) + 1,
+            column_names=names,
+            autogenerate_column_names=names is None,
+            encoding=dialect.encoding,
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote or False,
+            newlines_in_values=dialect.quote is not None,
+        ),
+        convert_options=csv.ConvertOptions(decimal_point=dialect.decimal, **converting),
+        memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
+    )
+
+
+def _is_number(field: str, decimal: str) -> bool:
+    try:
+        float(field if decimal == "." else field.replace(decimal, "."))
+    except ValueError:
+        return False
+    return "_" not in field
+
+
+def _guessed_header(rows: Rows, decimal: str) -> bool:
+    """Whether the first row names columns: no field of it is a number, and few are empty.
+
+    Programs that number their rows write no name above the numbers; others end each line with
+    a delimiter; and there are tables with some column that has none: a word above numbers alone.
+    """
+    first, rest = [field.strip() for field in rows[0]], rows[1:]
+    if any(_is_number(field, decimal) for field in first) or not any(first):
+        return False
+    columns = list(zip(*rest, strict=True)) if rest else [()] * len(first)
+    numbers = [[_is_number(field, decimal) for field in column] for column in columns]
+    if all(first):
+        several = len(set(first)) == len(first) and (bool(rest) or len(first) > 1)
+        return several or any(map(any, numbers))
+    if any(name and below and all(below) for name, below in zip(first, numbers, strict=True)):
+        return True
+    inner = slice(not first[0], len(first) - (not first[-1]))
+    if not all(first[inner]):
+        return False
+    counted = not first[0] and list(columns[0]) == [str(i) for i in range(len(rest))]
+    return counted or any(map(any, numbers[inner]))
+
+
+def _names(
+    stamp: FileStamp, first: Sequence[str], header: bool, given: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    if given is not None and len(given) != len(first):
+        raise FileFormatError(
+            f"names= gives {len(given)} names, but the first row of {stamp.path!r} has "
+            f"{len(first)} fields"
+        )
+    fields = [field.strip() if header else "" for field in first]
+    names = given or tuple(field or f"column_{i}" for i, field in enumerate(fields))
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise FileFormatError(
+            f"columns {twice} of {stamp.path!r} have the same names; pass names=[...] to tell them "
+            "apart"
+        )
+    return names
+
+
+# where rows begin: at line ends, but for those within quotes and of blank lines
+
+
+class Lines(NamedTuple):
+    """Rows of a piece of text."""
+
+    starts: Ints
+    """Where each row begins, and ..."""
+    ends: Ints
+    """... one past its line end (or past the text, where that lacks one)."""
+    rest: int
+    """Where a last row begins whose end is not there; the length of the text without one."""
+
+
+def lines_of(text: Array, quote: int | None, delimiter: int, newline: int, last: bool) -> Lines:
+    """Find the rows of a piece of text that begins with a row.
+
+    Parameters
+    ----------
+    text : uint8 array
+    quote, delimiter, newline : int
+        As bytes; no quote where nothing is enclosed.
+    last : bool
+        Whether the end of the text ends a row, too.
+
+    Examples
+    --------
+    >>> text = np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8)
+    >>> found = lines_of(text, ord('"'), ord(","), LF, last=False)
+    >>> found.starts.tolist(), found.ends.tolist(), found.rest
+    ([0, 8], [7, 12], 12)
+    """
+    at, closed = np.flatnonzero(text == newline), True
+    quotes = np.zeros(0, np.int64) if quote is None else np.flatnonzero(text == quote)
+    if len(quotes):
+        quotes = _true_pairs(text, quotes, delimiter)
+        at, closed = at[np.searchsorted(quotes, at) % 2 == 0], len(quotes) % 2 == 0
+    ends = at + 1
+    if last and closed and len(text) > (int(ends[-1]) if len(ends) else 0):
+        ends = np.append(ends, len(text))
+    starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
+    rest = int(ends[-1]) if len(ends) else 0
+    length = ends - starts
+    blank = np.zeros(len(ends), bool)  # lines that hold nothing but their end
+    short = np.flatnonzero(length <= 2)
+    first, end = text[starts[short]], text[ends[short] - 1]
+    blank[short] = np.where(
+        length[short] == 1, (first == newline) | (first == CR), (first == CR) & (end == LF)
+    )
+    return Lines(starts[~blank], ends[~blank], rest)
+
+
+def _true_pairs(text: Array, quotes: Ints, delimiter: int) -> Ints:
+    """Return quotes that open fields and those that close them, in turn."""
+    opens, closes = quotes[0::2], quotes[1::2]
+    before = text[np.maximum(opens - 1, 0)]
+    begins = (opens == 0) | (before == delimiter) | (before == LF) | (before == CR)
+    begins[1:] |= opens[1:] == closes[: len(opens) - 1] + 1  # goes on with a doubled one
+    if begins.all():
+        return quotes
+    pairs: list[int] = []
+    doubled, field_ends = -1, (delimiter, LF, CR)
+    for at in quotes.tolist():
+        if at == doubled:
+            continue
+        if len(pairs) % 2 == 0:
+            if at == 0 or int(text[at - 1]) in field_ends:
+                pairs.append(at)
+        elif at + 1 < len(text) and text[at + 1] == text[at]:
+            doubled = at + 1
+        else:
+            pairs.append(at)
+    return np.array(pairs, np.int64)
+
+
+# an index of rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +465,11 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
     """Go through a text once; without `block_rows` the first rows tell how many are a block."""
     found: list[Ints] = []
     n_rows, at, end = 0, dialect.begin, dialect.begin
-    left = np.zeros(0, np.uint8)
-    for part, last in _parts(stamp, dialect.begin):
-        text = np.concatenate((left, np.frombuffer(part, np.uint8)))
+    skipped, left = dialect.begin, np.zeros(0, np.uint8)
+    for part in chain(parts_of(stamp), [None]):
+        last = part is None
+        new = np.frombuffer(part or b"", np.uint8)
+        text, skipped = np.concatenate((left, new[skipped:])), max(0, skipped - len(new))
         lines = dialect.lines(text, last=last)
         if len(lines.starts):
             if not block_rows:
@@ -88,29 +480,13 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
             end = at + int(lines.ends[-1])
         left, at = text[lines.rest :], at + lines.rest
         if len(left) > (0 if last else MOST_ROW_BYTES):
-            raise _unclosed(stamp, at)
+            raise FileFormatError(
+                f"file {stamp.path!r} opens a quote after byte {at} that is not closed (or has a "
+                f"row of more than {MOST_ROW_BYTES} bytes); close it, or pass quote=None if quotes "
+                "enclose nothing"
+            )
     starts = np.concatenate([*found, np.array([end])]).astype(np.int64)
     return RowIndex(starts, max(1, min(block_rows, n_rows)), n_rows, at)
-
-
-def _parts(stamp: FileStamp, begin: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the text from `begin` on in large pieces, the last one empty and marked."""
-    held, at = bytearray(), 0
-    for part in parts_of(stamp):
-        held += part[max(begin - at, 0) :]
-        at += len(part)
-        if len(held) >= READ_BYTES:
-            yield bytes(held), False
-            held.clear()
-    yield bytes(held), False
-    yield b"", True
-
-
-def _unclosed(stamp: FileStamp, at: int) -> FileFormatError:
-    return FileFormatError(
-        f"file {stamp.path!r} opens a quote after byte {at} that is not closed (or has a row of "
-        f"more than {MOST_ROW_BYTES} bytes); close it, or pass quote=None if quotes enclose nothing"
-    )
 
 
 def line_at(stamp: FileStamp, dialect: Dialect, at: int) -> int:

@@ -79,8 +79,8 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         _check_character("delimiter", self.delimiter, WHITESPACE)
-        _check_character("quote", self.quote, None)
-        _check_character("decimal", self.decimal or "", None)
+        _check_character("quote", self.quote)
+        _check_character("decimal", self.decimal or "")
         if self.decimal == self.delimiter:
             raise LoaderError(f"decimal={self.decimal!r} is the delimiter, too; give another one")
         if self.header not in (None, True, False):
@@ -88,20 +88,21 @@ class TextOptions:
         skipped: Any = self.skip_lines
         if not isinstance(skipped, int) or skipped < 0:
             raise LoaderError(f"skip_lines={self.skip_lines!r}: give a number of lines, 0 or more")
-        self._set("encoding", _checked_encoding(self.encoding))
-        self._set("names", _listed("names", self.names))
-        self._set("missing", _listed("missing", self.missing) or ())
         labels = (self.labels,) if isinstance(self.labels, str | int) else self.labels
-        self._set("labels", None if labels is None else tuple(labels))
-        self._set("columns", _checked_columns(self.columns))
-        self._set("dtype", _checked_dtype(self.dtype))
+        checked = {
+            "encoding": _checked_encoding(self.encoding),
+            "names": _listed("names", self.names),
+            "missing": _listed("missing", self.missing) or (),
+            "labels": None if labels is None else tuple(labels),
+            "columns": _checked_columns(self.columns),
+            "dtype": _checked_dtype(self.dtype),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
 
-
-def _check_character(name: str, value: Any, also: str | None) -> None:
-    if value is None or (also is not None and value == also):
+def _check_character(name: str, value: Any, also: str | None = None) -> None:
+    if value is None or value == also:
         return
     if not isinstance(value, str) or len(value.encode()) != 1 or value in "\r\n":
         hint = "" if also is None else f", or {also!r}"
@@ -139,32 +140,25 @@ def _checked_columns(columns: Any) -> Any:
         raise LoaderError(
             f"columns={columns!r}: give 'matrix', 'separate', or a mapping of sources to columns"
         )
+    found = []
     for name, one in columns.items():
         if isinstance(one, list | tuple) and not one:
             raise LoaderError(f"columns= of source {name!r} names no column; leave it out")
-    return tuple(
-        (str(name), one if isinstance(one, str | int) else tuple(one))
-        for name, one in columns.items()
-    )
+        found.append((str(name), one if isinstance(one, str | int) else tuple(one)))
+    return tuple(found)
 
 
 def _checked_dtype(dtype: Any) -> Any:
+    if isinstance(dtype, Mapping):
+        return tuple((str(name), _checked_dtype(one)) for name, one in dtype.items())
     if dtype is None:
         return None
     try:
-        if isinstance(dtype, Mapping):
-            return tuple((str(name), _plain(one)) for name, one in dtype.items())
-        return _plain(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
     except TypeError as fault:
         raise LoaderError(f"dtype={dtype!r}: {fault}") from None
-
-
-def _plain(dtype: Any) -> np.dtype[Any]:
-    found: np.dtype[Any] = np.dtype(dtype)
-    if found.kind == "M":
-        return TIME
-    if found.kind in "USO":
-        return TEXT
+    if found.kind in "MUSO":
+        return TIME if found.kind == "M" else TEXT
     if found.kind not in "biuf":
         raise LoaderError(f"dtype={dtype!r}: text is read as numbers, bool, datetime64 or str")
     if found.kind == "f" and found.itemsize not in (4, 8):

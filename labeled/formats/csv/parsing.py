@@ -1,7 +1,6 @@
 """Text to columns by pyarrow: its inference, its types, its words for what does not fit.
 
-pyarrow is imported here only. It is given whole rows; a :class:`TextFault` tells which of them it
-refused.
+It is given whole rows; a :class:`TextFault` tells which of them it refused.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import listed
-from labeled.formats.csv.dialect import Dialect, arrow, read_table
+from labeled.formats.csv.index import Dialect, arrow, read_table
 from labeled.formats.csv.options import TIME
 from labeled.formats.header import TEXT
 from labeled.formats.region import Array
 
-SIGNED, UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
 UNSIGNED_FROM = 2.0**63
 """Integers from here on are of uint64, and pyarrow takes them for floats."""
 
@@ -28,7 +26,6 @@ SHOWN = 40
 _ROW = re.compile(r"Row #(\d+): ")
 _FIELDS = re.compile(r"Expected (\d+) columns, got (\d+)")
 _VALUE = re.compile(r"(?s)column #(\d+): .*conversion error to ([^:]*): invalid value '(.*)'")
-_DTYPES = {"double": "float64", "float": "float32"}
 
 
 class TextFault(Exception):
@@ -57,10 +54,9 @@ class Guess(NamedTuple):
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values; floats where integers are missing."""
         kinds = arrow().types
-        if kinds.is_integer(self.type) and not self.gaps:
-            return SIGNED if self.type == arrow().int64() else UNSIGNED
-        if kinds.is_integer(self.type) or kinds.is_null(self.type) or kinds.is_floating(self.type):
-            return np.dtype(np.float64)
+        if kinds.is_integer(self.type) or kinds.is_floating(self.type) or kinds.is_null(self.type):
+            exact = kinds.is_integer(self.type) and not self.gaps
+            return np.dtype(self.type.to_pandas_dtype() if exact else np.float64)
         if kinds.is_timestamp(self.type):
             return TIME
         return np.dtype(bool) if kinds.is_boolean(self.type) else TEXT
@@ -94,7 +90,7 @@ def parsed(
     types = {one.column: one.type for one in asked}
     if dialect.trailing:
         types[len(dialect.names)] = arrow().null()
-    table = _table(text, dialect, types, [*types], missing)
+    table = _table(text, dialect, missing, types)
     return [_values(table.column(str(one.column)), one, dialect.names[one.column]) for one in asked]
 
 
@@ -106,17 +102,18 @@ def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[Guess
     TextFault
         If a row has too few or too many fields.
     """
-    table = _table(text, dialect, {}, None, missing)
-    found = [_guess(column) for column in table.columns]
-    for i, column in enumerate(table.columns):
+    found = []
+    for i, column in enumerate(_table(text, dialect, missing).columns):
+        guess = _guess(column)
         if arrow().types.is_floating(column.type):
             most = arrow(".compute").max(column).as_py()
             if most is not None and most >= UNSIGNED_FROM:
                 try:
-                    whole = _table(text, dialect, {i: arrow().uint64()}, [i], missing)
+                    whole = _table(text, dialect, missing, {i: arrow().uint64()})
+                    guess = _guess(whole.column(0))
                 except TextFault:
-                    continue
-                found[i] = _guess(whole.column(0))
+                    pass
+        found.append(guess)
     return found
 
 
@@ -129,13 +126,12 @@ def common(guesses: Sequence[Guess]) -> Guess:
     types = {one.type for one in held}
     gaps = len(held) < len(guesses) or any(one.gaps for one in held)
     wide = any(one.wide for one in held)
-    numbers = all(kinds.is_integer(one) or kinds.is_floating(one) for one in types)
     if len(types) == 1:
         (type_,) = types
-    elif numbers and any(map(kinds.is_floating, types)):
-        type_ = arrow().float64()
+    elif all(kinds.is_integer(one) or kinds.is_floating(one) for one in types):
+        type_ = arrow().float64() if any(map(kinds.is_floating, types)) else arrow().uint64()
     else:
-        type_ = arrow().uint64() if numbers else arrow().binary()
+        type_ = arrow().binary()
     if gaps and (kinds.is_boolean(type_) or (wide and kinds.is_integer(type_))):
         type_ = arrow().binary()
     return Guess(type_, gaps, wide)
@@ -157,19 +153,17 @@ def _guess(column: Any) -> Guess:
 
 
 def _table(
-    text: Any,
-    dialect: Dialect,
-    types: Mapping[int, Any],
-    include: Sequence[int] | None,
-    missing: Sequence[str],
+    text: Any, dialect: Dialect, missing: Sequence[str], types: Mapping[int, Any] | None = None
 ) -> Any:
+    """Parse whole rows: the columns that have `types`, or all, inferred."""
+    asked = {str(i): one for i, one in (types or {}).items()}
     try:
         return read_table(
             text,
             dialect,
             [str(i) for i in range(dialect.n_fields)],
-            column_types={str(i): one for i, one in types.items()},
-            include_columns=None if include is None else [str(i) for i in include],
+            column_types=asked,
+            include_columns=[*asked],
             null_values=list(missing),
             check_utf8=False,
             strings_can_be_null=False,
@@ -199,8 +193,9 @@ def _why(words: str, dialect: Dialect) -> str:
             f"has {shown} behind its last delimiter, where others have nothing; correct it, or "
             "pass names= with one more name for that column"
         )
-    name, dtype = dialect.names[column], _DTYPES.get(found[2], found[2])
+    dtype = {"double": "float64", "float": "float32"}.get(found[2], found[2])
     dtype = str(TIME) if dtype.startswith("timestamp") else dtype
+    name = dialect.names[column]
     return (
         f"has {shown} in column {name!r}, which is not {dtype}; correct it, name it among "
         f"missing=, or open with dtype={{{name!r}: str}}"
@@ -228,9 +223,7 @@ def _values(column: Any, asked: Asked, name: str) -> Array:
                 row,
             )
         column = column.cast(arrow().from_numpy_dtype(dtype), safe=False)
-    if dtype.kind in "fM":
-        column = column.combine_chunks() if column.num_chunks > 1 else column
-    values: Array = column.to_numpy()
+    values: Array = column.combine_chunks().to_numpy(zero_copy_only=False)
     return values
 
 

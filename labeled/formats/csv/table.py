@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean
-from labeled.formats.csv.dialect import Dialect
-from labeled.formats.csv.index import RowIndex
+from labeled.formats.csv.index import Dialect, RowIndex
 from labeled.formats.csv.options import TIME, TextOptions
 from labeled.formats.csv.parsing import Guess, type_of
 
@@ -24,6 +23,14 @@ _NUMBERED = re.compile(r"(.+)_(\d+)$")
 
 Chosen = int | tuple[int, ...]
 """One column, or several side by side."""
+
+
+class Typed(NamedTuple):
+    """The columns of a source, its dtype, and the Arrow types that the columns are parsed as."""
+
+    columns: Chosen
+    dtype: np.dtype[Any]
+    types: tuple[Any, ...]
 
 
 class Column(NamedTuple):
@@ -44,11 +51,8 @@ class Column(NamedTuple):
             return type_of(dtype, zoned=self.guess.zoned)
         if self.told is not None:
             return type_of(self.told)
-        return (
-            self.guess.type
-            if self.guess.dtype.kind in "iub" or self.guess.gaps
-            else (type_of(dtype))
-        )
+        exact = self.guess.dtype.kind in "iub" or self.guess.gaps
+        return self.guess.type if exact else type_of(dtype)
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,7 @@ class Columns:
     index: RowIndex = field(repr=False, compare=False)
 
 
-def sources_of(
-    path: str,
-    columns: Sequence[Column],
-    options: TextOptions,
-) -> dict[str, Chosen]:
+def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> dict[str, Chosen]:
     """Return the columns of each source.
 
     Raises
@@ -86,7 +86,12 @@ def sources_of(
     taken = set(np.ravel(list(found.values())).tolist()) if found else set()
     left = [i for i in range(len(names)) if i not in taken]
     if isinstance(options.columns, tuple):
-        more = _mapped(path, names, options.columns)
+        more = {
+            source: tuple(column_of(path, one, names, "columns=") for one in said)
+            if isinstance(said, tuple)
+            else column_of(path, said, names, "columns=")
+            for source, said in options.columns
+        }
     elif options.columns == "separate" or (options.columns is None and len(names) == 1):
         more = {names[i]: i for i in left}
     else:
@@ -98,6 +103,12 @@ def sources_of(
             f"two sources of {path!r} would be called {clash[0]!r}; pass names=[...], or name the "
             "sources with columns={...}"
         )
+    for name, _ in options.dtype if isinstance(options.dtype, tuple) else ():
+        if name not in (*names, *more, *found):
+            raise UnknownNameError(
+                f"dtype= tells of {name!r}, which is no column and no source of {path!r}; "
+                f"{did_you_mean(name, {*names, *more, *found})}"
+            )
     return {**more, **found}
 
 
@@ -111,18 +122,6 @@ def column_of(path: str, said: Any, names: Sequence[str], argument: str) -> int:
         f"{argument} tells of column {said!r}, but {path!r} has {len(names)} columns; "
         f"{did_you_mean(str(said), names)}"
     )
-
-
-def _mapped(
-    path: str, names: Sequence[str], columns: Sequence[tuple[str, Any]]
-) -> dict[str, Chosen]:
-    out: dict[str, Chosen] = {}
-    for source, said in columns:
-        if isinstance(said, tuple):
-            out[source] = tuple(column_of(path, one, names, "columns=") for one in said)
-        else:
-            out[source] = column_of(path, said, names, "columns=")
-    return out
 
 
 def _grouped(names: Sequence[str], left: Sequence[int]) -> dict[str, Chosen]:
@@ -164,19 +163,18 @@ def columns_of(
     names: Sequence[str], guesses: Sequence[Guess], options: TextOptions
 ) -> list[Column]:
     """Return the columns of a text, with what was asked for: of all, only numbers take a dtype."""
-    said = options.dtype
-    if isinstance(said, tuple):
-        told = dict(said)
-        return [Column(n, guess, told.get(n)) for n, guess in zip(names, guesses, strict=True)]
-    return [
-        Column(n, g, said if said is None or said.hasobject or g.dtype.kind not in ALONE else None)
-        for n, g in zip(names, guesses, strict=True)
-    ]
+    said, found = options.dtype, []
+    for name, guess in zip(names, guesses, strict=True):
+        told = dict(said).get(name) if isinstance(said, tuple) else said
+        if not isinstance(said, tuple) and told is not None and not told.hasobject:
+            told = None if guess.dtype.kind in ALONE else told
+        found.append(Column(name, guess, told))
+    return found
 
 
 def typed(
     path: str, source: str, chosen: Chosen, columns: Sequence[Column], options: TextOptions
-) -> tuple[np.dtype[Any], tuple[Any, ...]]:
+) -> Typed:
     """Return the dtype of a source, and the Arrow types that its columns are parsed as.
 
     Raises
@@ -190,37 +188,21 @@ def typed(
         columns = [column._replace(told=told) for column in columns]
     if not isinstance(chosen, tuple):
         dtype = columns[chosen].dtype
-        return dtype, (columns[chosen].type_as(dtype),)
+        return Typed(chosen, dtype, (columns[chosen].type_as(dtype),))
     some = [columns[i] for i in chosen]
     kinds = {column.dtype.kind for column in some}
-    why = (
-        "text beside other columns"
-        if "O" in kinds
-        else "columns of times beside others"
-        if "M" in kinds and len(kinds) > 1
-        else "columns of true and false beside others"
-        if "b" in kinds and len(kinds) > 1
-        else "times with a zone beside times without one"
-        if "M" in kinds and len({column.guess.zoned for column in some}) > 1
-        else ""
-    )
+    why = ""
+    if "O" in kinds:
+        why = "text beside other columns"
+    elif "M" in kinds and len({column.guess.zoned for column in some}) > 1 and len(kinds) == 1:
+        why = "times with a zone beside times without one"
+    elif len(kinds) > 1 and kinds & {"M", "b"}:
+        what = "columns of times" if "M" in kinds else "columns of true and false"
+        why = f"{what} beside others"
     if why:
         raise FileFormatError(
             f"source {source!r} of {path!r} would put {why}; leave those out of columns= (or pass "
             "columns='separate')"
         )
     dtype = np.result_type(*(column.dtype for column in some))
-    return dtype, tuple(column.type_as(dtype) for column in some)
-
-
-def check_dtype_names(
-    path: str, options: TextOptions, names: Sequence[str], sources: Sequence[str]
-) -> None:
-    """Refuse a dtype for what is neither a column nor a source."""
-    if isinstance(options.dtype, tuple):
-        for name, _ in options.dtype:
-            if name not in names and name not in sources:
-                raise UnknownNameError(
-                    f"dtype= tells of {name!r}, which is no column and no source of {path!r}; "
-                    f"{did_you_mean(name, {*names, *sources})}"
-                )
+    return Typed(chosen, dtype, tuple(column.type_as(dtype) for column in some))
