@@ -180,7 +180,7 @@ def test_of_many_sources_the_largest_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three hundred sources of one-row chunks took minutes."""
-    monkeypatch.setattr("labeled.dataset.doctor.MOST_MEASURED", 2)
+    monkeypatch.setattr("labeled.dataset.doctor.MAX_MEASURED", 2)
     arrays = {f"x{n}": np.zeros((40, 2 + n), "u1") for n in range(5)}
     with h5py.File(tmp_path / "x.hdf5", "w") as f:
         for name, array in arrays.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial, wraps
 from inspect import getdoc
 from typing import Any, Concatenate, Literal, ParamSpec
@@ -284,7 +285,27 @@ class LabeledArray:
         MissingExtraError
             If CuPy is needed and not installed: at once, or where lazy blocks are computed.
         """
-        return _placed(self._object, device)
+        array = self._object
+        if device != "cpu":
+            try:
+                device_number(device)
+            except ValueError as error:
+                raise LoaderError(str(error)) from None
+            if not on_gpus(array.dtype):
+                raise LoaderError(
+                    f"{array.name!r} holds {array.dtype}, which a GPU has no arrays of; keep it "
+                    "here"
+                )
+        data = array.data
+        if not is_dask_collection(data):
+            return array.copy(deep=False, data=to_device(data, device))
+        meta = np.empty((0,) * data.ndim, data.dtype)
+        if device != "cpu":  # without a GPU none of CuPy's can be made, and NumPy's stand for them
+            with suppress(MissingExtraError):
+                meta = to_device(meta, device) if cupy_module().cuda.is_available() else meta
+        move = partial(to_device, device=device)
+        data = data.map_blocks(move, dtype=data.dtype, meta=meta)
+        return array.copy(deep=False, data=data)
 
     @property
     def device(self) -> str:
@@ -292,73 +313,13 @@ class LabeledArray:
 
         A lazy array that was moved to a GPU on a machine that has none says "cpu".
         """
-        return _device_name(self._object)
+        data = self._object.data
+        if is_dask_collection(data):
+            data = data._meta
+        if is_cupy(data):
+            return f"cuda:{data.device.id}"
+        return "cpu" if isinstance(data, np.ndarray) else str(getattr(data, "device", "cpu"))
 
     def undo_format_as(self) -> xr.DataArray:
         """Return the array as it was before :meth:`format_as`: dims, order and coordinates."""
         return undo_format(self._object)
-
-
-def _placed(array: xr.DataArray, device: str) -> xr.DataArray:
-    """Return an array with its data on a device.
-
-    Parameters
-    ----------
-    array : DataArray
-    device : "cpu", "cuda" or "cuda:<n>"
-
-    Returns
-    -------
-    DataArray
-        Lazy if `array` is; the same data where it is there already.
-
-    Raises
-    ------
-    LoaderError
-        If this is no name of a device, or the data is neither numbers nor booleans.
-    MissingExtraError
-        If CuPy is needed and not installed: at once, or where lazy blocks are computed.
-    """
-    if device != "cpu":
-        try:
-            device_number(device)
-        except ValueError as error:
-            raise LoaderError(str(error)) from None
-        if not on_gpus(array.dtype):
-            raise LoaderError(
-                f"{array.name!r} holds {array.dtype}, which a GPU has no arrays of; keep it here"
-            )
-    data = array.data
-    if is_dask_collection(data):
-        move = partial(to_device, device=device)
-        data = data.map_blocks(move, dtype=data.dtype, meta=_meta(data, device))
-    else:
-        data = to_device(data, device)
-    return array.copy(deep=False, data=data)
-
-
-def _meta(data: Any, device: str) -> Any:
-    """Return an array of no elements, of the kind that blocks will be, as far as that can be made.
-
-    Without a GPU none of CuPy's can be made, and NumPy's stand for them.
-    """
-    empty = np.empty((0,) * data.ndim, data.dtype)
-    if device == "cpu":
-        return empty
-    try:
-        there = cupy_module().cuda.is_available()
-    except MissingExtraError:
-        return empty
-    return to_device(empty, device) if there else empty
-
-
-def _device_name(array: xr.DataArray) -> str:
-    """Return where the data of an array is, or will be as far as is known before computing."""
-    data = array.data
-    if is_dask_collection(data):
-        data = data._meta
-    if is_cupy(data):
-        return f"cuda:{data.device.id}"
-    if isinstance(data, np.ndarray):
-        return "cpu"
-    return str(getattr(data, "device", "cpu"))

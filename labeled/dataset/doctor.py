@@ -34,7 +34,6 @@ from labeled.formats.header import SourceHeader
 from labeled.formats.parts import parts_of
 from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
-from labeled.ragged import Ragged
 from labeled.writing.diagnosis import (
     APART,
     UNREADABLE,
@@ -57,12 +56,12 @@ WINDOW_BYTES = 8 << 20
 
 SAMPLE_S = 1.0
 BATCH_ROWS = 256
-LEAST_EPOCHS = 4
+MIN_EPOCHS = 4
 
 WORTHWHILE = 1.2
 """Codecs and lists of rows that cost less than this factor are left unsaid."""
 
-MOST_MEASURED = 16
+MAX_MEASURED = 16
 """Sources that are tried out: of more, the largest."""
 
 LARGER = 1.3
@@ -175,19 +174,6 @@ def doctor(
     >>> [finding.kind for finding in labeled.doctor(path).findings]
     ['one-row chunks']
     """
-    with warnings.catch_warnings():  # a finding tells what these would
-        for told in (".* does not name every axis", ".* datasets alike, "):
-            warnings.filterwarnings("ignore", told, LabeledWarning)
-        return _diagnosed(path, target, seconds, allow_external, progress)
-
-
-def _diagnosed(
-    path: str | os.PathLike[str],
-    target: str | None,
-    seconds: float,
-    allow_external: bool,
-    progress: bool | None,
-) -> Diagnosis:
     check_hdf5(path, "the doctor")
     paths = find_files(path)
     if len(paths) > 1:
@@ -196,34 +182,26 @@ def _diagnosed(
     left = _left_behind(where)
     if left and not os.path.exists(where):
         return Diagnosis(where, tuple(left), {}, None, {}, {})
-    suspects = suspects_of(where, allow_external=allow_external)
-    dataset = open_dataset(
-        where, decode_cf=False, dims=suspects.dims, allow_external=allow_external
-    )
-    with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
+    with warnings.catch_warnings():  # a finding tells what these would
+        for told in (".* does not name every axis", ".* datasets alike, "):
+            warnings.filterwarnings("ignore", told, LabeledWarning)
+        suspects = suspects_of(where, allow_external=allow_external)
+        dataset = open_dataset(
+            where, decode_cf=False, dims=suspects.dims, allow_external=allow_external
+        )
         skipped = {f.source for f in suspects.findings if f.kind == UNREADABLE and f.source}
-        trial = _Trial(dataset, folder, seconds, frozenset(skipped))
-        tried, untried = trial.worth_trying(suspects.findings)
-        found = [*untried]
-        with progress_bar(progress, len(tried) + 1, "trying out", "findings") as done:
-            for each in tried:
-                measured = trial.measured(each, suspects.findings)
-                found += [] if measured is None else [measured]
-                done(1)
-            found.sort(key=lambda each: -(each.cost or 0))
-            now, then = trial.together(found)
-            done(1)
+        with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
+            trial = _Trial(dataset, folder, seconds, frozenset(skipped))
+            found, now, then = trial.run(suspects.findings, progress)
     options = {**merged(found), **({"allow_external": True} if found and allow_external else {})}
     if suspects.examples is not None:
         options["examples"] = suspects.examples
-    named = os.fspath(path) if os.path.isfile(path) else where
-    written = _free_name(named) if target is None else target
     words = None
     if found and suspects.obstacle is None:
-        words = command(named, written, options, dataset.sources)
-    told = (*found, *left)
+        named = os.fspath(path) if os.path.isfile(path) else where
+        words = command(named, target or _free_name(named), options, dataset.sources)
     obstacle = suspects.obstacle if found else None
-    return Diagnosis(where, told, options, words, now, then, obstacle)
+    return Diagnosis(where, (*found, *left), options, words, now, then, obstacle)
 
 
 def _left_behind(path: str) -> list[Finding]:
@@ -248,12 +226,8 @@ def _left_behind(path: str) -> list[Finding]:
 
 def _free_name(path: str) -> str:
     stem, suffix = os.path.splitext(path)
-    number = 1
-    target = f"{stem}.mended{suffix}"
-    while os.path.exists(target):
-        number += 1
-        target = f"{stem}.mended{number}{suffix}"
-    return target
+    targets = (f"{stem}.mended{number}{suffix}" for number in ("", *range(2, 1 << 20)))
+    return next(target for target in targets if not os.path.exists(target))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -266,22 +240,38 @@ class _Trial:
     skipped: frozenset[str] = frozenset()
     """Sources that cannot be read."""
 
-    def worth_trying(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
-        """Part findings into those to measure and those told without: of all but the largest.
+    def run(
+        self, findings: Sequence[Finding], progress: bool | None
+    ) -> tuple[list[Finding], dict[str, float], dict[str, float]]:
+        """Try findings out; return them with their costs, and rows a second by source.
 
-        What only a measurement could recommend, a list of rows or another codec, is left out
-        where it is not measured.
+        Of all but the largest sources they are told without. What only a measurement could
+        recommend, a list of rows or another codec, is left out where it is not measured.
         """
         there = self.dataset.files.known.sources
         names = sorted({f.source for f in findings if f.source is not None and f.source in there})
         largest = heapq.nlargest(
-            MOST_MEASURED, names, key=lambda name: there[name].n_rows * there[name].row_bytes
+            MAX_MEASURED, names, key=lambda name: there[name].n_rows * there[name].row_bytes
         )
         tried = [f for f in findings if f.source is None or f.source in largest]
         others = (f for f in findings if f.source is not None and f.source not in largest)
-        return tried, [f for f in others if f.split is None and f.kind != "slow codec"]
+        found = [f for f in others if f.split is None and f.kind != "slow codec"]
+        now, then = {}, {}
+        with progress_bar(progress, len(tried) + 1, "trying out", "findings") as done:
+            for each in tried:
+                measured = self._measured(each, findings)
+                found += [] if measured is None else [measured]
+                done(1)
+            found.sort(key=lambda each: -(each.cost or 0))
+            for name in dict.fromkeys(f.source for f in found if f.cost is not None and f.source):
+                mine = [each for each in found if each.source == name]  # all remedies at once
+                some = self._rows(mine[0])
+                assert some is not None
+                now[name], then[name] = self._rates(some, self._stored(some, merged(mine)))
+            done(1)
+        return found, now, then
 
-    def measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
+    def _measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
         """Return a finding with its cost; None for lists and codecs that cost nothing here."""
         if "dims" in finding.mend or finding.kind in (APART, UNREADABLE):
             return finding
@@ -296,16 +286,6 @@ class _Trial:
         dear = bool(self._header(some).filters)  # once chunks are mended, a list costs more of them
         cheap = finding.split is not None and not dear and (tried.cost or 0) < WORTHWHILE
         return None if cheap else tried
-
-    def together(self, findings: list[Finding]) -> tuple[dict[str, float], dict[str, float]]:
-        """Measure every source that has something to mend, with all its remedies at once."""
-        now, then = {}, {}
-        for name in dict.fromkeys(f.source for f in findings if f.cost is not None and f.source):
-            mine = [each for each in findings if each.source == name]
-            some = self._rows(mine[0])
-            assert some is not None
-            now[name], then[name] = self._rates(some, self._stored(some, merged(mine)))
-        return now, then
 
     def _best_codec(self, finding: Finding, chunks: Mapping[str, Any]) -> Finding | None:
         """Try what may take the place of a codec; the fastest that stays about as small.
@@ -338,9 +318,7 @@ class _Trial:
         if finding.source is not None:
             whole = whole.select(finding.source)
         else:
-            dense = [n for n in whole.sources if not isinstance(whole[n], Ragged)]
-            dense = [n for n in dense if whole.dtypes[n].kind not in "OSU"]
-            dense = [n for n in dense if n not in self.skipped]
+            dense = [n for n in whole.spaces if n not in self.skipped]
             if not dense:
                 return None
             whole = whole.select(max(dense, key=lambda name: whole[name].nbytes))
@@ -376,35 +354,31 @@ class _Trial:
         )
         return open_dataset(path, decode_cf=False).select(name)
 
-    def _loader(self, rows: Dataset, seed: int) -> Loader:
-        """Return shuffled batches, in windows as small to the sample as usual ones to a file."""
-        try:
-            return rows.batches(
-                BATCH_ROWS, shuffle=True, seed=seed, ragged="flat", memory=WINDOW_BYTES
-            )
-        except LoaderError:  # chunks too large for it
-            return rows.batches(BATCH_ROWS, shuffle=True, seed=seed, ragged="flat")
-
     def _rates(self, *datasets: Dataset) -> tuple[float, float]:
-        """Return rows a second of two datasets: the best of epochs that take turns.
+        """Return rows a second of two datasets in shuffled batches: the best of some epochs.
 
-        Whatever else the machine does then slows some epochs of both, and not all of one.
+        They take turns: whatever else the machine does slows some epochs of both then, and not
+        all of one.
         """
         best, epoch, begun = [0.0, 0.0], 0, perf_counter()
-        while epoch < LEAST_EPOCHS or perf_counter() - begun < 2 * self.seconds:
+        while epoch < MIN_EPOCHS or perf_counter() - begun < 2 * self.seconds:
             for place, rows in enumerate(datasets):
-                best[place] = max(best[place], self._rate(rows, epoch))
+                done, started = 0, perf_counter()
+                for batch in _shuffled(rows, epoch):
+                    done += batch.count
+                    if perf_counter() - started >= self.seconds:
+                        break
+                best[place] = max(best[place], done / (perf_counter() - started))
             epoch += 1
         return best[0], best[1]
 
-    def _rate(self, rows: Dataset, seed: int) -> float:
-        """Return rows a second of one epoch in shuffled batches, or of its beginning."""
-        done, started = 0, perf_counter()
-        for batch in self._loader(rows, seed):
-            done += batch.count
-            if perf_counter() - started >= self.seconds:
-                break
-        return done / (perf_counter() - started)
+
+def _shuffled(rows: Dataset, seed: int) -> Loader:
+    """Return shuffled batches, in windows as small to the sample as usual ones to a file."""
+    try:
+        return rows.batches(BATCH_ROWS, shuffle=True, seed=seed, ragged="flat", memory=WINDOW_BYTES)
+    except LoaderError:  # chunks too large for it
+        return rows.batches(BATCH_ROWS, shuffle=True, seed=seed, ragged="flat")
 
 
 def _size(dataset: Dataset) -> int:
