@@ -74,6 +74,9 @@ LATER = [
 MOST_FOREIGN = 200
 """Modules of others beyond xarray's own: 180 with dask 2026.7.1, 416 with dask.array."""
 
+MAX_OWN = 120
+"""Modules of this library: what opens, orders and batches, and no writer, parser or transform."""
+
 
 @pytest.fixture(scope="module")
 def loaded() -> list[str]:
@@ -96,6 +99,14 @@ def test_importing_loads_few_modules_of_others(loaded: list[str]) -> None:
     foreign = [name for name in loaded if name.partition(".")[0] != "labeled"]
     assert "h5py" in foreign  # the list is not empty for a wrong reason
     assert len(foreign) < MOST_FOREIGN
+
+
+def test_importing_loads_what_opens_and_batches(loaded: list[str]) -> None:
+    own = [name for name in loaded if name.partition(".")[0] == "labeled"]
+    assert {"labeled.dataset.dataset", "labeled.loader.loader"} < {*own}
+    assert len(own) <= MAX_OWN
+    apart = ("labeled.writing.", "labeled.providers.", "labeled.formats.csv.")
+    assert [name for name in own if name.startswith(apart)] == []
 
 
 def test_a_later_module_is_imported_once_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

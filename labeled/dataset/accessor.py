@@ -40,7 +40,6 @@ from labeled.loader.plan import plan_batches
 from labeled.samplers.listed import Sampler
 from labeled.samplers.plan import Last
 from labeled.selection import Selection
-from labeled.sources.blocks import BlockSource
 from labeled.sources.source import AnySource, Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 
@@ -162,6 +161,8 @@ def _of_accessor(
 
 def _source(array: xr.DataArray, dim: str, name: str) -> AnySource:
     """Return what the loader reads: numbers in memory as they lie there, else dask blocks."""
+    from labeled.sources.blocks import BlockSource
+
     if not isinstance(array.variable._data, np.ndarray) or array.dtype.kind not in "biufc":
         return BlockSource.of(array, dim, name)
     turned = array.transpose(dim, ...)

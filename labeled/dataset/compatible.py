@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled.dataset.files import is_along
 from labeled.display.classes import class_names_of
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
 from labeled.formats.header import FileHeader, SourceHeader, vlen_base
@@ -49,12 +50,6 @@ def check_compatible(first: FileHeader, other: FileHeader) -> None:
                 f"{sorted(other.splits[split])}, not {sorted(rows)}"
             )
     _check_variables(first, other)
-
-
-def is_along(variable: SourceHeader, file: FileHeader) -> bool:
-    """Whether a variable lies along the example dim, so that it is joined like sources."""
-    examples = {source.dims[0] for source in file.sources.values()}
-    return bool(variable.dims) and variable.dims[0] in examples
 
 
 def _check_names(

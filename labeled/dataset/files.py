@@ -19,7 +19,6 @@ from io import IOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labeled.dataset.compatible import check_compatible, is_along
 from labeled.errors import FileChangedError, FileFormatError, SplitError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.format import Options, chosen_sources, dims_of
@@ -257,6 +256,8 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
     first, marks = headers[0], []
     for header in headers:
         if header is not first:
+            from labeled.dataset.compatible import check_compatible
+
             check_compatible(first, header)
         times = tuple([stamp.mtime_ns for stamp in header.stamps])
         marks.append(Mark(header.n_bytes, header.fingerprint, times))
@@ -280,6 +281,12 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
         first.not_opened,
         first.coordinates,
     )
+
+
+def is_along(variable: SourceHeader, file: FileHeader) -> bool:
+    """Whether a variable lies along the example dim, so that it is joined like sources."""
+    examples = {source.dims[0] for source in file.sources.values()}
+    return bool(variable.dims) and variable.dims[0] in examples
 
 
 def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Selection:

@@ -12,7 +12,6 @@ from typing import Any
 from labeled._validation import check_arguments, check_keywords
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import Files, find_named
-from labeled.dataset.lazy import check_chunks
 from labeled.errors import (
     ArgumentError,
     DimsError,
@@ -157,6 +156,8 @@ def open_dataset(
             "format='csv' to take each line as a row"
         )
     if chunks != "auto":
+        from labeled.dataset.lazy import check_chunks
+
         dims_there = {dim for dims_of_one in dataset.dims.values() for dim in dims_of_one}
         check_chunks(chunks, dims_there, dataset.where)
     return dataset

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.selecting import heaviest
 from labeled.dataset.summary import split_lines, split_words
-from labeled.display.batches import ClassNames, as_names
-from labeled.display.classes import class_names_of
+from labeled.display.batches import as_names
+from labeled.display.classes import ClassNames, class_names_of
 from labeled.display.figures import Axes, draw_counts, draw_statistics, draw_stretches
 from labeled.display.text import count_words
 from labeled.errors import ArrayError

@@ -9,8 +9,8 @@ histogram.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -18,14 +18,13 @@ import numpy.typing as npt
 
 from labeled.device import to_host
 from labeled.dims import image_dims, likely_image
-from labeled.display.classes import as_text
+from labeled.display.classes import ClassNames, Told, as_text
 from labeled.display.figures import Axes, draw_counts, draw_images, draw_lines, draw_values
 from labeled.display.text import count_words
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
 
 Array = npt.NDArray[Any]
 Kind = Literal["images", "sequences", "labels", "values"]
-ClassNames = Mapping[int, str] | Sequence[str]
 
 LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
 """What labels are called, where several sources hold one integer a row."""
@@ -34,22 +33,6 @@ _NAMELESS = re.compile(r"_axis_\d+$")
 _SHOWN = 16
 _LETTERS = 16
 _LINES = 8
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a file tells of a source that its arrays in a batch do not.
-
-    Parameters
-    ----------
-    class_names : mapping
-        Of labels; empty where there are none.
-    example_dims : tuple of str
-        Of one example, where examples differ in shape.
-    """
-
-    class_names: Mapping[int, str] = field(default_factory=dict)
-    example_dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,30 @@
-"""Names of classes, as files give them in the attributes of a source."""
+"""What a file tells of a source besides its arrays: names of classes, dims of examples."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+ClassNames = Mapping[int, str] | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a file tells of a source that its arrays in a batch do not.
+
+    Parameters
+    ----------
+    class_names : mapping
+        Of labels; empty where there are none.
+    example_dims : tuple of str
+        Of one example, where examples differ in shape.
+    """
+
+    class_names: Mapping[int, str] = field(default_factory=dict)
+    example_dims: tuple[str, ...] = ()
 
 
 def class_names_of(attrs: Mapping[str, Any]) -> dict[int, str]:

@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 
 from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
-from labeled.display.batches import ClassNames, Drawn, Told, draw_batch
+from labeled.display.classes import ClassNames, Told
 from labeled.display.figures import Axes
 from labeled.display.summary import Summary, Table
 from labeled.display.text import sizes_words
@@ -155,6 +155,8 @@ class Batch(Mapping[str, xr.DataArray]):
         UnknownNameError, ArrayError
             If there is no such source, or it holds no numbers.
         """
+        from labeled.display.batches import Drawn, draw_batch
+
         drawn = Drawn(self._arrays, self._dims, self.count, self.told)
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 

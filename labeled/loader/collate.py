@@ -25,7 +25,7 @@ import xarray as xr
 
 from labeled.device import Device, on_gpus
 from labeled.dims import EXAMPLE_DIMS
-from labeled.display.batches import Told
+from labeled.display.classes import Told
 from labeled.errors import DeviceMemoryError, ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows

@@ -26,8 +26,7 @@ from labeled import permute
 from labeled._validation import as_array
 from labeled.device import HandOff, dtype_of, is_array
 from labeled.dims import SPATIAL, axis_of, role_of
-from labeled.display.batches import Told
-from labeled.display.classes import class_names_of
+from labeled.display.classes import Told, class_names_of
 from labeled.errors import (
     ArrayError,
     LoaderError,
