@@ -1,21 +1,35 @@
-"""Text to columns by pyarrow: its inference, its types, its words for what does not fit.
+"""Rows of text: blocks are read by position, cut to the rows wanted, and parsed by pyarrow.
 
-It is given whole rows; a :class:`TextFault` tells which of them it refused.
+Where all rows of a block are wanted its text is parsed as it is; else its rows are found again
+and only those wanted are parsed. Types are pyarrow's, as it infers them of samples, and so are the
+words for what does not fit; a :class:`TextFault` tells which row that is in.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.errors import listed
-from labeled.formats.csv.index import Dialect, arrow, read_table
+from labeled.errors import ReadError, listed
+from labeled.formats.csv.index import Dialect, RowIndex, arrow, line_at, read_table
 from labeled.formats.csv.options import TIME
-from labeled.formats.header import TEXT
-from labeled.formats.region import Array
+from labeled.formats.header import TEXT, SourceHeader
+from labeled.formats.memory import scratch
+from labeled.formats.reader import (
+    ByteRanges,
+    FileReader,
+    Io,
+    bands_of,
+    decoding,
+    groups_of,
+    naming_rows,
+    spread,
+)
+from labeled.formats.region import Array, Ints, Region
 
 UNSIGNED_FROM = 2.0**63
 """Integers from here on are of uint64, and pyarrow takes them for floats."""
@@ -62,12 +76,18 @@ class Guess(NamedTuple):
         return np.dtype(bool) if kinds.is_boolean(self.type) else TEXT
 
 
-class Asked(NamedTuple):
-    """A column that is wanted: the Arrow type it is parsed as, and the dtype that comes out."""
+@dataclass(frozen=True)
+class Columns:
+    """What reading a source needs to know of its text."""
 
-    column: int
-    type: Any
+    dialect: Dialect
+    columns: int | tuple[int, ...]
+    """One column, or several side by side."""
     dtype: np.dtype[Any]
+    types: tuple[Any, ...]
+    """The Arrow type that each column is parsed as."""
+    missing: tuple[str, ...]
+    index: RowIndex = field(repr=False, compare=False)
 
 
 def type_of(dtype: np.dtype[Any], *, zoned: bool = False) -> Any:
@@ -77,9 +97,7 @@ def type_of(dtype: np.dtype[Any], *, zoned: bool = False) -> Any:
     return arrow().binary() if dtype.hasobject else arrow().from_numpy_dtype(dtype)
 
 
-def parsed(
-    text: Any, dialect: Dialect, asked: Sequence[Asked], missing: Sequence[str]
-) -> list[Array]:
+def parsed(text: Any, source: Columns, columns: Sequence[int]) -> list[Array]:
     """Return some columns of whole rows of text.
 
     Raises
@@ -87,11 +105,13 @@ def parsed(
     TextFault
         If a row has too few or too many fields, or a field is not a value of its type.
     """
-    types = {one.column: one.type for one in asked}
+    dialect = source.dialect
+    all_types = dict(zip(np.ravel(source.columns).tolist(), source.types, strict=True))
+    types = {i: all_types[i] for i in columns}
     if dialect.trailing:
         types[len(dialect.names)] = arrow().null()
-    table = _table(text, dialect, missing, types)
-    return [_values(table.column(str(one.column)), one, dialect.names[one.column]) for one in asked]
+    table = _table(text, dialect, source.missing, types)
+    return [_values(table.column(str(i)), source.dtype, dialect.names[i]) for i in columns]
 
 
 def guessed(text: bytes, dialect: Dialect, missing: Sequence[str]) -> list[Guess]:
@@ -202,9 +222,8 @@ def _why(words: str, dialect: Dialect) -> str:
     )
 
 
-def _values(column: Any, asked: Asked, name: str) -> Array:
+def _values(column: Any, dtype: np.dtype[Any], name: str) -> Array:
     """Return a column as an array; a missing value is NaN or NaT where there is one."""
-    dtype = asked.dtype
     if column.null_count and dtype.kind not in "fM":
         row = int(np.argmax(column.is_null().to_numpy()))
         raise TextFault(
@@ -232,3 +251,86 @@ def _rounded(column: Any, dtype: np.dtype[Any]) -> Array:
     values, most = column.fill_null(0).to_numpy(), 2 ** (np.finfo(dtype).nmant + 1)
     rounded: Array = (values > most) | (values < -most)
     return rounded
+
+
+class TextReader(FileReader):
+    """Reads columns of text; a :class:`~labeled.formats.reader.Reader`."""
+
+    kind = "text"
+    why = "text: read and parsed block by block"
+
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        super().__init__(source, region, io)
+        self._table: Columns = source.detail
+        self._index = self._table.index
+        chosen = np.asarray(self._table.columns, np.int64)[self.region]
+        self._columns: list[int] = chosen.reshape(-1).tolist()
+        self._vector = chosen.ndim == 0
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        self.file().check()
+        for bands in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
+            with naming_rows(self.source, int(bands[0, 0]), int(bands[-1, 1])):
+                values = self._block(bands)
+            first, n = int(bands[0, 2]), len(values[0])
+            place = slice(first, first + n) if places is None else places[first : first + n]
+            if self._vector:
+                out[place] = values[0]
+                continue
+            rows = (
+                out[place] if isinstance(place, slice) else np.empty((n, *out.shape[1:]), out.dtype)
+            )
+            for i, column in enumerate(values):
+                rows[:, i] = column
+            if not isinstance(place, slice):
+                out[place] = rows
+
+    def _block(self, bands: Ints) -> list[Any]:
+        """Return the columns of some rows of one block."""
+        begin, end = self._index.starts[bands[0, 0] // self.chunk_rows :][:2].tolist()
+        text = scratch("text", end - begin, begin)
+        self.file().read_into(text, begin)
+        rows = spread(bands[:, 0], bands[:, 1] - bands[:, 0])
+        text, starts = self._wanted(text, begin, rows, len(bands) == 1)
+        try:
+            with decoding():
+                values = parsed(text, self._table, self._columns)
+            if len(values[0]) != len(rows):
+                raise TextFault(f"holds {len(rows)} rows, which are read as {len(values[0])}")
+        except TextFault as fault:
+            raise self._fault(fault, text, starts, rows) from None
+        return values
+
+    def _wanted(
+        self, text: Array, begin: int, rows: Ints, in_one: bool
+    ) -> tuple[Array, Ints | None]:
+        """Cut a block to some rows; tell where they begin, unless it is all of them."""
+        first = int(rows[0]) - int(rows[0]) % self.chunk_rows
+        if len(rows) == min(self.chunk_rows, self.n_rows - first):
+            return text, None
+        lines = self._table.dialect.lines(text)
+        starts, ends = lines.starts[rows - first], lines.ends[rows - first]
+        if in_one:
+            return text[starts[0] : ends[-1]], begin + starts
+        spans = zip(starts.tolist(), ends.tolist(), strict=True)
+        cut = b"\n".join(text[a:b].tobytes().rstrip(b"\r\n") for a, b in spans)
+        return np.frombuffer(cut, np.uint8), begin + starts
+
+    def _fault(self, fault: TextFault, text: Array, starts: Ints | None, rows: Ints) -> ReadError:
+        """Return the error that names the line that cannot be parsed, and knows its row."""
+        dialect = self._table.dialect
+        if starts is None:
+            first = int(self._index.starts[rows[0] // self.chunk_rows])
+            starts = first + dialect.lines(text).starts
+        row = min(fault.row, len(starts) - 1)
+        file = self.source.file
+        line = line_at(file, dialect, int(starts[row]))
+        where = f"{self.where}, rows {rows[0]} to {rows[-1]}"
+        error = ReadError(f"{where}: line {line} of {file.path!r} {fault}")
+        error.row = int(rows[row])
+        return error
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        blocks = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)
+        starts, ends = self._index.starts[blocks], self._index.starts[blocks + 1]
+        return (ByteRanges(self.file, starts, ends - starts, len(blocks)),)
