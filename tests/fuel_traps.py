@@ -22,7 +22,7 @@ from traps import DOCS, Traps
 import labeled
 from labeled import samplers, selection
 from labeled.compat.fuel import datasets, schemes, streams, transformers, utils
-from labeled.formats.hdf5 import tables
+from labeled.formats.hdf5 import fuel
 
 Fuel = datasets.H5PYDataset
 
@@ -96,7 +96,7 @@ def names(folder: str | Path) -> dict[str, Any]:
         return Fuel(path, which_sets, sources=("x",), **options)
 
     def big_table(libver: Any) -> int:
-        table = tables.split_array({f"split {n:05}": {"x": (0, 1)} for n in range(2000)})
+        table = fuel.split_array({f"split {n:05}": {"x": (0, 1)} for n in range(2000)})
         with h5py.File(Path(folder) / "big.h5", "w", libver=libver) as f:
             f.attrs["split"] = table
             return len(f.attrs["split"])
@@ -113,7 +113,7 @@ def names(folder: str | Path) -> dict[str, Any]:
     for module in (datasets, schemes, streams, transformers, utils):
         vars(old).update({k: v for k, v in vars(module).items() if not k.startswith("_")})
     native = SimpleNamespace()
-    for module in (selection, tables, samplers):
+    for module in (selection, fuel, samplers):
         vars(native).update({k: v for k, v in vars(module).items() if not k.startswith("_")})
     return {
         "np": np,

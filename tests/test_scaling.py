@@ -11,7 +11,7 @@ from benchmarks.scaling import (
     OBJECTS,
     PARALLEL,
     ROW_BYTES,
-    SAMPLED_PARTS,
+    SAMPLED_SHARDS,
     Asked,
     Scale,
     asked_of,
@@ -34,12 +34,14 @@ def test_counts_are_those_of_every_row(mode):
         asked = asked_of(plan, SMALL)
         files, n_reads = set(), 0
         for window in plan.windows():
-            rows = np.sort(window.rows)
+            rows = np.sort(window.content.rows)
             seen[rows] += 1
             files |= set((rows // SMALL.file_rows).tolist())
             here = np.r_[True, (np.diff(rows) > 1) | (np.diff(rows // SMALL.file_rows) > 0)]
             n_reads += int(here.sum())
-            held = np.concatenate([np.arange(a, b) for a, b in runs_of(window, SMALL.file_rows)])
+            held = np.concatenate(
+                [np.arange(a, b) for a, b in runs_of(window.content, SMALL.file_rows)]
+            )
             assert set(rows.tolist()) <= set(held.tolist())
         assert (asked.n_files, asked.n_rows) == (len(files), plan.n_rows)
         assert asked.n_bytes >= plan.n_rows * ROW_BYTES
@@ -52,13 +54,13 @@ def test_counts_are_those_of_every_row(mode):
     [
         ("file order", "file", 1 << 16, False),
         ("window shuffle, 40,000 rows (256 MiB)", "window", 40_000, False),
-        ("window shuffle, sticky parts", "window", 40_000, True),
+        ("window shuffle, sticky shards", "window", 40_000, True),
     ],
 )
 def test_counts_in_the_text_are_those_of_the_simulation(row, mode, window_rows, sticky):
     line = next(each for each in TEXT.splitlines() if each.startswith(f"| {row} |"))
     told = [cell.strip().replace(",", "") for cell in line.split("|")[3:7]]
-    parts = np.linspace(0, Scale().n_workers - 1, SAMPLED_PARTS).astype(int).tolist()
+    parts = np.linspace(0, Scale().n_workers - 1, SAMPLED_SHARDS).astype(int).tolist()
     plans = [plan_of(Scale(), mode, window_rows, part, sticky=sticky) for part in parts]
     asked = [asked_of(plan, Scale()) for plan in plans]
     reads, files, opens = (
@@ -84,7 +86,7 @@ def test_where_opens_are_requests_they_share_what_reads_have():
     ("row", "mode", "window_rows", "sticky"),
     [
         ("window shuffle", "window", 40_000, False),
-        ("window shuffle, sticky parts", "window", 40_000, True),
+        ("window shuffle, sticky shards", "window", 40_000, True),
     ],
 )
 def test_seconds_in_the_text_are_those_of_the_model(row, mode, window_rows, sticky):
