@@ -22,7 +22,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import as_array, check_arguments
-from labeled.dataset.files import Catalog, Files
+from labeled.dataset.files import Files
 from labeled.device import Device, Library
 from labeled.errors import (
     DimsError,
@@ -100,10 +100,6 @@ class Dataset:
 
     # what is there
 
-    @property
-    def _catalog(self) -> Catalog:
-        return self.files.catalog
-
     @cached_property
     def sources(self) -> tuple[str, ...]:
         """Names of the sources, in the order in which batches provide them."""
@@ -117,14 +113,14 @@ class Dataset:
         """Rows of each source in each split of the files: split -> source -> count."""
         return {
             split: {name: len(rows) for name, rows in by_source.items()}
-            for split, by_source in self._catalog.splits.items()
+            for split, by_source in self.files.catalog.splits.items()
         }
 
     @cached_property
     def _sources(self) -> dict[str, Held]:
         """Each source with its parts of axes taken, loaded or not."""
         out: dict[str, Held] = {}
-        there = self._catalog.sources
+        there = self.files.catalog.sources
         for name in self.sources:
             source = there[name]
             for dim, request in self.steps:
@@ -211,7 +207,7 @@ class Dataset:
     @property
     def attrs(self) -> dict[str, Any]:
         """Attributes of the file (of the first one, where there are several)."""
-        return dict(self._catalog.attrs)
+        return dict(self.files.catalog.attrs)
 
     @property
     def n_rows(self) -> int:
@@ -499,7 +495,7 @@ class Dataset:
             return self.subset(name)
         if isinstance(name, list):
             return self.select(name)
-        if name not in self.sources and name in self._catalog.variables:
+        if name not in self.sources and name in self.files.catalog.variables:
             return variable(self, str(name))
         self._check_source(name)
         assert isinstance(name, str)

@@ -261,7 +261,9 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
             check_compatible(first, header)
         times = tuple([stamp.mtime_ns for stamp in header.stamps])
         marks.append(Mark(header.n_bytes, header.fingerprint, times))
-    sources, variables, splits = {}, {}, {}
+    sources: dict[str, Source | RaggedSource] = {}
+    variables: dict[str, Source] = {}
+    splits: dict[str, dict[str, Selection]] = {}
     for name in first.sources:
         of_files = tuple([header.sources[name] for header in headers])
         kind = Source if of_files[0].ragged is None else RaggedSource
@@ -270,7 +272,9 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
         many = headers if is_along(variable, first) else headers[:1]
         variables[name] = Source.of(tuple([header.variables[name] for header in many]), io)
     for split, provided in first.splits.items():
-        splits[split] = {name: _joined_rows(split, name, headers) for name in provided}
+        splits[split] = {}
+        for name in provided:
+            splits[split][name] = _joined_rows(split, name, headers)
     return Catalog(
         headers,
         tuple(marks),
@@ -290,6 +294,8 @@ def is_along(variable: SourceHeader, file: FileHeader) -> bool:
 
 
 def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Selection:
+    if len(headers) == 1:
+        return Selection.of(headers[0].splits[split][name])
     begin, parts = 0, []
     for header in headers:
         parts.append(Selection.of(header.splits[split][name]).shift(begin))
