@@ -14,7 +14,7 @@ import labeled
 from labeled.errors import ArrayError, FileFormatError, NotYetError, SplitError, WriteError
 from labeled.formats.hdf5.fuel import split_array
 from labeled.formats.hdf5.own import read_statistics
-from labeled.writing import streaming
+from labeled.writing import packing
 
 
 def check_rows(path: Any, expected: dict[str, np.ndarray]) -> None:
@@ -191,7 +191,7 @@ def test_an_append_in_place_to_a_full_disk_is_undone(tmp_path: Path) -> None:
 def test_what_is_too_much_to_undo_stays_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "COUNTED_BYTES", 1 << 30)  # no memory is too small
+    monkeypatch.setattr(packing, "COUNTED_BYTES", 1 << 30)  # no memory is too small
     path = labeled.write(tmp_path / "x", rows(20), chunks=4)
 
     def batches() -> Any:

@@ -9,22 +9,18 @@ import threading
 import time
 from collections import Counter
 from functools import partial
-from itertools import pairwise
 
 import dask.array as da
 import distributed
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import labeled
 from labeled import cluster as cl
 from labeled.cluster import sight, writing
 from labeled.errors import ArrayError, ClusterError, WriteError
-from labeled.formats.hdf5.encoding import Layout
-from labeled.writing import blocks
-from labeled.writing.blocks import Joiner, Recipe, joined, pack
+from labeled.writing import packing
+from labeled.writing.packing import Joiner
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
 N = 203
@@ -91,7 +87,7 @@ def encodings(folder):
 def test_the_bytes_are_those_of_writing_here_and_no_row_comes_by(client, ds, tmp_path, monkeypatch):
     options = {"compression": {"features": "gzip"}, "chunks": {"features": 16}}
     here = labeled.write(tmp_path / "here.hdf5", ds, **options)
-    monkeypatch.setattr(blocks, "units_of", never)
+    monkeypatch.setattr(packing, "units_of", never)
     monkeypatch.setattr(Joiner, "take", never)
     monkeypatch.chdir(tmp_path)
     there = cl.write(client, "there.hdf5", ds, **options)
@@ -303,37 +299,3 @@ def interrupted(folder, *args, **options):
     while not os.listdir(folder):
         time.sleep(0.01)
     raise KeyboardInterrupt
-
-
-layouts = st.sampled_from([Layout(), Layout((4, 2))])
-
-
-@settings(max_examples=60)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), layouts, st.integers(1, 3), st.data())
-def test_blocks_packed_together_are_those_packed_apart(sizes, layout, factor, data):
-    unit = factor * (layout.chunks or (1,))[0]
-    recipe = Recipe("source 'x'", np.dtype("i8"), (2,), layout, unit)
-    values = np.arange(2 * sum(sizes)).reshape(-1, 2)
-    edges = np.cumsum([0, *sizes]).tolist()
-    packs = [pack(values[a:b], a, b, recipe, [(("",), slice(None))]) for a, b in pairwise(edges)]
-    cuts = sorted({0, len(packs), *data.draw(st.lists(st.integers(0, len(packs)), max_size=4))})
-    together = [joined(packs[a:b], recipe) for a, b in pairwise(cuts)]
-    assert stored(together, recipe) == stored(packs, recipe)
-    one = joined(packs, recipe)
-    assert max(len(one.head), len(one.tail)) < unit
-    assert sum(len(one.moments) for one in together) == len(packs)
-
-
-def stored(packs, recipe):
-    """Return what would be in the file."""
-    found = []
-
-    def keep(units):
-        chunks = [(chunk.offset, bytes(chunk.data)) for chunk in units.chunks or ()]
-        found.extend(chunks or [row.tolist() for row in units.rows])
-
-    joiner = Joiner(recipe, keep)
-    for packed in packs:
-        joiner.take(packed)
-    joiner.finish()
-    return found, joiner.checksums, joiner.n_rows

@@ -29,7 +29,7 @@ from labeled.errors import (
     WriteError,
 )
 from labeled.formats.hdf5.fuel import split_array
-from labeled.writing import streaming
+from labeled.writing import packing
 
 DTYPES = ["u1", "<i2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", "?", "S3", "U"]
 NAMES = ["batch", "channel", "height", "width"]
@@ -40,8 +40,8 @@ DIGITS = {"images": ("batch", "channel", "height", "width"), "targets": ("batch"
 def small_units() -> Iterator[None]:
     """Let a few rows be many units, so that blocks begin, cross and end units everywhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streaming, "UNIT_BYTES", 100)
-        patch.setattr(streaming, "BLOCK_BYTES", 300)
+        patch.setattr(packing, "UNIT_BYTES", 100)
+        patch.setattr(packing, "BLOCK_BYTES", 300)
         yield
 
 

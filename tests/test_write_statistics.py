@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.cli.main import main
 from labeled.formats.hdf5.own import read_statistics
+from labeled.writing import packing, statistics
 from labeled.writing import ragged as ragged_writing
-from labeled.writing import statistics, streaming
 
 
 @settings(max_examples=40, deadline=None)
@@ -126,8 +126,8 @@ def test_integers_of_the_whole_range_and_floats_near_its_end(tmp_path: Path) -> 
 def test_statistics_by_split_and_channel(
     tmp_path: Path, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "BLOCK_BYTES", 10_000)
-    monkeypatch.setattr(streaming, "UNIT_BYTES", 10_000)
+    monkeypatch.setattr(packing, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(packing, "UNIT_BYTES", 10_000)
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (3000, 3, 8, 8), np.uint8)
     targets = rng.integers(0, 10, (3000, 1))
@@ -172,8 +172,8 @@ SHAPES = {
 def test_examples_of_different_shapes_are_measured_by_split_and_channel(
     tmp_path: Path, case: str, given_as: str, kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(streaming, "UNIT_BYTES", 1000)
+    monkeypatch.setattr(packing, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(packing, "UNIT_BYTES", 1000)
     monkeypatch.setattr(ragged_writing, "BLOCK_BYTES", 1000)
     monkeypatch.setattr(statistics, "PIECE_VALUES", 200)
     dims, shape_of = SHAPES[case]

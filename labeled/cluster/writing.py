@@ -17,8 +17,7 @@ import os
 import pickle
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,6 @@ import cloudpickle
 import distributed
 import xarray as xr
 from dask.base import is_dask_collection
-from dask.delayed import delayed
 from distributed.comm.addressing import get_address_host
 
 from labeled.cluster.door import Reached, WorkerInfo, addresses_of, connected, fitting, large_graphs
@@ -42,8 +40,8 @@ from labeled.cluster.sight import (
 from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
-from labeled.writing.blocks import Packed, Work, joined
 from labeled.writing.endings import check_ending
+from labeled.writing.packing import Packed
 from labeled.writing.write import Options, Path, Planned, planned
 from labeled.writing.write import write as write_here
 
@@ -55,10 +53,6 @@ LOOK_AROUND_S = 2.0
 
 SENT_BYTES = 64 << 20
 """Arrays of this process that go to the worker that writes; with more the file is written here."""
-
-TASK_BYTES = 4 << 20
-TASK_UNITS = 4
-"""Small blocks are packed together until they have so many bytes, and as many whole units."""
 
 HERE = "client"
 
@@ -308,32 +302,6 @@ class _Away:
     client: distributed.Client
     workers: Sequence[str] | None
 
-    def __call__(self, works: Sequence[Work]) -> Iterator[tuple[str, Packed]]:
-        names, tasks = [], []
-        for group in _together(works):
-            blocks = [work.delayed for work in group]
-            alone = len(blocks) == 1
-            names.append(group[0].source)
-            tasks.append(
-                blocks[0] if alone else delayed(joined, pure=False)(blocks, group[0].recipe)
-            )
-        futures = deque(self.client.compute(tasks, workers=self.workers))
-        return ((name, futures.popleft().result()) for name in names)
-
-
-def _together(works: Sequence[Work]) -> Iterator[list[Work]]:
-    """Put consecutive small blocks of a source together, so that whole units come of them."""
-    group: list[Work] = []
-    for work in works:
-        if group and (work.source != group[0].source or _is_enough(group)):
-            yield group
-            group = []
-        group.append(work)
-    if group:
-        yield group
-
-
-def _is_enough(group: Sequence[Work]) -> bool:
-    recipe = group[0].recipe
-    unit_bytes = 0 if recipe is None else recipe.unit_rows * recipe.row_bytes
-    return sum(work.n_bytes for work in group) >= max(TASK_BYTES, TASK_UNITS * unit_bytes)
+    def __call__(self, task: Any) -> Callable[[], Packed]:
+        result: Callable[[], Packed] = self.client.compute(task, workers=self.workers).result
+        return result

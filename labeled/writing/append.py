@@ -43,8 +43,17 @@ from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
-from labeled.writing.blocks import Before, Recipe
 from labeled.writing.inputs import Inputs, inputs_of
+from labeled.writing.packing import (
+    Before,
+    Plan,
+    Recipe,
+    fitting,
+    recipe_for,
+    store,
+    tally_for,
+    works_of,
+)
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import (
     Examples,
@@ -57,7 +66,6 @@ from labeled.writing.rewriting import StoredSources, coordinates_of
 from labeled.writing.source import Block, SourceToWrite
 from labeled.writing.splits import Splits, check_split_name
 from labeled.writing.statistics import Tally
-from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
 from labeled.writing.write import Planned, checked_effort, naming, tallies_for
 
 _NO_END = np.iinfo(np.int64).max

@@ -19,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
+from dask.delayed import delayed
 
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
@@ -528,13 +529,28 @@ def _values(array: xr.DataArray, start: int, stop: int) -> Any:
 
 
 def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
-    """Yield dask's own blocks of whole rows: nothing is computed twice to fit our units."""
+    """Yield dask's own blocks of whole rows, small ones together: nothing is computed twice."""
     # By tasks: some blocks at a time are asked for, and dask's other way begins with all of them.
     whole = array.rechunk(dict.fromkeys(range(1, array.ndim), -1), method="tasks")
-    start = 0
+    start = stop = 0
+    held: list[Any] = []
     for block, n_rows in zip(whole.to_delayed().reshape(-1), whole.chunks[0], strict=True):
-        yield Block(start, start + n_rows, delayed=block)
-        start += n_rows
+        if held and stop + n_rows - start > rows:
+            yield Block(start, stop, delayed=_end_to_end(held))
+            start, held = stop, []
+        held.append(block)
+        stop += n_rows
+    yield Block(start, stop, delayed=_end_to_end(held))
+
+
+def _end_to_end(blocks: Sequence[Any]) -> Any:
+    return blocks[0] if len(blocks) == 1 else delayed(_concatenated, pure=False)(blocks)
+
+
+def _concatenated(blocks: Sequence[Any]) -> Any:
+    masked = any(isinstance(block, np.ma.MaskedArray) for block in blocks)
+    module: Any = np.ma if masked else np
+    return module.concatenate(blocks)
 
 
 def _batch(number: int, given: Any) -> Mapping[str, Any]:

@@ -34,8 +34,8 @@ from labeled.formats.replacing import check_target
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, block_cuts, elements_of, offsets_of
 from labeled.selection import Selection
+from labeled.writing.packing import COUNTED_BYTES
 from labeled.writing.progress import progress_bar
-from labeled.writing.streaming import COUNTED_BYTES
 from labeled.writing.write import checked_effort, own_splits
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")

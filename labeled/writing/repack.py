@@ -41,11 +41,11 @@ from labeled.writing.layouts import (
     kept_layout,
     wishes,
 )
+from labeled.writing.packing import Plan, fitting, recipe_for
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import ORDERS, StoredSources, moved, order_of
 from labeled.writing.splits import Splits
-from labeled.writing.streaming import Plan, fitting, recipe_for
 from labeled.writing.verify import reader_of
 from labeled.writing.write import Planned, checked_effort, tallies_for
 

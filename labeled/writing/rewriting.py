@@ -269,7 +269,7 @@ class Within:
             here = which == stretch
             bijection, start = self._bijections[stretch], self.edges[stretch]
             local = numbers[here] - start
-            out[here] = start + (bijection(local) if forward else bijection.inverse(local))
+            out[here] = start + bijection(local, inverse=not forward)
         return out
 
 

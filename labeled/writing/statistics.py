@@ -53,6 +53,9 @@ MAX_CLASSES = 4096
 COUNT, NOT_FINITE, MEAN, SQUARES, LOW, HIGH = range(6)
 """Lines of a table of moments, which has a column for each channel."""
 
+EXACT_VALUE = 1 << 10
+"""Up to this integers are added up with their squares, which loses nothing, in any order."""
+
 MANY = 16
 """Pieces whose moments are merged at once."""
 
@@ -69,6 +72,17 @@ class Moments:
     """What means are counted from."""
     classes: Counter[int] | None = None
     """Rows of each class; None where classes are not counted, or too many."""
+    exact: bool = False
+    """Whether sums stand in place of means, and sums of squares of squared deviations."""
+
+    def centred(self) -> Moments:
+        """Return the same with means and squared deviations."""
+        if not self.exact:
+            return self
+        table, count = self.table.copy(), np.maximum(self.table[COUNT], 1)
+        table[MEAN] /= count
+        table[SQUARES] = (count * self.table[SQUARES] - self.table[MEAN] ** 2) / count
+        return replace(self, table=table, exact=False)
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of the rows of both; channels are pooled where they differ."""
@@ -81,10 +95,12 @@ def merged(parts: Sequence[Moments]) -> Moments:
     some = [each for each in parts if each.table[:MEAN].any()]
     if len(some) < 2:
         return replace((some or parts)[0], n_rows=n_rows)
-    first = some[0]
-    tables = [each.table for each in some]
+    exact = all(each.exact for each in some)
+    some = some if exact else [each.centred() for each in some]
+    first, tables = some[0], [each.table for each in some]
     if any(each.by != first.by or each.table.shape != first.table.shape for each in some):
-        first, tables = replace(first, by=None), [_together(each[..., None]) for each in tables]
+        first = replace(first, by=None)
+        tables = [_together(each[..., None], exact) for each in tables]
     table = np.stack(tables, axis=1)
     table[MEAN] += np.array([[float(each.origin - first.origin)] for each in some])
     classes: Counter[int] | None = Counter()
@@ -95,19 +111,23 @@ def merged(parts: Sequence[Moments]) -> Moments:
             classes.update(each.classes)
     if classes is not None and len(classes) > MAX_CLASSES:
         classes = None
-    return replace(first, n_rows=n_rows, table=_together(table), classes=classes)
+    return replace(first, n_rows=n_rows, table=_together(table, exact), classes=classes)
 
 
-def _together(table: Array) -> Array:
+def _together(table: Array, exact: bool) -> Array:
     """Return the moments of several groups, on axis 1, as those of one."""
-    count = table[COUNT].sum(axis=0)
+    out: Array = table.sum(axis=1)
+    out[LOW], out[HIGH] = table[LOW].min(axis=0), table[HIGH].max(axis=0)
+    if exact:
+        return out
+    count = table[COUNT]
     with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 there is no number
-        near = np.take_along_axis(table[MEAN], table[COUNT].argmax(axis=0)[None], axis=0)[0]
+        near = np.take_along_axis(table[MEAN], count.argmax(axis=0)[None], axis=0)[0]
         apart = table[MEAN] - near
-        mean = (apart * table[COUNT]).sum(axis=0) / np.maximum(count, 1)
-        squares = (table[SQUARES] + table[COUNT] * (apart - mean) ** 2).sum(axis=0)
-    odd, low, high = table[NOT_FINITE].sum(axis=0), table[LOW].min(axis=0), table[HIGH].max(axis=0)
-    return np.stack([count, odd, near + mean, squares, low, high])
+        mean = (apart * count).sum(axis=0) / np.maximum(out[COUNT], 1)
+        out[MEAN] = near + mean
+        out[SQUARES] = (table[SQUARES] + count * (apart - mean) ** 2).sum(axis=0)
+    return out
 
 
 def can_measure(dtype: np.dtype[Any]) -> bool:
@@ -176,9 +196,9 @@ class Measure:
         for begin in range(0, len(rows), step):
             piece = np.ascontiguousarray(rows[begin : begin + step])
             piece = piece if self.cf is None else decode(piece, self.cf)
-            table, origin = _measured(_folded(piece, self.channel_axis))
+            table, origin, exact = _measured(_folded(piece, self.channel_axis))
             classes = _classes(piece) if self.count_classes else None
-            found.append(Moments(len(piece), self.by, table, origin, classes))
+            found.append(Moments(len(piece), self.by, table, origin, classes, exact))
             if len(found) > MANY:
                 found = [merged(found)]
         return merged(found)
@@ -219,15 +239,16 @@ def _folded(rows: Array, axis: int | None) -> Array:
     return np.ascontiguousarray(np.moveaxis(rows, axis, 0)).reshape(1, shape[axis], -1)
 
 
-def _measured(raw: Array) -> tuple[Array, int]:
-    """Measure values (before, channels, after); return their table, and what means count from."""
+def _measured(raw: Array) -> tuple[Array, int, bool]:
+    """Measure values (before, channels, after); return table, origin and whether it is exact."""
     table, origin = np.zeros((6, raw.shape[1])), 0
     if not raw.size:
-        return table, origin
+        return table, origin, False
     # memory that stays in the cache: fresh pages cost more than adding up
     values = scratch("measured", raw.size * 8).view(np.float64).reshape(raw.shape)
     low, high = raw.min(axis=2).min(axis=0), raw.max(axis=2).max(axis=0)
-    if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8:
+    exact = raw.dtype.kind in "biu" and max(-int(low.min()), int(high.max())) <= EXACT_VALUE
+    if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8 and not exact:
         origin = int(low.min())
         whole = raw.astype(raw.dtype.newbyteorder("="), copy=False).view(np.uint64)
         np.subtract(whole, np.uint64(origin % (1 << 64)), out=values, casting="unsafe")
@@ -244,17 +265,15 @@ def _measured(raw: Array) -> tuple[Array, int]:
             count = count - table[NOT_FINITE]
             values[odd] = 0
             total = values.sum(axis=2).sum(axis=0)
-        mean = total / np.maximum(count, 1)
-        small = raw.dtype.itemsize == 1  # whose squares add up without rounding
-        if not small:
-            values -= mean[:, None]
-            if odd is not None:
-                values[odd] = 0
+        if not exact:
+            total = total / np.maximum(count, 1)
+            values -= total[:, None]
+        if odd is not None:
+            values[odd] = 0
         # not by BLAS, whose threads get in one another's way
-        squares = np.einsum("ijk,ijk->ij", values, values).sum(axis=0)
-        table[SQUARES] = (count * squares - total**2) / count if small else squares
-    table[COUNT], table[MEAN], table[LOW], table[HIGH] = count, mean, low, high
-    return table, origin
+        table[SQUARES] = np.einsum("ijk,ijk->ij", values, values).sum(axis=0)
+    table[COUNT], table[MEAN], table[LOW], table[HIGH] = count, total, low, high
+    return table, origin, exact
 
 
 def _classes(rows: Array) -> Counter[int] | None:
@@ -351,7 +370,7 @@ def plain(moments: Moments) -> dict[str, Any]:
     >>> found["n_values"], found["mean"], found["min"], found["max"], round(found["std"], 3)
     (4, 3.0, 1.0, 6.0, 1.871)
     """
-    count, not_finite, mean, squares, low, high = moments.table
+    count, not_finite, mean, squares, low, high = moments.centred().table
     some = count > 0
     with np.errstate(invalid="ignore", divide="ignore"):
         std = np.sqrt(squares / count)

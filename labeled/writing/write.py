@@ -39,16 +39,15 @@ from labeled.formats.hdf5.writing import (
 )
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
-from labeled.writing.blocks import Begin
 from labeled.writing.endings import check_ending
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import Chunks, PerSource, Wish, layout_for, wishes
+from labeled.writing.packing import Begin, Plan, fitting, recipe_for, store, tally_for, works_of
 from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 from labeled.writing.statistics import Tally
-from labeled.writing.streaming import Plan, fitting, recipe_for, store, tally_for, works_of
 
 Path = str | os.PathLike[str]
 

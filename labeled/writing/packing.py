@@ -1,42 +1,55 @@
-"""Rows of all sources on their way into one open file: what is done to them, and by whom.
+"""Rows on their way into a file: blocks, what is done to them, and how many at a time.
 
-A :class:`Plan` says what is done to the blocks of every source; :func:`works_of` makes the
-work, in the order in which it will lie in the file; :func:`store` has it done and stores
-what comes of it. Who writes a new file and who appends to one both stand on this.
+A *block* is some consecutive rows of a source as somebody hands them out. Everything that
+costs time is done block by block by :func:`pack`, wherever blocks are computed: cutting
+into units of whole chunks, compressing, checksums, statistics. What comes back is stored
+by one writer, in order, so equal input gives equal bytes whatever ran where.
+
+Units do not care where blocks end: rows before the first and after the last whole unit of
+a block come back as they are, and :class:`Joiner` puts neighbours together.
+
+A :class:`Plan` says what is done to every source, and how much memory that may take;
+:func:`works_of` makes the work, in the order in which it will lie in the file; :func:`store`
+has it done and stores what comes of it. Who writes a new file and who appends to one both
+stand on this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import contextvars
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from dask.base import compute
 from dask.delayed import delayed
 
 from labeled.errors import ArrayError, LoaderError
 from labeled.formats.cf import cf_of
-from labeled.formats.hdf5.encoding import Layout, rows_a_unit
+from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of, rows_a_unit
 from labeled.formats.hdf5.own import Checksums
 from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.header import vlen_base
-from labeled.writing.blocks import (
-    TWICE,
-    Before,
-    Begin,
-    Joiner,
-    Recipe,
-    Units,
-    Work,
-    pack,
-    packed_in_order,
-)
+from labeled.formats.region import Array
 from labeled.writing.inputs import Inputs, given_of
 from labeled.writing.ragged import is_ragged
-from labeled.writing.source import Block, SourceToWrite
+from labeled.writing.source import Block, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
-from labeled.writing.statistics import SCRATCH_BYTES, Measure, Tally, can_measure
+from labeled.writing.statistics import (
+    SCRATCH_BYTES,
+    Measure,
+    Moments,
+    Part,
+    Tally,
+    can_measure,
+)
+
+TWICE = 2
+"""A block is in memory as it was read and, for a while, as it is stored."""
 
 UNIT_BYTES = 1 << 18
 """Rows between two checksums, of a chunked source at least a chunk: they wait for neighbours."""
@@ -76,6 +89,258 @@ SPARE = 3
 
 HELD_UNITS = 2
 """Units of rows that wait for more: as they came, and put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is done to every block of a source; pickles small."""
+
+    where: str
+    """How messages name the source."""
+    dtype: np.dtype[Any]
+    row_shape: tuple[int, ...]
+    layout: Layout
+    unit_rows: int
+    checksums: bool = True
+    measure: Measure = field(default_factory=Measure)
+    encode: Callable[[Array], Array] | None = None
+    """Turns values that HDF5 has no type for (times) into those that are stored."""
+    row_bytes: int = 0
+    """Of a row in memory, an average one where they differ in length."""
+
+
+@dataclass(slots=True, eq=False)
+class Units:
+    """Whole units of rows, or the short last one: encoded chunks, or rows where contiguous."""
+
+    start: int
+    stop: int
+    chunks: Sequence[Chunk] | None
+    rows: Array | None
+    checksums: list[int]
+
+
+@dataclass(slots=True, eq=False)
+class Packed:
+    """A block after its work: rows before its first unit, units, rows after the last."""
+
+    start: int
+    stop: int
+    head: Array
+    units: Units | None
+    tail: Array
+    moments: list[tuple[tuple[str, ...], Moments]] = field(default_factory=list)
+
+
+def pack(
+    values: Any,
+    start: int,
+    stop: int,
+    recipe: Recipe,
+    parts: Sequence[Part],
+    shapes: Array | None = None,
+) -> Packed:
+    """Do all work on a block of rows `start` to `stop`.
+
+    With `shapes` the rows are the values of examples that have these, or one such example
+    each, and `parts` tell of examples.
+    """
+    are_values = shapes is not None and vlen_base(recipe.dtype) is None
+    rows = checked_rows(values, stop - start, recipe, None if are_values else start)
+    values = rows
+    if shapes is not None and rows.dtype.kind == "O":
+        values = np.concatenate(rows.tolist()) if len(rows) else np.empty(0)
+    first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
+    last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
+    return Packed(
+        start,
+        stop,
+        rows[: first - start].copy(),
+        units_of(rows[first - start : last - start], first, recipe) if last > first else None,
+        rows[last - start :].copy(),
+        recipe.measure.parts(values, parts, shapes),
+    )
+
+
+def checked_rows(values: Any, n_rows: int, recipe: Recipe, first: int | None) -> Array:
+    """Return a block as the dtype that is stored; messages count rows from `first`.
+
+    Raises
+    ------
+    ArrayError
+        If a block has another shape or kind than its source, or a value that it cannot hold.
+    """
+    array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
+    if np.ma.is_masked(array):
+        raise ArrayError(
+            f"{recipe.where} gave a block with masked values, and a file has no place for a mask; "
+            f"fill it in with .filled(value)"
+        )
+    rows = np.asarray(array)
+    if recipe.encode is not None:
+        rows = recipe.encode(rows)
+    expected = (n_rows, *recipe.row_shape)
+    if rows.shape != expected:
+        raise ArrayError(
+            f"{recipe.where} gave a block of shape {rows.shape} where {expected} was announced; "
+            f"correct what computes it"
+        )
+    base = vlen_base(recipe.dtype)
+    if base is not None:
+        return _variable_rows(rows, base, recipe.where, first or 0)
+    if recipe.dtype.kind == "O":
+        return texts(rows, recipe.where, first or 0)
+    return cast(rows, recipe.dtype, recipe.where, first)
+
+
+def _variable_rows(rows: Array, base: np.dtype[Any], where: str, first: int) -> Array:
+    out = np.empty(len(rows), object)
+    for i, row in enumerate(rows.tolist()):
+        out[i] = row if row.dtype == base else cast(row, base, f"{where}, row {first + i}")
+    return out
+
+
+def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
+    """Encode rows that begin with a unit."""
+    sums = []
+    if recipe.checksums:
+        step = recipe.unit_rows
+        sums = [checksum(rows[i : i + step]) for i in range(0, len(rows), step)]
+    if recipe.layout.chunks is None or recipe.dtype.kind == "O":
+        return Units(start, start + len(rows), None, rows, sums)
+    chunks = list(chunks_of(rows, start, recipe.layout))
+    return Units(start, start + len(rows), chunks, None, sums)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """Rows that are in a file already: whole units, and the rows after the last of them."""
+
+    n_rows: int
+    """Of whole units."""
+    checksums: Sequence[int]
+    rows: Array
+
+
+class Joiner:
+    """Puts the packed blocks of one source together again, in order.
+
+    Parameters
+    ----------
+    recipe : Recipe
+    store : callable of Units
+        Called with stretch after stretch, each beginning where the last ended.
+    before : Before, optional
+        What is in the file already.
+    """
+
+    def __init__(
+        self, recipe: Recipe, store: Callable[[Units], None], before: Before | None = None
+    ) -> None:
+        self._recipe = recipe
+        self._store = store
+        self._held: list[Array] = []
+        self._n_held = 0
+        self.n_rows = 0
+        self.checksums: list[int] = []
+        if before is not None:
+            self.n_rows, self.checksums = before.n_rows, list(before.checksums)
+            self._hold(before.rows)
+
+    def take(self, packed: Packed) -> None:
+        """Store what is complete; hold the rest for the next block."""
+        self._hold(packed.head)
+        if packed.units is not None:
+            self._put(packed.units)
+        self._hold(packed.tail)
+
+    def _hold(self, rows: Array) -> None:
+        if not len(rows):
+            return
+        self._held.append(rows)
+        self._n_held += len(rows)
+        if (self.n_rows + self._n_held) % self._recipe.unit_rows == 0:
+            self.finish()
+
+    def _put(self, units: Units) -> None:
+        assert self._n_held == 0
+        assert units.start == self.n_rows
+        self._store(units)
+        self.checksums += units.checksums
+        self.n_rows = units.stop
+
+    def finish(self) -> None:
+        """Store what is held, even if it is no whole unit."""
+        if self._n_held:
+            # in their byte order: NumPy's own would be native
+            rows = np.concatenate(self._held, dtype=self._held[0].dtype)
+            self._held, self._n_held = [], 0
+            self._put(units_of(rows, self.n_rows, self._recipe))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """One block still to be made."""
+
+    source: str
+    n_bytes: int
+    """Of the rows in memory."""
+    run: Callable[[], Packed] | None
+    """Makes it here, in any thread; ..."""
+    delayed: Any = None
+    """... or the dask task that makes it wherever dask runs."""
+
+
+Begin = Callable[[Any], Callable[[], Packed]]
+"""Begins a task of dask's at once; what is returned waits for what comes of it."""
+
+
+def packed_in_order(
+    works: Iterable[Work], *, threads: int, budget: int, begin: Begin | None = None
+) -> Iterator[tuple[str, Packed]]:
+    """Do the work, a bounded part of it at a time; yield results in the order of `works`.
+
+    Parameters
+    ----------
+    threads : int
+        How many blocks are packed at a time in this process.
+    budget : int
+        Bytes of rows that may be on their way; a single block may exceed it.
+    begin : callable, optional
+        Has dask's work done; wherever dask runs, by default.
+    """
+    with ThreadPoolExecutor(threads, "labeled-write") as pool:
+        waiting: deque[tuple[Work, Callable[[], Packed]]] = deque()
+        on_the_way = 0
+        try:
+            for work in works:
+                on_the_way += TWICE * work.n_bytes
+                while waiting and (
+                    on_the_way > budget or (begin is None and len(waiting) > 2 * threads)
+                ):
+                    done, result = waiting.popleft()
+                    yield done.source, result()
+                    del result  # it holds what it returned
+                    on_the_way -= TWICE * done.n_bytes  # it was in memory until it was stored
+                if work.run is not None:
+                    waiting.append((work, pool.submit(work.run).result))
+                elif begin is not None:
+                    waiting.append((work, begin(work.delayed)))
+                else:
+                    context = contextvars.copy_context()  # dask finds its client there
+                    run = partial(context.run, _computed, work.delayed)
+                    waiting.append((work, pool.submit(run).result))
+            while waiting:
+                done, result = waiting.popleft()
+                yield done.source, result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _computed(task: Any) -> Packed:
+    (packed,) = compute(task)
+    found: Packed = packed
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,7 +525,7 @@ def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int = 0) -> W
     n_bytes *= _weight(given)
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
-        return Work(given.name, n_bytes, None, task, recipe)
+        return Work(given.name, n_bytes, None, task)
     assert block.read is not None
     read = block.read
     return Work(given.name, n_bytes, lambda: packing(read()))
