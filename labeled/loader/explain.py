@@ -81,8 +81,8 @@ def _job_start(epoch_plan: AnyPlan, batch: int, job_rows: int) -> int:
     place = epoch_plan.span(batch)[0]
     first = 0  # of its window
     if isinstance(epoch_plan, EpochPlan):
-        shard, low, _ = next(epoch_plan.spans(place, place + 1))
-        first = place - low + epoch_plan.order_of(shard).window_at(low)[1]
+        order, low, _ = next(epoch_plan.spans(place, place + 1))
+        first = place - low + order.window_at(low)[1]
     if epoch_plan.order.mode != "window":
         first = max(first, place - place % job_rows)
     return max(0, -(-first // epoch_plan.batch_rows))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -39,7 +39,7 @@ History = tuple[tuple[int, int], ...]
 """For each change of the number of shards in an epoch: how many there were, and how many batches
 each had handed out since the change before."""
 
-AnyOrder: TypeAlias = Order | Draws
+Arranged: TypeAlias = WindowOrder | DrawnOrder
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +74,11 @@ class EpochPlan:
     (2, (array([ 8,  9, -1]), 2))
     """
 
-    order: AnyOrder
+    order: Order | Draws
     shard: tuple[int, int] = (0, 1)
     batch_rows: int = 1
     last: Last = "keep"
     history: History = ()
-    _arranged: dict[int, WindowOrder | DrawnOrder] = field(
-        default_factory=dict, init=False, repr=False
-    )
 
     def __post_init__(self) -> None:
         if self.batch_rows < 1:
@@ -105,12 +102,12 @@ class EpochPlan:
     @cached_property
     def n_rows(self) -> int:
         """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
-        return sum(map(len, self._positions))
+        return sum(hi - lo for _, lo, hi in self._segments)
 
     @cached_property
-    def _positions(self) -> list[range]:
-        """What this shard hands out, as stretches of the epoch's sequence."""
-        left = [range(self.order.n_rows)]
+    def _segments(self) -> list[tuple[Arranged, int, int]]:
+        """What this shard hands out: places ``[lo, hi)`` of shards as they were at first."""
+        n_rows, left = self.order.n_rows, [range(self.order.n_rows)]
         for count, step in self.history:
             left = _left_after(left, count, step * self.batch_rows)
         n_left, room = sum(map(len, left)), self.n_batches * self.batch_rows
@@ -123,30 +120,32 @@ class EpochPlan:
                 stop = min(n_left, start + room)
                 mine += _cut(left, start, stop)
                 room -= stop - start
-        return mine
+        first_count, _ = (*self.history, (self.shard[1], 0))[0]
+        orders: dict[int, Arranged] = {}
+        segments = []
+        for piece in mine:
+            while piece:
+                shard, first, last = even_share(piece.start, n_rows, first_count)
+                if shard not in orders:
+                    orders[shard] = self.order.arrange((shard, first_count))
+                stop = min(piece.stop, last)
+                segments.append((orders[shard], piece.start - first, stop - first))
+                piece = range(stop, piece.stop)
+        return segments
 
-    def order_of(self, shard: int) -> WindowOrder | DrawnOrder:
-        """Return the order of a shard as the epoch was cut at first: what `spans` speaks of."""
-        if shard not in self._arranged:
-            count, _ = (*self.history, (self.shard[1], 0))[0]
-            self._arranged[shard] = self.order.arrange((shard, count))
-        return self._arranged[shard]
+    def spans(self, start: int, stop: int) -> Iterator[tuple[Arranged, int, int]]:
+        """Yield (order, lo, hi) for the places ``[start, stop)`` of this plan, window by window.
 
-    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (shard, lo, hi) for the places ``[start, stop)`` of this plan, window by window.
-
-        Each says that the next ``hi - lo`` rows are the places ``[lo, hi)`` of
-        ``order_of(shard)``, which lie in one of its windows.
+        Each says that the next ``hi - lo`` rows are the places ``[lo, hi)`` of that order, which
+        lie in one of its windows.
         """
-        count, _ = (*self.history, (self.shard[1], 0))[0]
-        for piece in _cut(self._positions, start, stop):
-            at = piece.start
-            while at < piece.stop:
-                shard, first, _ = even_share(at, self.order.n_rows, count)
-                end = self.order_of(shard).window_at(at - first)[2]
-                end = min(piece.stop - first, end)
-                yield shard, at - first, end
-                at = first + end
+        for order, lo, hi in self._segments:
+            at, end = lo + max(start, 0), min(hi, lo + stop)
+            while at < end:
+                behind = min(end, order.window_at(at)[2])
+                yield order, at, behind
+                at = behind
+            start, stop = start - (hi - lo), stop - (hi - lo)
 
     def span(self, number: int) -> tuple[int, int]:
         """Return the places of batch `number`, ``[start, stop)``; padding takes no place."""
@@ -164,8 +163,8 @@ class EpochPlan:
         if not 0 <= first_batch <= self.n_batches:
             raise SelectionError(f"batch {first_batch} of {self.n_batches}: there is none")
         start, _ = self.span(first_batch)
-        for shard, lo, hi in self.spans(start, self.n_rows):
-            yield Window(start, start + hi - lo, self.order_of(shard).rows(lo, hi))
+        for order, lo, hi in self.spans(start, self.n_rows):
+            yield Window(start, start + hi - lo, order.rows(lo, hi))
             start += hi - lo
 
     def batch(self, number: int) -> tuple[IntArray, int]:
@@ -179,7 +178,7 @@ class EpochPlan:
         if not 0 <= number < self.n_batches:
             raise SelectionError(f"batch {number} of {self.n_batches}: there is none")
         start, stop = self.span(number)
-        rows = [self.order_of(at).rows(lo, hi).rows for at, lo, hi in self.spans(start, stop)]
+        rows = [order.rows(lo, hi).rows for order, lo, hi in self.spans(start, stop)]
         n_padded = self.batch_rows - (stop - start) if self.last == "pad" else 0
         return np.concatenate([*rows, np.full(n_padded, -1, np.int64)]), stop - start
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from labeled.errors import LoaderError
 from labeled.samplers.draws import DrawnOrder
 from labeled.samplers.permutation import IntArray, key_of
-from labeled.samplers.plan import EpochPlan
+from labeled.samplers.plan import Arranged, EpochPlan
 from labeled.samplers.windows import Order
 
 SAMPLED_BATCHES = 800
@@ -89,7 +89,7 @@ def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
     0.97
     """
     order = plan.order
-    if plan.n_rows < plan.batch_rows or (isinstance(order, Order) and order.mode == "full"):
+    if plan.n_rows < plan.batch_rows or order.mode == "full":
         return 1.0
     best = _shuffled_entropy(plan, labels)
     return 1.0 if best == 0.0 else _mean_entropy(plan, labels, SAMPLED_BATCHES) / best
@@ -179,7 +179,7 @@ def _mean(batches: Iterable[IntArray], labels: Labels | None, n_rows: int) -> fl
 def _runs_a_batch(plan: EpochPlan) -> int:
     """Runs that must be arranged to know the windows of one batch."""
     order = plan.order
-    if isinstance(order, Order) and order.mode == "window":
+    if order.mode == "window":
         return 1 + order.window_rows * order.units.count // max(1, order.n_rows)
     return 1 if isinstance(order, Order) else order.window_rows // 8
 
@@ -197,20 +197,18 @@ def _batch_rows(plan: EpochPlan, random: np.random.Generator) -> Callable[[int],
     """Return what gives the rows of a batch: of its real windows, there at random places."""
 
     @lru_cache(maxsize=2)
-    def whole_window(shard: int, first: int, last: int) -> tuple[IntArray, IntArray]:
+    def whole_window(order: Arranged, first: int, last: int) -> tuple[IntArray, IntArray]:
         """Return the first rows and the ends of the runs of a window; of draws, the rows."""
-        order = plan.order_of(shard)
         if isinstance(order, DrawnOrder):
             return order.rows(first, last).rows, np.empty(0, np.int64)
         runs = order.whole_runs(first, last)
         return runs[:, 0], np.cumsum(runs[:, 1] - runs[:, 0])
 
-    def rows_between(shard: int, lo: int, hi: int) -> IntArray:
-        order = plan.order_of(shard)
+    def rows_between(order: Arranged, lo: int, hi: int) -> IntArray:
         if plan.order.mode in ("file", "full"):
             return order.rows(lo, hi).rows
         _, first, last = order.window_at(lo)
-        rows, ends = whole_window(shard, first, last)
+        rows, ends = whole_window(order, first, last)
         if isinstance(order, DrawnOrder):
             return rows[lo - first : hi - first]
         places = random.choice(last - first, hi - lo, replace=False, shuffle=False)
