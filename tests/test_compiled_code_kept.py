@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("numba")
 
 LOOP = """
-from labeled.permute.jit import loop
+from labeled.permute.compiler import loop
 
 @loop
 def doubled(number):

@@ -22,7 +22,6 @@ laws = settings(max_examples=60, deadline=None)
 
 SMALL_TILES = {
     "TILE_BYTES": 512, "NEAR_BYTES": 64, "TILE_RUN": 32, "FAST_RUN": 16, "CAST_ITEMS": 60,
-    "WHOLE_RUN": 8, "GATHERED_ROWS": 3,
 }  # fmt: skip
 
 

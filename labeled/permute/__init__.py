@@ -23,7 +23,7 @@ import numpy as np
 
 from labeled.device import kernels_at
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, blocked, compiled, foreign
+from labeled.permute import arguments, blocked, compiled, libraries
 from labeled.permute.arguments import Array
 from labeled.permute.plan import Plan, Request, plan
 
@@ -89,7 +89,7 @@ def copy(
     if type(src) is not np.ndarray:
         if not isinstance(src, np.ndarray | np.generic):
             with kernels_at(src):
-                return foreign.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+                return libraries.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
         src = np.asarray(src)
     if type(axes) is not tuple:
         axes = tuple(axes)
@@ -157,7 +157,7 @@ def gather(
     """
     if not isinstance(src, np.ndarray | np.generic):
         with kernels_at(src):
-            return foreign.gather(src, rows, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+            return libraries.gather(src, rows, axes, out=out, dtype=dtype, scale=scale, shift=shift)
     src, axes = np.asarray(src), tuple(axes)
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")

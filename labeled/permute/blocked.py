@@ -197,29 +197,20 @@ def _gather(job: Job, rows: Rows, threads: int) -> None:
     back = np.argsort(order)
 
     def take(block: Block) -> None:
-        inner = tuple(block[place] for place in order[1:])
-        found = taken(by_row, rows[block[axis]], inner).transpose(back)
+        found = taken(by_row, rows[block[axis]]).transpose(back)
         scale, shift = (None if f is None else _part(f, block) for f in (job.scale, job.shift))
         run(replace(job, dst=job.dst[block], src=found, scale=scale, shift=shift, rows=None))
 
-    tile = layout.gather_tile(job.dst.shape, src.strides, axis, src.itemsize)
+    tile = layout.gather_tile(job.dst.shape, axis, src.itemsize)
     _each(layout.tiles(job.dst.shape, tile), take, threads)
 
 
-def taken(by_row: Array, rows: Rows, inner: Block = ()) -> Array:
-    """Take rows, or a part of each, into memory of this thread, warm from one batch to the next."""
-    part = by_row[0][inner]
-    shape = (len(rows), *part.shape)
-    if part.shape == by_row.shape[1:]:
-        if not by_row.flags.c_contiguous:  # np.take would first copy the whole of the source
-            return by_row[rows]
-        out = _kept("rows", shape, by_row.dtype)
-        return np.take(by_row, rows, axis=0, out=out, mode="clip")
-    step = layout.spread(part.size, by_row.itemsize)
-    out = _kept("rows", (len(rows), step), by_row.dtype)[:, : part.size].reshape(shape)
-    for k, row in enumerate(rows):
-        out[k] = by_row[row][inner]
-    return out
+def taken(by_row: Array, rows: Rows) -> Array:
+    """Take rows into memory of this thread, warm from one batch to the next."""
+    if not by_row.flags.c_contiguous:  # np.take would first copy the whole of the source
+        return by_row[rows]
+    out = _kept("rows", (len(rows), *by_row.shape[1:]), by_row.dtype)
+    return np.take(by_row, rows, axis=0, out=out, mode="clip")
 
 
 def _kept(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -1,6 +1,7 @@
-"""Whether loops can be compiled here: numba is installed, and not told to leave them alone.
+"""Loops compiled by numba (extra ``fast``): whether they can be here, and compiling them.
 
-Importing numba takes about half a second, so nothing here does but :func:`earned`. With
+Importing numba takes about half a second, so nothing here does but :func:`earned` and
+:func:`loop`. With
 ``NUMBA_DISABLE_JIT`` set, as who debugs or measures coverage sets it, loops would run as plain
 Python, a hundred times slower, and those that are made of instructions not at all: then all is
 done as without numba.
@@ -12,8 +13,12 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, wraps
+from typing import Any
+
+Loop = Callable[..., Any]
 
 OFF = "NUMBA_DISABLE_JIT"
 """numba's own environment variable; anything but 0 turns compiling off."""
@@ -78,3 +83,34 @@ def earned(n_bytes: int) -> bool:
     with suppress(ImportError):
         importlib.import_module("numba")
     return loaded()
+
+
+def loop(function: Loop, **options: Any) -> Loop:
+    """Compile at the first call, without the GIL; keep the code where numba may write."""
+    njit: Any = importlib.import_module("numba").njit
+    try:
+        made: Loop = njit(nogil=True, cache=True, **options)(function)
+    except RuntimeError:  # no folder to write to: neither beside the file nor the user's own
+        made = njit(nogil=True, **options)(function)
+    else:
+        _keep_if_possible(made)
+    return made
+
+
+def _keep_if_possible(made: Any) -> None:
+    """Go on where a disk is full: numba raises then, with the code compiled and ready."""
+    kept = getattr(made, "_cache", None)
+    for name in ("save_overload", "load_overload"):
+        method = getattr(kept, name, None)
+        if method is not None:
+            setattr(kept, name, _forgiving(method))
+
+
+def _forgiving(method: Loop) -> Loop:
+    @wraps(method)
+    def tried(*args: Any) -> Any:
+        with suppress(OSError):
+            return method(*args)
+        return None
+
+    return tried

@@ -29,7 +29,7 @@ from numba import typeof, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from labeled.permute.jit import Loop, loop
+from labeled.permute.compiler import Loop, loop
 from labeled.permute.layout import CACHE_LINE as LINE
 from labeled.permute.layout import HEADER, TILE_RUN
 

@@ -38,9 +38,6 @@ CAST_ITEMS = 1 << 17
 WHOLE_RUN = 128
 """Up to so many items of a destination's row are converted together."""
 
-GATHERED_ROWS = 64
-"""Rows of which parts are taken together where they are written side by side."""
-
 PLANES = 4
 """Longest last axis that is copied plane by plane."""
 
@@ -117,21 +114,6 @@ def lines_kept(stride: int) -> int:
     whole, part = divmod(abs(stride), CACHE_LINE)
     shared = math.gcd(whole, CACHE_SETS) if whole and not part else 1
     return CACHE_WAYS * CACHE_SETS // shared
-
-
-def spread(items: int, itemsize: int) -> int:
-    """Return how many items apart runs of `items` should start, to meet in no set of the cache.
-
-    Examples
-    --------
-    >>> spread(16384, 1), spread(16383, 1), spread(784, 4)
-    (16448, 16448, 784)
-    >>> spread(100, 12)
-    100
-    """
-    if CACHE_LINE % itemsize:
-        return items
-    return (-(-items * itemsize // CACHE_LINE) | 1) * CACHE_LINE // itemsize
 
 
 def tile_shape(
@@ -225,31 +207,16 @@ def filled(tile: tuple[int, ...], shape: Sequence[int], axis: int, items: int) -
     return (*tile[:axis], length, *tile[axis + 1 :])
 
 
-def gather_tile(
-    shape: Sequence[int], src: Sequence[int], axis: int, itemsize: int
-) -> tuple[int, ...]:
-    """Return the tile in which NumPy best takes rows along `axis` and moves them.
-
-    Whole rows, as many as the caches hold. Where one of them leaves only a few items side by
-    side in the destination, a part of each of several.
+def gather_tile(shape: Sequence[int], axis: int, itemsize: int) -> tuple[int, ...]:
+    """Return the tile in which NumPy takes rows along `axis` and moves them: what caches hold.
 
     Examples
     --------
-    >>> gather_tile((256, 150528), (0, 4), 0, 4)
+    >>> gather_tile((256, 150528), 0, 4)
     (1, 150528)
-    >>> gather_tile((150528, 256), (4, 0), 1, 4)
-    (4096, 64)
     """
     items = max(1, 4 * TILE_BYTES // itemsize)
     n_rows = max(1, min(shape[axis], items * shape[axis] // math.prod(shape)))
-    together = math.prod(shape[axis + 1 :]) * itemsize
-    if together < TILE_RUN and n_rows < GATHERED_ROWS:
-        n_rows = min(shape[axis], GATHERED_ROWS)
-        taken = (*shape[:axis], n_rows, *shape[axis + 1 :])
-        inner = [0 if a == axis else step for a, step in enumerate(src)]
-        fast, run = fast_axis(inner, itemsize) or 0, shape[-1]
-        tile = tile_shape(taken, fast, last_run=run, fast_run=FAST_RUN, items=items)
-        return filled(tile, taken, fast, items)
     return (*shape[:axis], n_rows, *shape[axis + 1 :])
 
 

@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from labeled.permute.addresses import address_of
-from labeled.permute.jit import loop
+from labeled.permute.compiler import loop
 from labeled.permute.layout import CACHE_LINE as LINE
 
 AHEAD_BYTES = 4096

@@ -17,7 +17,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from labeled.permute.addresses import address_of
-from labeled.permute.jit import loop
+from labeled.permute.compiler import loop
 from labeled.permute.layout import CACHE_LINE as LINE
 
 _WORDS = ir.VectorType(ir.IntType(64), LINE // 8)

@@ -1,4 +1,7 @@
-"""Permuting copies of CuPy arrays: one kernel does everything in one pass.
+"""Permuting copies of arrays that are not NumPy's: they stay in their library.
+
+Any library of the array-API standard serves by its own functions. CuPy arrays go to one kernel
+of ours, which does everything in one pass, where it knows their dtypes.
 
 **This has not run on a GPU yet.** The source is compiled for this processor by the tests, and
 every result compared with NumPy's; speed and behaviour on a device are unknown.
@@ -8,9 +11,8 @@ compiled in. A block of threads copies one tile: it reads along the fast axis of
 converts, keeps the tile in shared memory, and writes along the destination, so both sides are
 touched in whole segments. Rows are all axes behind the fast one, taken as one; the offset of each
 row of a tile is computed once a block. Where the fast axis is the last one, too, rows are all axes
-before it, and a block copies many short runs as they are; pure runs are copied in the widest items
-that their places allow. One compiled kernel for each pair of item types serves every shape: the
-shape travels as a small table.
+before it, and a block copies many short runs as they are. One compiled kernel for each pair of
+item types serves every shape: the shape travels as a small table.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.permute import layout
+from labeled import device
+from labeled.errors import ArrayError, DimsError
+from labeled.permute import arguments, layout
 from labeled.permute.arguments import Rows
 from labeled.permute.blocked import merged_factor
 from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, plan
@@ -182,7 +185,7 @@ class Items(NamedTuple):
     """Whether rows are gathered."""
 
 
-def copy(
+def launch(
     src: Any, axes: Sequence[int], *, dtype: Any, scale: Any, shift: Any, rows: Rows | None = None
 ) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
@@ -205,7 +208,6 @@ def copy(
         return None
     if found.size == 0:
         return cupy.empty(found.shape, found.final)
-    items, seen = widened(items, found, fast, address(src), strides[0] if rows is not None else 0)
     item_bytes = items.item.itemsize
     laid, steps = [], []
     for factor, neutral in zip(factors, (1.0, -0.0), strict=True):
@@ -215,7 +217,7 @@ def copy(
             made = merged_factor(found, factor.astype(found.compute), src.ndim)
         laid.append(cupy.ascontiguousarray(made))
         steps.append(factor_steps(made.shape, len(found.lengths)))
-    numbers = table(seen, item_bytes, fast, steps)
+    numbers = table(found, item_bytes, fast, steps)
     blocks = numbers[0] * numbers[5] * numbers[6]
     if blocks > MOST_BLOCKS:
         return None
@@ -267,33 +269,6 @@ def item_types(found: Plan, src: np.dtype[Any]) -> Items | None:
     known = known and src.isnative and found.compute in (final, factor)
     twice = final.char == "e" and src.char == "d"  # would be rounded twice
     return Items(src, final, factor, picked) if known and not twice else None
-
-
-def widened(items: Items, found: Plan, fast: int, place: int, row_bytes: int) -> tuple[Items, Plan]:
-    """Return wider items, and the plan in them, where pure runs begin and end at their multiples.
-
-    Examples
-    --------
-    >>> request = Request((6, 5, 32), (160, 32, 1), np.dtype("u1"), (1, 0, 2), *[None] * 4)
-    >>> bytes_of = Items(*[np.dtype("u1")] * 3, picked=False)
-    >>> items, seen = widened(bytes_of, plan(request), 2, 1024, 0)
-    >>> str(items.item), seen.lengths
-    ('uint64', (5, 6, 4))
-    """
-    last = len(found.lengths) - 1
-    item_bytes = items.item.itemsize
-    pure_runs = found.pure and fast == last != found.axis
-    if not pure_runs or found.src_strides[last] != item_bytes:
-        return items, found
-    steps = [step for axis, step in enumerate(found.src_strides) if axis not in (last, found.axis)]
-    places = [place, found.lengths[last] * item_bytes, row_bytes, *steps]
-    width = math.gcd(max(MOVED), *places)
-    if width <= item_bytes:
-        return items, found
-    wide: np.dtype[Any] = np.dtype(MOVED[width])
-    lengths = (*found.lengths[:-1], found.lengths[last] * item_bytes // width)
-    seen = replace(found, lengths=lengths, src_strides=(*found.src_strides[:-1], width), final=wide)
-    return Items(wide, wide, wide, items.picked), seen
 
 
 @lru_cache(maxsize=64)
@@ -362,3 +337,76 @@ def table(
     for axis in (*outer, *rows):
         described += [lengths[axis], src[axis], scale[axis], shift[axis], int(axis == found.axis)]
     return tuple(described)
+
+
+# ---------------------------------------------------------------- any other library
+def namespace(array: Any) -> Any:
+    """Return the array-API namespace of `array`; CuPy itself for its arrays, which name none."""
+    try:
+        return device.namespace(array)
+    except TypeError:
+        raise ArrayError(
+            f"{type(array).__name__} is neither a NumPy array nor one of an array-API library; "
+            f"pass numpy.asarray(...) of it"
+        ) from None
+
+
+def copy(src: Any, axes: Sequence[int], *, out: Any, dtype: Any, scale: Any, shift: Any) -> Any:
+    """Return `src` permuted, cast and scaled; the same rules as for NumPy arrays."""
+    if device.is_cupy(src) and out is None:
+        src = aligned(src)
+        made = launch(src, axes, dtype=dtype, scale=scale, shift=shift)
+        if made is not None:
+            return made
+    xp = namespace(src)
+    order = arguments.checked_order(axes, src.ndim)
+    if out is not None:
+        raise ArrayError(f"out is for NumPy arrays; leave it out for {type(src).__name__}")
+    final = dtype
+    result = xp.permute_dims(src, order)
+    if scale is not None or shift is not None:
+        compute, final = _dtypes(xp, src.dtype, dtype)
+        result = xp.astype(result, compute)
+        if scale is not None:
+            result = result * _factor(xp, src, scale, compute, order)
+        if shift is not None:
+            result = result + _factor(xp, src, shift, compute, order)
+    result = result if final is None else xp.astype(result, final)
+    return device.owned_copy(result)
+
+
+def gather(
+    src: Any, rows: Any, axes: Sequence[int], *, out: Any, dtype: Any, scale: Any, shift: Any
+) -> Any:
+    """Return ``src[rows]`` permuted, cast and scaled; the same rules as for NumPy arrays."""
+    xp = namespace(src)
+    if src.ndim == 0:
+        raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
+    changes = {"dtype": dtype, "scale": scale, "shift": shift}
+    chosen = arguments.checked_rows(rows, src.shape[0])
+    if device.is_cupy(src) and out is None:
+        src = aligned(src)
+        made = launch(src, axes, rows=chosen, **changes)
+        if made is not None:
+            return made
+    return copy(xp.take(src, xp.asarray(chosen), axis=0), axes, out=out, **changes)
+
+
+def _dtypes(xp: Any, src: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return the dtypes of the arithmetic and of the result."""
+    if isinstance(src, np.dtype):  # CuPy's dtypes are NumPy's
+        result = arguments.result_dtype(src, dtype, True)
+        return arguments.compute_dtype(src, result), result
+    small = (xp.bool, xp.int8, xp.uint8, xp.int16, xp.uint16, xp.int32, xp.uint32)
+    default = xp.float32 if src in small else src if xp.isdtype(src, "real floating") else None
+    final = dtype if dtype is not None else default if default is not None else xp.float64
+    narrow = (src in small or src == xp.float32) and final == xp.float32
+    return (xp.float32 if narrow else xp.float64), final
+
+
+def _factor(xp: Any, src: Any, value: Any, compute: Any, order: tuple[int, ...]) -> Any:
+    """Return a scale or shift on the device of `src`, in the order of the result."""
+    there = {} if device.is_cupy(src) else {"device": src.device}  # CuPy's is the current one
+    factor = xp.asarray(value, dtype=compute, **there)
+    factor = xp.reshape(factor, (1,) * (src.ndim - factor.ndim) + tuple(factor.shape))
+    return xp.permute_dims(factor, order)
