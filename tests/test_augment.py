@@ -39,8 +39,8 @@ from labeled.transforms import (
     Resize,
     ShiftHSL,
 )
-from labeled.transforms.resizing import METHODS
-from labeled.transforms.row_random import RowRandom
+from labeled.transforms.place import RowRandom
+from labeled.transforms.resizing import FLAGS
 
 ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is not installed")
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
@@ -285,7 +285,7 @@ def shares(before, after):
     return np.maximum(covered, 0) * (after / before)
 
 
-@pytest.mark.parametrize("method", METHODS[1:])
+@pytest.mark.parametrize("method", list(FLAGS)[1:])
 @given(st.integers(1, H), st.integers(1, W))
 def test_a_smaller_picture_is_the_mean_of_what_its_pixels_cover(method, height, width):
     found = Resize((height, width), method=method)(plain, dims=DIMS)

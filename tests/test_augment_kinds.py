@@ -27,7 +27,7 @@ from labeled.transforms import (
     mean_image,
     write_mean_file,
 )
-from labeled.transforms.row_random import RowRandom
+from labeled.transforms.place import RowRandom
 
 # -- mean images
 

@@ -9,9 +9,9 @@ epoch: ``batches(pipeline={"images": Augment(...)})``.
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from labeled.errors import AugmentError, DimsError
 from labeled.forms import RowForm
 from labeled.transforms.labels import Opened, open_pictures
 from labeled.transforms.pictures import GROUP_BYTES, PictureSize, Plan
-from labeled.transforms.row_random import RowRandom
+from labeled.transforms.place import RowRandom
 
 PICTURE_DIMS = ("channel", "height", "width")
 
@@ -37,6 +37,14 @@ class PictureTransform:
     axes: Sequence[Axis] | None = None
     dtype: npt.DTypeLike | None = None
     dims: Sequence[Hashable] | None = None
+    checks: ClassVar[tuple[tuple[str, Callable[[str, Any], Any]], ...]] = ()
+    """What parameters have to be, besides of their types; called with name and value."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, AugmentError, but=("size",))
+        for name, check in self.checks:
+            if getattr(self, name) is not None:
+                check(name, getattr(self, name))
 
     @property
     def steps(self) -> tuple[PictureTransform, ...]:
@@ -194,7 +202,7 @@ class Augment(PictureTransform):
     dims: Sequence[Hashable] | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
+        super().__post_init__()
         object.__setattr__(self, "transforms", _checked_inner(self.transforms))
         try:
             np.dtype(self.dtype)
@@ -245,7 +253,7 @@ class OneOf(PictureTransform):
     transforms: Sequence[PictureTransform]
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
+        super().__post_init__()
         object.__setattr__(self, "transforms", _checked_inner(self.transforms))
         if not self.transforms:
             raise AugmentError("OneOf needs at least one transform to choose from")

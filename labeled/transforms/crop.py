@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from labeled._validation import check_fields
-from labeled.errors import AugmentError, UnfitPictureError
+from labeled.errors import UnfitPictureError
 from labeled.transforms.augment import PictureTransform
 from labeled.transforms.parameters import Size, chance_of, number_of, size_of, whole_of
 from labeled.transforms.pictures import IntArray, PictureSize, Plan, in_dtype
-from labeled.transforms.row_random import RowRandom
+from labeled.transforms.place import RowRandom
 
 
 class OfOneSize(PictureTransform):
@@ -45,12 +45,11 @@ class Crop(OfOneSize):
     y: int | None = None
     x: int | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError, but=("size",))
-        size_of("size", self.size)
-        for name in ("y", "x"):
-            if getattr(self, name) is not None:
-                whole_of(name, getattr(self, name), least=0)
+    checks = (
+        ("size", size_of),
+        ("y", partial(whole_of, least=0)),
+        ("x", partial(whole_of, least=0)),
+    )
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
@@ -78,9 +77,7 @@ class RandomCrop(OfOneSize):
 
     size: Size
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError, but=("size",))
-        size_of("size", self.size)
+    checks = (("size", size_of),)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
@@ -99,9 +96,7 @@ class Mirror(PictureTransform):
 
     chance: float = 0.5
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        chance_of("chance", self.chance)
+    checks = (("chance", chance_of),)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         plan.mirror(random.coin("turned", self.chance))
@@ -122,10 +117,7 @@ class Pad(PictureTransform):
     width: int | tuple[int, int]
     fill: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        size_of("width", self.width, least=0)
-        number_of("fill", self.fill)
+    checks = (("width", partial(size_of, least=0)), ("fill", number_of))
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         down, across = size_of("width", self.width, least=0)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
 
-from labeled._validation import check_fields
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv
 from labeled.transforms.augment import PictureTransform
@@ -37,11 +37,11 @@ from labeled.transforms.pictures import (
     by_opencv,
     check_size,
 )
-from labeled.transforms.row_random import RowRandom
+from labeled.transforms.place import RowRandom
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
-METHODS = get_args(Method)
+KNOWN = partial(choice_of, known=get_args(Method))
 TRIES = 10
 
 MAX_KEPT_PIXELS = 1 << 26
@@ -87,16 +87,18 @@ class Resize(PictureTransform):
     method: Method = "bilinear"
     antialias: bool = True
 
+    checks = (
+        ("size", size_of),
+        ("shorter", partial(whole_of, least=1)),
+        ("least", size_of),
+        ("method", KNOWN),
+    )
+
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError, but=("size",))
-        choice_of("method", self.method, METHODS)
+        super().__post_init__()
         given = [name for name in ("size", "shorter", "least") if getattr(self, name) is not None]
         if len(given) != 1:
             raise AugmentError(f"give one of size, shorter and least; found {given or 'none'}")
-        if self.shorter is not None:
-            whole_of("shorter", self.shorter, least=1)
-        else:
-            size_of(given[0], getattr(self, given[0]))
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         sizes = [self._size(*size) for size in plan.sizes.tolist()]
@@ -129,8 +131,28 @@ class Resize(PictureTransform):
         return made
 
 
+class _ResizedWindow(OfOneSize):
+    """A window of random size is cut out and resized."""
+
+    method: Method
+    antialias: bool
+
+    def windows(self, plan: Plan, random: RowRandom) -> IntArray:
+        """Draw the size of a window in each picture."""
+        raise NotImplementedError
+
+    def corners(self, random: RowRandom, rest: IntArray) -> IntArray:
+        """Draw where a window begins that leaves so much of each picture."""
+        return random_corners(random, rest)
+
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        windows = self.windows(plan, random)
+        plan.crop(self.corners(random, plan.sizes - windows), windows)
+        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
+
+
 @dataclass(frozen=True)
-class RandomSizedCrop(OfOneSize):
+class RandomSizedCrop(_ResizedWindow):
     """Cut out a square of random size at a random place, and resize it.
 
     Parameters
@@ -151,25 +173,25 @@ class RandomSizedCrop(OfOneSize):
     method: Method = "bilinear"
     antialias: bool = True
 
+    checks = (("size", size_of), ("edge", size_of), ("method", KNOWN))
+
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError, but=("size",))
-        choice_of("method", self.method, METHODS)
-        size_of("size", self.size)
-        least, most = size_of("edge", self.edge)
-        if least > most:
+        super().__post_init__()
+        if self.edge[0] > self.edge[1]:
             raise AugmentError(f"edge={self.edge!r}: the least comes first")
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
-        least, most = size_of("edge", self.edge)
+    def windows(self, plan: Plan, random: RowRandom) -> IntArray:
+        least, most = self.edge
         margins(plan, (most, most))
         edges = least + random.integers("edge", np.full(len(plan), most - least + 1))
-        rest = plan.sizes - edges[:, np.newaxis]
-        plan.crop(rest // 2 if self.centred else random_corners(random, rest), plan.sizes - rest)
-        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
+        return np.stack([edges, edges], axis=1)
+
+    def corners(self, random: RowRandom, rest: IntArray) -> IntArray:
+        return rest // 2 if self.centred else random_corners(random, rest)
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(OfOneSize):
+class RandomResizedCrop(_ResizedWindow):
     """Cut out a window of random area and proportions at a random place, and resize it.
 
     After ten windows that do not fit, the largest one in the middle whose proportions lie
@@ -193,20 +215,14 @@ class RandomResizedCrop(OfOneSize):
     method: Method = "bilinear"
     antialias: bool = True
 
+    checks = (("size", size_of), ("area", above_zero), ("aspect", above_zero), ("method", KNOWN))
+
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError, but=("size",))
-        choice_of("method", self.method, METHODS)
-        size_of("size", self.size)
-        above_zero("aspect", self.aspect)
-        if above_zero("area", self.area)[1] > 1:
+        super().__post_init__()
+        if self.area[1] > 1:
             raise AugmentError(f"area={self.area!r}: a window is at most all of the picture")
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
-        windows = self._windows(plan, random)
-        plan.crop(random_corners(random, plan.sizes - windows), windows)
-        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
-
-    def _windows(self, plan: Plan, random: RowRandom) -> IntArray:
+    def windows(self, plan: Plan, random: RowRandom) -> IntArray:
         """Draw the sizes of windows until they fit."""
         low, high = self.aspect
         pixels, (heights, widths) = plan.sizes.prod(axis=1), plan.sizes.T
@@ -265,21 +281,24 @@ class Affine(PictureTransform):
     fill: float = 0.0
     method: Sampling = "bilinear"
 
+    checks = (
+        ("rotate", range_of),
+        ("shear", range_of),
+        ("scale", above_zero),
+        ("aspect", above_zero),
+        ("limits", above_zero),
+        ("fill", number_of),
+        ("method", partial(choice_of, known=get_args(Sampling))),
+    )
+
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        range_of("rotate", self.rotate)
-        range_of("shear", self.shear)
-        above_zero("scale", self.scale)
-        above_zero("aspect", self.aspect)
-        above_zero("limits", self.limits)
-        number_of("fill", self.fill)
-        choice_of("method", self.method, get_args(Sampling))
+        super().__post_init__()
         if isinstance(self.canvas, str):
             choice_of("canvas", self.canvas, ("same", "scaled"))
-        elif not is_whole(self.canvas):
-            object.__setattr__(self, "canvas", size_of("canvas", self.canvas))
-        else:
-            size_of("canvas", self.canvas)
+            return
+        size = size_of("canvas", self.canvas)
+        if not is_whole(self.canvas):
+            object.__setattr__(self, "canvas", size)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         drawn = [

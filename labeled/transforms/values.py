@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import permutations
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import as_array, check_fields
+from labeled._validation import as_array
 from labeled.dims import find_axes
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv
@@ -38,9 +38,17 @@ from labeled.transforms.pictures import (
     in_dtype,
     linear,
 )
-from labeled.transforms.row_random import RowRandom
+from labeled.transforms.place import RowRandom
 
 PerChannel = float | Sequence[float]
+
+not_negative = partial(number_of, least=0)
+
+
+def _peak(name: str, value: float) -> None:
+    if number_of(name, value) <= 0:
+        raise AugmentError(f"{name}={value!r} must be above 0")
+
 
 PRINCIPAL_VALUES = (0.2175, 0.0188, 0.0045)
 PRINCIPAL_VECTORS = (
@@ -78,9 +86,10 @@ class Normalize(PictureTransform):
     std: PerChannel = 1.0
     scale: float = 1.0
 
+    checks = (("scale", number_of),)
+
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        number_of("scale", self.scale)
+        super().__post_init__()
         if (self._factors[1] == 0).any():
             raise AugmentError("std holds a 0; leave out the channels that never change")
 
@@ -119,11 +128,7 @@ class Contrast(PictureTransform):
     most: float
     about: float | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        number_of("most", self.most, least=0)
-        if self.about is not None:
-            number_of("about", self.about)
+    checks = (("most", not_negative), ("about", number_of))
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         factors = random.uniform("factor", 1 - self.most, 1 + self.most)
@@ -145,9 +150,7 @@ class Illumination(PictureTransform):
 
     most: float
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        number_of("most", self.most, least=0)
+    checks = (("most", not_negative),)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         amounts = random.uniform("amount", -self.most, self.most)[:, np.newaxis]
@@ -169,10 +172,11 @@ class Jitter(PictureTransform):
     contrast: float = 0.0
     saturation: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        for name in ("brightness", "contrast", "saturation"):
-            number_of(name, getattr(self, name), least=0)
+    checks = (
+        ("brightness", not_negative),
+        ("contrast", not_negative),
+        ("saturation", not_negative),
+    )
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         amounts = {n: getattr(self, n) for n in ("brightness", "contrast", "saturation")}
@@ -214,11 +218,12 @@ class ShiftHSL(PictureTransform):
     lightness: float = 0.0
     peak: float | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        for name in ("hue", "saturation", "lightness"):
-            number_of(name, getattr(self, name), least=0)
-        _check_peak(self.peak)
+    checks = (
+        ("hue", not_negative),
+        ("saturation", not_negative),
+        ("lightness", not_negative),
+        ("peak", _peak),
+    )
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         check_channels(plan, 3, "ShiftHSL")
@@ -259,10 +264,10 @@ class PrincipalNoise(PictureTransform):
     vectors: tuple[tuple[float, float, float], ...] = PRINCIPAL_VECTORS
     peak: float | None = None
 
+    checks = (("deviation", not_negative), ("peak", _peak))
+
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError)
-        number_of("deviation", self.deviation, least=0)
-        _check_peak(self.peak)
+        super().__post_init__()
         if np.shape(self.values) != (3,) or np.shape(self.vectors) != (3, 3):
             raise AugmentError("principal colours are three values and three rows of three")
 
@@ -341,8 +346,3 @@ def peak_of(peak: float | None, dtype: np.dtype[Any]) -> float:
     if peak is not None:
         return float(peak)
     return 1.0 if dtype.kind == "f" else float(np.iinfo(dtype).max)
-
-
-def _check_peak(peak: float | None) -> None:
-    if peak is not None and number_of("peak", peak) <= 0:
-        raise AugmentError(f"peak={peak!r} must be above 0")
