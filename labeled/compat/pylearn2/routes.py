@@ -19,15 +19,15 @@ from labeled.compat.pylearn2.errors import (
     OldValueError,
 )
 from labeled.compat.pylearn2.format.target_format import one_hot
-from labeled.compat.pylearn2.space.base import Space
-from labeled.compat.pylearn2.space.batches import cast
-from labeled.compat.pylearn2.space.kinds import (
+from labeled.compat.pylearn2.space import (
     CompositeSpace,
     Conv2DSpace,
     IndexSequenceSpace,
     IndexSpace,
+    Space,
     VectorSequenceSpace,
     VectorSpace,
+    cast,
 )
 from labeled.compat.pylearn2.sparse import csr_matrix
 from labeled.device import concat
@@ -46,9 +46,6 @@ def convert(batch: Any, source: Space, target: Space) -> Any:
             if route is not None:
                 return route(batch, source, target)
     raise OldNotImplementedError(f"{source}: no conversion leads to {target}")
-
-
-Space.converter = convert
 
 
 # ---------------------------------------------------------------- vectors and images

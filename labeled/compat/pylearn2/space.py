@@ -1,0 +1,707 @@
+"""The old spaces: vectors, labels, sequences, images; several at once, and none.
+
+``np_`` methods take numeric batches, their namesakes lazy ones; both run the same checks
+and conversions. A *numeric* batch is an ndarray, a scipy sparse matrix, None, or a tuple of
+those; a *symbolic* one is a dask array, None, or a tuple of those. A list is an error anywhere.
+
+A conversion checks the batch, then the sizes of the two spaces, then converts; what comes out
+is not checked. Who converts into whom is written down in
+:mod:`labeled.compat.pylearn2.routes`. Label values are not compared with ``max_labels``
+here; conversions do that, each in its own way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NoReturn
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from labeled.compat.pylearn2 import config
+from labeled.compat.pylearn2.errors import (
+    OldAssertionError,
+    OldAttributeError,
+    OldNotImplementedError,
+    OldTypeError,
+    OldValueError,
+    require,
+)
+from labeled.compat.pylearn2.sparse import csr_matrix
+from labeled.later import Later
+from labeled.spaces import ConvNDSpace as NativeImages
+from labeled.spaces.arrays import is_dask, is_sparse, lazy_zeros, move_axes
+
+Axes = tuple[str | int, ...]
+routes: Any = Later("labeled.compat.pylearn2.routes")  # which builds on the spaces
+
+DTYPES = (
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+
+
+def is_numeric_batch(batch: Any) -> bool:
+    """Whether `batch` holds values: arrays, sparse matrices, None, or tuples of those.
+
+    Raises
+    ------
+    OldAssertionError
+        If it is a list, or holds one.
+
+    Examples
+    --------
+    >>> is_numeric_batch((np.zeros((2, 3)), None)), is_numeric_batch("rows")
+    (True, False)
+    """
+    return _all_are(_is_numeric, batch)
+
+
+def is_symbolic_batch(batch: Any) -> bool:
+    """Whether `batch` is lazy: dask arrays, None, or tuples of those."""
+    return _all_are(is_dask, batch)
+
+
+def _is_numeric(batch: Any) -> bool:
+    return isinstance(batch, np.ndarray) or (is_sparse(batch) and not is_dask(batch))
+
+
+def _all_are(kind: Any, batch: Any) -> bool:
+    if isinstance(batch, list):
+        raise OldAssertionError("a batch is an array or a tuple of batches, found a list")
+    if isinstance(batch, tuple):
+        return all(_all_are(kind, part) for part in batch)
+    return batch is None or bool(kind(batch))
+
+
+def as_dtype_name(dtype: Any) -> str | None:
+    """Return `dtype` as the old spaces kept it: a name, or None for any.
+
+    Raises
+    ------
+    OldTypeError
+        If it is none of None, 'floatX', a dtype instance or a known name. Types such as
+        ``numpy.float32``, and ``'bool'``, are refused.
+
+    Examples
+    --------
+    >>> as_dtype_name("floatX"), as_dtype_name(np.dtype("u1")), as_dtype_name(None)
+    ('float64', 'uint8', None)
+    """
+    name = str(dtype) if isinstance(dtype, np.dtype) else dtype
+    if name is None:
+        return None
+    if name == "floatX":
+        return config.floatX
+    if isinstance(name, str) and name in DTYPES:
+        return name
+    raise OldTypeError(
+        f"dtype must be None, 'floatX', a numpy dtype instance, or one of {', '.join(DTYPES)}; "
+        f"found {dtype!r}"
+    )
+
+
+def why_not_dtype(found: Any, wanted: str | None) -> str | None:
+    """Say why a space of dtype `wanted` does not hold a batch of dtype `found`, or None.
+
+    Only complex values in a real space, and anything but integers in a space of integers,
+    are refused. bool is not an integer.
+    """
+    if wanted is None:
+        return None
+    kind = np.dtype(found).kind
+    if kind == "c" and not wanted.startswith("complex"):
+        return f"a batch of dtype {found} does not fit the space's {wanted}"
+    if "int" in wanted and kind not in "iu":
+        return f"a batch of dtype {found} is not of integers, as the space's {wanted} asks"
+    return None
+
+
+def cast(x: Any, dtype: str | None) -> Any:
+    """Return `x` in `dtype`, cut and wrapped around as C does; `x` itself where it is so.
+
+    Examples
+    --------
+    >>> cast(np.array([300, 1]), "uint8"), cast(np.array([1.7]), "int32")
+    (array([44,  1], dtype=uint8), array([1], dtype=int32))
+    """
+    if dtype is None or (x.dtype == dtype and not isinstance(x, np.matrix)):
+        return x
+    with np.errstate(invalid="ignore", over="ignore"):
+        if is_dask(x) or is_sparse(x):
+            return x.astype(dtype)
+        return np.asarray(x).astype(dtype, copy=False)
+
+
+# ---------------------------------------------------------------- spaces
+Callbacks = list[Callable[[Any], None]]
+
+_MADE_FROM: WeakValueDictionary[str, Any] = WeakValueDictionary()
+"""The lazy batch that each lazy result was made from, so that undoing finds the very object."""
+
+
+class Space:
+    """A way in which a batch can look.
+
+    Parameters
+    ----------
+    validate_callbacks, np_validate_callbacks : list of functions, optional
+        Called with the batch before the space's own checks.
+    """
+
+    def __init__(
+        self,
+        validate_callbacks: Callbacks | None = None,
+        np_validate_callbacks: Callbacks | None = None,
+    ) -> None:
+        self.validate_callbacks = [] if validate_callbacks is None else validate_callbacks
+        self.np_validate_callbacks = [] if np_validate_callbacks is None else np_validate_callbacks
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _missing(self, what: str) -> NoReturn:
+        raise OldNotImplementedError(f"{type(self).__name__} has no {what}")
+
+    # ------------------------------------------------------------ what a space is
+    @property
+    def dtype(self) -> Any:
+        """Name of the dtype, None for any; nested for composites. Settable."""
+        self._missing("dtype")
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        self._missing("dtype to set")
+
+    def get_total_dimension(self) -> int:
+        """Return how many numbers one example holds."""
+        self._missing("total dimension")
+
+    def get_batch_axis(self) -> int:
+        """Return the position of the batch axis."""
+        return 0
+
+    def get_origin(self) -> Any:
+        """Return one example of zeros."""
+        self._missing("origin")
+
+    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
+        """Return a batch of zeros; `dtype` instead of the space's own."""
+        self._missing("origin batch")
+
+    def get_batch(self, data: Any, start: int, end: int) -> Any:
+        """Not implemented by any space, as it never was."""
+        self._missing("get_batch")
+
+    def make_theano_batch(
+        self, name: str | None = None, dtype: Any = None, batch_size: int | None = None
+    ) -> Any:
+        """Return a lazy batch of zeros, of unknown length unless `batch_size` is given."""
+        return self._lazy_batch(dtype, batch_size)
+
+    make_batch_theano = get_theano_batch = make_theano_batch
+
+    def make_shared_batch(self, batch_size: int, name: str | None = None, dtype: Any = None) -> Any:
+        """Return a lazy batch of zeros of a given length."""
+        return self._lazy_batch(dtype, batch_size)
+
+    def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
+        self._missing("lazy batch")
+
+    # ------------------------------------------------------------ does a batch fit
+    def np_validate(self, batch: Any) -> None:
+        """Raise unless `batch` is a numeric batch of this space."""
+        self._require_numeric(batch)
+        self._checked(batch, numeric=True)
+
+    def validate(self, batch: Any) -> None:
+        """Raise unless `batch` is one of this space: a lazy one as far as can be known."""
+        numeric = is_numeric_batch(batch) and not is_symbolic_batch(batch)
+        if not numeric:
+            self._require_symbolic(batch)
+        self._checked(batch, numeric=numeric)
+
+    def _require_numeric(self, batch: Any) -> None:
+        if not is_numeric_batch(batch):
+            raise OldTypeError(f"{self}: expected a numeric batch, found {type(batch).__name__}")
+
+    def _require_symbolic(self, batch: Any) -> None:
+        if not is_symbolic_batch(batch):
+            raise OldTypeError(f"{self}: expected a lazy batch, found {type(batch).__name__}")
+
+    def _checked(self, batch: Any, *, numeric: bool) -> None:
+        """Run callbacks, then the class's own checks."""
+        callbacks = getattr(
+            self, "np_validate_callbacks" if numeric else "validate_callbacks", None
+        )
+        if callbacks is None:
+            raise OldTypeError(f"{type(self).__name__}.__init__ did not call Space.__init__")
+        for callback in callbacks:
+            callback(batch)
+        self._check(batch, numeric)
+
+    def _check(self, batch: Any, numeric: bool) -> None:
+        self._missing("validation")
+
+    # ------------------------------------------------------------ how many examples
+    def np_batch_size(self, batch: Any) -> int:
+        """Return how many examples a numeric batch holds, after checking it."""
+        self.np_validate(batch)
+        return self._batch_size(batch)
+
+    def batch_size(self, batch: Any) -> int:
+        """Return how many examples a lazy batch holds, NaN where that is not known."""
+        self.validate(batch)
+        return self._batch_size(batch)
+
+    def _batch_size(self, batch: Any) -> int:
+        n = batch.shape[self.get_batch_axis()]
+        return int(n) if n == n else n
+
+    # ------------------------------------------------------------ to another space
+    def np_format_as(self, batch: Any, space: Space) -> Any:
+        """Lay a numeric batch out for another space; the result is not checked."""
+        self._require_numeric(batch)
+        self._checked(batch, numeric=True)
+        return self._formatted(batch, space)
+
+    def format_as(self, batch: Any, space: Space) -> Any:
+        """Lay a lazy batch out for another space, lazily."""
+        self._require_symbolic(batch)
+        self._checked(batch, numeric=False)
+        result = self._formatted(batch, space)
+        if is_dask(result) and is_dask(batch) and result is not batch:
+            _MADE_FROM[result.name] = batch
+        return result
+
+    def _formatted(self, batch: Any, space: Space) -> Any:
+        self._check_sizes(space)
+        return routes.convert(batch, self, space)
+
+    def _check_sizes(self, space: Space) -> None:
+        found, wanted = self.get_total_dimension(), space.get_total_dimension()
+        if found != wanted:
+            raise OldValueError(f"{self} has total dimension {found}, {space} has {wanted}")
+
+    def undo_np_format_as(self, batch: Any, space: Space) -> Any:
+        """Bring a numeric batch of `space` back to this one."""
+        return space.np_format_as(batch, self)
+
+    def undo_format_as(self, batch: Any, space: Space) -> Any:
+        """Bring a lazy batch of `space` back: the very object that was laid out, if it lives."""
+        origin = _MADE_FROM.get(batch.name) if is_dask(batch) else None
+        if origin is None:
+            return space.format_as(batch, self)
+        self.validate(origin)
+        return origin
+
+
+class SimplyTypedSpace(Space):
+    """A space whose batch is one array of one dtype.
+
+    Parameters
+    ----------
+    dtype : None, 'floatX', dtype instance or str
+        None: any.
+    """
+
+    _fields: ClassVar[tuple[str, ...]] = ("dtype",)
+    """What two spaces of one class are compared by, and what is shown; callbacks apart."""
+
+    sparse = False
+
+    def __init__(self, dtype: Any = "floatX", **callbacks: Any) -> None:
+        super().__init__(**callbacks)
+        self._dtype = self._clean_dtype_arg(dtype)
+
+    def _clean_dtype_arg(self, dtype: Any) -> str | None:
+        return as_dtype_name(dtype)
+
+    @property
+    def dtype(self) -> Any:
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        self._dtype = self._clean_dtype_arg(value)
+
+    @dtype.deleter
+    def dtype(self) -> None:
+        raise OldAttributeError(f"the dtype of {self} can be set, not deleted")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "_dtype" not in state:  # pickled before spaces had dtypes
+            self._dtype = as_dtype_name("floatX")
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
+    def __str__(self) -> str:
+        shown = zip(self._fields, self._key(), strict=True)
+        listed = ", ".join(f"{name}={value}" for name, value in shown if value is not False)
+        return f"{type(self).__name__}({listed})"
+
+    # ------------------------------------------------------------ shapes
+    def sizes(self, batch_size: int) -> tuple[int, ...]:
+        """Return the shape of a batch."""
+        raise NotImplementedError
+
+    def get_total_dimension(self) -> int:
+        return math.prod(self.sizes(1))
+
+    def get_origin(self) -> Any:
+        axis, sizes = self.get_batch_axis(), self.sizes(1)
+        return np.zeros(sizes[:axis] + sizes[axis + 1 :])
+
+    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
+        zeros = np.zeros(self.sizes(batch_size), self._zeros_dtype(dtype))
+        return csr_matrix(zeros) if self.sparse else zeros
+
+    def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
+        made = self._zeros_dtype(dtype)
+        zeros = lazy_zeros(self.sizes, batch_size, self.get_batch_axis(), made)
+        return zeros.map_blocks(csr_matrix, dtype=zeros.dtype) if self.sparse else zeros
+
+    def _zeros_dtype(self, dtype: Any) -> np.dtype[Any]:
+        asked = self.dtype if dtype is None else as_dtype_name(dtype)
+        return np.dtype("float64" if asked is None else asked)
+
+    def _check(self, batch: Any, numeric: bool) -> None:
+        if isinstance(batch, tuple):
+            raise OldTypeError(f"{self}: expected one array, found a tuple of {len(batch)}")
+        if batch is None:
+            raise OldAttributeError(f"{self}: None has no dtype; expected an array")
+        reason = why_not_dtype(batch.dtype, self.dtype)
+        if reason is not None:
+            raise OldTypeError(f"{self}: {reason}")
+        if is_sparse(batch._meta if is_dask(batch) else batch) != self.sparse:
+            kinds = ("sparse", "dense") if self.sparse else ("dense", "sparse")
+            raise OldTypeError(f"{self}: expected a {kinds[0]} batch, found a {kinds[1]} one")
+        expected = self.sizes(0)
+        if batch.ndim != len(expected):
+            raise OldValueError(
+                f"{self}: expected {len(expected)} axes, found {batch.ndim}: {batch.shape}"
+            )
+        for axis, (found, wanted) in enumerate(zip(batch.shape, expected, strict=True)):
+            if axis != self.get_batch_axis() and found != wanted and found == found:
+                raise OldValueError(
+                    f"{self}: axis {axis} has length {found}, expected {wanted}; the batch has "
+                    f"shape {batch.shape}"
+                )
+
+
+class VectorSpace(SimplyTypedSpace):
+    """Batches of rows of numbers, (batch, dim).
+
+    Parameters
+    ----------
+    dim : int
+    sparse : bool
+        Whether batches are scipy sparse matrices.
+    dtype : None, 'floatX', dtype instance or str
+    """
+
+    _fields = ("dim", "sparse", "dtype")
+
+    def __init__(self, dim: int, sparse: bool = False, dtype: Any = "floatX", **kw: Any) -> None:
+        super().__init__(dtype, **kw)
+        self.dim, self.sparse = dim, sparse
+
+    def sizes(self, batch_size: int) -> tuple[int, ...]:
+        return (batch_size, self.dim)
+
+
+class _Labels(SimplyTypedSpace):
+    """Rows of `dim` labels below `max_labels`."""
+
+    _fields = ("max_labels", "dim", "dtype")
+
+    def __init__(self, max_labels: int, dim: int, dtype: Any = "int64", **kw: Any) -> None:
+        super().__init__(dtype, **kw)
+        self.max_labels, self.dim = max_labels, dim
+
+    def _clean_dtype_arg(self, dtype: Any) -> str | None:
+        if not isinstance(dtype, str):
+            raise OldTypeError(f"{type(self).__name__}: dtype must be a str, found {dtype!r}")
+        if "int" not in dtype:
+            raise OldValueError(f"{type(self).__name__}: dtype must be integer, found {dtype!r}")
+        return super()._clean_dtype_arg(dtype)
+
+    def _check_sizes(self, space: Space) -> None:
+        """Conversions compare dims and labels themselves."""
+
+    def sizes(self, batch_size: int) -> tuple[int, ...]:
+        return (batch_size, self.dim)
+
+
+class IndexSpace(_Labels):
+    """Batches of rows of labels, (batch, dim). Its total dimension counts indices."""
+
+    def get_origin(self) -> Any:
+        return np.zeros((1, self.dim))
+
+
+class _Sequence(SimplyTypedSpace):
+    """One sequence, of any length. Not hashable."""
+
+    def _check_sizes(self, space: Space) -> None:
+        """Conversions compare dims and labels themselves."""
+
+    def get_total_dimension(self) -> int:
+        self._missing("total dimension")
+
+    def get_origin(self) -> Any:
+        self._missing("origin")
+
+    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
+        self._missing("origin batch")
+
+    def _batch_size(self, batch: Any) -> int:
+        return 1
+
+    __hash__ = None  # type: ignore[assignment]  # defining == alone took it away
+
+
+class VectorSequenceSpace(_Sequence):
+    """One sequence of rows of numbers, (time, dim)."""
+
+    _fields = ("dim", "dtype")
+
+    def __init__(self, dim: int, dtype: Any = "floatX", **kw: Any) -> None:
+        super().__init__(dtype, **kw)
+        self.dim = dim
+
+    def sizes(self, batch_size: int) -> tuple[int, ...]:
+        return (batch_size, self.dim)
+
+
+class IndexSequenceSpace(_Sequence, _Labels):
+    """One sequence of rows of labels, (time, dim)."""
+
+
+class Conv2DSpace(SimplyTypedSpace):
+    """Batches of images, axes in any order; what `axes` holds is not checked.
+
+    Parameters
+    ----------
+    shape : (rows, columns)
+    channels, num_channels : int
+        Exactly one of the two.
+    axes : sequence of four, optional
+        ``('b', 0, 1, 'c')`` if not given.
+    dtype : None, 'floatX', dtype instance or str
+    """
+
+    default_axes: Axes = ("b", 0, 1, "c")
+    _fields = ("shape", "num_channels", "axes", "dtype")
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        channels: int | None = None,
+        num_channels: int | None = None,
+        axes: Sequence[str | int] | None = None,
+        dtype: Any = "floatX",
+        **kw: Any,
+    ) -> None:
+        super().__init__(dtype, **kw)
+        require((channels is None) != (num_channels is None), "give channels or num_channels")
+        count = num_channels if channels is None else channels
+        if not hasattr(shape, "__len__") or len(shape) != 2:
+            raise OldValueError(f"Conv2DSpace: shape must be (rows, columns), found {shape!r}")
+        for length in (*shape, count):
+            whole = isinstance(length, int | np.integer) and length > 0
+            require(whole, f"Conv2DSpace: lengths must be integers above 0, found {length!r}")
+        self.shape = tuple(map(int, shape))  # lengths of few bits would overflow when multiplied
+        self.num_channels = int(count)  # type: ignore[arg-type]  # one of the two is given
+        self.axes: Axes = self.default_axes if axes is None else tuple(axes)
+        require(len(self.axes) == 4, f"Conv2DSpace: axes must be four, found {self.axes}")
+
+    def sizes(self, batch_size: int) -> tuple[int, ...]:
+        """Return the shape of a batch."""
+        length = {"b": batch_size, "c": self.num_channels, 0: self.shape[0], 1: self.shape[1]}
+        return tuple(length[axis] for axis in self.axes)
+
+    def get_batch_axis(self) -> int:
+        return self.axes.index("b")
+
+    def get_origin(self) -> Any:
+        return super().get_origin().astype(self._zeros_dtype(None))
+
+    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
+        if not isinstance(batch_size, int | np.integer):
+            raise OldTypeError(f"{self}: a batch size is an integer, found {batch_size!r}")
+        require(batch_size > 0, f"{self}: a batch size is above 0, found {batch_size}")
+        return super().get_origin_batch(int(batch_size), dtype)
+
+    def native(self) -> NativeImages:
+        """The native space of the same images, which keeps any dtype."""
+        return NativeImages(self.shape, self.num_channels, self.axes)
+
+    @staticmethod
+    def convert(tensor: Any, src_axes: Sequence[str | int], dst_axes: Sequence[str | int]) -> Any:
+        """Return `tensor` with its axes in another order; itself where that is the same."""
+        src, dst = tuple(src_axes), tuple(dst_axes)
+        require(len(src) == tensor.ndim, f"{len(src)} axes {src} for {tensor.ndim} of the array")
+        require(set(src) == set(dst), f"axes {dst} are not an order of {src}")
+        return move_axes(tensor, src, dst)
+
+    @staticmethod
+    def convert_numpy(
+        tensor: Any, src_axes: Sequence[str | int], dst_axes: Sequence[str | int]
+    ) -> Any:
+        """The same as :meth:`convert`, for ndarrays."""
+        return Conv2DSpace.convert(tensor, src_axes, dst_axes)
+
+
+class NullSpace(Space):
+    """The space of no data: its only batch is None. It has no total dimension."""
+
+    def __str__(self) -> str:
+        return "NullSpace"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    @property
+    def dtype(self) -> Any:
+        return None
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        if value is not None:
+            raise OldTypeError(f"a NullSpace has no dtype, so it cannot be {value!r}")
+
+    def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
+        return None
+
+    def _check(self, batch: Any, numeric: bool) -> None:
+        if batch is not None:
+            raise OldTypeError(f"NullSpace: expected None, found {type(batch).__name__}")
+
+    def _batch_size(self, batch: Any) -> int:
+        return 0
+
+
+class CompositeSpace(Space):
+    """Tuples of batches, one per component.
+
+    Parameters
+    ----------
+    components : list or tuple of Space
+    """
+
+    def __init__(self, components: Sequence[Space], **callbacks: Any) -> None:
+        super().__init__(**callbacks)
+        require(
+            isinstance(components, list | tuple),
+            f"CompositeSpace: components must be a list or tuple, found {components!r}",
+        )
+        for i, component in enumerate(components):
+            if not isinstance(component, Space):
+                raise OldTypeError(f"CompositeSpace: component {i} is not a space: {component!r}")
+        self.components = list(components)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(str, self.components))})"
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return False
+        return self.components == other.components
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self.components))
+
+    @property
+    def dtype(self) -> Any:
+        return tuple(component.dtype for component in self.components)
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        if isinstance(value, tuple):
+            if len(value) != len(self.components):
+                raise OldValueError(f"{self}: {len(value)} dtypes for {len(self.components)} parts")
+            for component, one in zip(self.components, value, strict=True):
+                component.dtype = one
+        elif value is None or isinstance(value, str):
+            for component in self.components:
+                if not isinstance(component, NullSpace):
+                    component.dtype = value
+        # anything else was ignored without a word
+
+    def get_total_dimension(self) -> int:
+        return sum(component.get_total_dimension() for component in self.components)
+
+    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
+        dtypes = self._dtypes(dtype)
+        pairs = zip(self.components, dtypes, strict=True)
+        return tuple(component.get_origin_batch(batch_size, one) for component, one in pairs)
+
+    def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
+        pairs = zip(self.components, self._dtypes(dtype), strict=True)
+        return tuple(component._lazy_batch(one, batch_size) for component, one in pairs)
+
+    def _dtypes(self, dtype: Any) -> tuple[Any, ...]:
+        """Return one dtype a component."""
+        if dtype is None or isinstance(dtype, str):
+            return (dtype,) * len(self.components)
+        if not isinstance(dtype, tuple) or len(dtype) != len(self.components):
+            raise OldTypeError(
+                f"{self}: dtype must be None, a str or a tuple of {len(self.components)}, "
+                f"found {dtype!r}"
+            )
+        return dtype
+
+    # ------------------------------------------------------------ parts
+    def restrict(self, subset: Sequence[int]) -> Space:
+        """Return the space of some components, in that order; the bare one for one."""
+        chosen = [self.components[i] for i in subset]
+        return chosen[0] if len(chosen) == 1 else CompositeSpace(chosen)
+
+    def restrict_batch(self, batch: Any, subset: Sequence[int]) -> Any:
+        """Return the parts of a lazy `batch` that belong to :meth:`restrict`."""
+        self._require_symbolic(batch)
+        self.validate(batch)
+        chosen = tuple(batch[i] for i in subset)
+        return chosen[0] if len(chosen) == 1 else chosen
+
+    def _check(self, batch: Any, numeric: bool) -> None:
+        if not isinstance(batch, tuple):
+            raise OldTypeError(f"{self}: expected a tuple, found {type(batch).__name__}")
+        if len(batch) != len(self.components):
+            raise OldValueError(
+                f"{self}: expected {len(self.components)} batches, found {len(batch)}"
+            )
+        for component, part in zip(self.components, batch, strict=True):
+            component._checked(part, numeric=numeric)
+
+    def _batch_size(self, batch: Any) -> int:
+        pairs = zip(self.components, batch, strict=True)
+        counts = [(component, component._batch_size(part)) for component, part in pairs]
+        sizes = {n for component, n in counts if not _without_data(component)}
+        empty = any(_without_data(component) for component, _ in counts)
+        require(not (empty and sizes), f"{self}: a mixture of data and of none has no batch size")
+        if len(sizes) > 1:
+            raise OldValueError(f"{self}: the components hold {sorted(sizes)} examples")
+        return sizes.pop() if sizes else 0
+
+
+def _without_data(space: Space) -> bool:
+    if isinstance(space, CompositeSpace):
+        return all(map(_without_data, space.components))
+    return isinstance(space, NullSpace)
