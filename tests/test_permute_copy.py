@@ -36,7 +36,6 @@ def way(request, monkeypatch):
     monkeypatch.setenv("LABELED_FAST", str(int(request.param == "compiled")))
     monkeypatch.setattr(compiled, "LOAD_BYTES", 0)
     monkeypatch.setattr(compiled, "USE_BYTES", 0)
-    monkeypatch.setattr(compiled, "RUNS_BYTES", 0)
     monkeypatch.setattr(compiled, "LONG_RUN_BYTES", 512)
     monkeypatch.setattr(compiled, "STREAM_BYTES", 4096)
     monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", 4096)

@@ -40,7 +40,7 @@ def kernels(monkeypatch):
     """Use the compiled kernels for copies of any size."""
     pytest.importorskip("numba", reason="the extra 'fast' is not installed")
     monkeypatch.setenv(compiled.SWITCH, "1")
-    for name in ("LOAD_BYTES", "USE_BYTES", "RUNS_BYTES"):
+    for name in ("LOAD_BYTES", "USE_BYTES"):
         monkeypatch.setattr(compiled, name, 0)
 
 
@@ -49,9 +49,7 @@ def kernels(monkeypatch):
     [
         (IMAGES, (1, 2, 3, 0), "tiles", (3072, 64)),
         (IMAGES, (0, 2, 3, 1), "weaves", (64, 1024, 3)),
-        (IMAGES, (2, 0, 1, 3), "runs", (32, 192, 32)),
         ((64, 32, 32, 3), (0, 3, 1, 2), "unweaves", (64, 3, 1024)),
-        ((64, 1, 28, 28), (0, 2, 3, 1), "runs", (64 * 784,)),
         ((64, 16, 7, 5), (3, 0, 2, 1), "tiles", (5, 64, 7, 16)),
     ],
 )
@@ -90,6 +88,8 @@ def test_a_kernel_writes_its_destination_and_nothing_else(
     monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", stream_bytes)
     src = np.random.default_rng(0).integers(0, 256, (37, 3, 16, 19)).astype(np.uint8)
     expected = src.transpose(axes).astype(final)
+    if final == np.uint8 and axes[-1] == 3:
+        pytest.skip("runs that only move are left to NumPy")
     for start in (0, 1, 13, 60):
         memory = np.full(expected.size + 200, 77, final)
         out = memory[start : start + expected.size].reshape(expected.shape)
@@ -120,29 +120,23 @@ def test_small_matrices_are_left_to_numpy():
     assert planned((100, 8, 8), (0, 2, 1), scale_shape=()).cut.kernel == "tiles"
 
 
-def test_a_single_vast_run_is_left_to_numpy(kernels):
-    """What is copied from end to end needs no kernel; what only has long runs does."""
-    permute.copy(np.zeros((64, 65), "f4"), (1, 0))  # imports the kernels
-    assert compiled.left_to_numpy(planned((256, 3, 224, 224), (0, 1, 2, 3), "f4"))
-    assert not compiled.left_to_numpy(planned((256, 3, 224, 224), (1, 0, 2, 3), "f4"))
-
-
-def test_runs_that_are_neighbours_in_the_source_are_copied_together():
-    near = planned((4096, 3, 32, 32), (2, 1, 0, 3))
-    assert near.cut.near == near.cut.outer[-1] == near.order.index(2)
-    assert planned((4096, 3, 32, 32), (0, 2, 1, 3)).cut.near is None  # three rows are near anyway
+def test_runs_that_only_move_are_left_to_numpy():
+    for axes in ((0, 1, 2, 3), (1, 0, 2, 3), (2, 0, 1, 3)):
+        found = planned((256, 3, 224, 224), axes, "f4")
+        assert found.cut is None
+        assert compiled.left_to_numpy(found)
+        assert planned((256, 3, 224, 224), axes, "u1", final="f4").cut.kernel == "runs"
 
 
 @pytest.mark.parametrize("run", [*range(1, 40), 63, 64, 65, 112, 127, 128, 129, 300])
 def test_runs_of_every_length_go_where_they_belong(kernels, run):
     src = np.random.default_rng(run).integers(0, 256, (61, 2, 5, run)).astype(np.uint8)
     for axes in ((1, 2, 0, 3), (2, 1, 0, 3), (2, 0, 1, 3)):
-        assert planned(src.shape, axes).cut.kernel == ("runs" if run > 1 else "tiles")
-        memory = np.full(src.size + 256, 77, np.uint8)
+        memory = np.full(src.size + 256, 77, np.float32)
         out = memory[64:-192].reshape([src.shape[axis] for axis in axes])
         for threads in (1, 2):
             out[...] = 77
-            permute.copy(src, axes, out=out, threads=threads)
+            permute.copy(src, axes, out=out, dtype="f4", threads=threads)
             np.testing.assert_array_equal(out, src.transpose(axes))
         assert (memory[:64] == 77).all()
         assert (memory[-192:] == 77).all()
@@ -150,7 +144,7 @@ def test_runs_of_every_length_go_where_they_belong(kernels, run):
 
 @pytest.mark.parametrize("axes", [(1, 2, 0, 3), (2, 1, 0, 3), (2, 0, 1, 3), (1, 0, 2, 3)])
 @pytest.mark.parametrize("shape", [(1, 2, 1, 1), (1, 1, 5, 1), (1, 1, 1, 6), (50, 1, 1, 1)])
-def test_factors_follow_runs_that_are_copied_together(kernels, axes, shape):
+def test_factors_follow_runs(kernels, axes, shape):
     src = np.random.default_rng(1).integers(0, 256, (70, 2, 5, 6)).astype(np.uint8)
     scale = np.random.default_rng(2).uniform(0.5, 2, shape).astype("f4")
     rows = np.random.default_rng(3).integers(-70, 70, 50)
@@ -198,36 +192,6 @@ def test_a_small_copy_does_not_import_the_kernels(monkeypatch):
     permute.gather(src, [1, 2], (1, 2, 3, 0), scale=2)
     with pytest.raises(pytest.fail.Exception, match="were imported"):
         permute.copy(np.zeros((256, 3, 32, 32), np.uint8), (1, 2, 3, 0))
-
-
-def test_long_runs_past_the_caches_are_streamed_once_the_kernels_are_there(kernels, monkeypatch):
-    ran: list[int] = []
-    run = compiled.run
-
-    def tell(found, *args):
-        ran.append(found.size)
-        return run(found, *args)
-
-    monkeypatch.setattr(compiled, "run", tell)
-    src = np.random.default_rng(0).integers(0, 256, (64, 2, 1111)).astype(np.uint8)
-    memory = np.zeros(src.size + 1, np.uint8)
-    compiled._loaded()
-    for axes in ((0, 1, 2), (1, 0, 2)):
-        out = memory[1:].reshape([src.shape[axis] for axis in axes])
-        for stream_bytes, streamed in ((src.nbytes + 1, []), (src.nbytes, [src.size] * 2)):
-            monkeypatch.setattr(compiled, "STREAM_RUN_BYTES", stream_bytes)
-            permute.forget()
-            ran.clear()
-            for _ in range(2):
-                out[...] = 77
-                permute.copy(src, axes, out=out)
-                np.testing.assert_array_equal(out, src.transpose(axes))
-            assert ran == streamed
-            assert memory[0] == 0
-    assert len(permute.copy(np.zeros(src.size, "O"), (0,))) == src.size  # what no kernel knows
-    monkeypatch.setattr(compiled, "_kernels", None)
-    monkeypatch.setattr(compiled, "_loaded", lambda: pytest.fail("the kernels were imported"))
-    permute.copy(src, (0, 1, 2))
 
 
 def test_without_numba_the_same_copies_are_made(monkeypatch):

@@ -30,7 +30,7 @@ from labeled.permute.plan import Plan, Request, plan
 __all__ = ["available", "copy", "describe", "empty", "forget", "gather"]
 
 KNOWN_COPIES = 512
-"""Pure copies that are remembered at most, and as many gathers."""
+"""Pure copies that are remembered at most."""
 
 
 def copy(
@@ -162,15 +162,6 @@ def gather(
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     chosen = arguments.checked_rows(rows, src.shape[0])
-    if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        known = _gathers.get((src.shape, src.strides, axes, len(chosen)))
-        if known is not None and known.dtype is src.dtype:
-            result = arguments.checked_out(out, known.shape, known.dtype, src)
-            if known.plan is None:
-                _take(src, chosen, result)
-                return result
-            if compiled.run(known.plan, result, src, chosen, None, None, threads):
-                return result
     return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
 
 
@@ -203,7 +194,6 @@ def forget() -> None:
     >>> forget()
     """
     _copies.clear()
-    _gathers.clear()
     compiled.forget()
 
 
@@ -236,14 +226,9 @@ def _permute(
     if result.size == 0:
         return result
     if found.pure and rows is None and compiled.left_to_numpy(found):
-        if dtype is None and not compiled.worth_streaming(found):
-            _remember(src, axes, rows, found, plainly=True)
+        if dtype is None:
+            _remember(src, axes, found, plainly=True)
         result[...] = src.transpose(found.order)
-        return result
-    if rows is not None and src.flags.c_contiguous and compiled.rows_left_to_numpy(found, threads):
-        if dtype is None and compiled.rows_left_to_numpy(found, None):
-            _remember(src, axes, rows, found, plainly=True)
-        _take(src, rows, result)
         return result
     if found.pure and rows is None and not found.tiled and not compiled.available():
         result[...] = src.transpose(found.order)
@@ -251,22 +236,13 @@ def _permute(
     scale = arguments.checked_factor("scale", scale, found.compute)
     shift = arguments.checked_factor("shift", shift, found.compute)
     if compiled.run(found, result, src, rows, scale, shift, threads):
-        if dtype is None and found.pure:
-            _remember(src, axes, rows, found, plainly=False)
-        return result
-    few = rows is not None and found.pure and result.nbytes <= blocked.KEPT_BYTES
-    if rows is not None and few and src.flags.c_contiguous and not found.tiled:
-        np.copyto(result, blocked.taken(src, rows).transpose(found.order))
+        if dtype is None and found.pure and rows is None:
+            _remember(src, axes, found, plainly=False)
         return result
     moved_bytes = result.nbytes + result.size * src.itemsize
     count = compiled.worth_threads(threads, moved_bytes)
     blocked.run(blocked.job(found, result, src, rows, scale, shift), count)
     return result
-
-
-def _take(src: Array, rows: arguments.Rows, result: Array) -> None:
-    whole = result.reshape((len(rows), *src.shape[1:]))
-    np.take(src, rows, axis=0, out=whole, mode="clip")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,19 +258,13 @@ class _Known:
 
 
 _copies: dict[tuple[Any, ...], _Known] = {}
-_gathers: dict[tuple[Any, ...], _Known] = {}
-"""By shape and steps of the source, the order asked for and, of gathers, how many rows."""
+"""By shape and steps of the source, and the order asked for."""
 
 
-def _remember(
-    src: Array, axes: tuple[int, ...], rows: arguments.Rows | None, found: Plan, *, plainly: bool
-) -> None:
+def _remember(src: Array, axes: tuple[int, ...], found: Plan, *, plainly: bool) -> None:
     """Keep in mind how a pure copy of arrays of one dtype is made: by NumPy, or by a kernel."""
-    known = _copies if rows is None else _gathers
-    if len(known) >= KNOWN_COPIES:
-        known.clear()
-    key = (src.shape, src.strides, axes) if rows is None else (
-        src.shape, src.strides, axes, len(rows)
-    )  # fmt: skip
+    if len(_copies) >= KNOWN_COPIES:
+        _copies.clear()
     moved = found.order != tuple(range(src.ndim))
-    known[key] = _Known(found.shape, src.dtype, None if plainly else found, moved)
+    plan = None if plainly else found
+    _copies[src.shape, src.strides, axes] = _Known(found.shape, src.dtype, plan, moved)

@@ -46,25 +46,13 @@ STREAM_RUN_BYTES = 1 << 25
 """The same for kernels that write in order, which the caches serve well up to their size."""
 
 LONG_RUN_BYTES = 256
-"""Pure runs from this length on are left to NumPy's own copy."""
-
-FAR_RUN_BYTES = 1 << 13
-"""The same where a second thread pays."""
-
-VAST_RUN_BYTES = 1 << 27
-"""A single run of so many bytes is stored past the caches by the C library, too."""
-
-RUNS_BYTES = 1 << 18
-"""Shorter runs are left to NumPy in copies of fewer bytes."""
+"""Runs from this length on are stored past the caches where results are large."""
 
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
 
 KEPT_FACTORS = 64
 """Scales and shifts of so many numbers are laid out once, and known again by their bytes."""
-
-NEAR_BYTES = 512
-"""Bytes of runs copied before the next runs of the same rows, while these are still near."""
 
 
 _NOTHING = np.zeros(8, np.float64)
@@ -98,27 +86,8 @@ def describe() -> str:
 
 
 def left_to_numpy(plan: Plan) -> bool:
-    """Say whether a pure move is best left to NumPy: long runs, or next to nothing to do."""
-    n_bytes = plan.size * plan.final.itemsize
-    runs = plan.run_bytes
-    long = FAR_RUN_BYTES if 2 * n_bytes >= SHARE_BYTES and available() else LONG_RUN_BYTES
-    if runs == n_bytes >= VAST_RUN_BYTES:
-        return True
-    if runs >= long and worth_streaming(plan):  # which earns no import of the kernels
-        return plan.cut is None or _kernels is None or not available()
-    return n_bytes < USE_BYTES or runs >= long or (runs > 0 and n_bytes < RUNS_BYTES)
-
-
-def worth_streaming(plan: Plan) -> bool:
-    """Say whether long runs are so many bytes that they are best stored past the caches."""
-    return plan.size * plan.final.itemsize >= STREAM_RUN_BYTES
-
-
-def rows_left_to_numpy(plan: Plan, threads: int | None) -> bool:
-    """Say whether gathered rows are moved whole, and are too few for a second thread."""
-    whole = plan.pure and plan.axis == 0 and len(plan.lengths) == 2
-    few = threads == 1 or 2 * plan.size * plan.final.itemsize < SHARE_BYTES
-    return whole and few and plan.run_bytes >= LONG_RUN_BYTES
+    """Say whether a pure move is best left to NumPy: runs, or next to nothing to do."""
+    return plan.in_runs or plan.size * plan.final.itemsize < USE_BYTES
 
 
 def run(
@@ -209,15 +178,11 @@ def _call(plan: Plan) -> _Call | None:
     n_outer, n_rows = (math.prod(plan.lengths[a] for a in part) for part in (cut.outer, cut.rows))
     n_fast, size = plan.lengths[cut.fast], cut.final.itemsize
     step = plan.dst_strides[cut.rows[-1] if cut.kernel == "runs" and cut.rows else cut.fast]
-    inner = 1 if cut.near is None else plan.lengths[cut.near]
-    block = BLOCK_ITEMS
-    if cut.kernel == "runs":
-        few = NEAR_BYTES // (n_fast * size)
-        block = max(1, 16 * BLOCK_ITEMS // n_fast) if inner == 1 else max(8, few)
+    block = max(1, 16 * BLOCK_ITEMS // n_fast) if cut.kernel == "runs" else BLOCK_ITEMS
     by = _steps(cut, (n_outer, n_fast, n_rows))
     # everything a kernel reads: sizes, outer offsets and offsets of rows; those along a gathered
     # axis are left at zero, as they differ from call to call
-    header = (n_outer, n_rows, n_fast, step, block, *by, inner)
+    header = (n_outer, n_rows, n_fast, step, block, *by)
     outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
     outer_src, row_src = (
         _offsets(plan, plan.src_strides, part, plan.axis) for part in (cut.outer, cut.rows)
@@ -239,7 +204,7 @@ def _call(plan: Plan) -> _Call | None:
         kinds,
         table,
         _streams(plan, cut, header, aligned=not np.any(outer_dst % CACHE_LINE)),
-        n_outer // inner * _units(cut, header),
+        n_outer * _units(cut, header),
         _moved_bytes(plan),
         _gather_slot(plan, cut, n_outer, n_rows),
     )

@@ -26,7 +26,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import typeof, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from labeled.permute.compiler import Loop, loop
@@ -338,19 +337,6 @@ def _fetch(_: Any, dst: Any, src: Any, ahead: Any) -> tuple[Any, Generate]:
     return types.void(ADDRESS, ADDRESS, ADDRESS), generate
 
 
-@_intrinsic
-def _copy_long(_: Any, dst: Any, src: Any, n_bytes: Any) -> tuple[Any, Generate]:
-    """Copy a long run by the C library."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, start = (builder.inttoptr(address, _I8.as_pointer()) for address in args[:2])
-        copy: Any = cgutils.raw_memcpy
-        copy(builder, to, start, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(ADDRESS, ADDRESS, ADDRESS), generate
-
-
 @_compiled
 def _copy_short(dst: int, src: int, n: int) -> None:
     """Copy 1 to 64 bytes: two moves that overlap instead of a loop."""
@@ -371,51 +357,6 @@ def _copy_short(dst: int, src: int, n: int) -> None:
         _copy2(dst + n - 2, src + n - 2, 0)
     else:
         _copy1(dst, src, 0)
-
-
-@_compiled
-def _copy_run(dst: int, src: int, n: int, streamed: int) -> None:
-    """Copy any number of bytes, in whole lines where there are some."""
-    if n <= LINE:
-        _copy_short(dst, src, n)
-    elif streamed:
-        begin = (-dst) % LINE
-        whole = (n - begin) // LINE * LINE
-        if begin:
-            _copy_short(dst, src, begin)
-        for k in range(begin, begin + whole, LINE):
-            _copy64(dst + k, src + k, 1)
-        if begin + whole < n:
-            _copy_short(dst + begin + whole, src + begin + whole, n - begin - whole)
-    elif n <= 1024:
-        for k in range(0, n - LINE, LINE):
-            _copy64(dst + k, src + k, 0)
-        _copy64(dst + n - LINE, src + n - LINE, 0)
-    else:
-        _copy_long(dst, src, n)
-
-
-@_compiled
-def _copy_rows(dst: int, step: int, src: int, rows: Any, start: int, stop: int, n: int) -> None:
-    """Copy runs of the same 16 to 128 bytes: the choice of moves is made once."""
-    if n > 64:
-        for r in range(start, stop):
-            at, to = src + rows[r], dst + r * step
-            _copy64(to, at, 0)
-            _copy64(to + n - 64, at + n - 64, 0)
-    elif n > 32:
-        for r in range(start, stop):
-            at, to = src + rows[r], dst + r * step
-            _copy32(to, at, 0)
-            _copy32(to + n - 32, at + n - 32, 0)
-    elif n == 32:
-        for r in range(start, stop):
-            _copy32(dst + r * step, src + rows[r], 0)
-    else:
-        for r in range(start, stop):
-            at, to = src + rows[r], dst + r * step
-            _copy16(to, at, 0)
-            _copy16(to + n - 16, at + n - 16, 0)
 
 
 @_compiled
@@ -589,40 +530,34 @@ def runs(
     last: int,
     scratch: int,
 ) -> None:
-    """Copy runs that are contiguous on both sides, `step` bytes apart in the destination."""
+    """Cast runs that are contiguous on both sides, `step` bytes apart in the destination."""
     n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
     by_outer, by_fast, by_row = table[5], table[6], table[7]
     item_bytes, final_bytes = _item_bytes(kinds), _final_bytes(kinds)
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
     stage, spare = scratch, scratch + BUFFER_BYTES
     per = LINE // final_bytes
-    n_near = table[8]
     n_blocks = (n_rows + block - 1) // block
+    short = n_fast * item_bytes
     for unit in range(first, last):
+        o = unit // n_blocks
         start = unit % n_blocks * block
-        stop = min(start + block, n_rows)
-        for o in range(unit // n_blocks * n_near, (unit // n_blocks + 1) * n_near):
-            base, out = src + outer[o], dst + outer[n_outer + o]
-            if _moves(kinds) and 16 <= n_fast * item_bytes <= 2 * LINE:
-                _copy_rows(out, step, base, rows, start, stop, n_fast * item_bytes)
-                continue
-            for r in range(start, stop):
-                at, to = base + rows[r], out + r * step
-                if _moves(kinds):
-                    _copy_run(to, at, n_fast * item_bytes, streamed)
-                    continue
-                f = (by_outer * o + by_row * r) * final_bytes
-                begin = 0
-                if n_fast < per:
-                    _copy_run(stage, at, n_fast * item_bytes, 0)
-                    at = stage
-                elif streamed:
-                    begin = (-to) % LINE // final_bytes
-                    _put_few(kinds, to, at, begin, scale + f, shift + f, by_fast, spare)
-                d, a = to + begin * final_bytes, at + begin * item_bytes
-                h = f + begin * by_fast * final_bytes
-                n = n_fast - begin
-                _put(kinds, d, a, n, scale + h, shift + h, by_fast, streamed, spare)
+        base, out = src + outer[o], dst + outer[n_outer + o]
+        for r in range(start, min(start + block, n_rows)):
+            at, to = base + rows[r], out + r * step
+            f = (by_outer * o + by_row * r) * final_bytes
+            begin = 0
+            if n_fast < per:  # less than a line of the result is converted, and a line is read
+                _copy_short(stage, at, min(short, LINE))
+                if short > LINE:
+                    _copy64(stage + short - LINE, at + short - LINE, 0)
+                at = stage
+            elif streamed:
+                begin = (-to) % LINE // final_bytes
+                _put_few(kinds, to, at, begin, scale + f, shift + f, by_fast, spare)
+            d, a = to + begin * final_bytes, at + begin * item_bytes
+            h = f + begin * by_fast * final_bytes
+            _put(kinds, d, a, n_fast - begin, scale + h, shift + h, by_fast, streamed, spare)
 
 
 @_compiled

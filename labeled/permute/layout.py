@@ -44,7 +44,7 @@ PLANES = 4
 TILE_RUN = 128
 """Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
 
-HEADER = 9
+HEADER = 8
 """Numbers at the start of a kernel's table, before its offsets."""
 
 

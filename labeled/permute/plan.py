@@ -5,7 +5,8 @@ copy is described in the order of the destination, with axes that move together 
 into its *fast* axis (the source is contiguous along it), its *rows* (axes along which the
 destination is contiguous, taken as one), and everything else, the *outer* axes:
 
-* ``runs``: the fast axis is last in the destination too; rows are runs to be copied.
+* ``runs``: the fast axis is last in the destination too; rows are runs to be cast. Runs that
+  only move are left to NumPy.
 * ``weaves``: two to four rows; planes become interleaved pixels.
 * ``unweaves``: a fast axis of length two to four beside the rows; pixels become planes.
 * ``tiles``: anything else, a batch of matrix transposes.
@@ -38,12 +39,6 @@ ENOUGH_ROW_BYTES = 256
 
 ENOUGH_RUNS = 1024
 """Axes join the rows of ``runs`` until there are so many."""
-
-ENOUGH_BETWEEN = 32
-"""Rows between two runs that are neighbours in the source, from which these are copied together."""
-
-NEAR_STEP_BYTES = 1 << 12
-"""Neighbouring runs start at most so far apart: on one page of memory."""
 
 SMALL_TILE_BYTES = 256
 """Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
@@ -80,8 +75,6 @@ class Cut:
     outer: tuple[int, ...]
     kept: tuple[bool, bool, bool]
     """Whether factors change along (outer, fast, rows)."""
-    near: int | None
-    """The outer axis along which the source is nearest, visited before the rows go on."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +104,10 @@ class Plan:
         return layout.move_tile(*args) is not None
 
     @cached_property
-    def run_bytes(self) -> int:
-        """Bytes that lie together on both sides; 0 where the fast axis moves."""
-        same = self.src_strides[-1] == self.dst_strides[-1] and self.axis != len(self.lengths) - 1
-        return self.lengths[-1] * self.final.itemsize if same else 0
+    def in_runs(self) -> bool:
+        """Whether the fast axis stays: items that lie together do so on both sides."""
+        last = len(self.lengths) - 1
+        return self.src_strides[last] == self.dst_strides[last] and self.axis != last
 
     @cached_property
     def size(self) -> int:
@@ -205,9 +198,6 @@ def _with_cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Plan:
         return draft
     kernel, fast, rows = parts
     outer = [a for a in range(len(draft.lengths)) if a != fast and a not in rows]
-    near = _near(draft, fast) if kernel == "runs" else None
-    if near is not None:
-        outer.append(outer.pop(outer.index(near)))
     kept = [any(varies[axis] for axis in part) for part in (outer, (fast,), rows)]
     woven = {"weaves": 2, "unweaves": 1}.get(kernel)
     if woven is not None:
@@ -222,7 +212,7 @@ def _with_cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Plan:
     if table > max(64, draft.size // FACTOR_SHARE):
         return draft
     varied = (kept[0], kept[1], kept[2])
-    cut = Cut(kernel, items[0], items[1], fast, rows, tuple(outer), varied, near)
+    cut = Cut(kernel, items[0], items[1], fast, rows, tuple(outer), varied)
     return replace(draft, cut=cut)
 
 
@@ -247,10 +237,9 @@ def _parts(draft: Plan, item_bytes: int) -> tuple[str, int, tuple[int, ...]] | N
     fast = layout.fast_axis(steps, item_bytes)
     if fast is None:
         return None
-    if fast == last:
-        near = _near(draft, fast)
-        stop = -1 if near is None else near
-        return "runs", fast, _joined(draft, range(last - 1, stop, -1), ENOUGH_RUNS)
+    if fast == last:  # NumPy moves runs as fast as anybody
+        rows = _joined(draft, range(last - 1, -1, -1), ENOUGH_RUNS)
+        return None if draft.pure else ("runs", fast, rows)
     final_bytes = draft.final.itemsize
     rows = _joined(draft, range(last, fast, -1), ENOUGH_ROW_BYTES // final_bytes)
     n_rows = math.prod(lengths[a] for a in rows)
@@ -263,20 +252,6 @@ def _parts(draft: Plan, item_bytes: int) -> tuple[str, int, tuple[int, ...]] | N
     if draft.pure and n_rows * lengths[fast] * item_bytes < SMALL_TILE_BYTES:
         return None
     return "tiles", fast, rows
-
-
-def _near(draft: Plan, fast: int) -> int | None:
-    """Return the axis that runs of far rows should be copied along before these rows go on.
-
-    It is the one of the shortest step in the source, where going through the axes behind it
-    would push out of the nearest cache what it comes back to.
-    """
-    steps = {
-        a: abs(step) for a, step in enumerate(draft.src_strides) if a not in (fast, draft.axis)
-    }
-    near = min(steps, key=lambda a: steps[a], default=fast)
-    between = math.prod(draft.lengths[near + 1 : fast])
-    return near if between >= ENOUGH_BETWEEN and steps[near] < NEAR_STEP_BYTES else None
 
 
 def _joined(draft: Plan, axes: Sequence[int], enough: int) -> tuple[int, ...]:
