@@ -4,7 +4,7 @@ A space says how a batch looks; specs, a ``(space, source)`` pair, say also whic
 """
 
 from labeled.spaces.arrays import canonical_axes
-from labeled.spaces.base import ArraySpace, Batch, Space
+from labeled.spaces.base import ArraySpace, Space
 from labeled.spaces.compiled import ArraySpec, CompiledSpecs, SourceInfo, compile_specs, row_space
 from labeled.spaces.dataarrays import format_dataarray
 from labeled.spaces.kinds import (
@@ -19,12 +19,8 @@ from labeled.spaces.kinds import (
     space_of,
 )
 from labeled.spaces.records import undo_format
-from labeled.spaces.routes import one_hot_layout
 from labeled.spaces.specs import (
-    CombinedSpecs,
     DataSpecsMapping,
-    Source,
-    Specs,
     as_specs,
     combine,
     is_flat_source,
@@ -36,8 +32,6 @@ from labeled.spaces.specs import (
 __all__ = [
     "ArraySpace",
     "ArraySpec",
-    "Batch",
-    "CombinedSpecs",
     "CompiledSpecs",
     "CompositeSpace",
     "Conv2DSpace",
@@ -46,10 +40,8 @@ __all__ = [
     "IndexSequenceSpace",
     "IndexSpace",
     "NullSpace",
-    "Source",
     "SourceInfo",
     "Space",
-    "Specs",
     "VectorSequenceSpace",
     "VectorSpace",
     "as_specs",
@@ -61,7 +53,6 @@ __all__ = [
     "is_flat_space",
     "is_flat_specs",
     "leaves",
-    "one_hot_layout",
     "row_space",
     "space_of",
     "undo_format",

@@ -12,7 +12,7 @@ business. Names become positions once, so that the per-batch part looks nothing 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -261,7 +261,10 @@ def compile_specs(
     mapping = DataSpecsMapping(specs)
     options = {"dtype": dtype, "scale": scale, "shift": shift}
     for name, option in options.items():
-        _check_names(name, option, sources)
+        for source in option if isinstance(option, Mapping) else ():
+            if source not in sources:
+                known = did_you_mean(source, sources)
+                raise SpecsError(f"{name}= names no source {source!r}: {known}")
     steps: list[Step] = []
     for (space, source), number in mapping.specs_to_index.items():
         try:
@@ -415,12 +418,3 @@ def _factor(
             f"one per {'feature' if len(view) == 1 else 'channel'}"
         )
     return numbers.reshape([-1 if i == axis + 1 else 1 for i in range(len(view) + 1)])
-
-
-def _check_names(name: str, option: Any, sources: Iterable[str]) -> None:
-    if not isinstance(option, Mapping):
-        return
-    known = list(sources)
-    for source in option:
-        if source not in known:
-            raise SpecsError(f"{name}= names no source {source!r}: {did_you_mean(source, known)}")
