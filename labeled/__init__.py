@@ -62,13 +62,12 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # which leaves out __getattr__, so that what is not there is still refused
     from labeled.dataset.convert import convert
     from labeled.dataset.doctor import Diagnosis, doctor
-    from labeled.writing.append import append
+    from labeled.writing.append import append, write_splits
     from labeled.writing.repack import repack
-    from labeled.writing.splits import write_splits
     from labeled.writing.verify import verify
     from labeled.writing.write import write
 else:
-    _WRITERS = ("append", "repack", "splits", "verify", "write")
+    _WRITERS = ("append", "repack", "verify", "write")
     _find = names_in(
         [
             *(f"labeled.writing.{name}" for name in _WRITERS),

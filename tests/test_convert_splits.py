@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeled.errors import SplitError, SplitTypeError
-from labeled.writing.sharing import rules_of_words, splits_by_rules
+from labeled.writing.splits import rules_of_words, splits_by_rules
 
 shares = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(
     lambda parts: [part / sum(parts) for part in parts]

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import labeled
 from labeled.cli.main import main
 from labeled.errors import WriteError
-from labeled.writing.endings import XARRAY
+from labeled.writing.write import XARRAY
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.ZARR", "x.mat", "x.tsv"])

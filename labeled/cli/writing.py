@@ -33,9 +33,9 @@ from labeled.cli.options import (
 )
 from labeled.dataset.files import find_files
 from labeled.errors import LabeledError, LabeledWarning
-from labeled.writing.endings import RECORDS
 from labeled.writing.rewriting import ORDERS
-from labeled.writing.sharing import rules_of_words
+from labeled.writing.splits import rules_of_words
+from labeled.writing.write import RECORDS
 
 
 @click.command(short_help="Import other formats into a labelled file, with splits.")

@@ -40,9 +40,8 @@ from labeled.cluster.sight import (
 from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
-from labeled.writing.endings import check_ending
 from labeled.writing.packing import Packed
-from labeled.writing.write import Options, Path, Planned, planned
+from labeled.writing.write import Options, Path, Planned, check_ending, planned
 from labeled.writing.write import write as write_here
 
 LOOK_S = 0.2

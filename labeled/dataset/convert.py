@@ -35,14 +35,13 @@ from labeled.errors import (
 from labeled.formats.registry import format_named, format_of, option_names
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
-from labeled.writing.endings import RECORDS, check_ending
 from labeled.writing.importers import Imported, import_sources
 from labeled.writing.layouts import Chunks, PerSource
 from labeled.writing.pictures import export, pass_on
 from labeled.writing.ragged import RaggedAs
-from labeled.writing.sharing import splits_by_rules
 from labeled.writing.source import with_fields
-from labeled.writing.write import checked_effort, write
+from labeled.writing.splits import splits_by_rules
+from labeled.writing.write import RECORDS, check_ending, checked_effort, write
 
 Path = str | os.PathLike[str]
 

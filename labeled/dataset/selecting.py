@@ -28,7 +28,7 @@ from labeled.errors import (
 from labeled.formats.header import ALL
 from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
-from labeled.writing.sharing import splits_by_rules
+from labeled.writing.splits import splits_by_rules
 
 MAX_LENGTHS = 5
 """Numbers of rows that a message tells."""

@@ -31,9 +31,10 @@ from labeled.errors import (
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.flatlayout import datasets_of
+from labeled.formats.hdf5.fuel import remove_table, write_table
 from labeled.formats.hdf5.growing import check_growable, grow_file, growable_sources
 from labeled.formats.hdf5.others import Carrier, others_of
-from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics
+from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics, write_own
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.scales import Names
 from labeled.formats.hdf5.scan import scan
@@ -64,7 +65,7 @@ from labeled.writing.ragged import (
 )
 from labeled.writing.rewriting import StoredSources, coordinates_of
 from labeled.writing.source import Block, SourceToWrite
-from labeled.writing.splits import Splits, check_split_name
+from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
 from labeled.writing.statistics import Tally
 from labeled.writing.write import Planned, checked_effort, naming, tallies_for
 
@@ -505,3 +506,96 @@ def _joined(source: SourceHeader, old: Examples, new: RaggedToWrite) -> Examples
             f"{what} has dtype {dtype}, rows to append have {new.examples.dtype}; cast them"
         )
     return joined_examples(old, new.examples, dtype, what)
+
+
+# splits of a file whose rows stay as they are
+
+
+@check_arguments(but=("path",))
+def write_splits(
+    path: str | os.PathLike[str], splits: Mapping[str, Any], *, overwrite: bool = False
+) -> str:
+    """Add splits to a file of examples; its rows stay as they are.
+
+    The file is copied (by reference, where the file system can), and the copy takes its place
+    once it is complete.
+
+    Parameters
+    ----------
+    path : path
+        An HDF5 file of examples, with splits or without.
+    splits : mapping of split to rows
+        As for :func:`labeled.write`. Splits that the file has already stay.
+    overwrite : bool
+        Replace splits of the same names.
+
+    Returns
+    -------
+    str
+        The absolute path of the file.
+
+    Raises
+    ------
+    SplitError
+        If rows lie outside their source, sources of a split differ in length, or the file has a
+        split of that name.
+    UnknownNameError
+        If a split names a source that the file does not have.
+    WriteError
+        If the file cannot be written, or would be read otherwise with a split table. It is as
+        it was before.
+
+    Warns
+    -----
+    LabeledWarning
+        If splits overlap.
+
+    Examples
+    --------
+    >>> import labeled, numpy as np, tempfile, os
+    >>> path = labeled.write(os.path.join(tempfile.mkdtemp(), "x.hdf5"), {"x": np.arange(6)})
+    >>> path = labeled.write_splits(path, {"train": (0, 4), "test": [5, 4]})
+    >>> labeled.open_dataset(path).split("test")["x"].values
+    array([5, 4])
+    """
+    check_hdf5(path, "adding splits")
+    header = scan(path)
+    where = header.stamp.path
+    table = as_splits(splits, {name: source.n_rows for name, source in header.sources.items()})
+    old = header.splits if header.kind == "fuel" else {}
+    both = sorted(old.keys() & table.keys())
+    if both and not overwrite:
+        raise SplitError(
+            f"file {where!r} has splits {both} already; give others, or pass overwrite=True to "
+            f"replace these"
+        )
+    table = {**{split: dict(by_source) for split, by_source in old.items()}, **table}
+    warn_of_overlaps(table)
+    statistics = read_statistics(where)
+    for known in statistics.values():
+        for split in both:
+            known.get("splits", {}).pop(split, None)
+    target = check_target(where, overwrite=True)
+    with replacing(target, overwrite=True) as part:
+        clone(target, part)
+        with changed_file(part, mark=False) as file:
+            scales = any(len(file[source.key].dims[0]) for source in header.sources.values())
+            comments = remove_table(file["/"]) if header.kind == "fuel" else None
+            write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)
+            write_own(file, statistics, read_checksums(where))
+        _check_same(header, scan(part))
+    return target
+
+
+def _check_same(old: FileHeader, new: FileHeader) -> None:
+    """Refuse a file whose sources are others with a split table, or that was changed meanwhile."""
+    check_same(old.stamp, "try again")
+    for name, source in old.sources.items():
+        there = new.sources.get(name)
+        if there is None or (there.dims, there.shape, there.dtype, there.cf, there.coords) != (
+            (source.dims, source.shape, source.dtype, source.cf, source.coords)
+        ):
+            raise WriteError(
+                f"source {name!r} of {old.stamp.path!r} would be read otherwise beside splits, as "
+                f"files of other programs are; make a new file with labeled.convert(..., split=)"
+            )

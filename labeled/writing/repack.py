@@ -29,7 +29,6 @@ from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target
-from labeled.writing.endings import check_ending
 from labeled.writing.inputs import Inputs
 from labeled.writing.layouts import (
     AS_IT_IS,
@@ -47,7 +46,7 @@ from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import ORDERS, StoredSources, moved, order_of
 from labeled.writing.splits import Splits
 from labeled.writing.verify import reader_of
-from labeled.writing.write import Planned, checked_effort, tallies_for
+from labeled.writing.write import Planned, check_ending, checked_effort, tallies_for
 
 PROVENANCE = "labeled_provenance"
 
