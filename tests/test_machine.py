@@ -12,7 +12,7 @@ import pytest
 import labeled
 from labeled.errors import LabeledWarning
 from labeled.formats import memory as machine
-from labeled.loader import explanation, memory
+from labeled.loader import explain, memory
 
 MIB = 1 << 20
 
@@ -75,7 +75,7 @@ def test_a_loader_that_may_take_more_than_there_is_says_so(path, monkeypatch):
     dataset = labeled.open_dataset(path)
     loader = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")
     assert "more than there is" not in repr(loader.explain())
-    for module in (memory, explanation):
+    for module in (memory, explain):
         monkeypatch.setattr(module, "room_bytes", lambda: 10.0 * MIB)
     with pytest.warns(LabeledWarning, match=r"may take .*, but this process may take 10.00 MiB "):
         warned = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")

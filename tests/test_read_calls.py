@@ -16,7 +16,7 @@ from labeled.formats import bytesource
 from labeled.formats.bytesource import LocalFile, close_files
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.reader import cost, read_rows
-from labeled.loader import explanation, memory
+from labeled.loader import explain, memory
 
 N, CHUNK = 4000, 50
 VALUES = np.random.default_rng(0).integers(0, 255, (N, 512), dtype=np.uint8)
@@ -205,7 +205,7 @@ def advice_of(path):
 def test_rows_of_a_file_larger_than_memory_are_fetched_alone(tmp_path, monkeypatch, too_large):
     memory = os.path.getsize(path := write(tmp_path / "rows.h5", chunked=False)) - too_large
     monkeypatch.setattr(bytesource, "machine_bytes", lambda: memory)
-    monkeypatch.setattr(explanation, "machine_bytes", lambda: VALUES.nbytes - too_large)
+    monkeypatch.setattr(explain, "machine_bytes", lambda: VALUES.nbytes - too_large)
     close_files()
     loader = loader_of(path, shuffle="full")
     check(loader)

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from benchmarks.gpu.bench import MOST_LINES, Bench, failed
 from benchmarks.gpu.card import Figures
-from labeled.loader.device_plan import device_of
+from labeled.loader.plan import device_of
 
 HERE = Path(__file__).resolve().parents[2]
 NAN = float("nan")

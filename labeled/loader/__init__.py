@@ -11,6 +11,6 @@ stand on, along the way of a batch:
   `lanes` say what is read of a source, `buffers` are the memory.
 - `collate` cuts batches from windows and takes them through a pipeline, `layout` is what they look
   like and whose arrays they are, `batch` is what is handed out.
-- `device_plan` and `device_windows`: the same where the batches live on a GPU.
-- `explain` foretells an epoch, `explanation` shows that, `stats` what it took.
+- `device`: the same where the batches live on a GPU.
+- `explain` foretells an epoch, `stats` is what it took.
 """

@@ -1,44 +1,319 @@
-"""What an epoch will take, told before the first row is read.
+"""What an epoch will take, told before the first row is read: figures, and their text and pictures.
 
 Costs come from the readers, which count without reading rows: of every job where there are few,
 else of some of them spread over the epoch, so that the figures are estimates then. How well an
 order mixes the labels of a batch, and how much padding its buckets leave, is found from integers.
+
+A loader at a glance takes a plan and a place in it, and asks readers nothing, so that a file may
+be gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 
 from labeled import permute
-from labeled.display.figures import Reads, WindowRead
+from labeled.display.figures import Axes, Reads, WindowRead, draw_rate, draw_reads
+from labeled.display.summary import Summary, Table
+from labeled.display.text import count_words, sizes_words
 from labeled.errors import LoaderError
 from labeled.formats.contiguous import LARGE_ROW_BYTES
+from labeled.formats.memory import machine_bytes, room_bytes
 from labeled.formats.reader import Cost, as_runs
-from labeled.loader.explanation import GOOD_QUALITY, Explanation, LaneExplained
 from labeled.loader.jobs import Job, n_cuts
 from labeled.loader.lanes import Lane, RaggedLane
+from labeled.loader.memory import room_words, size_words
 from labeled.loader.ordering import read_classes
 from labeled.loader.plan import LoaderPlan
+from labeled.loader.stats import Stats
 from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
-from labeled.samplers.windows import Order
+from labeled.samplers.windows import Order, shuffle_argument
 from labeled.sources.source import Source
+
+Rows = npt.NDArray[np.int64]
+
+GOOD_QUALITY = 0.95
+"""Below this share of the entropy of a full shuffle, more memory is recommended."""
+
+
+# what is told
+
+
+@dataclass(frozen=True)
+class LaneExplained:
+    """One source: the path its bytes take and what an epoch costs."""
+
+    name: str
+    path: str
+    why: str
+    kept: bool
+    chunk_rows: int
+    bytes_read: int
+    bytes_used: int
+    n_reads: int
+    chunks_decoded: int
+    chunks_needed: int
+    """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
+
+    @property
+    def amplification(self) -> float:
+        """How often a chunk is decoded in an epoch, on average."""
+        return self.chunks_decoded / self.chunks_needed if self.chunks_needed else 1.0
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Return its line of the table."""
+        decoded = f"{self.chunks_decoded:,} ({self.amplification:.2f} x)"
+        return (
+            self.name,
+            self.path + (" (kept)" if self.kept else ""),
+            f"{self.n_reads:,}",
+            format_bytes(self.bytes_read),
+            format_bytes(self.bytes_used),
+            decoded if self.chunks_decoded else "-",
+            self.why,
+        )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan in figures; see :meth:`labeled.Loader.explain`.
+
+    Attributes
+    ----------
+    quality : float or None
+        Expected entropy of the labels of a batch, relative to a full shuffle.
+    window_rows_for_quality : int or None
+        Rows a window must have to reach 0.95, where this plan does not.
+    padding : (float, float), optional
+        With `bucket`: the share of padding in batches padded to their longest example, and
+        what it would be without.
+    mapped_bytes : int
+        Bytes of files whose pages may be mapped while rows are gathered from them: the
+        system's own cache, not counted in `promised_bytes`, let go of again and again.
+    workers, in_flight : int
+        Threads of a pipeline, and the batches in it at a time; 0 where there is none.
+    uncounted : tuple of str
+        Steps of it that do not say how much memory they take.
+    device : str
+        Where batches are made.
+    pinned_bytes : int
+        Of host memory from which windows are copied to a device; counted in `promised_bytes`.
+    device_windows, device_bytes : int
+        Windows on the device, and the most that these and batches on their way take there.
+        Batches that the consumer keeps are not counted.
+    amplification : float
+        With draws: how many rows are read for each that is handed out.
+    exact : bool
+        False where costs were scaled up from some of the windows.
+    """
+
+    mode: str
+    n_rows: int
+    n_batches: int
+    batch_rows: int
+    n_windows: int
+    window_rows: int
+    n_jobs: int
+    job_rows: int
+    slots: int
+    threads: int
+    workers: int
+    in_flight: int
+    uncounted: tuple[str, ...]
+    memory_bytes: int
+    promised_bytes: int
+    kept_bytes: int
+    quality: float | None
+    window_rows_for_quality: int | None
+    memory_for_quality: int | None
+    padding: tuple[float, float] | None
+    mapped_bytes: int
+    device: str
+    pinned_bytes: int
+    device_windows: int
+    device_bytes: int
+    amplification: float
+    exact: bool
+    kernels: str
+    lanes: tuple[LaneExplained, ...]
+    reads: Reads | None
+    """What the largest source reads for the first windows, for a picture."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, fit for JSON."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        return self._summary().text()
+
+    def _repr_html_(self) -> str:
+        return self._summary().html()
+
+    def _summary(self) -> Summary:
+        title, *words = self._words()
+        head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
+        lanes = Table(head, [lane.cells for lane in self.lanes])
+        return Summary(title, "", [*words, lanes])
+
+    def _words(self) -> list[str]:
+        return [
+            f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
+            f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
+            f"{shuffle_argument(self.mode)}",
+            *self._read_words(),
+            *self._device_words(),
+            *self._uncounted_words(),
+            *self._order_words(),
+        ]
+
+    def _read_words(self) -> Iterator[str]:
+        about = "" if self.exact else "about "
+        read = sum(lane.bytes_read for lane in self.lanes)
+        used = format_bytes(sum(lane.bytes_used for lane in self.lanes))
+        yield (
+            f"reads {about}{format_bytes(read)} for {used} of rows; "
+            f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
+            f"{count_words(self.threads, 'background thread')}"
+        )
+        kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
+        yield (
+            f"memory: at most {format_bytes(self.promised_bytes)} of "
+            f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})"
+        )
+        if self.promised_bytes > (room := room_bytes()):
+            yield f"more than there is: {room_words(room)}"
+
+    def _device_words(self) -> Iterator[str]:
+        if self.device == "cpu":
+            return
+        if self.in_flight:
+            yield f"device {self.device!r}: batches go there out of the pipeline"
+            return
+        yield (
+            f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
+            f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
+            f"from {format_bytes(self.pinned_bytes)} of pinned memory"
+        )
+
+    def _uncounted_words(self) -> Iterator[str]:
+        if self.mapped_bytes:
+            yield (
+                f"not counted: pages of files in the system's cache, mapped while rows are picked "
+                f"from them, of {format_bytes(self.mapped_bytes)}"
+            )
+        if self.mode == "full" and self.mapped_bytes > (memory := machine_bytes()):
+            yield (
+                f"more than the {format_bytes(int(memory))} of memory there may be: most rows are "
+                "a read of their own from storage; shuffle='window' reads many together"
+            )
+        if self.kernels.startswith("compiled"):
+            yield "not counted: compiled kernels, about 50 MiB once a process, if needed"
+        if self.in_flight:
+            who = f"{self.workers} threads" if self.workers else "the caller"
+            unsaid = ", ".join(self.uncounted)
+            rest = f"; not counted: what {unsaid} makes" if unsaid else ""
+            yield f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}"
+
+    def _order_words(self) -> Iterator[str]:
+        if self.mode == "window":
+            yield f"{count_words(self.n_windows, 'window')} of about {self.window_rows:,} rows"
+        if self.quality is not None:
+            yield f"shuffle quality: {self.quality:.3f} of a full shuffle" + self._remedy()
+        if self.padding is not None:
+            yield "buckets: {:.1%} padding (without them {:.1%})".format(*self.padding)
+        if self.amplification > 1.005:
+            yield f"draws read {self.amplification:.2f} rows for each one handed out"
+
+    def _remedy(self) -> str:
+        if self.window_rows_for_quality is None or self.memory_for_quality is None:
+            return ""
+        return (
+            f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
+            f"memory={size_words(self.memory_for_quality)!r})"
+        )
+
+
+def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> Summary:
+    """Summarize a loader: its order, then a line a source."""
+    sizes = plan.sizes
+    promised, given = format_bytes(sizes.promised_bytes), format_bytes(sizes.memory_bytes)
+    head = ("source", "a row", "dtype in the file", "rows are")
+    more = (
+        f"batches: {_batch_words(plan)}",
+        f"memory: at most {promised} of {given}, {count_words(sizes.threads, 'background thread')}",
+        "explain() shows what an epoch reads, before it reads; stats() where the time went",
+    )
+    words = _order_words(plan, epoch_plan, first_batch)
+    return Summary("labeled.Loader", words, (Table(head, _sources(plan)),), more)
+
+
+def _order_words(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str:
+    order, shard = epoch_plan.order, plan.epoch_plan.shard
+    words = [
+        f"{epoch_plan.n_batches:,} batches of {plan.batch_rows:,} rows",
+        shuffle_argument(plan.epoch_plan.order.mode),
+        f"seed={order.seed}",
+        f"epoch={order.epoch}",
+    ]
+    if shard[1] > 1:
+        words.append(f"shard={shard}")
+    if first_batch:
+        words.append(f"going on at batch {first_batch:,}")
+    return ", ".join(words)
+
+
+def _batch_words(plan: LoaderPlan) -> str:
+    """Say what is handed out, and what became of it on the way."""
+    finish = plan.finish
+    if finish.specs is not None:
+        words = [f"arrays as {finish.specs.specs} says"]
+    else:
+        words = ["a mapping of source to DataArray"]
+    for name, change in finish.casts.items():
+        cast = "" if change.dtype is None else f" as {change.dtype}"
+        words.append(f"{name}{cast}{' scaled' if change.scaled else ''}")
+    if plan.line is not None:
+        words.append("through a pipeline")
+    if plan.device is not None:
+        words.append(f"on {plan.device.name}")
+    if plan.hand is not None:
+        words.append(f"handed over to {plan.hand.to.library}")
+    return ", ".join(words)
+
+
+def _sources(plan: LoaderPlan) -> list[tuple[str, str, str, str]]:
+    """Each source in words."""
+    return [
+        (
+            lane.name,
+            sizes_words(lane.source.dims[1:], lane.source.row_shape),
+            str(lane.source.dtype),
+            "kept in memory" if lane.keep or lane.source.loaded is not None else "read ahead",
+        )
+        for lane in plan.lanes
+    ]
+
+
+# how it is found
 
 COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
 """Jobs that are counted one by one, and the rows that these shuffle, which takes time as well."""
 
 
 def sampled_jobs(
-    plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int, n_rows: int
+    plan: LoaderPlan, epoch: AnyPlan, first_batch: int, n_rows: int
 ) -> tuple[list[Job], int, float]:
     """Return some jobs of what is left, how many there are, and the share that these are.
 
@@ -48,87 +323,71 @@ def sampled_jobs(
         return [], 0, 1.0
     if plan.sizes.whole is not None:
         whole = replace(plan, sizes=plan.sizes.whole)
-        windows, _, share = sampled_jobs(whole, epoch_plan, first_batch, n_rows)
+        windows, _, share = sampled_jobs(whole, epoch, first_batch, n_rows)
         n_jobs = sum(n_cuts(start, stop, plan.sizes.job_rows) for start, stop, _ in windows)
         return windows, round(n_jobs / share), share
     job_rows, most = plan.sizes.job_rows, COUNTED_JOBS
-    if epoch_plan.order.mode == "window":
+    if epoch.order.mode == "window":
         most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))
+    firsts, each = [first_batch], None
     if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does
-        jobs = _by_start(islice(plan.jobs(epoch_plan, first_batch), COUNTED_JOBS))
-        share = sum(stop - start for start, stop, _ in jobs) / n_rows
-        return jobs, round(len(jobs) / share), share
-    if n_rows <= most * job_rows:
-        jobs = _by_start(plan.jobs(epoch_plan, first_batch))
-        return jobs, len(jobs), 1.0
-    spread = np.linspace(first_batch, epoch_plan.n_batches - 1, most // 4).astype(int)
-    starts = (max(first_batch, _job_start(epoch_plan, n, job_rows)) for n in spread.tolist())
-    jobs = _by_start(job for first in starts for job in islice(plan.jobs(epoch_plan, first), 1))
-    share = sum(stop - start for start, stop, _ in jobs) / n_rows
+        each = COUNTED_JOBS
+    elif n_rows > most * job_rows:
+        spread = np.linspace(first_batch, epoch.n_batches - 1, most // 4).astype(int)
+        firsts = [max(first_batch, _job_start(epoch, n, job_rows)) for n in spread.tolist()]
+        each = 1
+    found: dict[int, Job] = {}
+    for first in firsts:  # far batches may begin in the same job
+        for job in islice(plan.jobs(epoch, first), each):
+            found.setdefault(job[0], job)
+    jobs = list(found.values())
+    share = 1.0 if each is None else sum(stop - start for start, stop, _ in jobs) / n_rows
     return jobs, round(len(jobs) / share), share
 
 
-def _by_start(jobs: Iterable[Job]) -> list[Job]:
-    """List jobs without those that are named again: far batches may begin in the same one."""
-    found: dict[int, Job] = {}
-    for job in jobs:
-        found.setdefault(job[0], job)
-    return list(found.values())
-
-
-def _job_start(epoch_plan: AnyPlan, batch: int, job_rows: int) -> int:
+def _job_start(epoch: AnyPlan, batch: int, job_rows: int) -> int:
     """Return the first batch that begins in the job that a batch begins in."""
-    place = epoch_plan.span(batch)[0]
+    place = epoch.span(batch)[0]
     first = 0  # of its window
-    if isinstance(epoch_plan, EpochPlan):
-        order, low, _ = next(epoch_plan.spans(place, place + 1))
+    if isinstance(epoch, EpochPlan):
+        order, low, _ = next(epoch.spans(place, place + 1))
         first = place - low + order.window_at(low)[1]
-    if epoch_plan.order.mode != "window":
+    if epoch.order.mode != "window":
         first = max(first, place - place % job_rows)
-    return max(0, -(-first // epoch_plan.batch_rows))
+    return max(0, -(-first // epoch.batch_rows))
 
 
 def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
     """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
-    reader, cost_share = lane.reader, share
-    cost = _job_costs(lane, plan, jobs)
-    if lane.source.layout.held_bytes and plan.epoch_plan.order.mode == "file":
-        cost = _decoded_once(lane, cost)
+    cost, whole = Cost(), lane.whole_cost
     if lane.keep:  # read once, whole
-        cost, cost_share = Cost() if lane.is_loaded else lane.whole_cost(), 1.0
-    chunks_decoded = round(cost.chunks_decoded / cost_share)
+        cost, share = Cost() if lane.is_loaded else whole(), 1.0
+    else:
+        for _, _, content in jobs:
+            cost += lane.cost(content, plan.group)
+        if lane.source.layout.held_bytes and plan.epoch_plan.order.mode == "file":
+            # Chunks are kept from job to job: each counts once, as far as the rows of jobs go.
+            once = whole()
+            part = cost.bytes_used / max(1, once.bytes_used)
+            cost = replace(
+                cost,
+                bytes_read=round(once.bytes_read * part),
+                n_reads=round(once.n_reads * part),
+                chunks_decoded=round(once.chunks_decoded * part),
+            )
+    chunks_decoded = round(cost.chunks_decoded / share)
     return LaneExplained(
         name=lane.name,
-        path=reader.kind,
-        why=reader.why,
+        path=lane.reader.kind,
+        why=lane.reader.why,
         kept=lane.keep,
         chunk_rows=lane.source.layout.chunk_rows or 1,
-        bytes_read=round(cost.bytes_read / cost_share),
-        bytes_used=round(cost.bytes_used / cost_share),
-        n_reads=round(cost.n_reads / cost_share),
+        bytes_read=round(cost.bytes_read / share),
+        bytes_used=round(cost.bytes_used / share),
+        n_reads=round(cost.n_reads / share),
         chunks_decoded=chunks_decoded,
-        chunks_needed=lane.whole_cost().chunks_decoded if chunks_decoded else 0,
+        chunks_needed=whole().chunks_decoded if chunks_decoded else 0,
     )
-
-
-def _decoded_once(lane: Lane, cost: Cost) -> Cost:
-    """Count chunks that are kept from job to job once, as far as the rows of some jobs go."""
-    whole = lane.whole_cost()
-    share = cost.bytes_used / max(1, whole.bytes_used)
-    return Cost(
-        round(whole.bytes_read * share),
-        cost.bytes_used,
-        round(whole.n_reads * share),
-        round(whole.chunks_decoded * share),
-    )
-
-
-def _job_costs(lane: Lane, plan: LoaderPlan, jobs: list[Job]) -> Cost:
-    """Return what reading the jobs costs; nothing where rows are kept."""
-    cost = Cost()
-    for _, _, content in jobs:
-        cost += Cost() if lane.keep else lane.cost(content, plan.group)
-    return cost
 
 
 def mapped_bytes(lane: Lane) -> int:
@@ -148,8 +407,6 @@ def mapped_bytes(lane: Lane) -> int:
         return 0
     return source.n_rows * lane.row_bytes
 
-
-Rows = npt.NDArray[np.int64]
 
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
 """Windows of the picture, and runs of each: more could not be told apart."""
@@ -237,14 +494,6 @@ def _labels(plan: LoaderPlan, n_rows: int, labels: npt.ArrayLike | str) -> npt.N
     return values if plan.group is None else values[plan.group]
 
 
-def memory_for_windows(plan: LoaderPlan, window_rows: int) -> int:
-    """Return the memory that windows of so many rows need."""
-    if plan.all_kept:
-        return plan.sizes.memory_bytes
-    wanted = min(window_rows, max(1, plan.epoch_plan.order.n_rows))
-    return plan.sizes.memory_for(wanted, [lane.nbytes for lane in plan.lanes if not lane.keep])
-
-
 def padding_shares(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[float, float] | None:
     """Return the share of padding with and without buckets, in batches spread over the epoch."""
     order = epoch_plan.order
@@ -304,7 +553,11 @@ def explain(
     jobs, n_jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
     lanes = tuple(explain_lane(lane, plan, jobs, share) for lane in plan.lanes)
     quality, wanted = shuffle_quality(plan, epoch_plan, labels)
-    memory = None if wanted is None else memory_for_windows(plan, wanted)
+    memory = None
+    if wanted is not None:
+        unkept = [lane.nbytes for lane in plan.lanes if not lane.keep]
+        memory = sizes.memory_for(min(wanted, max(1, order.n_rows)), unkept)
+        memory = sizes.memory_bytes if plan.all_kept else memory
     return Explanation(
         mode=order.mode,
         n_rows=n_rows,
@@ -358,3 +611,66 @@ def _windows_left(plan: AnyPlan, first_batch: int) -> int:
     if not first_batch or not isinstance(plan, EpochPlan):
         return plan.n_windows
     return sum(1 for _ in plan.spans(plan.span(first_batch)[0], plan.n_rows))
+
+
+# pictures
+
+
+@dataclass(frozen=True, repr=False)
+class LoaderPlots:
+    """What ``loader.plot`` offers. Each picture returns its axes and takes ``ax=``."""
+
+    explain: Callable[..., Explanation]
+    stats: Callable[[], Stats]
+
+    def __call__(self, **options: Any) -> Axes:
+        """Draw the plan; the same as :meth:`plan`."""
+        return self.plan(**options)
+
+    def __repr__(self) -> str:
+        return "<plots of a loader: plot(), plot.plan(), plot.throughput()>"
+
+    def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
+        """Draw where the first windows of the coming epoch read in the file; reads no rows.
+
+        Parameters
+        ----------
+        labels : array, lengths ``(n_rows,)``, or str, optional
+            Classes, for the shuffle quality in the title; see :meth:`labeled.Loader.explain`.
+        ax : matplotlib axes, optional
+
+        Returns
+        -------
+        matplotlib axes
+            Rows that are wanted, dark; with them the rest of the chunks that must be decoded.
+
+        Raises
+        ------
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        LoaderError
+            If the epoch has no rows.
+        """
+        told = self.explain(labels)
+        if told.reads is None:
+            raise LoaderError("there is no plan to draw: the epoch has no rows")
+        title = f"{count_words(told.n_rows, 'row')}, {shuffle_argument(told.mode)}"
+        if told.quality is not None:
+            title += f", {told.quality:.2f} of a full shuffle"
+        return draw_reads(told.reads, title, ax)
+
+    def throughput(self, *, ax: Axes | None = None) -> Axes:
+        """Draw rows a second over the time of the current or last epoch.
+
+        Raises
+        ------
+        LoaderError
+            If nothing has been handed out yet.
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        points = self.stats().timeline.points
+        if len(points) < 2:
+            raise LoaderError("nothing has been handed out yet; iterate first, then look")
+        begin = points[0][0]
+        return draw_rate([(at - begin, rows, n) for at, rows, n in points], "throughput", ax)

@@ -24,14 +24,13 @@ from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, 
 from labeled.guesses import unknown_attribute
 from labeled.loader.buffers import BufferPool
 from labeled.loader.collate import Collator, handed_out
-from labeled.loader.device_windows import DeviceCollator, DeviceWindows, Ground
-from labeled.loader.explain import explain
-from labeled.loader.explanation import Explanation, loader_summary
+from labeled.loader.device import DeviceCollator, DeviceWindows, Ground
+from labeled.loader.explain import Explanation, LoaderPlots, explain, loader_summary
 from labeled.loader.memory import enough_memory
 from labeled.loader.options import integer
-from labeled.loader.plan import LoaderPlan, next_epoch
+from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
-from labeled.loader.stats import LoaderPlots, Stats
+from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.running import NOTHING
@@ -139,7 +138,7 @@ class Loader:
         log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
         with enough_memory(self.plan.sizes.memory_bytes):
             iterator = EpochIterator(self, plan, first, shape)
-        following, self._live = next_epoch(plan), weakref.ref(iterator)
+        following, self._live = plan.at_epoch(plan.order.epoch + 1), weakref.ref(iterator)
         # Only now: whoever interrupts the reading of what is kept finds the same place again.
         self._next, self._first_batch, self._place = following, 0, (plan, first, False)
         return iterator

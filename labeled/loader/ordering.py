@@ -63,10 +63,7 @@ def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
     asked of a batch never changes which rows it holds.
     """
 
-    def price(source: AnySource) -> tuple[bool, int, str]:
-        return source.layout.dear, source.row_bytes, source.name
-
-    return max(sources.values(), key=price)
+    return max(sources.values(), key=lambda one: (one.layout.dear, one.row_bytes, one.name))
 
 
 def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
@@ -140,18 +137,6 @@ def buckets_of(
     return Buckets(source.name, lengths, rows.batch_rows)
 
 
-def rows_held(batch_rows: int, n_rows: int, last: Last, *, listed: bool) -> int:
-    """Return the rows of the largest batch there can be, which may be fewer than asked for.
-
-    Examples
-    --------
-    >>> rows_held(1000, 10, "keep", listed=False), rows_held(1000, 10, "pad", listed=False)
-    (10, 1000)
-    """
-    filled_up = listed or last in ("pad", "wrap")
-    return batch_rows if filled_up else min(batch_rows, max(n_rows, 1))
-
-
 @dataclass(frozen=True, eq=False)
 class OrderedRows:
     """What decides which rows a batch holds.
@@ -177,9 +162,9 @@ class OrderedRows:
 
     @property
     def held_rows(self) -> int:
-        """Rows of the largest batch there can be: `batch_rows`, if there are so many."""
-        listed = self.options.sampler is not None
-        return rows_held(self.batch_rows, self.n_rows, self.last, listed=listed)
+        """Rows of the largest batch there can be: fewer than asked for where there are no more."""
+        filled_up = self.options.sampler is not None or self.last in ("pad", "wrap")
+        return self.batch_rows if filled_up else min(self.batch_rows, max(self.n_rows, 1))
 
 
 def ordered_rows(

@@ -6,25 +6,22 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 
-from labeled.device import Device
+from labeled.device import Device, cuda_device, on_gpus
+from labeled.device.streams import HostArray
 from labeled.display.text import count_words
-from labeled.errors import LoaderError, MissingExtraError, warn
+from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.loader.buffers import ASIDE, Layout, owned
-from labeled.loader.device_plan import (
-    DevicePlan,
-    check_device,
-    check_dtypes,
-    device_of,
-    device_plan,
-)
 from labeled.loader.jobs import Job, jobs_of
 from labeled.loader.lanes import Lane
 from labeled.loader.layout import (
@@ -44,12 +41,12 @@ from labeled.loader.ordering import (
     governing_source,
     layout_words,
     ordered_rows,
-    rows_held,
 )
-from labeled.samplers.listed import AnyPlan, SampledPlan
+from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import plan_hash
 from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
 from labeled.spaces import Space
 from labeled.transforms.running import Line, made_of
@@ -59,9 +56,149 @@ log = logging.getLogger(__name__)
 Rows = npt.NDArray[np.int64]
 
 
-def next_epoch(plan: AnyPlan) -> AnyPlan:
-    """Return the plan of the epoch that follows, whole."""
-    return plan.at_epoch(plan.order.epoch + 1)
+SPARE_BATCHES = 2
+"""Batches a consumer has at a time on a device: the one in use, and the one that is made."""
+
+
+@dataclass(frozen=True, eq=False)
+class DevicePlan:
+    """What a loader needs on a device, decided once.
+
+    Parameters
+    ----------
+    device : Device
+    layout : mapping of str to (row shape, dtype)
+        Of the sources that go to the device as they are stored.
+    window_rows : int
+        Rows of a device window.
+    n_windows : int
+    batch_bytes : int
+        Of one batch while it is made and handed out.
+    """
+
+    device: Device
+    layout: Layout
+    window_rows: int
+    n_windows: int
+    batch_bytes: int
+    library: str | None = None
+
+    def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        """Return host memory for an array of a slot: pinned, where copies will start from it."""
+        return self._pinned(shape, dtype) if name in self.layout else owned(shape, dtype)
+
+    def _pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
+        with self._pinning(math.prod(shape) * dtype.itemsize):
+            made = self.device.pinned(shape, dtype)
+        assert made[:0].base is made, "views must refer to it, for slots to know who is held"
+        return made
+
+    @property
+    def window_bytes(self) -> int:
+        """Bytes of one device window."""
+        return self.window_rows * row_bytes(self.layout)
+
+    @property
+    def device_bytes(self) -> int:
+        """The most that iterating takes of the device, batches that are kept not counted."""
+        return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes
+
+    @contextmanager
+    def _pinning(self, nbytes: int) -> Iterator[None]:
+        """Say how much was asked for where the system pins no more."""
+        try:
+            yield
+        except self.device.memory_errors as error:
+            raise DeviceMemoryError(
+                f"device {self.device.name!r}: the system has no {format_bytes(nbytes)} more of "
+                f"host memory that can be pinned for copies ({error}); give a smaller memory=, "
+                f"fewer loaders at a time, or a higher limit of locked memory"
+            ) from error
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Say how much was needed where the device's memory ends."""
+        try:
+            yield
+        except self.device.memory_errors as error:
+            free = self.device.free_bytes()
+            has = "" if free is None else f" has {format_bytes(free)} free and"
+            raise DeviceMemoryError(
+                f"device {self.device.name!r}{has} is out of memory: this loader needs "
+                f"{format_bytes(self.device_bytes)} there ({self.n_windows} windows of "
+                f"{format_bytes(self.window_bytes)}, and batches of "
+                f"{format_bytes(self.batch_bytes)}), besides batches that are kept; give a "
+                f"smaller memory= or window_rows=, or smaller batches"
+            ) from error
+
+
+def row_bytes(layout: Layout) -> int:
+    """Bytes of one row of all arrays."""
+    return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in layout.values())
+
+
+def device_plan(
+    device: Device,
+    lanes: Sequence[Lane],
+    sizes: Sizes,
+    layout: BatchLayout,
+    held_rows: int,
+    *,
+    library: str | None,
+) -> DevicePlan:
+    """Work out which sources go to a device as stored, and what that takes there.
+
+    Examples of different shapes, and values that are decoded, are laid out on the host and
+    go there batch by batch; texts stay.
+
+    Parameters
+    ----------
+    held_rows : int
+        Rows of the largest batch.
+    library : str, optional
+        Whose arrays the consumer asked for.
+    """
+    stored = {
+        lane.name: (lane.source.row_shape, lane.source.stored_dtype)
+        for lane in lanes
+        if _goes_as_stored(lane.source)
+    }
+    rows = max(sizes.job_rows, 1)
+    spanned = (max(held_rows, 1) - 1) // rows + 2  # windows that one batch may lie in
+    made = row_bytes(stored) + layout.out_row_bytes + layout.placed_row_bytes
+    return DevicePlan(
+        device,
+        stored,
+        rows,
+        spanned,
+        held_rows * made + sizes.laid_bytes,
+        library,
+    )
+
+
+def _goes_as_stored(source: AnySource) -> bool:
+    dtype = source.stored_dtype
+    plain = not isinstance(source, RaggedSource) and not source.decodes
+    return plain and on_gpus(dtype) and dtype.isnative
+
+
+def device_of(device: Any) -> Device | None:
+    """Return a device; None for the host. A device of torch's counts by its name.
+
+    Raises
+    ------
+    LoaderError
+        If there is no such device.
+    MissingExtraError
+        If it needs CuPy, which is not installed.
+    """
+    if type(device).__module__ == "torch":
+        device = str(device)
+    if isinstance(device, str):
+        return None if device == "cpu" else cuda_device(device)
+    if isinstance(device, Device):
+        return device
+    raise LoaderError(f"device={device!r} is not 'cpu', 'cuda' or 'cuda:<number>'")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +218,10 @@ class LoaderPlan:
         See :func:`labeled.loader.jobs.cut_jobs`.
     finish : BatchLayout
     options : BatchOptions
+    held_rows : int
+        Rows of the largest batch there can be.
+    row_bytes : int
+        Stored bytes of one row over all sources.
     plan_hash : str
         Over everything the order depends on, for saved states.
     line : Line, optional
@@ -102,6 +243,8 @@ class LoaderPlan:
     job_offset: int | None
     finish: BatchLayout
     options: BatchOptions
+    held_rows: int
+    row_bytes: int
     plan_hash: str
     line: Line | None = None
     uncounted: tuple[str, ...] = ()
@@ -120,18 +263,6 @@ class LoaderPlan:
         return self.epoch_plan.batch_rows
 
     @property
-    def held_rows(self) -> int:
-        """Rows of the largest batch there can be."""
-        plan = self.epoch_plan
-        listed = isinstance(plan, SampledPlan)
-        return rows_held(plan.batch_rows, plan.order.n_rows, plan.last, listed=listed)
-
-    @cached_property
-    def row_bytes(self) -> int:
-        """Stored bytes of one row over all sources."""
-        return sum(lane.row_bytes for lane in self.lanes)
-
-    @property
     def layout(self) -> Layout:
         """Row shape and dtype of what is read of each source."""
         return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
@@ -145,7 +276,7 @@ class LoaderPlan:
         """Make the memory of a source in a buffer."""
         if self.on_device is not None:
             return self.on_device.memory(name, shape, dtype)
-        layout = self.sources[name].layout
+        layout = self.finish.sources[name].layout
         # Rows decoded one by one, unless another library shares their memory.
         aside = self.hand is None and layout.dear and layout.chunk_rows is None
         return owned(shape, dtype, ASIDE if aside else 0)
@@ -168,10 +299,6 @@ class LoaderPlan:
     def device(self) -> Device | None:
         """Where batches are handed out; None for the host."""
         return self.goes_to if self.on_device is None else self.on_device.device
-
-    @property
-    def sources(self) -> Mapping[str, Any]:
-        return {lane.name: lane.source for lane in self.lanes}
 
 
 def plan_batches(
@@ -199,15 +326,11 @@ def plan_batches(
     lead = governing_source(sources)
     pads = rows.last == "pad"
     sources, layout = layout_of(options, sources, selections, spaces, pads=pads)
-    line = line_in_form(options.line, layout)
-    where = _device_for(options)
+    line = None if options.line is None else line_in_form(options.line, layout)
     hand = handed_over(options, layout if line is None else None)
     made = None if line is None or not line.works else made_of(line, layout.forms(selections))
     piped = made is not None
-    if where is not None:
-        if line is None:
-            check_dtypes(layout)
-        check_device(where, options.device, skips=options.skips, piped=piped, output=options.output)
+    where = None if options.device == "cpu" else _device_for(options, layout, piped=piped)
     lanes, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)
     buckets = None
     if measured is not None:
@@ -235,6 +358,8 @@ def plan_batches(
         job_offset=job_offset_of(rows.mode, lanes, grouping, sizes),
         finish=layout,
         options=options,
+        held_rows=rows.held_rows,
+        row_bytes=sum([lane.row_bytes for lane in lanes]),
         plan_hash=plan_hash(epoch_plan, f"{key_of(repr(words)):032x}"),
         line=line,
         uncounted=() if made is None else made.uncounted,
@@ -244,10 +369,18 @@ def plan_batches(
     )
 
 
-def _device_for(options: BatchOptions) -> Device | None:
-    """Return where batches are made; torch has a way to a GPU without CuPy."""
+def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> Device | None:
+    """Return where batches are made; None for the host.
+
+    Raises
+    ------
+    LoaderError
+        If there is no such device, or an option or a dtype does not go with it.
+    MissingExtraError
+        If it needs CuPy, which is not installed; torch has a way to a GPU without.
+    """
     try:
-        return device_of(options.device)
+        device = device_of(options.device)
     except MissingExtraError as error:
         if options.output != "torch":
             raise
@@ -255,6 +388,26 @@ def _device_for(options: BatchOptions) -> Device | None:
             f"{error}. Without CuPy, leave device= out, pass pinned=True and call "
             "tensor.to('cuda', non_blocking=True) on each tensor"
         ) from None
+    if device is None:
+        return None
+    for name, dtype in layout.out_dtypes.items() if options.line is None else ():
+        if dtype.kind in "fc" and not on_gpus(dtype):
+            wanted = "float64" if dtype.kind == "f" else "complex128"
+            raise LoaderError(
+                f"source {name!r} is {dtype}, which a GPU has no arrays of; give "
+                f"dtype={{{name!r}: {wanted!r}}}, or leave it out with select()"
+            )
+    clashes = {
+        "errors='skip', which leaves rows out on the host": options.skips and not piped,
+        "output='numpy', whose arrays are the host's": options.output == "numpy"
+        and device.name != "host",
+    }
+    for words, clash in clashes.items():
+        if clash:
+            raise LoaderError(
+                f"device={options.device!r} does not go with {words}; leave one of them out"
+            )
+    return device
 
 
 def _warn_of_no_batch(rows: OrderedRows) -> None:

@@ -32,8 +32,7 @@ from labeled.device.streams import Event, Stream
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
 from labeled.loader.collate import batch_stage, rows_of_spans
-from labeled.loader.device_plan import DevicePlan
-from labeled.loader.plan import LoaderPlan
+from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
