@@ -37,7 +37,6 @@ TAKEN = {
     "ndarray": "(shape, dtype=float, memptr=None, strides=None, order='C')",
     "permute_dims": "(a, axes=None)",
     "reshape": "(a, newshape, order='C', *, copy=None)",
-    "stack": "(tup, axis=0, out=None, *, dtype=None, casting='same_kind')",
     "take": "(a, indices, axis=None, out=None)",
     "zeros": "(shape, dtype=float, order='C')",
 }
@@ -105,18 +104,14 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["cast", "scaled"])
-@pytest.mark.parametrize("what", ["copy", "gather", "crop"])
+@pytest.mark.parametrize("what", ["copy", "gather"])
 def test_arrays_of_cupys_are_copied_by_its_own_functions(cupy, what, change):
-    if what == "crop" and len(change) > 1:
-        change = {**change, "shift": 2.0}  # factors lie as the result does
     rows, axes = [4, 0, -1, 4], (0, 2, 3, 1)
 
     def made(array):
         if what == "copy":
             return permute.copy(array, axes, **change)
-        if what == "gather":
-            return permute.gather(array, rows, axes, **change)
-        return permute.crop(array, axes, {3: ([0, 1, 2, 0], 3)}, rows=rows, **change)
+        return permute.gather(array, rows, axes, **change)
 
     found = made(cupy.asarray(VALUES))
     assert device.is_cupy(found)
