@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import warnings
 
@@ -325,6 +326,16 @@ def test_choosing_rows_does_not_look_at_the_files_again(tmp_path, monkeypatch):
     assert few["x"].values.tolist() == [1.0, 0.0, 2.0]
     assert len(looked) >= 3
     assert pickle.loads(pickle.dumps(few)).n_rows == 3
+
+
+@pytest.mark.parametrize("chosen", [lambda ds: ds, lambda ds: ds.subset([0, 2])])
+def test_a_file_replaced_by_one_alike_is_found_out_by_its_time(tmp_path, chosen):
+    path = labeled.write(tmp_path / "x.hdf5", {"x": np.zeros(4)})
+    dataset = labeled.open_dataset(path)
+    labeled.write(path, {"x": np.ones(4)}, overwrite=True)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(FileChangedError, match="has changed since it was opened"):
+        next(iter(chosen(dataset).batches(2)))
 
 
 def test_what_a_file_was_is_worked_out_once_however_often_it_is_asked(tmp_path, monkeypatch):

@@ -84,6 +84,9 @@ class Files:
                     f"bytes and headers {was.fingerprint[:8]}, now {now.n_bytes} bytes and "
                     f"{now.fingerprint[:8]}; open it again"
                 )
+        seen: Catalog | None = self.__dict__.get("_seen")
+        if seen is not None:  # within one open no file may be replaced, be it by one alike
+            _check_times(catalog.headers, seen.marks)
         self.__dict__["_seen"] = catalog
         return catalog
 
@@ -95,15 +98,7 @@ class Files:
         FileChangedError
             If a file has another size, other headers or another modification time.
         """
-        for header, mark in zip(self.catalog.headers, self.marks, strict=True):
-            for stamp, then in zip(header.stamps, mark.times, strict=True):
-                if then and stamp.mtime_ns and stamp.mtime_ns != then:
-                    when = modified(then, stamp.mtime_ns)
-                    raise FileChangedError(
-                        f"{stamp.path!r} has changed since it was opened: {when}. "
-                        "Open it again; if it is a copy, keep its time when copying "
-                        "(cp -p, rsync -t), or set it (touch -r)"
-                    )
+        _check_times(self.catalog.headers, self.marks)
 
     @property
     def known(self) -> Catalog:
@@ -134,6 +129,18 @@ class Catalog:
     not_opened: Mapping[str, str] = field(default_factory=dict)
     coordinates: frozenset[str] = frozenset()
     """Which of the variables are coordinates, whether a source has their dims or not."""
+
+
+def _check_times(headers: Iterable[FileHeader], marks: Iterable[Mark]) -> None:
+    for header, mark in zip(headers, marks, strict=True):
+        for stamp, then in zip(header.stamps, mark.times, strict=True):
+            if then and stamp.mtime_ns and stamp.mtime_ns != then:
+                when = modified(then, stamp.mtime_ns)
+                raise FileChangedError(
+                    f"{stamp.path!r} has changed since it was opened: {when}. "
+                    "Open it again; if it is a copy, keep its time when copying "
+                    "(cp -p, rsync -t), or set it (touch -r)"
+                )
 
 
 def find_files(

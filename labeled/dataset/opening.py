@@ -158,8 +158,7 @@ def open_dataset(
     if chunks != "auto":
         from labeled.dataset.lazy import check_chunks
 
-        dims_there = {dim for dims_of_one in dataset.dims.values() for dim in dims_of_one}
-        check_chunks(chunks, dims_there, dataset.where)
+        check_chunks(chunks, set().union(*dataset.dims.values()), dataset.where)
     return dataset
 
 
