@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from labeled.dataset.dataset import Dataset
-from labeled.dataset.sharding import shared_options
+from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device.handoff import module
 from labeled.errors import LoaderError, OptionError, StateError, did_you_mean
 from labeled.loader.loader import Loader

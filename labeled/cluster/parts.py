@@ -49,8 +49,7 @@ from labeled.cluster.sight import (
     no_workers,
 )
 from labeled.cluster.work import PartWork, Report, loaded, run_part, stop_name
-from labeled.dataset.dataset import Dataset
-from labeled.dataset.sharding import shared_options
+from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device import cuda_device
 from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
 from labeled.writing.progress import progress_bar

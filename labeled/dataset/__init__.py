@@ -3,5 +3,5 @@
 `opening` makes a `dataset` of `files`, which `compatible` says can be joined. Its methods that are
 long are `selecting` (splits, labels and ``train_test_split``), `to_xarray` (over arrays that are
 `lazy`), `statistics`, `summary` and `plots`. `accessor` and `xarray_engine` are xarray's doors,
-`convert` and `doctor` lead to files, `sharding` to several consumers of one epoch.
+`convert` and `doctor` lead to files.
 """

@@ -939,3 +939,26 @@ def _shared(selections: Mapping[str, Selection]) -> dict[str, Selection]:
     """Let sources with equal rows share one selection, so that pickles stay small."""
     seen: dict[str, Selection] = {}
     return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}
+
+
+def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> dict[str, Any]:
+    """Check options of ``batches`` by making a loader of them, and fix the seed of all parts.
+
+    Parameters
+    ----------
+    options : mapping
+        But `shard`.
+    deals : str
+        Who deals out parts, and how that is said, for messages.
+
+    Raises
+    ------
+    LoaderError
+        If an option is impossible, or `shard` is among them.
+    """
+    if "shard" in options:
+        raise LoaderError(f"shard= is what {deals}")
+    loader = dataset.batches(**options)
+    line = loader.plan.line
+    seeded = options.get("sampler") is None or (line is not None and line.draws)
+    return {**options, **({"seed": loader.seed} if seeded else {})}

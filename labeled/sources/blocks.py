@@ -8,8 +8,8 @@ graph needs while it computes a block is its own; only the blocks handed over co
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,17 +17,21 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 from dask.base import get_scheduler, optimize
+from dask.core import flatten
 from dask.local import get_sync
 from dask.optimization import cull
 
 from labeled.errors import DimsError, LoaderError, ReadError
 from labeled.formats.reader import UNSTORED, ByteRanges, JoinedReader, MemoryReader, Reader
 from labeled.formats.reader import Rows as AnyRows
+from labeled.later import Later
 from labeled.sources.source import RowLayout
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
+
+core: Any = Later("dask.array.core")
 
 BLOCK_BYTES = 1 << 24
 """Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
@@ -45,8 +49,29 @@ class BlockSource:
     data: Any
     """A dask array; axis 0 is the example dim."""
 
+    n_rows: int = field(init=False)
+    row_shape: tuple[int, ...] = field(init=False)
+    dtype: np.dtype[Any] = field(init=False)
+    stored_dtype: np.dtype[Any] = field(init=False)
+    row_bytes: int = field(init=False)
+    where: str = field(init=False)
+    token: str = field(init=False)
+
     decodes = False
     loaded = None
+
+    def __post_init__(self) -> None:
+        n_rows, *row_shape = map(int, self.data.shape)
+        dtype: np.dtype[Any] = np.dtype(self.data.dtype)
+        self.__dict__.update(
+            n_rows=n_rows,
+            row_shape=tuple(row_shape),
+            dtype=dtype,
+            stored_dtype=dtype,
+            row_bytes=math.prod(row_shape) * dtype.itemsize,
+            where=f"variable {self.name!r}",
+            token=str(self.data.name),
+        )
 
     @classmethod
     def of(cls, array: xr.DataArray, dim: Hashable, name: str | None = None) -> BlockSource:
@@ -74,38 +99,9 @@ class BlockSource:
             )
         return cls(name, tuple(map(str, turned.dims)), data)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Travel without the optimised graph, which is made anew where it is needed."""
-        return {"name": self.name, "dims": self.dims, "data": self.data}
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.data.shape[0])
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return tuple(map(int, self.data.shape[1:]))
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.dtype(self.data.dtype)
-        return dtype
-
-    @property
-    def stored_dtype(self) -> np.dtype[Any]:
-        return self.dtype
-
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.row_shape) * self.dtype.itemsize
-
-    @property
-    def where(self) -> str:
-        return f"variable {self.name!r}"
-
-    @property
-    def token(self) -> str:
-        return str(self.data.name)
+        return BlockSource, (self.name, self.dims, self.data)
 
     @property
     def layout(self) -> RowLayout:
@@ -132,21 +128,19 @@ class BlockSource:
     def block(self, number: int) -> Array:
         """Compute block `number` along the example dim, whole along all others."""
         graph, keys = self._graph
-        wanted = keys[number]
         get = get_scheduler() or get_sync
         if getattr(get, "__module__", "").startswith("dask."):
             get = get_sync  # blocks are already computed side by side, by the reading threads
-        flat = list(_flat(wanted))
         try:
-            small, _ = cull(graph, flat)
-            values = dict(zip(flat, get(small, flat), strict=True))
+            small, _ = cull(graph, list(flatten([keys[number]])))
+            found = get(small, keys[number])
         except Exception as error:
             start, stop = self._edges[number], self._edges[number + 1]
             raise ReadError(
                 f"{self.where}: computing rows {start} to {stop - 1} failed: {error}"
             ) from error
-        nested = _nested(wanted, values)
-        return np.asarray(np.block(nested) if isinstance(nested, list) else nested)
+        several = isinstance(keys[number], list)  # one inside the other, axis by axis
+        return np.asarray(core.concatenate3([found]) if several else found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,17 +185,3 @@ def _in_blocks(array: xr.DataArray) -> xr.DataArray:
     step = stored if isinstance(stored, int) else stored[0]
     rows = BLOCK_BYTES // max(1, array.nbytes // max(1, n_rows))
     return array.chunk({dim: max(1, rows // step) * step})
-
-
-def _flat(keys: Any) -> Iterator[Any]:
-    if isinstance(keys, list):
-        for key in keys:
-            yield from _flat(key)
-    else:
-        yield keys
-
-
-def _nested(keys: Any, values: dict[Any, Any]) -> Any:
-    if isinstance(keys, list):
-        return [_nested(key, values) for key in keys]
-    return values[keys]
