@@ -7,10 +7,9 @@ batch stays what it was, every epoch is complete, and a seed governs all randomn
 iterators, with their behaviour to the letter, are in :mod:`labeled.compat.mxnet`.
 """
 
-from labeled.providers.arrays import ArrayDataProvider
 from labeled.providers.batch import DataBatch, device_slices
 from labeled.providers.foreign import IteratorProvider, provider
-from labeled.providers.provider import DataProvider
+from labeled.providers.provider import ArrayDataProvider, DataProvider
 
 __all__ = [
     "ArrayDataProvider",

@@ -20,9 +20,8 @@ from labeled.device import Array, is_array, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
 from labeled.loader.options import integer
-from labeled.providers.arrays import named_arrays, samples_of
 from labeled.providers.batch import BatchAxis, DataBatch
-from labeled.providers.provider import COUNTING, DataProvider, Shapes
+from labeled.providers.provider import COUNTING, DataProvider, Shapes, named_arrays, samples_of
 from labeled.samplers.permutation import key_of
 
 

@@ -5,7 +5,6 @@ A space says how a batch looks; specs, a ``(space, source)`` pair, say also whic
 
 from labeled.spaces.arrays import canonical_axes
 from labeled.spaces.base import ArraySpace, Space
-from labeled.spaces.compiled import ArraySpec, CompiledSpecs, SourceInfo, compile_specs, row_space
 from labeled.spaces.dataarrays import format_dataarray
 from labeled.spaces.kinds import (
     CompositeSpace,
@@ -20,13 +19,18 @@ from labeled.spaces.kinds import (
 )
 from labeled.spaces.records import undo_format
 from labeled.spaces.specs import (
+    ArraySpec,
+    CompiledSpecs,
     DataSpecsMapping,
+    SourceInfo,
     as_specs,
     combine,
+    compile_specs,
     is_flat_source,
     is_flat_space,
     is_flat_specs,
     leaves,
+    row_space,
 )
 
 __all__ = [

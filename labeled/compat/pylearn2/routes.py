@@ -28,8 +28,8 @@ from labeled.compat.pylearn2.space import (
     VectorSequenceSpace,
     VectorSpace,
     cast,
+    csr_matrix,
 )
-from labeled.compat.pylearn2.sparse import csr_matrix
 from labeled.device import concat
 from labeled.spaces import VectorSpace as NativeVectors
 from labeled.spaces.arrays import flatten_rows, is_dask, is_sparse, unflatten_rows

@@ -12,6 +12,7 @@ here; conversions do that, each in its own way.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
@@ -28,10 +29,9 @@ from labeled.compat.pylearn2.errors import (
     OldValueError,
     require,
 )
-from labeled.compat.pylearn2.sparse import csr_matrix
 from labeled.later import Later
 from labeled.spaces import ConvNDSpace as NativeImages
-from labeled.spaces.arrays import is_dask, is_sparse, lazy_zeros, move_axes
+from labeled.spaces.arrays import csr, is_dask, is_sparse, lazy_zeros, move_axes
 
 Axes = tuple[str | int, ...]
 routes: Any = Later("labeled.compat.pylearn2.routes")  # which builds on the spaces
@@ -132,6 +132,12 @@ def cast(x: Any, dtype: str | None) -> Any:
         if is_dask(x) or is_sparse(x):
             return x.astype(dtype)
         return np.asarray(x).astype(dtype, copy=False)
+
+
+def csr_matrix(x: Any, shape: tuple[int, int] | None = None) -> Any:
+    """Return `x` as a ``scipy.sparse.csr_matrix``, where ``*`` multiplies matrices."""
+    made = csr(x, shape)  # says what to install where scipy is missing
+    return importlib.import_module("scipy.sparse").csr_matrix(made)
 
 
 # ---------------------------------------------------------------- spaces

@@ -15,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.pylearn2.datasets.dense_design_matrix import DenseDesignMatrix, _has_nan
-from labeled.compat.pylearn2.datasets.view_converters import DefaultViewConverter, converter_for
+from labeled.compat.pylearn2.datasets.dense_design_matrix import (
+    DefaultViewConverter,
+    DenseDesignMatrix,
+    _has_nan,
+    converter_for,
+)
 from labeled.compat.pylearn2.errors import OldIndexError, OldKeyError, require
 from labeled.compat.pylearn2.space import CompositeSpace, VectorSpace
 from labeled.compat.pylearn2.utils.iteration import FiniteDatasetIterator

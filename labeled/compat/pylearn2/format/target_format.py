@@ -20,7 +20,7 @@ import numpy as np
 
 from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.errors import OldIndexError, OldTypeError, OldValueError, require
-from labeled.compat.pylearn2.sparse import csr_matrix
+from labeled.compat.pylearn2.space import csr_matrix
 from labeled.spaces import IndexSpace as NativeLabels
 from labeled.spaces import VectorSpace as NativeVectors
 from labeled.spaces.arrays import is_dask
