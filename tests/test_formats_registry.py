@@ -86,9 +86,6 @@ def test_a_folder_of_another_kind_is_told_the_next_step(tmp_path):
     (tmp_path / "cat.jpg").touch()
     with pytest.raises(FileFormatError, match=r"if it holds pictures, .*: labeled convert"):
         labeled.open_dataset(tmp_path)
-    (tmp_path / ".zgroup").touch()
-    with pytest.raises(FileFormatError, match=r"is a zarr store; .*labeled convert.*open_zarr"):
-        labeled.open_dataset(tmp_path)
 
 
 def test_what_is_no_path_is_said_so(tmp_path):

@@ -23,7 +23,7 @@ from labeled.errors import FileChangedError, FileFormatError, SplitError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.format import Options, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, SourceHeader, fingerprint
-from labeled.formats.registry import all_formats, format_named, told_of_folder
+from labeled.formats.registry import all_formats, format_named, is_zarr_store, told_of_folder
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Io, Source
@@ -168,7 +168,7 @@ def find_files(
         raise FileFormatError(f"{text!r} is no path; name a file, a folder or a glob")
     if is_address(text):
         return (text,)
-    if os.path.isdir(text):
+    if os.path.isdir(text) and not is_zarr_store(text):
         return tuple(map(os.path.abspath, _in_folder(text, format)))
     if not os.path.exists(text) and glob.has_magic(text):
         found = glob.glob(text)

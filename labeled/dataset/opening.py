@@ -90,8 +90,8 @@ def open_dataset(
     allow_external : bool
         Follow links, storage and virtual datasets that lead out of the file.
     format : str, optional
-        "hdf5", "idx", "csv" (any delimited text) or "recordio"; by default the first bytes of
-        the files tell, then their names.
+        "hdf5", "idx", "csv" (any delimited text), "recordio" or "zarr"; by default the first bytes
+        of the files tell, then their names.
     **options
         What only one format has: see :class:`labeled.formats.csv.options.TextOptions` and
         :class:`labeled.formats.recordio.options.RecordOptions`.

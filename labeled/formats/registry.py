@@ -23,7 +23,7 @@ from labeled.formats.hdf5.format import FORMAT as HDF5
 
 log = logging.getLogger(__name__)
 
-FORMATS = ("hdf5", "idx", "recordio", "csv")
+FORMATS = ("hdf5", "idx", "recordio", "csv", "zarr")
 """Packages of all there are, each imported when it is asked. Where a folder holds files of several
 formats, the first one of these is meant."""
 
@@ -63,7 +63,7 @@ def format_of(path: str) -> Format:
     FileFormatError
         If it is missing or empty, or neither its first bytes nor its name tell.
     """
-    found = _known(_head_of(path))
+    found = format_named("zarr") if is_zarr_store(path) else _known(_head_of(path))
     if found is not None:
         return found
     there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in all_formats())
@@ -252,6 +252,11 @@ _KNOWN: tuple[tuple[bytes, str, str], ...] = (
 )
 
 
+def is_zarr_store(path: str) -> bool:
+    """Whether a folder is a zarr store."""
+    return any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS)
+
+
 def told_of(path: str, data: bytes) -> str | None:
     """Return what a file is and what to do with it, by its first bytes; None if not known.
 
@@ -276,11 +281,6 @@ def told_of(path: str, data: bytes) -> str | None:
 def told_of_folder(path: str) -> str:
     """Return what to do with a folder that holds no file of examples."""
     command = convert_command(path.rstrip("/") or path)
-    if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
-        return (
-            f"is a zarr store; make HDF5 of it: {command}, or serve it as it is: "
-            f"labeled.batches(xr.open_zarr({path!r}), 64, dim=...)"
-        )
     return (
         "holds no file of examples; if it holds pictures, .npy or parquet files, make HDF5 of it: "
         f"{command}"

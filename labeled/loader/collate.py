@@ -29,7 +29,7 @@ from labeled.display.classes import Told
 from labeled.errors import DeviceMemoryError, ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
-from labeled.loader.lanes import Lane
+from labeled.loader.lanes import Lane, RaggedLane
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.stats import Stats
@@ -280,7 +280,8 @@ def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[t
     if rows.ndim == 2:
         rows = rows_of(rows)
     places = np.arange(len(rows)) if read.places is None else read.places
-    chunk = rows // (lane.source.layout.chunk_rows or 1)
+    each = 1 if isinstance(lane, RaggedLane) else lane.source.layout.chunk_rows or 1
+    chunk = rows // each
     order = np.argsort(chunk, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
         yield rows[mine], places[mine]

@@ -1,0 +1,1 @@
+"""Zarr stores. All of it is in `format`."""

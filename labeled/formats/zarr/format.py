@@ -1,0 +1,267 @@
+"""Zarr stores as one format among others: folders of arrays, whose bytes zarr-python alone reads.
+
+Dims are those of the arrays (`dimension_names`, or xarray's `_ARRAY_DIMENSIONS`). Arrays along the
+example dim are sources; one that is named as its only dim is a coordinate; the others are carried
+whole. Shards of an array count as its chunks: they are read together.
+
+The trade-off: where chunks lie is known to zarr alone. Costs are counted in decoded chunks, and no
+disk is told what is read next.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labeled.errors import FileChangedError, FileFormatError, warn
+from labeled.formats.cf import cf_of
+from labeled.formats.format import Format, Head, Options, all_rows, chosen_sources, dims_of
+from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader, fingerprint
+from labeled.formats.reader import (
+    UNSTORED,
+    ByteRanges,
+    FileReader,
+    Io,
+    bands_of,
+    failed,
+    groups_of,
+    native,
+    row_nbytes,
+    spread,
+)
+from labeled.formats.region import Array, Ints, Region, bounds, outer_take, shifted
+from labeled.later import extra_module
+
+MARKS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
+"""Files that hold what zarr says of a group or an array."""
+
+XARRAY_DIMS = "_ARRAY_DIMENSIONS"
+
+CALL_BYTES = 1 << 20
+"""What is asked of zarr at a time, at least a chunk: each call takes about a millisecond."""
+
+KINDS = "?biufcSmMV"
+"""Kinds of dtypes whose values are all of one size."""
+
+
+def _recognises(head: Head) -> bool:
+    """Say no: a store is a folder, and known by what lies in it."""
+    return False
+
+
+def opened(path: str, group: str | None) -> Any:
+    """Open a group of a store, or an array that is one by itself.
+
+    Raises
+    ------
+    MissingExtraError
+        If zarr is not installed.
+    FileFormatError
+        If zarr cannot open it.
+    """
+    zarr = extra_module("zarr", f"reading {path!r} needs zarr", "zarr", "zarr")
+    try:
+        return zarr.open(path, mode="r", path=group or "")
+    except Exception as fault:  # whatever it makes of metadata that are damaged
+        where = f"group {group!r} of " if group else ""
+        raise FileFormatError(f"zarr cannot open {where}{path!r}: {fault}") from fault
+
+
+def _stamp(path: str, key: str) -> FileStamp:
+    """Return what tells whether an array is still the one that was opened: its metadata."""
+    folders = {Path(path), Path(path, key)}
+    found = [folder / mark for folder in sorted(folders) for mark in MARKS]
+    states = [os.stat(file) for file in found if file.exists()]
+    newest = max((state.st_mtime_ns for state in states), default=0)
+    return FileStamp(path, sum(state.st_size for state in states), newest)
+
+
+def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
+    return tuple(_file_header(path, options) for path in paths)
+
+
+def _file_header(path: str, options: Options) -> FileHeader:
+    root = opened(path, options.group)
+    single = not hasattr(root, "members")
+    arrays = {Path(path).stem: root} if single else dict(sorted(_arrays_in(root, "")))
+    whole = {name: why for name, array in arrays.items() if (why := _why_not(array)) is not None}
+    dims = {name: _dims_of(name, array) for name, array in arrays.items() if name not in whole}
+    example_dim = options.example_dim or _example_dim(dims, arrays)
+    along = {
+        name: arrays[name]
+        for name, names in dims.items()
+        if names[:1] == (example_dim,) and names != (name,)
+    }
+    sources, variables = {}, {}
+    for name in chosen_sources(along, options, repr(path)):
+        names = dims_of(name, dims[name], options, repr(path))
+        sources[name] = _header(path, name, arrays[name], names, options)
+    for name in dims.keys() - along.keys():
+        variables[name] = _header(path, name, arrays[name], dims[name], options)
+    scales = frozenset(name for name in variables if dims[name] == (name,))
+    for name, header in sources.items():
+        coords = tuple(sorted(scales.intersection(header.dims)))
+        sources[name] = replace(header, coords=coords)
+    splits = all_rows(sources)
+    return FileHeader(
+        stamp=_stamp(path, options.group or ""),
+        fingerprint=fingerprint(sources, splits),
+        attrs={} if single else dict(root.attrs),
+        sources=sources,
+        variables=variables,
+        splits=splits,
+        not_opened=whole,
+        example_dim=example_dim,
+        kind="zarr",
+        coordinates=scales,
+        format="zarr",
+        group=options.group or "",
+    )
+
+
+def _arrays_in(root: Any, begin: str) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays of a group and of all below it, by path."""
+    for name, member in root.members():
+        if hasattr(member, "members"):
+            yield from _arrays_in(member, f"{begin}{name}/")
+        else:
+            yield begin + name, member
+
+
+def _why_not(array: Any) -> str | None:
+    kind = np.dtype(array.dtype).kind
+    return None if kind in KINDS else f"values of {array.dtype} differ in size; they are not read"
+
+
+def _dims_of(name: str, array: Any) -> tuple[str, ...]:
+    """Return the names of all axes; those that nobody named are numbered."""
+    given = getattr(array.metadata, "dimension_names", None) or array.attrs.get(XARRAY_DIMS) or ()
+    last = name.rpartition("/")[2]
+    usual = ["batch", *(f"{last}_axis_{axis}" for axis in range(1, array.ndim))][: array.ndim]
+    if len(given) != array.ndim:
+        return tuple(usual)
+    return tuple(own or other for own, other in zip(given, usual, strict=True))
+
+
+def _example_dim(dims: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Any]) -> str | None:
+    """Return "batch" where it is the first dim of an array, else that of the most bytes."""
+    sizes: Counter[str] = Counter()
+    for name, names in dims.items():
+        if names and names != (name,):
+            sizes[names[0]] += int(arrays[name].nbytes)
+    if "batch" in sizes:
+        return "batch"
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _header(
+    path: str, name: str, array: Any, dims: tuple[str, ...], options: Options
+) -> SourceHeader:
+    attrs = {key: value for key, value in dict(array.attrs).items() if key != XARRAY_DIMS}
+    cf, used, faults = None, frozenset[str](), list[str]()
+    dtype, fill = np.dtype(array.dtype), attrs.get("_FillValue")
+    if isinstance(fill, str) and dtype.kind == "f":  # as xarray writes it, so that NaN fits
+        attrs["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8")[0]
+    if options.decode_cf:
+        cf, used = cf_of(name, dtype, attrs, faults)
+        cf = cf if used else None
+    for fault in faults:
+        warn(f"{path!r}: {fault}")
+    key = array.path
+    together = getattr(array, "shards", None) or array.chunks
+    return SourceHeader(
+        file=_stamp(path, key),
+        name=name,
+        key=key,
+        shape=tuple(array.shape),
+        dtype=dtype,
+        dims=dims,
+        attrs={k: value for k, value in attrs.items() if k not in used},
+        used_attrs={k: value for k, value in attrs.items() if k in used},
+        storage="chunked",
+        chunks=tuple(together) if array.ndim else None,
+        filters=(Filter(0, "codecs of zarr"),),
+        stored_bytes=array.nbytes,
+        cf=cf,
+        format="zarr",
+        scratch_bytes=2 * CALL_BYTES,
+    )
+
+
+class ZarrReader(FileReader):
+    """Rows of one array, read by zarr-python; a :class:`~labeled.formats.reader.Reader`."""
+
+    kind = "zarr"
+    why = "zarr-python reads and decodes whole chunks"
+
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        super().__init__(source, region, io)
+        self._box = tuple(slice(*bounds(index)) for index in self.region)
+        self._inner = tuple(
+            shifted(index, box.start) for index, box in zip(self.region, self._box, strict=True)
+        )
+        band_bytes = self.chunk_rows * row_nbytes(source.row_shape, source.dtype)
+        self._chunks_each = max(1, CALL_BYTES // max(1, band_bytes))
+
+    @cached_property
+    def _array(self) -> Any:
+        return opened(self.source.file.path, self.source.key)
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        source = self.source
+        if _stamp(source.file.path, source.key) != source.file:
+            raise FileChangedError(
+                f"{source.file.path!r} has changed since it was opened: the metadata of "
+                f"{source.key!r} are others now. Open it again."
+            )
+        bands = bands_of(runs, self.chunk_rows)
+        for parts in groups_of(bands, self.chunk_rows, self._chunks_each):
+            start, stop, first = int(parts[0, 0]), int(parts[-1, 1]), int(parts[0, 2])
+            counts = parts[:, 1] - parts[:, 0]
+            try:
+                box = np.asarray(self._array[(slice(start, stop), *self._box)])
+            except Exception as fault:  # damaged chunks are as many errors as there are codecs
+                raise failed(source, start, stop, fault) from fault
+            rows = spread(parts[:, 0] - start, counts) if counts.sum() < stop - start else None
+            numbers = slice(first, first + int(counts.sum()))
+            values = outer_take(box, self._inner, rows)
+            out[numbers if places is None else places[numbers]] = values
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        """Count touched chunks, by what they hold decoded: zarr alone knows where they are."""
+        touched = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)
+        size = self.chunk_rows * self.row_bytes
+        lengths = np.full(len(touched), size)
+        return (ByteRanges(None, np.full(len(touched), UNSTORED), lengths, len(touched)),)
+
+
+def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> ZarrReader:
+    """Return a reader of the rows of one array. Opens nothing yet."""
+    return ZarrReader(source, region, io)
+
+
+def _read_scalar(source: SourceHeader) -> Array:
+    """Return the value of an array without axes."""
+    value = opened(source.file.path, source.key)[()]
+    return np.asarray(value, source.dtype).astype(native(source.dtype), copy=False)
+
+
+FORMAT = Format(
+    name="zarr",
+    title="a zarr store",
+    suffixes=(".zarr",),
+    recognises=_recognises,
+    scan=_scan,
+    open_reader=open_reader,
+    kinds={"zarr": "zarr"},
+    heeds=frozenset({"group", "decode_cf"}),
+    read_scalar=_read_scalar,
+)

@@ -1,0 +1,180 @@
+"""Zarr stores open like any other files of examples."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import labeled
+from labeled import later
+from labeled.errors import (
+    FileChangedError,
+    FileFormatError,
+    MissingExtraError,
+    ReadError,
+    UnknownNameError,
+)
+from labeled.formats.zarr.format import opened
+from labeled.testing import LoaderTests, ReaderTests
+
+zarr = pytest.importorskip("zarr")
+
+N = 203
+RNG = np.random.default_rng(3)
+IMAGES = RNG.integers(0, 256, (N, 3, 60, 90), "u1")  # more than the smaller memory keeps
+TARGETS = RNG.integers(0, 10, (N, 1)).astype("i8")
+DIMS = {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")}
+
+
+def store(path, *, zarr_format=3, chunks=(16, 3, 60, 90), shards=None, dtype="u1"):
+    """Write a store by zarr itself."""
+    group = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+    named = zarr_format == 3
+    for name, values, cut in (("images", IMAGES.astype(dtype), chunks), ("targets", TARGETS, None)):
+        array = group.create_array(
+            name,
+            data=values,
+            chunks=cut or (50, 1),
+            shards=shards if cut else None,
+            dimension_names=DIMS[name] if named else None,
+        )
+        if not named:
+            array.attrs["_ARRAY_DIMENSIONS"] = list(DIMS[name])
+    return path
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:zarr")
+class TestBatches(LoaderTests):
+    options: ClassVar[dict] = {}
+    memories = ("64 MiB", "16 MiB")
+
+    def make(self, folder):
+        return labeled.open_dataset(store(folder / "x.zarr", **self.options))
+
+    def expected(self):
+        return {"images": IMAGES, "targets": TARGETS}
+
+
+class TestBatchesOfVersion2(TestBatches):
+    options: ClassVar = {"zarr_format": 2}
+
+
+READERS = {
+    "whole": ({}, ()),
+    "version 2": ({"zarr_format": 2, "dtype": ">f4"}, ()),
+    "tiles": ({"chunks": (7, 1, 32, 32)}, (slice(1, 3), slice(5, 50, 3), 4)),
+    "shards": ({"chunks": (4, 3, 60, 90), "shards": (40, 3, 60, 90)}, (np.array([2, 0, 2]),)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:zarr")
+class TestZarrReader(ReaderTests):
+    @pytest.fixture(scope="class", params=READERS)
+    @classmethod
+    def case(cls, request, tmp_path_factory):
+        options, region = READERS[request.param]
+        path = store(tmp_path_factory.mktemp("zarr") / "x.zarr", **options)
+        return path, region, options.get("dtype", "u1")
+
+    @pytest.fixture
+    def reader(self, case):
+        path, region, _ = case
+        taken = dict(zip(DIMS["images"][1:], region, strict=False))
+        return labeled.open_dataset(path).isel(**taken)._sources["images"].reader()
+
+    @pytest.fixture
+    def values(self, case):
+        _, region, dtype = case
+        rows = IMAGES.astype(np.dtype(dtype).newbyteorder("="))
+        return xr.DataArray(rows).isel({f"dim_{i}": r for i, r in enumerate(region, 1)}).values
+
+
+def test_a_store_is_lazy_and_named(tmp_path):
+    ds = labeled.open_dataset(store(tmp_path / "x.zarr"))
+    assert ds.sources == ("images", "targets")
+    assert ds["images"].dims == DIMS["images"]
+    assert ds["images"].chunks is not None
+    np.testing.assert_array_equal(ds.isel(channel=1)["images"][50:60].values, IMAGES[50:60, 1])
+    some = ds.subset(np.array([7, 3, 7]))
+    np.testing.assert_array_equal(some["images"].values, IMAGES[[7, 3, 7]])
+    told = ds.batches(16, shuffle=True, seed=0).explain()
+    assert "zarr" in {lane.path for lane in told.lanes}
+
+
+def test_what_xarray_wrote_is_opened_as_xarray_opens_it(tmp_path):
+    values = RNG.random((40, 5)).astype("f4")
+    values[3, 2] = np.nan
+    data = xr.Dataset(
+        {"rain": (("time", "site"), values), "area": ("site", np.arange(5.0)), "one": ((), 4)},
+        {"time": np.arange(40), "site": np.array([3, 1, 4, 1, 5])},
+        {"title": "test"},
+    )
+    packed = {"rain": {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -1}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data.to_zarr(tmp_path / "x.zarr", encoding=packed)
+    ds, expected = labeled.open_dataset(tmp_path / "x.zarr"), xr.open_zarr(tmp_path / "x.zarr")
+    assert ds.sources == ("rain",)
+    found = ds.to_xarray()
+    xr.testing.assert_equal(found["rain"], expected["rain"])
+    np.testing.assert_array_equal(found["area"], data["area"])
+    assert int(found["one"]) == 4
+
+
+def test_stores_are_joined(tmp_path):
+    paths = [store(tmp_path / f"{k}.zarr") for k in range(2)]
+    ds = labeled.open_dataset(paths)
+    assert ds.n_rows == 2 * N
+    rows = np.array([N + 5, 5, N - 1])
+    np.testing.assert_array_equal(ds.subset(rows)["images"].values, IMAGES[rows % N])
+    assert labeled.open_dataset(str(tmp_path / "?.zarr")).n_rows == 2 * N
+
+
+def test_an_array_and_a_group_of_a_store_are_opened(tmp_path):
+    zarr.create_array(tmp_path / "y.zarr", data=TARGETS)
+    ds = labeled.open_dataset(tmp_path / "y.zarr")
+    assert ds["y"].dims == ("batch", "y_axis_1")
+    group = zarr.open_group(tmp_path / "z.zarr", mode="w")
+    group.create_array("deep/a", data=TARGETS)
+    assert labeled.open_dataset(tmp_path / "z.zarr").sources == ("deep/a",)
+    inner = labeled.open_dataset(tmp_path / "z.zarr", group="deep")
+    np.testing.assert_array_equal(inner["a"].values, TARGETS)
+
+
+def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch):
+    path = store(tmp_path / "x.zarr")
+    with pytest.raises(UnknownNameError, match=r"'image', which is not in .*did you mean 'images'"):
+        labeled.open_dataset(path, sources=["image"])
+    with pytest.raises(FileFormatError, match=r"zarr cannot open group 'no' of .*x\.zarr"):
+        labeled.open_dataset(path, group="no")
+    broken = store(tmp_path / "b.zarr")
+    (broken / "zarr.json").write_text("{")
+    with pytest.raises(FileFormatError, match=r"zarr cannot open .*b\.zarr"):
+        labeled.open_dataset(broken)
+
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(later.importlib, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"x\.zarr' needs zarr.*pip install zarr"):
+        opened(str(path), None)
+
+
+def test_a_store_that_changed_or_is_damaged_is_not_read(tmp_path):
+    path = store(tmp_path / "x.zarr")
+    ds = labeled.open_dataset(path)
+    ds["targets"].values  # noqa: B018
+    (path / "images" / "c" / "0" / "0" / "0" / "0").write_bytes(b"damaged")
+    with pytest.raises(ReadError, match=r"'images' in .*x\.zarr', rows 0 to"):
+        ds["images"][:5].values  # noqa: B018
+    meta = path / "targets" / "zarr.json"
+    told = json.loads(meta.read_text())
+    told["attributes"]["more"] = 1
+    meta.write_text(json.dumps(told))
+    with pytest.raises(FileChangedError, match=r"x\.zarr' .*changed"):
+        ds["targets"].values  # noqa: B018
