@@ -278,10 +278,10 @@ def test_options_that_mean_nothing_are_refused(tmp_path):
     for options, error, words in (
         ({"delimeter": ";"}, OptionError, "no option 'delimeter'; did you mean 'delimiter'"),
         ({"delimiter": ";;"}, LoaderError, "delimiter=';;': give one ASCII character, or 'whites"),
-        ({"labels": "c"}, UnknownNameError, "labels= tells of column 'c', .*there are: 'a', 'b'"),
-        ({"columns": {"x": 9}}, UnknownNameError, "columns= tells of column 9"),
+        ({"labels": "c"}, UnknownNameError, "labels= names column 'c', .*there are: 'a', 'b'"),
+        ({"columns": {"x": 9}}, UnknownNameError, "columns= names column 9"),
         ({"columns": "rows"}, LoaderError, "columns='rows': give 'matrix', 'separate'"),
-        ({"dtype": {"q": "f4"}}, UnknownNameError, "dtype= tells of 'q', which is no column"),
+        ({"dtype": {"q": "f4"}}, UnknownNameError, "dtype= names 'q', which is no column"),
         ({"dtype": "m8[s]"}, LoaderError, "text is read as numbers, bool, datetime64 or str"),
         ({"names": ["x"]}, FileFormatError, "names= gives 1 names, but the first row of"),
         ({"skip_lines": -1}, LoaderError, "give a number of lines"),
@@ -305,7 +305,7 @@ def test_a_missing_parser_names_the_extra(tmp_path, monkeypatch):
 
 def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "READ_BYTES", 1000)
-    monkeypatch.setattr(indexing, "MOST_ROW_BYTES", 5000)
+    monkeypatch.setattr(indexing, "MAX_ROW_BYTES", 5000)
     path = put(tmp_path / "a.csv", 'a,b\n1,"2\n' + "3,4\n" * 5000)
     with pytest.raises(FileFormatError, match=r"more than 5000 bytes\); close it, or pass quote="):
         labeled.open_dataset(path)
@@ -317,7 +317,7 @@ def test_blocks_stay_small_where_rows_grow(tmp_path, monkeypatch):
     path = put(tmp_path / "a.csv", "1,a\n" * 300_000 + f"2,{'b' * 200_000}\n" * 100)
     ds = labeled.open_dataset(path, columns="separate")
     (header,) = ds.files.catalog.sources["column_0"].headers
-    assert header.detail.index.longest <= indexing.MOST_BLOCK_BYTES
+    assert header.detail.index.longest <= indexing.MAX_BLOCK_BYTES
     assert ds.n_rows == 300_100
     assert ds.subset([-1])["column_1"].values[0] == "b" * 200_000
     assert ds["column_0"].values.sum() == 300_200
@@ -390,7 +390,7 @@ def test_tables_without_end_to_their_rows_are_refused(tmp_path, monkeypatch):
     with pytest.raises(FileFormatError, match="no line end in its first 600 bytes: it is not"):
         labeled.open_dataset(wide("b.csv"))
     monkeypatch.undo()
-    monkeypatch.setattr(indexing, "MOST_COLUMNS", 300)
+    monkeypatch.setattr(indexing, "MAX_COLUMNS", 300)
     with pytest.raises(FileFormatError, match="has more than the 300 columns that are parsed"):
         labeled.open_dataset(wide("c.csv"))
 

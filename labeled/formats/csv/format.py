@@ -181,19 +181,19 @@ class Column(NamedTuple):
 
     name: str
     guess: Guess
-    told: np.dtype[Any] | None
-    """The dtype that was asked for."""
+    requested: np.dtype[Any] | None
+    """The dtype that the caller asks for."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.guess.dtype if self.told is None else self.told
+        return self.guess.dtype if self.requested is None else self.requested
 
     def type_as(self, dtype: np.dtype[Any]) -> Any:
         """Return the Arrow type that the column is parsed as, in a source of a dtype."""
         if dtype.hasobject or dtype == TIME:
             return type_of(dtype, zoned=self.guess.zoned)
-        if self.told is not None:
-            return type_of(self.told)
+        if self.requested is not None:
+            return type_of(self.requested)
         exact = self.guess.dtype.kind in "iub" or self.guess.gaps
         return self.guess.type if exact else type_of(dtype)
 
@@ -217,10 +217,10 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
     left = [i for i in range(len(names)) if i not in taken]
     if isinstance(options.columns, tuple):
         more = {
-            source: tuple(column_of(path, one, names, "columns=") for one in said)
-            if isinstance(said, tuple)
-            else column_of(path, said, names, "columns=")
-            for source, said in options.columns
+            source: tuple(column_of(path, one, names, "columns=") for one in given)
+            if isinstance(given, tuple)
+            else column_of(path, given, names, "columns=")
+            for source, given in options.columns
         }
     elif options.columns == "separate" or (options.columns is None and len(names) == 1):
         more = {names[i]: i for i in left}
@@ -236,21 +236,21 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
     for name, _ in options.dtype if isinstance(options.dtype, tuple) else ():
         if name not in (*names, *more, *found):
             raise UnknownNameError(
-                f"dtype= tells of {name!r}, which is no column and no source of {path!r}; "
+                f"dtype= names {name!r}, which is no column and no source of {path!r}; "
                 f"{did_you_mean(name, {*names, *more, *found})}"
             )
     return {**more, **found}
 
 
-def column_of(path: str, said: Any, names: Sequence[str], argument: str) -> int:
-    """Return the number of a column told by its name or number (negative from the end)."""
-    if isinstance(said, int) and not isinstance(said, bool) and -len(names) <= said < len(names):
-        return said % len(names)
-    if said in names:
-        return list(names).index(said)
+def column_of(path: str, given: Any, names: Sequence[str], argument: str) -> int:
+    """Return the number of a column given by its name or number (negative from the end)."""
+    if isinstance(given, int) and not isinstance(given, bool) and -len(names) <= given < len(names):
+        return given % len(names)
+    if given in names:
+        return list(names).index(given)
     raise UnknownNameError(
-        f"{argument} tells of column {said!r}, but {path!r} has {len(names)} columns; "
-        f"{did_you_mean(str(said), names)}"
+        f"{argument} names column {given!r}, but {path!r} has {len(names)} columns; "
+        f"{did_you_mean(str(given), names)}"
     )
 
 
@@ -293,12 +293,13 @@ def columns_of(
     names: Sequence[str], guesses: Sequence[Guess], options: TextOptions
 ) -> list[Column]:
     """Return the columns of a text, with what was asked for: of all, only numbers take a dtype."""
-    said, found = options.dtype, []
+    dtype, found = options.dtype, []
     for name, guess in zip(names, guesses, strict=True):
-        told = dict(said).get(name) if isinstance(said, tuple) else said
-        if not isinstance(said, tuple) and told is not None and not told.hasobject:
-            told = None if guess.dtype.kind in ALONE else told
-        found.append(Column(name, guess, told))
+        requested = dict(dtype).get(name) if isinstance(dtype, tuple) else dtype
+        of_all = requested is not None and requested is dtype  # numbers alone take it, or all str
+        if of_all and not dtype.hasobject and guess.dtype.kind in ALONE:
+            requested = None
+        found.append(Column(name, guess, requested))
     return found
 
 
@@ -313,9 +314,9 @@ def typed(
         If text is to stand beside other columns, true and false or times beside numbers, or
         times with a zone beside times without.
     """
-    told = dict(options.dtype).get(source) if isinstance(options.dtype, tuple) else None
-    if told is not None:
-        columns = [column._replace(told=told) for column in columns]
+    requested = dict(options.dtype).get(source) if isinstance(options.dtype, tuple) else None
+    if requested is not None:
+        columns = [column._replace(requested=requested) for column in columns]
     if not isinstance(chosen, tuple):
         dtype = columns[chosen].dtype
         return dtype, (columns[chosen].type_as(dtype),)

@@ -1,6 +1,6 @@
 """How a text is written and where its rows are, found in one pass over it.
 
-What is not said is guessed from the first rows: the delimiter is the one that cuts them into
+What is not given is guessed from the first rows: the delimiter is the one that cuts them into
 equally many fields, most of all; a first row without a number in it names columns.
 
 Line ends are found by whole arrays. Quotes come in pairs, so a line end counts where an even number
@@ -33,21 +33,21 @@ LF, CR = 10, 13
 READ_BYTES = 4 * 1024 * 1024
 HEAD_BYTES = 1 << 21  # of a text, in which its first row must end
 GUESSED_LINES = 20
-MOST_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
+MAX_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
 
 BLOCK_BYTES = 512 * 1024
 """Text of a block, about."""
 
-MOST_BLOCK_BYTES = 16 * BLOCK_BYTES
+MAX_BLOCK_BYTES = 16 * BLOCK_BYTES
 
-MOST_ROW_BYTES = 8 * 1024 * 1024
+MAX_ROW_BYTES = 8 * 1024 * 1024
 """The longest row there may be: a quote that is never closed would make one of the whole file,
 and telling what is wrong with a row takes some twenty times its bytes."""
 
 _BOM, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
 _CANDIDATES = ",\t;|"
 _BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
-_SAID = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")  # spreadsheets tell the delimiter by it
+_SEP_LINE = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")  # spreadsheets tell the delimiter by it
 
 Rows = list[list[str]]
 
@@ -141,8 +141,8 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             )
     begin = len(data) - len(data[begin:].lstrip(b"\r\n"))
     delimiter = options.delimiter
-    if delimiter is None and (said := _SAID.match(data, begin)):
-        delimiter, begin = said[1].decode(), said.end()
+    if delimiter is None and (found := _SEP_LINE.match(data, begin)):
+        delimiter, begin = found[1].decode(), found.end()
     if not whole and end not in data[begin:]:
         raise FileFormatError(
             f"{file} has no line end in its first {len(data):,} bytes: it is not a table, or has "
@@ -166,9 +166,9 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             f"{file} holds no row of text at its beginning, or opens a quote there that is not "
             "closed (pass quote=None if quotes enclose nothing)"
         )
-    if first.count(dialect.separator.encode()) >= MOST_COLUMNS:
+    if first.count(dialect.separator.encode()) >= MAX_COLUMNS:
         raise FileFormatError(
-            f"{file} has more than the {MOST_COLUMNS:,} columns that are parsed; write such values "
+            f"{file} has more than the {MAX_COLUMNS:,} columns that are parsed; write such values "
             "with labeled.write, or as .npy"
         )
     rows = _fields(dialect, _first_rows(dialect, data, GUESSED_LINES, whole))
@@ -455,7 +455,7 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
         If a quote is not closed, or a row longer than any can be.
     """
     index = _indexed(stamp, dialect, 0)
-    while index.longest > MOST_BLOCK_BYTES and index.block_rows > 1:  # the first rows misled
+    while index.longest > MAX_BLOCK_BYTES and index.block_rows > 1:  # the first rows misled
         fewer = index.block_rows * BLOCK_BYTES // index.longest
         index = _indexed(stamp, dialect, max(1, fewer))
     return index
@@ -479,10 +479,10 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
             n_rows += len(lines.starts)
             end = at + int(lines.ends[-1])
         left, at = text[lines.rest :], at + lines.rest
-        if len(left) > (0 if last else MOST_ROW_BYTES):
+        if len(left) > (0 if last else MAX_ROW_BYTES):
             raise FileFormatError(
                 f"file {stamp.path!r} opens a quote after byte {at} that is not closed (or has a "
-                f"row of more than {MOST_ROW_BYTES} bytes); close it, or pass quote=None if quotes "
+                f"row of more than {MAX_ROW_BYTES} bytes); close it, or pass quote=None if quotes "
                 "enclose nothing"
             )
     starts = np.concatenate([*found, np.array([end])]).astype(np.int64)

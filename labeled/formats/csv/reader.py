@@ -176,14 +176,14 @@ def _table(
     text: Any, dialect: Dialect, missing: Sequence[str], types: Mapping[int, Any] | None = None
 ) -> Any:
     """Parse whole rows: the columns that have `types`, or all, inferred."""
-    asked = {str(i): one for i, one in (types or {}).items()}
+    by_name = {str(i): one for i, one in (types or {}).items()}
     try:
         return read_table(
             text,
             dialect,
             [str(i) for i in range(dialect.n_fields)],
-            column_types=asked,
-            include_columns=[*asked],
+            column_types=by_name,
+            include_columns=[*by_name],
             null_values=list(missing),
             check_utf8=False,
             strings_can_be_null=False,
@@ -291,7 +291,7 @@ class TextReader(FileReader):
         text = scratch("text", end - begin, begin)
         self.file().read_into(text, begin)
         rows = spread(bands[:, 0], bands[:, 1] - bands[:, 0])
-        text, starts = self._wanted(text, begin, rows, len(bands) == 1)
+        text, starts = self._cut_to(text, begin, rows, len(bands) == 1)
         try:
             with decoding():
                 values = parsed(text, self._table, self._columns)
@@ -301,7 +301,7 @@ class TextReader(FileReader):
             raise self._fault(fault, text, starts, rows) from None
         return values
 
-    def _wanted(
+    def _cut_to(
         self, text: Array, begin: int, rows: Ints, in_one: bool
     ) -> tuple[Array, Ints | None]:
         """Cut a block to some rows; tell where they begin, unless it is all of them."""
