@@ -122,6 +122,8 @@ def casts_of(
         If a factor does not fit, or a cast would lose values.
     """
     asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
+    if options.dtype is options.scale is options.shift is None:
+        return {}
     for option in asked.values():
         _check_names(option if isinstance(option, Mapping) else (), sources, "cast")
     casts = {}
@@ -425,7 +427,7 @@ class BatchLayout:
 
     @cached_property
     def _decoded(self) -> tuple[str, ...]:
-        return tuple(name for name, source in self.sources.items() if source.decodes)
+        return tuple([name for name, source in self.sources.items() if source.decodes])
 
     @property
     def form(self) -> Form:

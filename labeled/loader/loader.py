@@ -151,9 +151,11 @@ class Loader:
         """Return the memory for windows and for single batches, kept across epochs."""
         if self._pools is None:
             plan, sizes = self.plan, self.plan.sizes
-            rows, layout = max(sizes.job_rows, 1), plan.buffer_layout
+            rows, read = max(sizes.job_rows, 1), {}
+            for lane in plan.lanes:
+                read[lane.name] = lane.memory_layout()
             self._pools = (
-                BufferPool(layout, rows, sizes.slots, plan.allocate, fills=True),
+                BufferPool(read, rows, sizes.slots, plan.allocate, fills=True),
                 BufferPool(plan.layout, plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools
@@ -161,7 +163,8 @@ class Loader:
     def _prefetcher(self, epoch: AnyPlan, first_batch: int) -> Prefetcher:
         """Read what is kept, and make what reads the windows of an epoch."""
         plan, began = self.plan, perf_counter()
-        plan.load_kept()
+        for lane in plan.lanes:  # unless it is there already
+            lane.load(plan.sizes.loaders)
         self._stats.load_s += perf_counter() - began
         return Prefetcher(
             plan.jobs(epoch, first_batch), plan.lanes, plan.group, self.pools()[0], self._stats,

@@ -326,18 +326,29 @@ class Reading:
         grouping: Grouping,
     ) -> None:
         self.rows, self.layout, self.piped, self.grouping = rows, layout, piped, grouping
-        self.lanes = [lane_of(source, selections[name]) for name, source in sources.items()]
+        self.lanes: list[Lane] = []
         self.worst: dict[str, Worst] = {}
         self.laid_bytes: dict[str, int] = {}
         """Bytes of the ragged examples of a batch as they are laid out."""
-        units = grouping.units
-        for lane in self.lanes:
+        units, row_bytes, scratch = grouping.units, layout.out_row_bytes, 0
+        self.beside_kept = OVERHEAD_BYTES + KEPT_BESIDE_BYTES
+        """What must fit beside all sources, where all are to be kept."""
+        for name, source in sources.items():
+            lane = lane_of(source, selections[name])
+            self.lanes.append(lane)
+            row_bytes += lane.row_bytes
+            scratch = max(scratch, source.layout.scratch_bytes)
+            self.beside_kept += source.layout.held_bytes
             if isinstance(lane, RaggedLane):
                 worst = Worst(lane.position_bytes(grouping.group), rows.mode, units, rows.repeats)
                 self.worst[lane.name] = worst
                 if rows.options.bucket is not False:  # the largest of a window meet in a batch
                     worst = replace(worst, mode="full")
                 self.laid_bytes[lane.name] = self._laid_bytes(lane, worst)
+        self.beside_kept += 2 * scratch + (
+            INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
+        )
+        self.beside_kept += (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
 
     def plan(self, memory_bytes: int) -> tuple[list[Lane], Grouping, Sizes] | None:
         """Share memory out, or return None where it is too little."""
@@ -375,17 +386,6 @@ class Reading:
             row_bytes += math.prod(lengths) * (form.out_dtype.itemsize + 1)
         return held_rows * row_bytes
 
-    @property
-    def beside_kept(self) -> int:
-        """What must fit beside all sources, where all are to be kept."""
-        rows, row_bytes = self.rows, self.layout.out_row_bytes
-        row_bytes += sum(lane.row_bytes for lane in self.lanes)
-        scratch = max((lane.source.layout.scratch_bytes for lane in self.lanes), default=0)
-        n_bytes = OVERHEAD_BYTES + KEPT_BESIDE_BYTES + 2 * scratch
-        n_bytes += sum(lane.source.layout.held_bytes for lane in self.lanes)
-        n_bytes += INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
-        return n_bytes + (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
-
 
 class Sum:
     """The terms of the sum for one choice of the sources that are kept."""
@@ -393,21 +393,30 @@ class Sum:
     def __init__(self, reading: Reading, kept: set[str]) -> None:
         lanes, rows, layout, piped = reading.lanes, reading.rows, reading.layout, reading.piped
         self.wanted, self.rows, self.piped, self.ragged = rows.options, rows, piped, reading.worst
-        # What is kept is read at once or not at all, so nothing is where rows may be left out.
-        self.kept = set[str]() if self.wanted.skips else kept
-        self.kept -= {lane.name for lane in lanes if lane.source.loaded is not None}
-        self.layouts = [lane.source.layout for lane in lanes if lane.name not in self.kept]
+        self.kept = set[str]()
+        self.layouts = []
         """Of what is read in every epoch."""
+        self.row_bytes = self.kept_bytes = self.chunks_bytes = self.loading_bytes = 0
+        uncut = chunked = False
+        for lane in lanes:
+            one = lane.source.layout
+            self.chunks_bytes += one.held_bytes
+            if lane.name not in self.ragged:
+                self.row_bytes += lane.row_bytes
+            # What is kept is read at once or not at all, so nothing is where rows may be left out.
+            if lane.name in kept and lane.source.loaded is None and not self.wanted.skips:
+                self.kept.add(lane.name)
+                self.kept_bytes += lane.nbytes
+            else:
+                self.layouts.append(one)
+                uncut = uncut or (one.chunk_rows is not None and not one.held_bytes)
+                chunked = chunked or (one.chunk_rows is not None and not one.picked)
         self.windowed = rows.mode == "window" and bool(self.layouts)
-        if rows.mode == "full":  # a stored chunk serves many batches
-            chunked = (one.chunk_rows is not None and not one.picked for one in self.layouts)
-            self.windowed = any(chunked)
+        if rows.mode == "full":
+            self.windowed = chunked  # a stored chunk serves many batches
         self.unit_rows = max(1, reading.grouping.units.max_rows)
-
-        dense = [lane for lane in lanes if lane.name not in self.ragged]
-        self.row_bytes = max(1, sum(lane.row_bytes for lane in dense))
-        self.row_bytes += INDEX_BYTES if self.windowed else 0
-        self.kept_bytes = sum(lane.nbytes for lane in lanes if lane.name in self.kept)
+        self.job_unit_rows = self.unit_rows if uncut else 1
+        self.row_bytes = max(1, self.row_bytes) + (INDEX_BYTES if self.windowed else 0)
 
         block_rows = min(BLOCK_ROWS, rows.n_rows) if rows.mode == "full" else 0
         scratch = [STACK_BYTES if self.kept else 1]
@@ -416,9 +425,7 @@ class Sum:
             scratch.append(STACK_BYTES if straight else one.scratch_bytes)
         self.thread_bytes = max(scratch) + block_rows * PLANNER_INDEX_BYTES
 
-        self.chunks_bytes = sum(lane.source.layout.held_bytes for lane in lanes)
         self.index_bytes = block_rows * BLOCK_INDEX_BYTES + self.chunks_bytes
-        self.loading_bytes = 0
         if not self.layouts:
             self.index_bytes += min(self.kept_bytes // LOADED_SHARE, LOADED_BYTES)
             if rows.mode == "window":
@@ -448,7 +455,7 @@ class Sum:
         self.fills = self.windowed and self.wanted.window_rows is None
         prefetch = None if self.fills else self.wanted.prefetch
         self.fewest_buffers = MIN_BUFFERS if prefetch is None else max(MIN_BUFFERS, prefetch + 1)
-        self.fewest_rows = self._job_rows(1)
+        self.fewest_rows = job_rows_of(1, self.job_unit_rows, rows)
         if self.windowed:
             fewest = max(self.wanted.window_rows or n, self.unit_rows)
             self.fewest_rows = min(fewest, max(rows.n_rows, 1))
@@ -460,7 +467,10 @@ class Sum:
 
     def buffer_bytes(self, n_rows: int) -> int:
         """Bytes of a buffer of so many rows."""
-        return n_rows * self.row_bytes + sum(worst.of(n_rows) for worst in self.ragged.values())
+        n_bytes = n_rows * self.row_bytes
+        for worst in self.ragged.values():
+            n_bytes += worst.of(n_rows)
+        return n_bytes
 
     def rows_within(self, n_bytes: int) -> int:
         """Return how many rows a buffer of so many bytes holds."""
@@ -531,7 +541,8 @@ class Sum:
         job_bytes = min(JOB_BYTES, ALONE_JOB_BYTES) if alone else JOB_BYTES
         if decoded:
             job_bytes = min(DECODED_JOB_BYTES, free // DECODED_BUFFERS)
-        job_rows = self._job_rows(self.rows_within(min(job_bytes, free // slots)))
+        fitting = self.rows_within(min(job_bytes, free // slots))
+        job_rows = job_rows_of(fitting, self.job_unit_rows, self.rows)
         if wanted.prefetch is not None or alone or self._light or self.chunks_bytes:
             return window_rows, job_rows, slots  # nobody reads further ahead
         slot_bytes = self.buffer_bytes(job_rows)
@@ -539,11 +550,6 @@ class Sum:
         affordable = (free - 2 * self.loading_bytes) // slot_bytes
         most = min(DECODED_BUFFERS if decoded else small, affordable)
         return window_rows, job_rows, max(slots, most)
-
-    def _job_rows(self, wanted: int) -> int:
-        """Rows of a job near what is wanted: whole batches and whole chunks, where that fits."""
-        uncut = any(one.chunk_rows is not None and not one.held_bytes for one in self.layouts)
-        return job_rows_of(wanted, self.unit_rows if uncut else 1, self.rows)
 
     @property
     def _light(self) -> bool:
@@ -693,9 +699,11 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Size
     They are copied straight from the system's cache of the file to their batch then, once, and
     no window is in memory but its row numbers. Windows and their orders stay as they are.
     """
+    if rows.mode != "window":
+        return sizes
     read = [lane for lane in lanes if not lane.keep]
     fit = (one.source.layout.mapped and one.row_bytes >= PICKED_ROW_BYTES for one in read)
-    if rows.mode != "window" or not read or not all(fit):
+    if not read or not all(fit):
         return sizes
     row_bytes = sizes.slot_bytes // max(1, sizes.job_rows)
     fitting = PICKED_JOB_BYTES // max(1, row_bytes - INDEX_BYTES)
@@ -723,7 +731,9 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Size
 def job_offset_of(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:
     """Where jobs may be cut so that no stored chunk is read by two of them."""
     units = grouping.units
+    if mode != "file":
+        return None
     chunked = any(lane.reader.chunk_rows > 1 and not lane.keep for lane in lanes)
-    if mode != "file" or not chunked or not isinstance(units, UniformUnits):
+    if not chunked or not isinstance(units, UniformUnits):
         return None
     return units.first_rows if sizes.job_rows % units.unit_rows == 0 else None

@@ -267,11 +267,6 @@ class LoaderPlan:
         """Row shape and dtype of what is read of each source."""
         return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
 
-    @property
-    def buffer_layout(self) -> Layout:
-        """The same of what lies in buffers."""
-        return {lane.name: lane.memory_layout() for lane in self.lanes}
-
     def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Make the memory of a source in a buffer."""
         if self.on_device is not None:
@@ -284,11 +279,6 @@ class LoaderPlan:
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
         return jobs_of(epoch_plan, first_batch, self)
-
-    def load_kept(self) -> None:
-        """Read the sources that are kept in memory, if they are not there yet."""
-        for lane in self.lanes:
-            lane.load(self.sizes.loaders)
 
     @cached_property
     def all_kept(self) -> bool:

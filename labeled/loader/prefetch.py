@@ -102,7 +102,7 @@ class Prefetcher:
         # of a pipeline
         self._cut: Callable[[int], Made] | None = None
         self._next_batch = self._taken = self._n_batches = self._in_flight = 0
-        self._cutting = False
+        self._cutting = self._made_by_threads = False
         self._made: dict[int, Made | BaseException] = {}
 
     def start(self, count: int) -> None:
@@ -118,6 +118,7 @@ class Prefetcher:
                 log.warning("%d of %d threads could be started: %s", i, count, error)
                 break
             self._threads.append(thread)
+        self._made_by_threads = self._cut is not None and bool(self._threads)
 
     # windows, for one caller at a time
 
@@ -214,10 +215,6 @@ class Prefetcher:
         self._cut, self._transform = cut, transform
         self._next_batch = self._taken = batches.start
         self._n_batches, self._in_flight = batches.stop, max(in_flight, 1)
-
-    @property
-    def _made_by_threads(self) -> bool:
-        return self._cut is not None and bool(self._threads)
 
     def next_batch(self) -> Made:
         """Return the next batch.
