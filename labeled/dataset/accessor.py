@@ -20,7 +20,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled._validation import check_arguments
-from labeled.dataset.dataset import TEXT_KINDS, Dataset
+from labeled.dataset.dataset import Dataset, spaces_of
 from labeled.device import (
     Device,
     Library,
@@ -137,14 +137,9 @@ def batches(
         raise DimsError(f"no variable has a dim {dim!r} to make batches along; {hint}")
     sources = {str(name): _source(obj[name], dim, str(name)) for name in found}
     n_rows = int(obj.sizes[dim])
-    everything = Selection.all(n_rows)
-    spaces = {
-        name: space_of(source.dims, (n_rows, *source.row_shape), source.dtype, name=name)
-        for name, source in sources.items()
-        if source.dtype.kind not in TEXT_KINDS
-    }
-    selections = dict.fromkeys(sources, everything)
-    return Loader(plan_batches(sources, selections, spaces, n_rows, options))
+    rows = dict.fromkeys(sources, Selection.all(n_rows))
+    spaces = spaces_of(sources, rows, {})
+    return Loader(plan_batches(sources, rows, spaces, n_rows, options))
 
 
 def _of_accessor(

@@ -46,7 +46,7 @@ from labeled.samplers.plan import Last
 from labeled.selection import Request, Selection
 from labeled.sources.loading import enough_memory, load_rows
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import Source
+from labeled.sources.source import AnySource, Source
 from labeled.spaces import SourceInfo, Space, row_space, space_of
 from labeled.transforms.sample import Sample
 
@@ -193,16 +193,7 @@ class Dataset:
     @property
     def spaces(self) -> dict[str, Space]:
         """The space of each dense numeric source: what dims and dtype say, or `with_spaces`."""
-        spaces, rows = {}, self._rows
-        for name, source in self._sources.items():
-            if isinstance(source, RaggedSource):
-                continue
-            if name in self.own_spaces:
-                spaces[name] = self.own_spaces[name]
-            elif source.dtype.kind not in TEXT_KINDS:
-                shape = (len(rows[name]), *source.row_shape)
-                spaces[name] = space_of(source.dims, shape, source.dtype, name=name)
-        return spaces
+        return spaces_of(self._sources, self._rows, self.own_spaces)
 
     @property
     def attrs(self) -> dict[str, Any]:
@@ -897,6 +888,22 @@ class Dataset:
 
     def _ipython_key_completions_(self) -> Sequence[str]:
         return list(self.sources)
+
+
+def spaces_of(
+    sources: Mapping[str, AnySource], rows: Mapping[str, Selection], given: Mapping[str, Space]
+) -> dict[str, Space]:
+    """Return the space of each dense numeric source: the one given, or what dims and dtype say."""
+    spaces = {}
+    for name, source in sources.items():
+        if isinstance(source, RaggedSource):
+            continue
+        if name in given:
+            spaces[name] = given[name]
+        elif source.dtype.kind not in TEXT_KINDS:
+            shape = (len(rows[name]), *source.row_shape)
+            spaces[name] = space_of(source.dims, shape, source.dtype, name=name)
+    return spaces
 
 
 def narrowed(source: Held, dim: str, request: Any) -> Held:
