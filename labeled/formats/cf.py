@@ -1,8 +1,7 @@
-"""CF attributes of a variable: packed numbers, fill values and times, as xarray decodes them.
+"""CF attributes of a variable: packed numbers, fill values and times, decoded by xarray.
 
-:func:`cf_of` turns attributes into a :class:`CF`, a plain list of steps; :func:`decode`
-takes the steps on a NumPy array. Values and dtypes are those of xarray's own decoding, bit
-for bit; that is why scale, offset and fill values keep the dtype they have in the file.
+:func:`cf_of` decides from the attributes whether there is something to decode, and
+:func:`decode` has xarray do it on a NumPy array.
 
 Left raw on purpose, with a warning: times in calendars that ``datetime64`` cannot hold,
 and units that only look like times. Strings are never decoded. Times come out as
@@ -13,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from labeled.formats.reader import ByteRanges, Reader, Rows, count
 from labeled.formats.region import Array, Ints
 
 PACKED = ("scale_factor", "add_offset")
-FILLS = ("missing_value", "_FillValue")
+FILLS = ("_FillValue", "missing_value")
 STANDARD_CALENDARS = frozenset({"standard", "gregorian", "proleptic_gregorian"})
 DURATIONS = frozenset(
     {"days", "hours", "minutes", "seconds", "milliseconds", "microseconds", "nanoseconds"}
@@ -57,47 +57,75 @@ def cf_of(
     """
     if dtype.kind not in "iuf":
         return None, frozenset()
-    said = {key: _single(value) for key, value in attrs.items()}
-    if not _numbers(name, said, odd):
-        return None, frozenset()
-    kind = _time_kind(name, said, odd)
-    final, times, used = _outcome(said, kind)
-    view, base, fills, filled = _view_and_fills(dtype, said)
-    packed = any(key in said for key in PACKED)
-    masked = _masked_dtype(base, said, kind, packed) if fills else None
-    after = base if masked is None else masked
-    scaled = None
-    if packed:
-        scaled = after if filled and kind is None else _float_for(after, said)
-        after = scaled
-    cf = CF(
-        dtype=after.newbyteorder("=") if final is None else final,
-        scale=said.get("scale_factor"),
-        offset=said.get("add_offset"),
-        fills=fills,
-        times=times,
-        calendar=said.get("calendar") if kind == "datetime" else None,
-        view=view,
-        masked=masked,
-        scaled=scaled,
-    )
-    return (None if cf == CF(dtype) else cf), used
-
-
-def _outcome(
-    said: Mapping[str, Any], kind: str | None
-) -> tuple[np.dtype[Any] | None, str | None, frozenset[str]]:
-    """Return the dtype of times and booleans, the units of times, and the attributes used up."""
-    used = {key for key in (*PACKED, *FILLS, "_Unsigned") if key in said}
-    named = str(said.get("dtype", ""))
+    found: dict[str, Any] = {}
+    for key, value in attrs.items():
+        single = isinstance(value, np.ndarray | list) and np.size(value) == 1
+        found[key] = np.reshape(value, -1)[0] if single else value
+    for key in (*PACKED, *FILLS):
+        value = found.get(key, 0)
+        several = key in PACKED and np.ndim(value) > 0
+        if several or np.asarray(value).dtype.kind not in "biuf":
+            odd.append(f"{name!r} is left as stored: its {key} {value!r} is not a number")
+            return None, frozenset()
+    used = {key for key in (*PACKED, *FILLS, "_Unsigned") if key in found}
+    kind = _time_kind(name, found, odd)
+    final: np.dtype[Any] | None = None
+    named = str(found.get("dtype", ""))
     if kind == "datetime":
-        used |= {"units", "calendar"} & set(said)
-        return np.dtype("datetime64[ns]"), str(said["units"]), frozenset(used)
-    if kind == "timedelta" and named.startswith("timedelta64"):
-        return _timedelta_dtype(named), str(said["units"]), frozenset(used | {"units", "dtype"})
-    if named == "bool":
-        return np.dtype(bool), None, frozenset(used | {"dtype"})
-    return None, None, frozenset(used)
+        used |= {"units", "calendar"} & set(found)
+        final = np.dtype("datetime64[ns]")
+    elif kind == "timedelta" and named.startswith("timedelta64"):
+        used |= {"units", "dtype"}
+        unit = np.datetime_data(np.dtype(named))[0]
+        final = np.dtype(f"timedelta64[{unit if unit in ('s', 'ms', 'us', 'ns') else 'ns'}]")
+    elif named == "bool":
+        used |= {"dtype"}
+        final = np.dtype(bool)
+    steps, fills = _steps(dtype, found, used)
+    native = dtype.newbyteorder("=")
+    if not steps:
+        return (None if native == dtype else CF(native)), frozenset(used)
+    if kind == "timedelta":
+        steps["units"] = found["units"]  # integers with such units keep 64 bits where they hide
+    if final is None:
+        kinds = tuple(np.asarray(value).dtype.str for value in steps.values())
+        final = _decoded_dtype(native, tuple(steps.items()), kinds)
+    return CF(final, tuple(steps.items()), fills), frozenset(used)
+
+
+def _steps(
+    dtype: np.dtype[Any], found: Mapping[str, Any], used: set[str]
+) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """Return attributes that xarray decodes as they are meant, and all fill values but the first.
+
+    NaN as a fill value means nothing but the dtype of packed floats; ``_Unsigned`` means nothing
+    where integers are unsigned anyway.
+    """
+    steps = {key: found[key] for key in found if key in used and key not in FILLS}
+    if (dtype.kind, found.get("_Unsigned")) not in (("i", "true"), ("u", "false")):
+        steps.pop("_Unsigned", None)
+    fills: dict[Any, str] = {}
+    for key in FILLS:
+        for value in np.ravel(found[key]) if key in found else ():
+            if not np.isnan(value):
+                fills.setdefault(value, key)
+            elif dtype.kind == "f" and not used.isdisjoint(PACKED):
+                steps[key] = np.nan
+    if fills:
+        first, key = next(iter(fills.items()))
+        steps = {step: value for step, value in steps.items() if step not in FILLS}
+        steps[key] = first
+    return steps, tuple(fills)[1:]
+
+
+@lru_cache(maxsize=1024)
+def _decoded_dtype(
+    dtype: np.dtype[Any], attrs: tuple[tuple[str, Any], ...], kinds: tuple[str, ...]
+) -> np.dtype[Any]:
+    """Return the dtype that values have once xarray has decoded them; `kinds` tell numbers that
+    are equal apart."""
+    found: np.dtype[Any] = _by_xarray(np.zeros(1, dtype), CF(dtype, attrs)).dtype
+    return found
 
 
 def time_attrs(kind: str) -> dict[str, Any]:
@@ -118,20 +146,16 @@ def encoding_of(cf: CF | None, dtype: np.dtype[Any]) -> dict[str, Any]:
     >>> {key: str(value) for key, value in encoding_of(cf, np.dtype("i2")).items()}
     {'dtype': 'int16', 'scale_factor': '0.5', '_FillValue': '-1'}
     """
-    if cf is None or cf.view is not None or len(cf.fills) > 1:
+    attrs = {} if cf is None else dict(cf.attrs)
+    if cf is None or cf.fills or "_Unsigned" in attrs:
         return {}
-    fill = cf.fills[0] if cf.fills else None
-    units = cf.times if cf.dtype.kind == "M" else None
-    said = {
-        "dtype": dtype,
-        "scale_factor": cf.scale,
-        "add_offset": cf.offset,
-        "_FillValue": fill,
-        "units": units,
-        "calendar": cf.calendar,
-    }
-    packed = any(value is not None for key, value in said.items() if key != "dtype")
-    return {k: v for k, v in said.items() if v is not None} if packed else {}
+    if cf.dtype.kind != "M":
+        attrs.pop("units", None)
+    fill = attrs.pop("missing_value", None)
+    if fill is not None:
+        attrs.setdefault("_FillValue", fill)
+    attrs = {key: value for key, value in attrs.items() if key != "dtype" and value == value}
+    return {"dtype": dtype, **attrs} if attrs else {}
 
 
 def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
@@ -160,48 +184,43 @@ def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
     >>> decode(np.array([-1, 0, 3], "i2"), cf)
     array([nan, 0. , 1.5])
     """
-    values = raw if cf.view is None else raw.astype(cf.view)
-    if cf.masked is not None:
-        values = _mask(values, cf)
-    if cf.scaled is not None:
-        values = values.astype(cf.scaled, copy=True)
-        if cf.scale is not None:
-            values *= cf.scale
-        if cf.offset is not None:
-            values += cf.offset
-    if cf.times is not None:
-        return _decode_times(values, cf)
-    return values.astype(cf.dtype, copy=values is raw)
+    values = raw.astype(raw.dtype.newbyteorder("="), copy=False)
+    if cf.fills:
+        attrs, shown = dict(cf.attrs), values
+        if "_Unsigned" in attrs:
+            shown = values.view(f"{'u' if values.dtype.kind == 'i' else 'i'}{values.itemsize}")
+        first = next(attrs[key] for key in FILLS if key in attrs)
+        values = np.where(np.isin(shown, cf.fills), np.asarray(first).astype(values.dtype), values)
+    if cf.attrs:
+        values = _by_xarray(values, cf)
+    return values.astype(cf.dtype, copy=np.may_share_memory(values, raw))
 
 
-def _mask(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
-    masked = np.array(values, dtype=cf.masked, copy=True)
-    hidden = np.zeros(masked.shape, dtype=bool)
-    for fill in cf.fills:
-        hidden |= masked == fill
-    masked[hidden] = _NOT_A_TIME if masked.dtype.kind == "i" else np.nan
-    return masked
-
-
-def _decode_times(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
-    if values.dtype.kind == "f" and values.dtype.itemsize < 4:
+def _by_xarray(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
+    times: Any = cf.dtype.kind == "M" and xr.coders.CFDatetimeCoder(use_cftime=False)
+    durations: Any = cf.dtype.kind != "M" and xr.coders.CFTimedeltaCoder()
+    if cf.dtype.kind in "mM" and values.dtype.kind == "f" and values.itemsize < 4:
         values = values.astype(np.float64)  # half floats overflow in xarray's range check
-    dims = tuple(f"axis_{i}" for i in range(values.ndim))
-    attrs = {"units": cf.times}
-    coder: Any = xr.coders.CFDatetimeCoder(use_cftime=False)
-    if cf.dtype.kind == "m":
-        attrs["dtype"] = cf.dtype.name
-        coder = xr.coders.CFTimedeltaCoder()
-    elif cf.calendar is not None:
-        attrs["calendar"] = cf.calendar
+    attrs = dict(cf.attrs)
+    for key in PACKED if any(key in attrs and attrs[key] == attrs[key] for key in FILLS) else ():
+        if key in attrs and np.asarray(attrs[key]).dtype.kind in "biu":
+            attrs[key] = np.float64(attrs[key])  # integers could not hold NaN
+    variable = xr.Variable([f"axis_{i}" for i in range(values.ndim)], values, attrs)
     try:
-        decoded: np.ndarray[Any, Any] = coder.decode(xr.Variable(dims, values, attrs)).values
+        decoded: np.ndarray[Any, Any] = xr.conventions.decode_cf_variable(
+            None,
+            variable,
+            concat_characters=False,
+            decode_times=times,
+            decode_timedelta=durations,
+            stack_char_dim=False,
+        ).values
     except (ValueError, OverflowError) as error:
         raise ReadError(
-            f"times in {cf.times!r} do not fit {cf.dtype} ({error}); open the file with "
-            f"decode_cf=False to read the plain numbers"
+            f"times in {attrs.get('units')!r} do not fit {cf.dtype} ({error}); open the "
+            f"file with decode_cf=False to read the plain numbers"
         ) from error
-    return decoded.astype(cf.dtype, copy=False)
+    return decoded
 
 
 def with_bounds_units(attrs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -224,103 +243,27 @@ def named_coordinates(attrs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(name for text in texts if isinstance(text, str) for name in text.split())
 
 
-def _single(value: Any) -> Any:
-    if isinstance(value, np.ndarray | list) and np.size(value) == 1:
-        return np.reshape(value, -1)[0]
-    return value
-
-
-def _numbers(name: str, said: Mapping[str, Any], odd: list[str]) -> bool:
-    for key in PACKED:
-        value = said.get(key)
-        if value is not None and (np.ndim(value) > 0 or np.asarray(value).dtype.kind not in "biuf"):
-            odd.append(f"{name!r} is left as stored: its {key} {value!r} is not a number")
-            return False
-    for key in FILLS:
-        value = said.get(key)
-        if value is not None and np.asarray(value).dtype.kind not in "biuf":
-            odd.append(f"{name!r} is left as stored: its {key} {value!r} is not a number")
-            return False
-    return True
-
-
-def _view_and_fills(
-    dtype: np.dtype[Any], said: Mapping[str, Any]
-) -> tuple[np.dtype[Any] | None, np.dtype[Any], tuple[Any, ...], bool]:
-    """Return the dtype to read integers as, the dtype then, fill values, whether any is named."""
-    fills: dict[Any, None] = {}
-    filled = False
-    for key in FILLS:
-        if key in said:
-            real = [value for value in np.ravel(said[key]) if not np.isnan(value)]
-            # NaN as the fill value of integers means nothing
-            filled = filled or bool(real) or dtype.kind not in "iu"
-            fills.update(dict.fromkeys(real))
-    unsigned = said.get("_Unsigned")
-    if (dtype.kind, unsigned) not in (("i", "true"), ("u", "false")):
-        return None, dtype, tuple(fills), filled
-    view = np.dtype(f"{'u' if dtype.kind == 'i' else 'i'}{dtype.itemsize}")
-    raw_fill = _single(said.get("_FillValue"))
-    if raw_fill is not None and raw_fill in fills:
-        del fills[raw_fill]
-        fills[np.asarray(raw_fill).astype(dtype).astype(view)[()]] = None
-    return view, view, tuple(fills), filled
-
-
-def _masked_dtype(
-    base: np.dtype[Any], said: Mapping[str, Any], kind: str | None, scaled: bool
-) -> np.dtype[Any]:
-    """Return the dtype that can hold the values and "missing"."""
-    if scaled:
-        wanted = _float_for(base, said)
-        return wanted if wanted.kind == "f" else np.dtype(np.float64)  # integers have no NaN
-    if kind is not None and base.kind in "iu":
-        return np.dtype(np.int64)
-    if base.kind == "f":
-        return base
-    return np.dtype(np.float32 if base.itemsize <= 2 else np.float64)
-
-
-def _float_for(dtype: np.dtype[Any], said: Mapping[str, Any]) -> np.dtype[Any]:
-    """Return the floating dtype in which packed values are unpacked, as xarray chooses it."""
-    scale, offset = said.get("scale_factor"), said.get("add_offset")
-    scale_dtype = None if scale is None else np.dtype(type(scale))
-    if offset is None:
-        return np.dtype(np.float64) if scale_dtype is None else scale_dtype
-    conforming = scale_dtype is not None and scale_dtype == np.dtype(type(offset))
-    if conforming and scale_dtype in (np.dtype(np.float32), np.dtype(np.float64)):
-        wide = dtype.itemsize == 4 and dtype.kind in "iu"
-        return np.dtype(np.float64) if wide or scale_dtype is None else scale_dtype
-    return np.dtype(np.float64)
-
-
-def _time_kind(name: str, said: Mapping[str, Any], odd: list[str]) -> str | None:
+def _time_kind(name: str, found: Mapping[str, Any], odd: list[str]) -> str | None:
     """Return "datetime" or "timedelta" for units of time that can be decoded, else None."""
-    units = said.get("units")
+    units = found.get("units")
     if not isinstance(units, str):
         return None
     if "since" not in units:
         return "timedelta" if units in DURATIONS else None
-    calendar = said.get("calendar", "standard")
+    calendar = found.get("calendar", "standard")
     if str(calendar).lower() not in STANDARD_CALENDARS:
         odd.append(
             f"{name!r} is left as numbers: calendar {calendar!r} does not fit datetime64; decode "
             f"it with xarray and cftime"
         )
         return None
-    probe = CF(np.dtype("datetime64[ns]"), times=units, calendar=str(calendar))
+    attrs = (("units", units), ("calendar", str(calendar)))
     try:
-        _decode_times(np.zeros(1, np.int64), probe)
+        _by_xarray(np.zeros(1, np.int64), CF(np.dtype("datetime64[ns]"), attrs))
     except ReadError:
         odd.append(f"{name!r} is left as numbers: its units {units!r} are not understood")
         return None
     return "datetime"
-
-
-def _timedelta_dtype(text: str) -> np.dtype[Any]:
-    """Return the resolution that a `dtype` attribute names, kept between seconds and ns."""
-    unit = np.datetime_data(np.dtype(text))[0]
-    return np.dtype(f"timedelta64[{unit if unit in ('s', 'ms', 'us', 'ns') else 'ns'}]")
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,31 +120,23 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class CF:
-    """CF decoding of a variable: ``x * scale + offset``, fill values to NaN, or times.
-
-    The steps, in order: `view` (read integers as signed or unsigned), cast to `masked` and
-    replace `fills`, cast to `scaled`, scale, shift, then times or a cast to `dtype`.
-    Without times `masked`, `scaled` and `dtype` are nearly always the same floating dtype.
-    `scale`, `offset` and `fills` keep the dtype they have in the file: rounding depends on it.
-    """
+    """CF decoding of a variable: packed numbers, fill values to NaN, or times; see :mod:`.cf`."""
 
     dtype: np.dtype[Any]
     """What comes out, in native byte order."""
-    scale: Any = None
-    offset: Any = None
+    attrs: tuple[tuple[str, Any], ...] = ()
+    """The attributes that tell how; they keep the dtype they have in the file, on which rounding
+    depends."""
     fills: tuple[Any, ...] = ()
-    times: str | None = None
-    """Units when the variable is a time (``"days since 2000-01-01"``) or duration (``"days"``)."""
-    calendar: str | None = None
-    view: np.dtype[Any] | None = None
-    masked: np.dtype[Any] | None = None
-    scaled: np.dtype[Any] | None = None
+    """Further fill values, where there are several."""
 
     @property
     def changes_values(self) -> bool:
         """Whether values come out as others; else they only have another dtype."""
-        steps = (self.scale, self.offset, self.times, self.view)
-        return bool(self.fills) or any(step is not None for step in steps)
+        if self.dtype.kind in "mM":
+            return True
+        steps = (key for key, value in self.attrs if value == value)  # NaN hides nothing
+        return any(key not in ("dtype", "units") for key in steps)
 
 
 @dataclass(frozen=True, slots=True)
