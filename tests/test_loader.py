@@ -228,6 +228,31 @@ def test_few_kept_rows_are_dealt_out_by_the_caller(path, monkeypatch):
     np.testing.assert_array_equal(np.concatenate(rows_of(light)), np.concatenate(rows_of(heavy)))
 
 
+@pytest.mark.parametrize("order", [False, "full"])
+def test_without_prefetching_no_thread_reads_and_no_row_is_copied_twice(path, order):
+    loader = labeled.open_dataset(path).batches(
+        4, shuffle=order, seed=1, prefetch=0, errors="skip", memory="4 MiB"
+    )
+    whole = len(loader) - 1  # the last batch may be short
+    for _, _ in zip(range(whole), loader, strict=False):
+        assert not threads_now()
+    assert loader.plan.sizes.threads == 0
+    assert not loader.pools()[1].buffers  # where batches are joined
+
+
+def test_a_pipeline_is_worked_on_by_the_threads_that_read(path):
+    most = []
+
+    def counted(batch, rows):
+        most.append(len(threads_now()))
+        return batch
+
+    options = {"shuffle": "window", "seed": 1, "errors": "skip", "threads": 2}
+    for _ in labeled.open_dataset(path).batches(4, pipeline=counted, **options):
+        pass
+    assert 1 <= max(most) <= 2
+
+
 def test_dropped_iterators_give_their_memory_back(path):
     loader = labeled.open_dataset(path).batches(2, shuffle="window", threads=2, **SMALL)
     for i in range(20):
