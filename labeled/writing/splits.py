@@ -220,8 +220,8 @@ def shared_rows(rows: Mapping[str, Rows]) -> tuple[str, str, int] | None:
     ('train', 'valid', 10)
     >>> shared_rows({"train": range(0, 90), "test": np.array([95, 90])})
     """
-    bounds = [_bounds(each) for each in rows.values() if len(each)]
-    if _apart(bounds):
+    bounds = sorted(_bounds(each) for each in rows.values() if len(each))
+    if all(one[1] <= two[0] for one, two in pairwise(bounds)):
         return None
     n = max(stop for _, stop in bounds)
     seen = np.zeros(n, np.uint8)
@@ -244,12 +244,6 @@ def _bounds(rows: Rows) -> tuple[int, int]:
     if isinstance(rows, range):
         return rows.start, rows.stop
     return int(rows.min()), int(rows.max()) + 1
-
-
-def _apart(bounds: list[tuple[int, int]]) -> bool:
-    """Whether stretches do not even touch each other's rows."""
-    ordered = sorted(bounds)
-    return all(one[1] <= two[0] for one, two in pairwise(ordered))
 
 
 # by rules
@@ -339,11 +333,10 @@ def splits_by_rules(
     wanted = _wanted(shares, len(pool))
     if groups is not None:
         parts = _by_group(groups[pool], wanted, seed)
-    elif classes is not None:
-        parts = _by_class(classes[pool], wanted, seed)
     else:
+        alike = np.zeros(len(pool), int) if classes is None else classes[pool]
         order = np.arange(len(pool)) if in_order else _drawn(len(pool), seed, "rows")
-        parts = np.split(order, np.cumsum(_apportioned(len(pool), wanted)))[: len(shares)]
+        parts = _by_class(alike, order, wanted)
     drawn = {name: _ascending(pool[part]) for name, part in zip(shares, parts, strict=False)}
     return {name: drawn.get(name, rule) for name, rule in read.items()}
 
@@ -398,15 +391,8 @@ def _stretch(name: str, rule: str, ends: Sequence[int | None], n_rows: int) -> r
 
 
 def _check_kind(shares: Mapping[str, Share], *, in_order: bool, classes: Any, groups: Any) -> None:
-    asked = [
-        word
-        for word, given in (
-            ("stratify", classes is not None),
-            ("group", groups is not None),
-            ("in_order", in_order),
-        )
-        if given
-    ]
+    given = {"stratify": classes is not None, "group": groups is not None, "in_order": in_order}
+    asked = [word for word, is_given in given.items() if is_given]
     if asked and not shares:
         raise SplitError(f"{asked[0]} needs splits by share, such as train=0.8 test=0.2")
     if len(asked) > 1:
@@ -450,31 +436,15 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     return [*known, left]
 
 
-def _apportioned(n: int, wanted: Sequence[float]) -> IntArray:
-    """Cut n into whole numbers by share: by largest remainder, which adds up.
-
-    Examples
-    --------
-    >>> _apportioned(10, [0.55, 0.45, 0.0]).tolist()
-    [6, 4, 0]
-    """
-    exact = np.array(wanted) * n
-    counts = np.floor(exact + _ENOUGH).astype(np.int64)
-    over = exact - counts
-    for place in np.argsort(-over, kind="stable")[: n - int(counts.sum())]:
-        counts[place] += 1
-    return counts
-
-
-def _by_class(classes: npt.NDArray[Any], wanted: Sequence[float], seed: int) -> list[IntArray]:
+def _by_class(
+    classes: npt.NDArray[Any], order: IntArray, wanted: Sequence[float]
+) -> list[IntArray]:
     """Deal out every class by share; what is left of each goes where most is missing."""
-    _, which = np.unique(classes, return_inverse=True)
-    order = _drawn(len(classes), seed, "rows")
+    _, which, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     order = order[np.argsort(which[order], kind="stable")]
-    sizes = np.bincount(which) if len(which) else np.empty(0, np.int64)
-    parts: list[list[IntArray]] = [[] for _ in wanted]
+    parts: list[list[IntArray]] = [[np.empty(0, np.int64)] for _ in wanted]
     missing = np.zeros(len(wanted))
-    for members in np.split(order, np.cumsum(sizes)[:-1]) if len(sizes) else []:
+    for members in np.split(order, np.cumsum(sizes)[:-1]):
         exact = np.array(wanted) * len(members)
         counts = np.floor(exact + _ENOUGH).astype(np.int64)
         missing += exact - counts
@@ -486,21 +456,19 @@ def _by_class(classes: npt.NDArray[Any], wanted: Sequence[float], seed: int) -> 
             partial[place] = False
         for part, rows in zip(parts, np.split(members, np.cumsum(counts)[:-1]), strict=True):
             part.append(rows)
-    return [np.concatenate(part) if part else np.empty(0, np.int64) for part in parts]
+    return [np.concatenate(part) for part in parts]
 
 
 def _by_group(groups: npt.NDArray[Any], wanted: Sequence[float], seed: int) -> list[IntArray]:
     """Deal out whole groups, the largest first, each to where most rows are missing."""
-    _, which = np.unique(groups, return_inverse=True)
-    sizes = np.bincount(which) if len(which) else np.empty(0, np.int64)
+    _, which, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     drawn = _drawn(len(sizes), seed, "groups")
     missing = np.array(wanted) * len(groups)
     owner = np.empty(len(sizes), np.int64)
     for group in drawn[np.argsort(-sizes[drawn], kind="stable")].tolist():
         owner[group] = int(np.argmax(missing))
         missing[owner[group]] -= sizes[group]
-    owners = owner[which] if len(which) else np.empty(0, np.int64)
-    return [np.flatnonzero(owners == place) for place in range(len(wanted))]
+    return [np.flatnonzero(owner[which] == place) for place in range(len(wanted))]
 
 
 def _drawn(n: int, seed: int, what: str) -> IntArray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -128,7 +128,7 @@ def verify(
                 told(size)
             found += comparison.missing()
     without = tuple(name for name in stored if name not in known)
-    return Verified(header.stamp.path, compared, tuple(_joined(found)), without)
+    return Verified(header.stamp.path, compared, _joined(found), without)
 
 
 def reader_of(source: SourceHeader) -> Callable[[range], Array]:
@@ -213,19 +213,15 @@ class _Comparison:
         return [Difference(self.source.name, min(there, written), max(there, written), problem)]
 
 
-def _joined(differences: Sequence[Difference]) -> Iterator[Difference]:
+def _joined(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     """Join neighbours with the same problem."""
-    held: Difference | None = None
+    out: list[Difference] = []
     for each in differences:
-        if held is not None and (held.source, held.stop, held.problem) == (
+        if out and (out[-1].source, out[-1].stop, out[-1].problem) == (
             each.source,
             each.start,
             each.problem,
         ):
-            held = Difference(held.source, held.start, each.stop, held.problem)
-            continue
-        if held is not None:
-            yield held
-        held = each
-    if held is not None:
-        yield held
+            each = replace(out.pop(), stop=each.stop)
+        out.append(each)
+    return tuple(out)
