@@ -14,8 +14,8 @@ from written_files import run
 import labeled
 from labeled.cli.main import main
 from labeled.errors import ArrayError
-from labeled.formats import parts
-from labeled.formats.parts import part_name, parts_of
+from labeled.formats import replacing
+from labeled.formats.replacing import part_name, parts_of
 
 ENDLESS = """
     import sys, numpy as np, labeled
@@ -87,15 +87,15 @@ def test_parts_of_other_machines_and_of_reused_process_numbers(tmp_path: Path) -
 def test_where_the_machine_is_hidden_no_part_is_known_to_be_dead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "_BOOT", str(tmp_path / "hidden"))
+    monkeypatch.setattr(replacing, "_BOOT", str(tmp_path / "hidden"))
     target = str(tmp_path / "x.hdf5")
     try:
-        parts._machine.cache_clear()
+        replacing._machine.cache_clear()
         Path(part_name(target)).touch()
-        parts._machine.cache_clear()  # as in another process
+        replacing._machine.cache_clear()  # as in another process
         assert [part.state for part in parts_of(target)] == ["unknown"]
     finally:
-        parts._machine.cache_clear()
+        replacing._machine.cache_clear()
 
 
 def test_the_doctor_names_what_was_left_and_removes_what_is_dead(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ from labeled.dataset.opening import open_dataset
 from labeled.display.text import table
 from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
 from labeled.formats.header import SourceHeader
-from labeled.formats.parts import parts_of
 from labeled.formats.registry import check_hdf5
+from labeled.formats.replacing import parts_of
 from labeled.loader.loader import Loader
 from labeled.writing.diagnosis import (
     APART,
