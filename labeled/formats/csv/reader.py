@@ -242,7 +242,9 @@ def _values(column: Any, dtype: np.dtype[Any], name: str) -> Array:
                 row,
             )
         column = column.cast(arrow().from_numpy_dtype(dtype), safe=False)
-    values: Array = column.combine_chunks().to_numpy(zero_copy_only=False)
+    if dtype.kind in "fM" and column.num_chunks > 1:
+        column = column.combine_chunks()
+    values: Array = column.to_numpy()
     return values
 
 
@@ -274,16 +276,12 @@ class TextReader(FileReader):
                 values = self._block(bands)
             first, n = int(bands[0, 2]), len(values[0])
             place = slice(first, first + n) if places is None else places[first : first + n]
-            if self._vector:
-                out[place] = values[0]
-                continue
-            rows = (
-                out[place] if isinstance(place, slice) else np.empty((n, *out.shape[1:]), out.dtype)
-            )
             for i, column in enumerate(values):
-                rows[:, i] = column
-            if not isinstance(place, slice):
-                out[place] = rows
+                if self._vector:
+                    out[place] = column
+                else:
+                    out[place, i] = column
+            del values, column  # not held while the next block is parsed
 
     def _block(self, bands: Ints) -> list[Any]:
         """Return the columns of some rows of one block."""
