@@ -317,10 +317,10 @@ def plan_batches(
     pads = rows.last == "pad"
     sources, layout = layout_of(options, sources, selections, spaces, pads=pads)
     line = None if options.line is None else line_in_form(options.line, layout)
-    hand = handed_over(options, layout if line is None else None)
-    made = None if line is None or not line.works else made_of(line, layout.forms(selections))
-    piped = made is not None
+    piped = line is not None and line.works
     where = None if options.device == "cpu" else _device_for(options, layout, piped=piped)
+    hand = handed_over(options, layout if line is None else None)
+    made = made_of(line, layout.forms(selections)) if line is not None and piped else None
     lanes, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)
     buckets = None
     if measured is not None:
