@@ -29,7 +29,8 @@ from labeled.cli.options import (
     sources_option,
 )
 from labeled.dataset.dataset import Dataset, Held
-from labeled.dataset.files import Catalog, find_files
+from labeled.dataset.files import find_files
+from labeled.dataset.joining import Catalog
 from labeled.dataset.opening import open_dataset
 from labeled.display.summary import Table
 from labeled.errors import LabeledError

@@ -1,6 +1,6 @@
 """What users open and hold: the dataset, and the doors of xarray.
 
-`opening` makes a `dataset` of `files`, which `compatible` says can be joined. Its methods that are
+`opening` makes a `dataset` of `files`, which are joined in `joining`. Its methods that are
 long are `selecting` (splits, labels and ``train_test_split``), `to_xarray` (over arrays that are
 `lazy`), `statistics`, `summary` and `plots`. `accessor` and `xarray_engine` are xarray's doors,
 `convert` and `doctor` lead to files.

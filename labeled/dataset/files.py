@@ -1,6 +1,6 @@
-"""Which files are open: paths and options that pickle, and what their headers say.
+"""Which files are open: paths and options that pickle, and what they were when opened.
 
-:class:`Files` is the recipe: it travels. :class:`Catalog` is what scanning the files
+:class:`Files` is the recipe: it travels. :class:`~.joining.Catalog` is what scanning the files
 gives: it is made where it is needed, and kept once a process. When a recipe arrives
 in another process, sizes and header fingerprints are compared, so that nobody reads
 rows of a file that is no longer the one that was opened. A file that was replaced by one
@@ -12,30 +12,19 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from io import IOBase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from labeled.errors import FileChangedError, FileFormatError, SplitError
+from labeled.dataset.joining import Catalog, Mark, join, scan_named
+from labeled.errors import FileChangedError, FileFormatError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
-from labeled.formats.format import Options, chosen_sources, dims_of
-from labeled.formats.header import FileHeader, SourceHeader, fingerprint
+from labeled.formats.format import Options
+from labeled.formats.header import FileHeader
 from labeled.formats.registry import all_formats, format_named, is_zarr_store, told_of_folder
-from labeled.selection import Selection
-from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import Io, Source
-
-
-class Mark(NamedTuple):
-    """What one file, or one of its groups, was when it was opened."""
-
-    n_bytes: int
-    fingerprint: str
-    times: tuple[int, ...]
-    """When the files behind it were modified, or a hash over their versions; 0 if not known."""
 
 
 @dataclass(frozen=True)
@@ -113,22 +102,6 @@ class Files:
     def __getstate__(self) -> dict[str, Any]:
         """Travel without headers: they are scanned where the recipe arrives."""
         return {name: value for name, value in self.__dict__.items() if name != "_seen"}
-
-
-@dataclass(frozen=True, eq=False)
-class Catalog:
-    """What the headers of the files say, joined along the example axis."""
-
-    headers: tuple[FileHeader, ...]
-    marks: tuple[Mark, ...]
-    sources: Mapping[str, Source | RaggedSource]
-    variables: Mapping[str, Source]
-    """Coordinates and variables carried whole; those along the example dim are joined."""
-    splits: Mapping[str, Mapping[str, Selection]]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    not_opened: Mapping[str, str] = field(default_factory=dict)
-    coordinates: frozenset[str] = frozenset()
-    """Which of the variables are coordinates, whether a source has their dims or not."""
 
 
 def _check_times(headers: Iterable[FileHeader], marks: Iterable[Mark]) -> None:
@@ -249,129 +222,3 @@ def _scan_all(
     scan = format_named(options.format).scan
     headers = scan_named(scan, paths, names, options) if names else scan(paths, options)
     return join(headers, options.io)
-
-
-def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
-    """Join the headers of files along the example axis.
-
-    Raises
-    ------
-    SplitError, UnknownNameError, DimsError, FileFormatError
-        If a file lacks a source or a split of the first file, or has other dims, row
-        shape or dtype; the message names both files.
-    """
-    first, marks = headers[0], []
-    for header in headers:
-        if header is not first:
-            from labeled.dataset.compatible import check_compatible
-
-            check_compatible(first, header)
-        times = tuple([stamp.mtime_ns for stamp in header.stamps])
-        marks.append(Mark(header.n_bytes, header.fingerprint, times))
-    sources: dict[str, Source | RaggedSource] = {}
-    variables: dict[str, Source] = {}
-    splits: dict[str, dict[str, Selection]] = {}
-    for name in first.sources:
-        of_files = tuple([header.sources[name] for header in headers])
-        kind = Source if of_files[0].ragged is None else RaggedSource
-        sources[name] = kind.of(of_files, io)
-    for name, variable in first.variables.items():  # without the example dim, of the first file
-        many = headers if is_along(variable, first) else headers[:1]
-        variables[name] = Source.of(tuple([header.variables[name] for header in many]), io)
-    for split, provided in first.splits.items():
-        splits[split] = {}
-        for name in provided:
-            splits[split][name] = _joined_rows(split, name, headers)
-    return Catalog(
-        headers,
-        tuple(marks),
-        sources,
-        variables,
-        splits,
-        first.attrs,
-        first.not_opened,
-        first.coordinates,
-    )
-
-
-def is_along(variable: SourceHeader, file: FileHeader) -> bool:
-    """Whether a variable lies along the example dim, so that it is joined like sources."""
-    examples = {source.dims[0] for source in file.sources.values()}
-    return bool(variable.dims) and variable.dims[0] in examples
-
-
-def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Selection:
-    if len(headers) == 1:
-        return Selection.of(headers[0].splits[split][name])
-    begin, parts = 0, []
-    for header in headers:
-        parts.append(Selection.of(header.splits[split][name]).shift(begin))
-        begin += header.sources[name].n_rows
-    return Selection.concat(parts)
-
-
-Scan = Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]
-
-
-def scan_named(
-    scan: Scan, paths: Sequence[str], names: Sequence[str], options: Options
-) -> tuple[FileHeader, ...]:
-    """Scan files by name; return one header for each set of files that stand side by side.
-
-    Raises
-    ------
-    FileFormatError
-        If a file holds several sources, or names have different numbers of files or rows.
-    SplitError
-        If files that stand side by side do not agree in their splits.
-    """
-    asked = replace(options, sources=None, dims=())
-    by_name = {
-        name: scan(tuple(p for p, n in zip(paths, names, strict=True) if n == name), asked)
-        for name in dict.fromkeys(names)
-    }
-    counts = {name: len(headers) for name, headers in by_name.items()}
-    if len(set(counts.values())) > 1:
-        raise FileFormatError(f"each source needs as many files as the others, found {counts}")
-    chosen = chosen_sources(by_name, options, repr(paths[0]))
-    return tuple(
-        _beside({name: by_name[name][number] for name in chosen}, options)
-        for number in range(counts[chosen[0]])
-    )
-
-
-def _beside(headers: dict[str, FileHeader], options: Options) -> FileHeader:
-    """Make one header of several files with one source each."""
-    sources = {name: _renamed(name, header, options) for name, header in headers.items()}
-    rows = {source.file.path: source.n_rows for source in sources.values()}
-    if len(set(rows.values())) > 1:
-        raise FileFormatError(f"files side by side hold different numbers of rows: {rows}")
-    first = next(iter(headers.values()))
-    for header in headers.values():
-        if set(header.splits) != set(first.splits):
-            raise SplitError(
-                f"{header.stamp.path!r} has the splits {sorted(header.splits)}, but "
-                f"{first.stamp.path!r}, which stands beside it, has {sorted(first.splits)}"
-            )
-    splits = {
-        split: {name: next(iter(header.splits[split].values())) for name, header in headers.items()}
-        for split in first.splits
-    }
-    return replace(
-        first,
-        sources=sources,
-        splits=splits,
-        variables={},
-        fingerprint=fingerprint(sources, splits),
-    )
-
-
-def _renamed(name: str, header: FileHeader, options: Options) -> SourceHeader:
-    if len(header.sources) != 1:
-        raise FileFormatError(
-            f"{header.stamp.path!r} was given as source {name!r}, but holds the sources "
-            f"{sorted(header.sources)}; name files with one source each, or open it by itself"
-        )
-    (source,) = header.sources.values()
-    dims = dims_of(name, source.dims, replace(options, example_dim=None), repr(source.file.path))
-    return replace(source, name=name, dims=dims, coords=())

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from dask.utils import format_bytes
 
 from labeled.dataset.dataset import Dataset, Held
-from labeled.dataset.files import Catalog
+from labeled.dataset.joining import Catalog
 from labeled.display.summary import Interval, Strip, Summary, Table
 from labeled.display.text import count_words, sizes_words
 from labeled.formats.header import SourceHeader

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import xarray as xr
 
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.files import Catalog
+from labeled.dataset.joining import Catalog
 from labeled.dataset.lazy import BlockLengths, LazyArray, dask_array, warn_of_repeated_decoding
 from labeled.errors import warn
 from labeled.formats.cf import encoding_of

@@ -1,4 +1,4 @@
-"""Whether files can be joined: what must agree, and what is only worth a warning.
+"""Files joined: what their headers say together, and whether they can be joined.
 
 Rows of one file follow those of another, so everything along the example dim must agree
 in name, dims, dtype and row shape. Packing may differ (each file is then decoded by its
@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.dataset.files import is_along
 from labeled.display.classes import class_names_of
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
-from labeled.formats.header import FileHeader, SourceHeader, vlen_base
-from labeled.sources.source import Source, decoded_dtype
+from labeled.formats.format import Options, chosen_sources, dims_of
+from labeled.formats.header import FileHeader, SourceHeader, fingerprint, vlen_base
+from labeled.selection import Selection
+from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import Io, Source, decoded_dtype
 
 MAX_LISTED = 6
 """Names that a message lists."""
@@ -29,7 +31,156 @@ COMPARED_BYTES = 1 << 20
 """Variables carried whole are compared value by value up to this size."""
 
 
-def check_compatible(first: FileHeader, other: FileHeader) -> None:
+class Mark(NamedTuple):
+    """What one file, or one of its groups, was when it was opened."""
+
+    n_bytes: int
+    fingerprint: str
+    times: tuple[int, ...]
+    """When the files behind it were modified, or a hash over their versions; 0 if not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """What the headers of the files say, joined along the example axis."""
+
+    headers: tuple[FileHeader, ...]
+    marks: tuple[Mark, ...]
+    sources: Mapping[str, Source | RaggedSource]
+    variables: Mapping[str, Source]
+    """Coordinates and variables carried whole; those along the example dim are joined."""
+    splits: Mapping[str, Mapping[str, Selection]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    not_opened: Mapping[str, str] = field(default_factory=dict)
+    coordinates: frozenset[str] = frozenset()
+    """Which of the variables are coordinates, whether a source has their dims or not."""
+
+
+def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
+    """Join the headers of files along the example axis.
+
+    Raises
+    ------
+    SplitError, UnknownNameError, DimsError, FileFormatError
+        If a file lacks a source or a split of the first file, or has other dims, row
+        shape or dtype; the message names both files.
+    """
+    first, marks = headers[0], []
+    for header in headers:
+        if header is not first:
+            _check_compatible(first, header)
+        times = tuple([stamp.mtime_ns for stamp in header.stamps])
+        marks.append(Mark(header.n_bytes, header.fingerprint, times))
+    sources: dict[str, Source | RaggedSource] = {}
+    variables: dict[str, Source] = {}
+    splits: dict[str, dict[str, Selection]] = {}
+    for name in first.sources:
+        of_files = tuple([header.sources[name] for header in headers])
+        kind = Source if of_files[0].ragged is None else RaggedSource
+        sources[name] = kind.of(of_files, io)
+    for name, variable in first.variables.items():  # without the example dim, of the first file
+        many = headers if _is_along(variable, first) else headers[:1]
+        variables[name] = Source.of(tuple([header.variables[name] for header in many]), io)
+    for split, provided in first.splits.items():
+        splits[split] = {}
+        for name in provided:
+            splits[split][name] = _joined_rows(split, name, headers)
+    return Catalog(
+        headers,
+        tuple(marks),
+        sources,
+        variables,
+        splits,
+        first.attrs,
+        first.not_opened,
+        first.coordinates,
+    )
+
+
+def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
+    """Whether a variable lies along the example dim, so that it is joined like sources."""
+    examples = {source.dims[0] for source in file.sources.values()}
+    return bool(variable.dims) and variable.dims[0] in examples
+
+
+def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Selection:
+    if len(headers) == 1:
+        return Selection.of(headers[0].splits[split][name])
+    begin, parts = 0, []
+    for header in headers:
+        parts.append(Selection.of(header.splits[split][name]).shift(begin))
+        begin += header.sources[name].n_rows
+    return Selection.concat(parts)
+
+
+Scan = Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]
+
+
+def scan_named(
+    scan: Scan, paths: Sequence[str], names: Sequence[str], options: Options
+) -> tuple[FileHeader, ...]:
+    """Scan files by name; return one header for each set of files that stand side by side.
+
+    Raises
+    ------
+    FileFormatError
+        If a file holds several sources, or names have different numbers of files or rows.
+    SplitError
+        If files that stand side by side do not agree in their splits.
+    """
+    asked = replace(options, sources=None, dims=())
+    by_name = {
+        name: scan(tuple(p for p, n in zip(paths, names, strict=True) if n == name), asked)
+        for name in dict.fromkeys(names)
+    }
+    counts = {name: len(headers) for name, headers in by_name.items()}
+    if len(set(counts.values())) > 1:
+        raise FileFormatError(f"each source needs as many files as the others, found {counts}")
+    chosen = chosen_sources(by_name, options, repr(paths[0]))
+    return tuple(
+        _beside({name: by_name[name][number] for name in chosen}, options)
+        for number in range(counts[chosen[0]])
+    )
+
+
+def _beside(headers: dict[str, FileHeader], options: Options) -> FileHeader:
+    """Make one header of several files with one source each."""
+    sources = {name: _renamed(name, header, options) for name, header in headers.items()}
+    rows = {source.file.path: source.n_rows for source in sources.values()}
+    if len(set(rows.values())) > 1:
+        raise FileFormatError(f"files side by side hold different numbers of rows: {rows}")
+    first = next(iter(headers.values()))
+    for header in headers.values():
+        if set(header.splits) != set(first.splits):
+            raise SplitError(
+                f"{header.stamp.path!r} has the splits {sorted(header.splits)}, but "
+                f"{first.stamp.path!r}, which stands beside it, has {sorted(first.splits)}"
+            )
+    splits = {
+        split: {name: next(iter(header.splits[split].values())) for name, header in headers.items()}
+        for split in first.splits
+    }
+    return replace(
+        first,
+        sources=sources,
+        splits=splits,
+        variables={},
+        fingerprint=fingerprint(sources, splits),
+    )
+
+
+def _renamed(name: str, header: FileHeader, options: Options) -> SourceHeader:
+    if len(header.sources) != 1:
+        raise FileFormatError(
+            f"{header.stamp.path!r} was given as source {name!r}, but holds the sources "
+            f"{sorted(header.sources)}; name files with one source each, or open it by itself"
+        )
+    (source,) = header.sources.values()
+    dims = dims_of(name, source.dims, replace(options, example_dim=None), repr(source.file.path))
+    return replace(source, name=name, dims=dims, coords=())
+
+
+def _check_compatible(first: FileHeader, other: FileHeader) -> None:
     """Refuse to join two files that do not fit; warn where the first file's word is taken.
 
     Raises
@@ -158,7 +309,7 @@ def _check_variables(first: FileHeader, other: FileHeader) -> None:
     differing: list[str] = []
     for name, variable in first.variables.items():
         match = other.variables.get(name)
-        if not is_along(variable, first):
+        if not _is_along(variable, first):
             if match is None or _differ(variable, match):
                 differing.append(name)
         elif match is None:
