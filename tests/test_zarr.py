@@ -51,7 +51,7 @@ def store(path, *, zarr_format=3, chunks=(16, 3, 60, 90), shards=None, dtype="u1
 @pytest.mark.filterwarnings("ignore::UserWarning:zarr")
 class TestBatches(LoaderTests):
     options: ClassVar[dict] = {}
-    memories = ("64 MiB", "16 MiB")
+    memories = ("64 MiB", "32 MiB")
 
     def make(self, folder):
         return labeled.open_dataset(store(folder / "x.zarr", **self.options))

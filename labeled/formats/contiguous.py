@@ -117,6 +117,12 @@ class ContiguousReader(FileReader):
         extents[:, 2] = n = stop - start
         extents[:, 1] = np.cumsum(n) - n
         extents[:, 3] = start
+        follows = extents[1:, 0] == extents[:-1, 0] + n[:-1] * self._plan.row_bytes
+        if follows.any():
+            begin = np.flatnonzero(np.append(True, ~follows))
+            n = np.add.reduceat(n, begin)
+            extents = extents[begin]
+            extents[:, 2] = n
         return extents
 
     # runs
@@ -159,13 +165,14 @@ class ContiguousReader(FileReader):
 
     def _spans(self, extents: Ints) -> list[Ints]:
         """Group extents that one call brings: short ones with small gaps between."""
-        if len(extents) == 1:
-            return [extents]
         row_bytes, at = self._plan.row_bytes, extents[:, 0]
         n_bytes = extents[:, 2] * row_bytes
+        short = n_bytes <= SHORT_BYTES
+        if not (short[1:] & short[:-1]).any():
+            return [extents[i : i + 1] for i in range(len(extents))]
         gaps = at[1:] - at[:-1] - n_bytes[:-1]
         near = (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
-        near &= np.maximum(n_bytes[1:], n_bytes[:-1]) <= SHORT_BYTES
+        near &= short[1:] & short[:-1]
         near &= (at[1:] >= 0) & (at[:-1] >= 0) & self._plan.read_through
         full = np.cumsum(n_bytes[1:] + gaps * near) // PIECE_BYTES
         near[1:] &= full[1:] == full[:-1]
@@ -206,12 +213,16 @@ class ContiguousReader(FileReader):
 
     def _box(self, file: OpenFile, at: int, n: int) -> Array:
         """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
-        starts, lengths = self._plan.ranges(np.array([at]), np.array([n]))
-        buffer, to = scratch("box", int(lengths.sum()), int(starts[0])), 0
-        for start, size in zip(starts.tolist(), lengths.tolist(), strict=True):
-            self._fill(file, buffer[to : to + size], start)
-            to += size
-        return self._plan.view(buffer, n)
+        plan = self._plan
+        buffer = scratch("box", plan.bytes_of(n), at + plan.starts[0])
+        if plan.read_through:
+            self._fill(file, buffer, at + plan.starts[0])
+            return plan.view(buffer, n)
+        to = 0
+        for start in plan.ranges(np.array([at]), np.array([n]))[0].tolist():
+            self._fill(file, buffer[to : to + plan.stretch_bytes], start)
+            to += plan.stretch_bytes
+        return plan.view(buffer, n)
 
     def _store(self, box: Array, out: Array, place: slice | Ints, rows: Ints | None) -> None:
         """Put the wanted elements of some rows of a box in their places."""

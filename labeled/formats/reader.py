@@ -251,9 +251,18 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     >>> bands_of(np.array([[2, 9]]), 4).tolist()
     [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
     """
+    if len(runs) == 1:  # the ordinary case, and many times as fast
+        start, stop = runs[0].tolist()
+        begin = np.arange(start - start % chunk_rows, stop, chunk_rows)
+        bands = np.stack((begin, begin + chunk_rows, begin - start), axis=1)
+        bands[0, 0], bands[0, 2], bands[-1, 1] = start, 0, stop
+        return bands
     starts, stops = runs[:, 0], runs[:, 1]
     chunks = starts // chunk_rows
     n_bands = (stops - 1) // chunk_rows - chunks + 1
+    if (n_bands == 1).all():  # cut already, for pieces of work
+        counts = stops - starts
+        return np.stack((starts, stops, np.cumsum(counts) - counts), axis=1)
     begin = spread(chunks, n_bands) * chunk_rows
     bands = np.empty((len(begin), 3), np.int64)
     np.maximum(np.repeat(starts, n_bands), begin, out=bands[:, 0])
@@ -309,18 +318,18 @@ def as_runs(rows: Rows) -> Ints:
 
 
 def _even_groups(runs: Ints, n: int, each: int) -> list[Ints]:
-    """Cut `n` rows of runs at every `each` of them."""
-    if n <= each:
-        counts = runs[:, 1] - runs[:, 0]
-        return [np.column_stack((runs, np.cumsum(counts) - counts))]
-    ends = np.cumsum(runs[:, 1] - runs[:, 0])
-    begins = np.append(0, ends[:-1])
-    cuts = np.arange(each, n, each)
-    firsts = np.union1d(begins, cuts)
-    run = np.searchsorted(ends, firsts, side="right")
-    starts = runs[run, 0] + firsts - begins[run]
-    parts = np.stack((starts, starts + np.diff(np.append(firsts, n)), firsts), axis=1)
-    return np.split(parts, np.searchsorted(firsts, cuts))
+    """Group runs of `n` rows by about `each` of them; only long runs are cut."""
+    counts = runs[:, 1] - runs[:, 0]
+    n_parts = np.maximum(counts // each, 1)
+    part = spread(np.zeros_like(n_parts), n_parts)
+    start, counts, n_parts = (np.repeat(one, n_parts) for one in (runs[:, 0], counts, n_parts))
+    parts = np.empty((len(start), 3), np.int64)
+    parts[:, 0] = start + counts * part // n_parts
+    parts[:, 1] = start + counts * (part + 1) // n_parts
+    counts = parts[:, 1] - parts[:, 0]
+    parts[:, 2] = np.cumsum(counts) - counts
+    group = parts[:, 2] // each
+    return np.split(parts, np.flatnonzero(group[1:] != group[:-1]) + 1)
 
 
 # what formats share
