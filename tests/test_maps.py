@@ -16,6 +16,7 @@ MAPPED = (
     "formats",
     "formats.hdf5",
     "dataset",
+    "writing",
 )
 
 

@@ -9,6 +9,5 @@ Reading: `reader` (what readers offer, and what follows from it), `contiguous` (
 files), `memory` (how much there is, and how rows move in it).
 
 Values: `cf` (packed numbers and times), `examples` (of different shapes), `pictures` and
-`picture_heads`. Writing: `replacing` (whole files or none), `parts` (files that are not complete
-yet).
+`picture_heads`. Writing: `replacing` (whole files or none).
 """

@@ -1,1 +1,11 @@
-"""Making files of examples: from arrays and lazy arrays, with splits, whole or not at all."""
+"""Files of examples are written here: whole, or not at all.
+
+`inputs` makes everything that can be written a `source`, examples of different shapes with
+`ragged`, columns of tables with `tables`. `layouts` says how each is stored, `splits` which rows
+splits have. `packing` brings rows into chunks, with `statistics` on the way and `progress` shown.
+
+The ends of that one path: `write` (new files), `append` (more rows, more splits), `repack`
+(the sources of a file once more, by `rewriting`). `importers` and `pictures` are for what
+``labeled.convert`` takes besides files. `verify` compares with checksums, `diagnosis` tells what
+reads slowly.
+"""

@@ -13,6 +13,6 @@ with filters or without, by `chunkindex` and `filters` (with `compiled` loops), 
 different shapes, `sparse` matrices of cells.
 
 Writing: `writing`, `fuel` (splits), `scales` (names of axes), `encoding` (chunks made outside
-HDF5), `growing` (appending), `undo` (what is undone where that fails), `others` (what is carried
+HDF5), `undo` (what is undone where that fails), `others` (what is carried
 over), `own` (what this library adds).
 """
