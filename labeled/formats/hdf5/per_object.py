@@ -187,7 +187,15 @@ def things_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Things:
                         parts[part] = _Part(path, dataset.get_type(), *_axes_in(dataset)[1:])
                     parts[part].add(path, dataset)
         where = f"in file {stamp.path!r}"
-        _check_names(pattern, names, sole, where)
+        if not names:
+            raise UnknownNameError(
+                f"examples={pattern!r} matches neither groups nor datasets {where}"
+            )
+        if sole and len(sole) < len(names):
+            raise FileFormatError(
+                f"examples={pattern!r} matches {len(names) - len(sole):,} groups and {len(sole):,} "
+                f"datasets ({listed(sole, 4)}) {where}; give a pattern that matches one kind"
+            )
         return _things(file, pattern, names, parts, where)
 
 
@@ -317,16 +325,6 @@ def _things(
     return Things(names, parts, left_out)
 
 
-def _check_names(pattern: str, names: list[str], sole: list[str], where: str) -> None:
-    if not names:
-        raise UnknownNameError(f"examples={pattern!r} matches neither groups nor datasets {where}")
-    if sole and len(sole) < len(names):
-        raise FileFormatError(
-            f"examples={pattern!r} matches {len(names) - len(sole):,} groups and {len(sole):,} "
-            f"datasets ({listed(sole, 4)}) {where}; give a pattern that matches one kind"
-        )
-
-
 # headers
 
 
@@ -354,8 +352,9 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     unnamed: dict[str, Unnamed] = {}
     with opened(path, headers=True) as file:
         values = {NAME: EachValue(pattern, None, allowed)}
-        for key in _attributes_of(file[things.names[0]]):
-            values[f"{ATTRIBUTES}{key}"] = EachValue(pattern, key, allowed)
+        for key, value in sorted(attrs_of(file[things.names[0]], "an example", []).items()):
+            if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc":
+                values[f"{ATTRIBUTES}{key}"] = EachValue(pattern, key, allowed)
         values = {name: value for name, value in values.items() if name not in parts}
         for argument, names in (("sources=", wanted), ("dims=", given)):
             for name in names:
@@ -387,16 +386,6 @@ def scan_examples(path: str, options: Options) -> FileHeader:
         splits=splits,
         not_opened=not_opened | {n: VALUE_OF_EACH for n in values if n not in wanted},
         warnings=(": " + "; ".join(faults),) if faults else (),
-    )
-
-
-def _attributes_of(example: h5py.Group | h5py.Dataset) -> list[str]:
-    """Return the attributes of an example that may be sources: numbers, and single texts."""
-    values = attrs_of(example, "an example", [])
-    return sorted(
-        key
-        for key, value in values.items()
-        if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc"
     )
 
 
