@@ -1,1 +1,4 @@
-"""The command line, a module a command. Nothing else imports this."""
+"""The command line: `main`, a module for each large command, `writing` for the small ones.
+
+Nothing else imports this.
+"""
