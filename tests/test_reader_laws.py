@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import gzip
+from typing import Any
 
 import dask.array as da
 import h5py
@@ -110,3 +112,11 @@ class TestPictures(ReaderTests):
         encoded = [pictures.encode(image, ".png") for image in self.images]
         writing.write_records(tmp_path / "x.rec", encoded, range(40))
         return source_of(tmp_path / "x.rec", "images")
+
+
+DOCUMENTED: dict[str, Any] = {"__name__": __name__}
+exec(
+    "\n".join(part.source for part in doctest.DocTestParser().get_examples(ReaderTests.__doc__)),
+    DOCUMENTED,
+)
+NpyReader, TestNpyReader = DOCUMENTED["NpyReader"], DOCUMENTED["TestNpyReader"]
