@@ -24,8 +24,8 @@ from labeled.formats.hdf5.format import FORMAT as HDF5
 log = logging.getLogger(__name__)
 
 FORMATS = ("hdf5", "idx", "recordio", "csv", "zarr")
-"""Packages of all there are, each imported when it is asked. Where a folder holds files of several
-formats, the first one of these is meant."""
+"""The package of every format, imported when it is asked. If a folder holds files of several
+formats, the first of these is meant."""
 
 HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b\x08"

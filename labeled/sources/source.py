@@ -49,7 +49,7 @@ HEAP_BYTES = 32 << 20
 """Blocks up to this may stay with the allocator when they are let go of."""
 
 _UNDONE_APART = {DEFLATE, SHUFFLE, FLETCHER32}
-"""Filters that leave no memory with the threads that undo them."""
+"""Filters whose decoders keep no memory for each thread."""
 
 
 @dataclass(frozen=True, eq=False)

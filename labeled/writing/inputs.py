@@ -325,7 +325,7 @@ def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Source
         shape,
         Names(axis_names, coords),
         {**with_fills(attrs, dtype), **told},
-        _blocks(array),
+        _blocks(name, array),
         encode,
     )
     if dtype.kind == "O":
@@ -480,9 +480,10 @@ def _is_lazy(array: Any) -> bool:
     return is_dask_collection(array.variable if isinstance(array, xr.DataArray) else array)
 
 
-def _blocks(array: Any) -> Blocks:
+def _blocks(name: str, array: Any) -> Blocks:
     if _is_lazy(array):
-        return partial(_dask_blocks, array.data if isinstance(array, xr.DataArray) else array)
+        data = array.data if isinstance(array, xr.DataArray) else array
+        return partial(_dask_blocks, name, data)
     if isinstance(array, SequentialSource):
         return partial(_passing_blocks, array)
     return partial(slices, _reader(array), array.shape[0])
@@ -528,26 +529,37 @@ def _values(array: xr.DataArray, start: int, stop: int) -> Any:
     return array.isel({array.dims[0]: slice(start, stop)}).values
 
 
-def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
+def _dask_blocks(name: str, array: Any, rows: int) -> Iterator[Block]:
     """Yield dask's own blocks of whole rows, small ones together: nothing is computed twice."""
     # By tasks: some blocks at a time are asked for, and dask's other way begins with all of them.
     whole = array.rechunk(dict.fromkeys(range(1, array.ndim), -1), method="tasks")
     start = stop = 0
     held: list[Any] = []
+    announced: list[int] = []
     for block, n_rows in zip(whole.to_delayed().reshape(-1), whole.chunks[0], strict=True):
         if held and stop + n_rows - start > rows:
-            yield Block(start, stop, delayed=_end_to_end(held))
-            start, held = stop, []
+            yield Block(start, stop, delayed=_end_to_end(name, held, announced))
+            start, held, announced = stop, [], []
         held.append(block)
+        announced.append(n_rows)
         stop += n_rows
-    yield Block(start, stop, delayed=_end_to_end(held))
+    yield Block(start, stop, delayed=_end_to_end(name, held, announced))
 
 
-def _end_to_end(blocks: Sequence[Any]) -> Any:
-    return blocks[0] if len(blocks) == 1 else delayed(_concatenated, pure=False)(blocks)
+def _end_to_end(name: str, blocks: Sequence[Any], announced: Sequence[int]) -> Any:
+    if len(blocks) == 1:
+        return blocks[0]
+    return delayed(_concatenated, pure=False)(name, blocks, announced)
 
 
-def _concatenated(blocks: Sequence[Any]) -> Any:
+def _concatenated(name: str, blocks: Sequence[Any], announced: Sequence[int]) -> Any:
+    """Put blocks end to end, each of which must have the rows that dask says it has."""
+    for block, n_rows in zip(blocks, announced, strict=True):
+        if len(block) != n_rows:
+            raise ArrayError(
+                f"source {name!r} gave a block of shape {block.shape} where "
+                f"{(n_rows, *block.shape[1:])} was announced; correct what computes it"
+            )
     masked = any(isinstance(block, np.ma.MaskedArray) for block in blocks)
     module: Any = np.ma if masked else np
     return module.concatenate(blocks)

@@ -430,7 +430,7 @@ class _Codec(NamedTuple):
     """The library's name."""
     library: Callable[[], Any | None]
     decode: Callable[..., int]
-    """Called with the library, bitshuffle's options if it is that, and as :data:`Decode`."""
+    """``decode(library, stored, out)``; bitshuffle takes its options after the library."""
 
 
 _CODECS: dict[int, _Codec] = {
