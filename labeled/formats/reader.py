@@ -235,7 +235,8 @@ def listed_rows(rows: Rows, n_rows: int, where: str = "the source") -> Ints:
     listed = np.asarray(rows, np.int64)
     if listed.ndim == 2:
         listed = spread(listed[:, 0], listed[:, 1] - listed[:, 0])
-    if len(listed) and not 0 <= int(listed.min()) <= int(listed.max()) < n_rows:
+    # One pass, for negative rows are large without a sign: between two, threads change turns.
+    if len(listed) and int(listed.view(np.uint64).max()) >= n_rows:
         raise SelectionError(
             f"{where}: rows {listed.min()} to {listed.max()} were asked for, but it has rows 0 to "
             f"{n_rows - 1}"
@@ -320,7 +321,7 @@ def as_runs(rows: Rows) -> Ints:
 def _even_groups(runs: Ints, n: int, each: int) -> list[Ints]:
     """Group runs of `n` rows by about `each` of them; only long runs are cut."""
     counts = runs[:, 1] - runs[:, 0]
-    n_parts = np.maximum(counts // each, 1)
+    n_parts = np.maximum((counts + each // 2) // each, 1)
     part = spread(np.zeros_like(n_parts), n_parts)
     start, counts, n_parts = (np.repeat(one, n_parts) for one in (runs[:, 0], counts, n_parts))
     parts = np.empty((len(start), 3), np.int64)
@@ -328,7 +329,7 @@ def _even_groups(runs: Ints, n: int, each: int) -> list[Ints]:
     parts[:, 1] = start + counts * (part + 1) // n_parts
     counts = parts[:, 1] - parts[:, 0]
     parts[:, 2] = np.cumsum(counts) - counts
-    group = parts[:, 2] // each
+    group = (parts[:, 2] + counts // 2) // each  # that in which the middle of a part lies
     return np.split(parts, np.flatnonzero(group[1:] != group[:-1]) + 1)
 
 

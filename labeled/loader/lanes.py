@@ -81,11 +81,13 @@ class Lane:
         return self.source.name
 
     @cached_property
-    def _rows_alone(self) -> int:
-        """How many rows that follow one another are read with one call."""
+    def _run_bytes(self) -> int:
+        """How much of rows that follow one another is read with one call.
+
+        Of what is decoded, a piece stays in a core's cache.
+        """
         plain = self.reader.kind == "chunked" and not self.source.layout.dear
-        one_call = plain or self.reader.kind == "contiguous"
-        return max(1, RUN_BYTES // max(1, self.row_bytes)) if one_call else 0
+        return RUN_BYTES if plain or self.reader.kind == "contiguous" else PIECE_BYTES
 
     @cached_property
     def _by_row(self) -> bool:
@@ -139,10 +141,13 @@ class Lane:
             return (self._kept_task(content, group, out),)
         read = self.read(content, group)
         rows = read.rows
-        if isinstance(rows, range) and len(rows) <= self._rows_alone:
-            return (partial(self.reader.read, rows, out),)
         listed = not isinstance(rows, range) and rows.ndim == 1
-        tasks = tasks_of(self.reader, read, out, TASK_BYTES if listed else PIECE_BYTES)
+        task_bytes = TASK_BYTES if listed else self._run_bytes
+        plain = self.reader.kind != "records" and (listed or isinstance(rows, range))
+        if plain and len(rows) * self.row_bytes <= task_bytes:
+            tasks: Sequence[Task] = (partial(self.reader.read, rows, out, read.places),)
+        else:
+            tasks = tasks_of(self.reader, read, out, task_bytes)
         if content.soon is not None:  # rows of a window, of which the disk is told as a whole
             return [*self._advices(content.soon, group), *tasks]
         small = listed or len(out) * self.row_bytes <= SMALL_BYTES

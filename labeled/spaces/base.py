@@ -142,8 +142,11 @@ class Space:
     )
 
     def __post_init__(self) -> None:
-        lazy, numeric = tuple(self.validate_callbacks), tuple(self.np_validate_callbacks)
-        self._set(validate_callbacks=lazy, np_validate_callbacks=numeric)
+        for name in ("validate_callbacks", "np_validate_callbacks"):
+            given: Any = getattr(self, name)
+            if not np.iterable(given) or not all(map(callable, given := tuple(given))):
+                raise SpaceError(f"{name}={given!r} must be a list of functions")
+            self._set(**{name: given})
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
