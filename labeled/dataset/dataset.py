@@ -870,7 +870,7 @@ class Dataset:
         return f"{first!r}{more}"
 
     def _check_source(self, name: object) -> None:
-        if name not in self.sources:
+        if not isinstance(name, str) or name not in self.sources:
             from labeled.dataset.selecting import why_no_source
 
             raise UnknownNameError(why_no_source(self, name))

@@ -155,7 +155,7 @@ def open_dataset(
             f"{paths[0]!r} looks like plain text, for it has one column and no numbers; pass "
             "format='csv' to take each line as a row"
         )
-    if chunks != "auto":
+    if not (isinstance(chunks, str) and chunks == "auto"):
         from labeled.dataset.lazy import check_chunks
 
         check_chunks(chunks, set().union(*dataset.dims.values()), dataset.where)

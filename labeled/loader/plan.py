@@ -318,7 +318,8 @@ def plan_batches(
     sources, layout = layout_of(options, sources, selections, spaces, pads=pads)
     line = None if options.line is None else line_in_form(options.line, layout)
     piped = line is not None and line.works
-    where = None if options.device == "cpu" else _device_for(options, layout, piped=piped)
+    on_host = isinstance(options.device, str) and options.device == "cpu"
+    where = None if on_host else _device_for(options, layout, piped=piped)
     hand = handed_over(options, layout if line is None else None)
     made = made_of(line, layout.forms(selections)) if line is not None and piped else None
     lanes, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)

@@ -474,7 +474,11 @@ def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> Row
     >>> sorted(np.concatenate(list(shuffled(5, 3, seed=7))).tolist())
     [0, 1, 2, 3, 4]
     """
-    starts, size = np.arange(_whole("n_rows", n_rows)), _whole("batch_rows", batch_rows, 1)
+    n_rows, size = _whole("n_rows", n_rows), _whole("batch_rows", batch_rows, 1)
+    try:
+        starts = np.arange(n_rows)
+    except MemoryError as error:
+        raise LoaderError(f"n_rows={n_rows:,}: {error}; shuffle=True needs no list") from error
     return RowSequences(starts, 1, size, seed=_plain(seed), epoch=_whole("epoch", epoch))
 
 
@@ -484,7 +488,9 @@ def _whole(name: str, value: Any, least: int = 0) -> int:
 
 
 def _plain(seed: Seed) -> Seed:
-    return tuple(map(int, seed)) if isinstance(seed, tuple) else int(seed)
+    if isinstance(seed, tuple):
+        return tuple(whole("seed", one, error=LoaderError) for one in seed)
+    return whole("seed", seed, error=LoaderError)
 
 
 def _borders(groups: npt.ArrayLike | None, n_rows: int) -> IntArray:
