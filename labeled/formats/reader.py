@@ -11,6 +11,7 @@ rows that ascend and do not overlap; or a list, ``int64 (n,)`` in any order, rep
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -254,10 +255,8 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     """
     if len(runs) == 1:  # the ordinary case, and many times as fast
         start, stop = runs[0].tolist()
-        begin = np.arange(start - start % chunk_rows, stop, chunk_rows)
-        bands = np.stack((begin, begin + chunk_rows, begin - start), axis=1)
-        bands[0, 0], bands[0, 2], bands[-1, 1] = start, 0, stop
-        return bands
+        cuts = [start, *range(start - start % chunk_rows + chunk_rows, stop, chunk_rows), stop]
+        return np.array([(a, b, a - start) for a, b in itertools.pairwise(cuts)], np.int64)
     starts, stops = runs[:, 0], runs[:, 1]
     chunks = starts // chunk_rows
     n_bands = (stops - 1) // chunk_rows - chunks + 1
@@ -275,6 +274,9 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
 
 def groups_of(bands: Ints, chunk_rows: int, n_chunks: int) -> Iterator[Ints]:
     """Yield the bands of at most `n_chunks` chunks at a time; no chunk is in two groups."""
+    if len(bands) <= n_chunks:
+        yield bands
+        return
     chunk = bands[:, 0] // chunk_rows
     begins = np.append(0, np.flatnonzero(chunk[1:] != chunk[:-1]) + 1)[::n_chunks].tolist()
     for a, b in zip(begins, [*begins[1:], len(bands)], strict=True):
@@ -296,7 +298,20 @@ def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple
     if not n:
         return []
     each = max(1, n_bytes // max(1, row_nbytes(reader.row_shape, reader.dtype)))
-    if not isinstance(rows, range) and rows.ndim == 1:
+    if isinstance(rows, range):
+        if step > 1:  # whole chunks, the first and last perhaps cut
+            wide = -(-each // step) * step
+            cuts = [
+                rows.start,
+                *range(rows.start - rows.start % step + wide, rows.stop, wide),
+                rows.stop,
+            ]
+        else:
+            n_parts = max((n + each // 2) // each, 1)
+            cuts = [rows.start + n * k // n_parts for k in range(n_parts + 1)]
+        ends = itertools.pairwise(cuts)
+        return [(range(a, b), slice(a - rows.start, b - rows.start)) for a, b in ends]
+    if rows.ndim == 1:
         each = n if step > 1 else each  # chunks are decoded once only if all rows come together
         return [(rows[a : a + each], slice(a, min(a + each, n))) for a in range(0, n, each)]
     runs = as_runs(rows)
@@ -477,6 +492,8 @@ class FileReader:
     def _checked(self, rows: Any) -> Ints:
         """Return rows as runs without empty ones, or as a list; all of them are there."""
         if isinstance(rows, range):
+            if rows.step == 1 and 0 <= rows.start < rows.stop <= self.n_rows:
+                return np.array([[rows.start, rows.stop]])
             rows = [[rows.start, rows.stop]] if rows.step == 1 and len(rows) else np.array(rows)
         array = np.ascontiguousarray(rows, np.int64)
         if array.size == 0:
