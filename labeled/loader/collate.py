@@ -275,7 +275,7 @@ def _unreadable(lane: Lane, rows: Rows, places: Rows, out: Array) -> Rows:
 
 def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[tuple[Rows, Rows]]:
     """Yield the file rows of each stored chunk of a window, and their places."""
-    read = lane.read(content, group)
+    read = lane.file_rows(content, group)
     rows = np.asarray(read.rows, np.int64)
     if rows.ndim == 2:
         rows = rows_of(rows)

@@ -419,7 +419,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
     lane = max(plan.lanes, key=lambda one: one.row_bytes)
     windows = []
     for start, stop, content in jobs[:DRAWN_JOBS]:
-        runs = as_runs(lane.read(content, plan.group).rows)
+        runs = as_runs(lane.file_rows(content, plan.group).rows)
         some = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
         chunks = () if lane.keep else _pairs(_whole_chunks(lane, some))
         windows.append(WindowRead(start, stop, _pairs(some), chunks))

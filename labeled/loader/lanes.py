@@ -139,7 +139,7 @@ class Lane:
         """
         if self.kept is not None:
             return (self._kept_task(content, group, out),)
-        read = self.read(content, group)
+        read = self.file_rows(content, group)
         rows = read.rows
         listed = not isinstance(rows, range) and rows.ndim == 1
         task_bytes = TASK_BYTES if listed else self._run_bytes
@@ -178,7 +178,7 @@ class Lane:
 
     def _advices(self, windows: Sequence[Rows], group: Rows | None) -> Sequence[Task]:
         """Return what tells the system of windows that come next, where it has them not yet."""
-        several = (self.read(WindowRows(several=runs), group).rows for runs in windows)
+        several = (self.file_rows(WindowRows(several=runs), group).rows for runs in windows)
         return [
             partial(advise, self.reader, rows) for rows in several if self._cold(rows, small=False)
         ]
@@ -198,13 +198,13 @@ class Lane:
 
     def cost(self, content: WindowRows, group: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
-        return cost(self.reader, self.read(content, group).rows)
+        return cost(self.reader, self.file_rows(content, group).rows)
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""
         return cost(self.reader, read_of(self.selection).rows)
 
-    def read(self, content: WindowRows, group: Rows | None) -> Read:
+    def file_rows(self, content: WindowRows, group: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
         stretch = self.selection.stretch
         if stretch is not None and group is None:
@@ -314,7 +314,7 @@ class RaggedLane(Lane):
         if self.examples is not None:
             positions = content.rows if group is None else group[content.rows]
             return self.examples, positions, np.arange(len(positions))
-        read = self.read(content, group)
+        read = self.file_rows(content, group)
         if isinstance(read.rows, range) or read.rows.ndim == 2:
             rows = rows_of(as_runs(read.rows))
             return self.reader, rows, np.arange(len(rows)) if read.places is None else read.places

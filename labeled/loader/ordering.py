@@ -43,6 +43,9 @@ RUN_BYTES = 1 << 17
 class Grouping:
     """Units of an epoch, and the dataset position of each grouped position.
 
+    Listed rows are sorted by stored chunk, so that each chunk is read once; a *grouped position* is
+    an index into the rows so sorted.
+
     Parameters
     ----------
     units : Units
