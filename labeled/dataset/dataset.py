@@ -756,7 +756,8 @@ class Dataset:
             n_rows = self.n_rows
         except SplitError as error:
             raise LoaderError(f"cannot make batches: {error}") from None
-        return Loader(plan_batches(self._sources, self._rows, self.spaces, n_rows, options))
+        spaces = self.spaces if options.lays_out else {}
+        return Loader(plan_batches(self._sources, self._rows, spaces, n_rows, options))
 
     def as_provider(
         self,

@@ -27,11 +27,10 @@ from labeled.errors import LoaderError
 from labeled.formats.contiguous import LARGE_ROW_BYTES
 from labeled.formats.memory import machine_bytes, room_bytes
 from labeled.formats.reader import Cost, as_runs
-from labeled.loader.jobs import Job, n_cuts
 from labeled.loader.lanes import Lane, RaggedLane
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.ordering import read_classes
-from labeled.loader.plan import LoaderPlan
+from labeled.loader.plan import Job, LoaderPlan, n_cuts
 from labeled.loader.stats import Stats
 from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws

@@ -145,6 +145,12 @@ class BatchOptions:
         return self.errors == "skip"
 
     @property
+    def lays_out(self) -> bool:
+        """Whether batches are cast, scaled or laid out, so that spaces of sources matter."""
+        wanted = (self.specs, self.dtype, self.scale, self.shift)
+        return any(one is not None for one in wanted)
+
+    @property
     def draws_rows(self) -> bool:
         """Whether rows are drawn with replacement."""
         return self.balance is not None or self.weights is not None

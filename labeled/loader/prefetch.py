@@ -33,8 +33,8 @@ import numpy.typing as npt
 from labeled.errors import LoaderError, ReadError
 from labeled.formats.reader import CLOCK
 from labeled.loader.buffers import BufferPool, LoadedWindow
-from labeled.loader.jobs import Job
 from labeled.loader.lanes import Lane
+from labeled.loader.plan import Job
 from labeled.loader.stats import Stats
 from labeled.samplers.windows import WindowRows
 from labeled.sources.loading import Task
