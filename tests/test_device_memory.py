@@ -155,6 +155,7 @@ def check_promise(ds, options, seed, haste):
     assert held <= told.promised_bytes + device.most_made_bytes
 
 
+@pytest.mark.filterwarnings("ignore:every epoch is empty")
 @settings(max_examples=12, deadline=None)
 @given(asked_of_dense(), seeds, hastes)
 def test_rows_of_one_shape_stay_within_the_promise(dense, options, seed, haste):

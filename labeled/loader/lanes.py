@@ -142,9 +142,10 @@ class Lane:
         read = self.file_rows(content, group)
         rows = read.rows
         listed = not isinstance(rows, range) and rows.ndim == 1
-        task_bytes = TASK_BYTES if listed else self._run_bytes
-        plain = self.reader.kind != "records" and (listed or isinstance(rows, range))
-        if plain and len(rows) * self.row_bytes <= task_bytes:
+        one_run = isinstance(rows, range)
+        task_bytes = TASK_BYTES if listed else self._run_bytes if one_run else PIECE_BYTES
+        alone = (listed or one_run) and self.reader.kind != "records"
+        if alone and len(rows) * self.row_bytes <= task_bytes:
             tasks: Sequence[Task] = (partial(self.reader.read, rows, out, read.places),)
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
