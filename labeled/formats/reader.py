@@ -32,6 +32,9 @@ from labeled.formats.region import Array, Ints, Region, normal_region, outer_tak
 PIECE_BYTES = 512 * 1024
 """What one thread reads at a time: so much stays in a core's cache while it is decoded."""
 
+FEW = 32
+"""Runs of a piece, or its bands, that are looked at one by one rather than as arrays."""
+
 UNSTORED = -1
 """The place of rows that were never stored: they read as the fill value."""
 
@@ -253,10 +256,13 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     >>> bands_of(np.array([[2, 9]]), 4).tolist()
     [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
     """
-    if len(runs) == 1:  # the ordinary case, and many times as fast
-        start, stop = runs[0].tolist()
-        cuts = [start, *range(start - start % chunk_rows + chunk_rows, stop, chunk_rows), stop]
-        return np.array([(a, b, a - start) for a, b in itertools.pairwise(cuts)], np.int64)
+    if len(runs) <= FEW and count(runs) <= FEW * chunk_rows:
+        found, before = [], 0  # a piece of work: NumPy would take many times as long
+        for start, stop in runs.tolist():
+            cuts = [start, *range(start - start % chunk_rows + chunk_rows, stop, chunk_rows), stop]
+            found += [(a, b, a - start + before) for a, b in itertools.pairwise(cuts)]
+            before += stop - start
+        return np.array(found, np.int64)
     starts, stops = runs[:, 0], runs[:, 1]
     chunks = starts // chunk_rows
     n_bands = (stops - 1) // chunk_rows - chunks + 1
@@ -502,6 +508,10 @@ class FileReader:
             return listed_rows(array, self.n_rows, self.where)
         if array.ndim != 2 or array.shape[1] != 2:
             raise SelectionError(f"{self.where}: runs must have shape (k, 2), found {array.shape}")
+        if len(array) <= FEW:
+            few = array.reshape(-1).tolist()
+            if few[0] >= 0 and few[-1] <= self.n_rows and few == sorted(set(few)):
+                return array
         ends = array.reshape(-1)
         if ends[0] < 0 or ends[-1] > self.n_rows or (ends[1:] < ends[:-1]).any():
             found = ", ".join(f"[{a}, {b})" for a, b in array[:4].tolist())
