@@ -298,6 +298,8 @@ def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple
         What to read, and which of all rows these are. No stored chunk is read for two pieces,
         and none holds rows of two files.
     """
+    if isinstance(rows, range) and rows.step != 1:
+        rows = np.array(rows, np.int64)
     n, step = count(rows), reader.chunk_rows
     if isinstance(reader, JoinedReader):
         return reader.pieces(rows, n_bytes)
