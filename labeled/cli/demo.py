@@ -23,13 +23,13 @@ from dask.utils import format_bytes
 from labeled.cli.memory import PeakMemory
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
+from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, MissingExtraError, how_to_install
 from labeled.formats.hdf5.fuel import split_array
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
-from labeled.writing.progress import progress_bar
 
 N_DIGITS, TEST_EVERY = 1_797, 5
 ROW_BYTES = 65

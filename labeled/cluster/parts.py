@@ -51,8 +51,8 @@ from labeled.cluster.sight import (
 from labeled.cluster.work import PartWork, Report, loaded, run_part, stop_name
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device import cuda_device
+from labeled.display.progress import progress_bar
 from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
-from labeled.writing.progress import progress_bar
 
 log = logging.getLogger(__name__)
 

@@ -574,7 +574,7 @@ class Dataset:
             If a file claims far more than it stores; nothing is read then. Lazy arrays of such
             a file are checked block by block instead.
         """
-        from labeled.writing.progress import progress_bar
+        from labeled.display.progress import progress_bar
 
         rows, loaded, n_bytes = self._rows, {}, 0
         for name, source in self._sources.items():

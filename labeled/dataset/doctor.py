@@ -28,6 +28,7 @@ from labeled._validation import check_arguments
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import find_files
 from labeled.dataset.opening import open_dataset
+from labeled.display.progress import progress_bar
 from labeled.display.text import table
 from labeled.errors import FileFormatError, LabeledWarning, LoaderError, MissingExtraError
 from labeled.formats.header import SourceHeader
@@ -45,7 +46,6 @@ from labeled.writing.diagnosis import (
     with_codec,
 )
 from labeled.writing.layouts import stored_options
-from labeled.writing.progress import progress_bar
 from labeled.writing.write import write
 
 SAMPLE_BYTES = 16 << 20

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from labeled.dataset.dataset import TEXT_KINDS, Dataset
+from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError
 from labeled.formats.registry import format_named
 from labeled.loader.loader import Loader
@@ -15,7 +16,6 @@ from labeled.loader.options import BatchOptions
 from labeled.loader.plan import plan_batches
 from labeled.ragged.flat import block_cuts, elements_of
 from labeled.sources.ragged import RaggedSource
-from labeled.writing.progress import progress_bar
 from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
 READ_BYTES = 4 << 20

@@ -1,1 +1,1 @@
-"""What people see: text and HTML of datasets, plans and batches. Never reads data."""
+"""What people see: text and HTML of datasets, plans and batches, pictures, progress bars."""

@@ -21,6 +21,7 @@ import numpy as np
 
 from labeled._validation import check_arguments
 from labeled.display.classes import as_text, class_names_of
+from labeled.display.progress import progress_bar
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -61,7 +62,6 @@ from labeled.writing.packing import (
     tally_for,
     works_of,
 )
-from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import (
     Examples,
     RaggedAs,

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from labeled.dims import role_of
+from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError, FileFormatError, LoaderError, warn
 from labeled.formats.picture_heads import PictureError
 from labeled.formats.pictures import picture_head
@@ -35,7 +36,6 @@ from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, block_cuts, elements_of, offsets_of
 from labeled.selection import Selection
 from labeled.writing.packing import COUNTED_BYTES
-from labeled.writing.progress import progress_bar
 from labeled.writing.write import checked_effort, own_splits
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")

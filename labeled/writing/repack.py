@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from labeled._validation import check_arguments
+from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError, SplitError, WriteError, warn
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, checksum
@@ -41,7 +42,6 @@ from labeled.writing.layouts import (
     wishes,
 )
 from labeled.writing.packing import Plan, fitting, recipe_for
-from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import ORDERS, StoredSources, moved, order_of
 from labeled.writing.splits import Splits

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from labeled._validation import check_arguments
+from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.encoding import checksum
 from labeled.formats.hdf5.flatlayout import datasets_of
@@ -30,7 +31,6 @@ from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
-from labeled.writing.progress import progress_bar
 from labeled.writing.write import checked_threads
 
 READ_BYTES = 4 << 20

@@ -18,6 +18,7 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from labeled._validation import check_arguments, whole
+from labeled.display.progress import progress_bar
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -42,7 +43,6 @@ from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import Chunks, PerSource, Wish, layout_for, wishes
 from labeled.writing.packing import Begin, Plan, fitting, recipe_for, store, tally_for, works_of
-from labeled.writing.progress import progress_bar
 from labeled.writing.ragged import RaggedAs
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
