@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
+from labeled.display import progress
 from labeled.display.summary import Summary
 from labeled.display.text import shown
 from labeled.errors import LabeledError, LabeledWarning
@@ -33,7 +34,6 @@ from labeled.spaces import (
     VectorSequenceSpace,
     VectorSpace,
 )
-from labeled.writing import progress
 
 N = 600
 IMAGES = np.arange(N * 2 * 40 * 30).astype(np.uint16).reshape(N, 2, 40, 30)
