@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Self
 
 _PASSED_BY = {"labeled", "xarray", "dask", "contextlib"}
-"""Libraries whose lines are not the caller's: a warning is told of the line that uses them."""
+"""Libraries whose lines are not the caller's: a warning points at the line that calls them."""
 
 
 class LabeledError(Exception):
@@ -53,7 +53,7 @@ class SplitTypeError(SplitError, TypeError):
 
 
 class NoLengthError(SplitError, TypeError):
-    """Sources hold different numbers of rows, so that there is no one length."""
+    """Sources have different numbers of rows, so the dataset has no single length."""
 
 
 class UnknownNameError(LabeledError, KeyError):
@@ -165,14 +165,14 @@ class RowsMemoryError(LabeledError, MemoryError):
 
 
 @contextmanager
-def told_of_memory(message: Callable[[str], str]) -> Iterator[None]:
-    """Raise :class:`RowsMemoryError` for a bare MemoryError; `message` gets the words of that."""
+def explain_memory_errors(message: Callable[[str], str]) -> Iterator[None]:
+    """Raise :class:`RowsMemoryError` in place of a MemoryError; `message` gets its text."""
     try:
         yield
     except MemoryError as error:
         if isinstance(error, LabeledError):
             raise
-        raise RowsMemoryError(message(str(error) or "there is not so much")) from error
+        raise RowsMemoryError(message(str(error) or "not enough memory")) from error
 
 
 class DeviceMemoryError(LabeledError, MemoryError):
@@ -202,7 +202,7 @@ def how_to_install(libraries: str, extra: str) -> str:
 
 
 class LabeledWarning(UserWarning):
-    """Something works, but not as well as it could; the message says how to mend it."""
+    """Something works, but not as well as it could; the message says what to change."""
 
 
 def warn(message: str) -> None:
@@ -219,7 +219,7 @@ def _library_of(frame: FrameType) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
-    """Return the end of an error message: the nearest names, then what there is.
+    """Return the end of an error message: the nearest names, then the known names.
 
     Examples
     --------

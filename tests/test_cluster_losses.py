@@ -381,7 +381,7 @@ def test_a_worker_that_joins_while_others_are_asked_is_asked_too(client, ds, mon
     early, late = sorted(client.nthreads())
     infos, told = workers_of(client), client.scheduler_info(n_workers=-1)["workers"]
     looks = iter([{early: told[early]}])
-    monkeypatch.setattr(door, "_told_of_workers", lambda _: next(looks, told))
+    monkeypatch.setattr(door, "_workers_info", lambda _: next(looks, told))
     work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
     desk = _Desk(client, [work], {early: infos[early]}, None, {}, 0, 1.0, lambda _: None)
     try:

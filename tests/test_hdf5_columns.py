@@ -263,6 +263,6 @@ def test_an_enumeration_names_its_classes(tmp_path, values):
     assert class_names_of(ds["told"].attrs) == {0: "x", 1: "y"}
     assert ds["good"].attrs == ds["rows/good"].attrs == {}
     (batch,) = ds.select("animal").batches(21)
-    assert batch.told["animal"].class_names == wanted
+    assert batch.info["animal"].class_names == wanted
     labeled.repack(tmp_path / "e.h5", tmp_path / "new.h5")
     assert class_names_of(labeled.open_dataset(tmp_path / "new.h5")["animal"].attrs) == wanted

@@ -209,7 +209,7 @@ def one_epoch(loader: Loader) -> tuple[float, int, str]:
     """Touch every cache line of an epoch; return seconds, bytes and the form of the first batch."""
     n_bytes, shapes = 0, ""
     began = perf_counter()
-    with progress_bar(None, len(loader), "reading", "batches") as told:
+    with progress_bar(None, len(loader), "reading", "batches") as advance:
         for batch in loader:
             arrays = tuple(batch.arrays.values()) if isinstance(batch, Batch) else batch
             shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
@@ -217,7 +217,7 @@ def one_epoch(loader: Loader) -> tuple[float, int, str]:
                 if array.dtype.kind != "O" and array.flags.c_contiguous:
                     array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
                 n_bytes += array.nbytes
-            told(1)
+            advance(1)
     return perf_counter() - began, n_bytes, shapes
 
 

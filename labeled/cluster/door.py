@@ -151,11 +151,11 @@ def _answering(client: distributed.Client) -> Iterator[None]:
         if client.status == "closed" and _answers_another(client, address):
             raise ClusterError(
                 f"the client was closed in the middle of its work ({type(error).__name__}), and "
-                f"what workers told it is lost; the scheduler at {address} is there, so connect "
+                f"what workers reported is lost; the scheduler at {address} is there, so connect "
                 "anew, and leave the client open until the call returns"
             ) from error
         raise ClusterError(
-            f"the scheduler at {address} does not answer any more, and what workers told it is "
+            f"the scheduler at {address} does not answer any more, and what workers reported is "
             f"lost; start it and its workers again ({type(error).__name__}: {error})"
         ) from error
 
@@ -194,7 +194,7 @@ def _answers_another(client: distributed.Client, address: str) -> bool:
         return False
 
 
-def _told_of_workers(client: distributed.Client) -> Mapping[str, Mapping[str, Any]]:
+def _workers_info(client: distributed.Client) -> Mapping[str, Mapping[str, Any]]:
     """Return what the scheduler tells of the workers there are now, by address.
 
     Not by `client.scheduler_info`: that returns a field, into which the client by itself puts
@@ -211,9 +211,9 @@ def workers_of(client: distributed.Client) -> dict[str, WorkerInfo]:
     """Return the workers there are now, by address."""
     return {
         address: WorkerInfo(
-            address, str(told["name"]), str(told["host"]), dict(told.get("resources") or {})
+            address, str(info["name"]), str(info["host"]), dict(info.get("resources") or {})
         )
-        for address, told in _told_of_workers(client).items()
+        for address, info in _workers_info(client).items()
     }
 
 
@@ -224,8 +224,8 @@ def addresses_of(client: distributed.Client) -> set[str]:
 
 def paused_of(client: distributed.Client) -> set[str]:
     """Return the addresses of workers that begin nothing: their memory is nearly full."""
-    told_of = _told_of_workers(client)
-    return {address for address, told in told_of.items() if told.get("status") == "paused"}
+    found = _workers_info(client)
+    return {address for address, info in found.items() if info.get("status") == "paused"}
 
 
 def begun_by(dask_worker: distributed.Worker) -> list[Any]:

@@ -46,14 +46,15 @@ from labeled.spaces import Space, format_dataarray, space_of, undo_format
 P = ParamSpec("P")
 
 
-def _with_options_told(call: Callable[P, Loader]) -> Callable[P, Loader]:
+def _with_options_documented(call: Callable[P, Loader]) -> Callable[P, Loader]:
     """Put what :meth:`labeled.Dataset.batches` says of its options into a docstring."""
-    told = (getdoc(Dataset.batches) or "").partition("\nspecs : ")[2].partition("\n\nReturns\n")[0]
-    call.__doc__ = (getdoc(call) or "").replace("**options\n", f"specs : {told}\n")
+    options = (getdoc(Dataset.batches) or "").partition("\nspecs : ")[2]
+    options = options.partition("\n\nReturns\n")[0]
+    call.__doc__ = (getdoc(call) or "").replace("**options\n", f"specs : {options}\n")
     return call
 
 
-@_with_options_told
+@_with_options_documented
 @check_arguments(LoaderError)
 def batches(
     obj: xr.Dataset | xr.DataArray | Mapping[str, Any] | Any,

@@ -225,7 +225,7 @@ def _opened(
     """Open a file, with its values as they are stored where a labelled file is to have them."""
     said = own.get("format")
     found = format_of(find_files(path)[0]) if said is None else format_named(said)
-    if "decode_cf" not in found.heeds:
+    if "decode_cf" not in found.accepts:
         own = {name: value for name, value in own.items() if name != "decode_cf"}
     dataset = open_dataset(path, dims=dims, example_dim=example_dim, **own)
     if only is None:

@@ -581,9 +581,9 @@ class Dataset:
             if isinstance(source, Source):
                 source.check_claim(len(rows[name]))
             n_bytes += len(rows[name]) * source.row_bytes
-        with progress_bar(progress, n_bytes, "load") as told:
+        with progress_bar(progress, n_bytes, "load") as advance:
             for name, source in self._sources.items():
-                loaded[name] = _loaded(source, rows[name], told)
+                loaded[name] = _loaded(source, rows[name], advance)
         in_files = {name: self._file_rows(name) for name in self.sources}
         return replace(self, names=self.sources, loaded=loaded, selections=_shared(in_files))
 
@@ -728,8 +728,8 @@ class Dataset:
             x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. NumPy arrays,
             or those that `output` asks for. Without it, looping over a batch gives names.
         pinned : bool
-            With ``output="torch"``: copy tensors of the host into pinned memory, where torch finds
-            a CUDA device; without one that is told, and they stay where they are.
+            With ``output="torch"``: copy host tensors into pinned memory if torch finds a CUDA
+            device; without one a warning says so and tensors stay in ordinary memory.
 
         Returns
         -------
@@ -923,14 +923,14 @@ def narrowed(source: Held, dim: str, request: Any) -> Held:
         raise type(error)(f"{error} ({source.where})") from None
 
 
-def _loaded(source: Held, rows: Selection, told: Any) -> Rows:
+def _loaded(source: Held, rows: Selection, advance: Any) -> Rows:
     """Read rows into memory, decoded; ragged ones lie flat."""
     with enough_memory(source, rows):
         if isinstance(source, RaggedSource):
             examples = source.select(rows).load()
-            told(len(rows) * source.row_bytes)
+            advance(len(rows) * source.row_bytes)
             return examples
-        return source.decode(load_rows(source, rows, os.cpu_count() or 1, told))
+        return source.decode(load_rows(source, rows, os.cpu_count() or 1, advance))
 
 
 def _taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:

@@ -283,8 +283,9 @@ class _Trial:
             return None
         now, then = self._rates(some, self._stored(some, finding.mend))
         tried = replace(finding, rows_per_s=now, mended_rows_per_s=then)
-        dear = bool(self._header(some).filters)  # once chunks are mended, a list costs more of them
-        cheap = finding.split is not None and not dear and (tried.cost or 0) < WORTHWHILE
+        # once chunks are fixed, an index list costs more of them
+        expensive = bool(self._header(some).filters)
+        cheap = finding.split is not None and not expensive and (tried.cost or 0) < WORTHWHILE
         return None if cheap else tried
 
     def _best_codec(self, finding: Finding, chunks: Mapping[str, Any]) -> Finding | None:

@@ -24,7 +24,7 @@ from labeled.errors import FileChangedError, FileFormatError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.format import Options
 from labeled.formats.header import FileHeader
-from labeled.formats.registry import all_formats, format_named, is_zarr_store, told_of_folder
+from labeled.formats.registry import all_formats, describe_folder, format_named, is_zarr_store
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def find_files(
 
 
 def find_named(path: Any, format: str | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return paths, and the source that each of them holds where a mapping told.
+    """Return paths, and the source each of them holds if a mapping said so.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
             twice = {name for name in found if name.endswith(".gz") and name[:-3] in found}
             return sorted(found - twice, key=one.order)
     endings = ", ".join(suffix for one in formats for suffix in one.suffixes)
-    raise FileFormatError(f"folder {folder!r} {told_of_folder(folder)} (endings: {endings})")
+    raise FileFormatError(f"folder {folder!r} {describe_folder(folder)} (endings: {endings})")
 
 
 def _check_listed(path: Any) -> None:

@@ -207,7 +207,7 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
         _check_joinable(first, other)
     paths = (path for part in parts for path in part.files.paths)
     names = (name for part in parts for name in part.files.names)
-    with warnings.catch_warnings():  # each was told of its axes when it was opened
+    with warnings.catch_warnings():  # each file warned about its axes when it was opened
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
         files = Files.open(paths, first.files.options, names)
     chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()

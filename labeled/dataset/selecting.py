@@ -183,13 +183,13 @@ def heaviest(dataset: Dataset) -> list[str]:
 def lengths_differ(dataset: Dataset) -> str:
     """Say how many rows the sources have, and which of them agree."""
     sources_of = _by_length(dataset)
-    told = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
-    more = f"; {len(told) - MAX_LENGTHS} more lengths" if len(told) > MAX_LENGTHS else ""
+    lengths = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
+    more = f"; {len(lengths) - MAX_LENGTHS} more lengths" if len(lengths) > MAX_LENGTHS else ""
     agree = ", ".join(map(repr, heaviest(dataset)[:8]))
     splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
     return (
         f"the sources of {dataset.where} hold different numbers of rows "
-        f"({'; '.join(told[:MAX_LENGTHS])}{more}); "
+        f"({'; '.join(lengths[:MAX_LENGTHS])}{more}); "
         f"{'split(), or ' if splits else ''}select() sources that agree, such as select({agree})"
     )
 

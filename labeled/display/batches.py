@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from labeled.device import to_host
 from labeled.dims import image_dims, likely_image
-from labeled.display.classes import ClassNames, Told, as_text
+from labeled.display.classes import ClassNames, ExampleInfo, as_text
 from labeled.display.figures import Axes, draw_counts, draw_images, draw_lines, draw_values
 from labeled.display.text import count_words
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
@@ -42,12 +42,12 @@ class Drawn:
     arrays: Mapping[str, Any]
     dims: Mapping[str, tuple[str, ...]]
     count: int
-    told: Mapping[str, Told]
+    info: Mapping[str, ExampleInfo]
 
     def example_dims(self, name: str) -> tuple[str, ...]:
         """Dims of one example; without those of examples whose dims nobody knows."""
         if self.arrays[name].dtype.kind == "O":
-            return self.told.get(name, Told()).example_dims
+            return self.info.get(name, ExampleInfo()).example_dims
         return self.guessed(name) or self.dims[name][1:]
 
     def guessed(self, name: str) -> tuple[str, ...] | None:
@@ -84,7 +84,7 @@ class Drawn:
     def labels(self) -> str | None:
         """The source that says what rows are: the one of labels, or the one that is named so."""
         found = [name for name in self.arrays if self.kind(name) == "labels"]
-        known = [name for name in found if self.told.get(name, Told()).class_names]
+        known = [name for name in found if self.info.get(name, ExampleInfo()).class_names]
         named = [name for name in found if name.lower() in LABELS]
         return next((some[0] for some in (known, named, found) if len(some) == 1), None)
 
@@ -97,7 +97,7 @@ class Drawn:
                 return [as_text(value)[:_LETTERS] for value in texts[0][: len(rows)].reshape(-1)]
             return [f"row {row}" for row in rows]
         values = to_host(self.arrays[labels])[: len(rows)].reshape(-1)
-        names = self.told.get(labels, Told()).class_names
+        names = self.info.get(labels, ExampleInfo()).class_names
         return [names.get(int(value), str(value)) for value in values]
 
     def shown(self, name: str, n: int) -> tuple[list[Array], str]:
@@ -183,7 +183,7 @@ def draw_batch(
         )
     names = None if class_names is None else as_names(class_names)
     if kind == "labels":
-        own = batch.told.get(name, Told()).class_names if names is None else names
+        own = batch.info.get(name, ExampleInfo()).class_names if names is None else names
         values, counts = np.unique(_real(batch, name), return_counts=True)
         found = dict(zip(values.astype(int).tolist(), counts.tolist(), strict=True))
         return draw_counts(found, own, f"{name} of {count_words(batch.count, 'row')}", ax)
@@ -192,7 +192,7 @@ def draw_batch(
         return draw_values(_real(batch, name), title, ax)
     n = min(batch.count, n or (_SHOWN if kind == "images" else _LINES))
     if names is not None and batch.labels is not None:
-        batch = replace(batch, told={**batch.told, batch.labels: Told(names)})
+        batch = replace(batch, info={**batch.info, batch.labels: ExampleInfo(names)})
     captions = batch.captions(rows()[:n])
     title = f"{name}: {n:,} of {count_words(batch.count, 'row')}"
     if kind == "images":

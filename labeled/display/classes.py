@@ -1,4 +1,4 @@
-"""What a file tells of a source besides its arrays: names of classes, dims of examples."""
+"""What a file says about a source besides its array: class names, dims of one example."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ ClassNames = Mapping[int, str] | Sequence[str]
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a file tells of a source that its arrays in a batch do not.
+class ExampleInfo:
+    """What a file says about a source that is lost in a plain array of a batch.
 
     Parameters
     ----------
     class_names : mapping
-        Of labels; empty where there are none.
+        From label to name; empty if the file has none.
     example_dims : tuple of str
-        Of one example, where examples differ in shape.
+        Dims of one example, if examples differ in shape.
     """
 
     class_names: Mapping[int, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Told:
 
 
 def class_names_of(attrs: Mapping[str, Any]) -> dict[int, str]:
-    """Return the name of each class; empty where the attributes tell none.
+    """Return the name of each class; empty if the attributes name none.
 
     Either a list ``class_names`` (class 0, 1, ...), or the CF pair ``flag_values`` and
     ``flag_meanings``.

@@ -135,7 +135,7 @@ class Format:
         What ``FileHeader.kind`` may be, in words.
     options : type
         A frozen dataclass of the options that only this format has.
-    heeds : frozenset of str
+    accepts : frozenset of str
         Which of the general options ``group``, ``examples``, ``decode_cf`` and
         ``allow_external`` mean something.
     read_scalar : callable
@@ -162,7 +162,7 @@ class Format:
     open_reader: OpenReader
     kinds: Mapping[str, str]
     options: type[Any] = NoOptions
-    heeds: frozenset[str] = field(default_factory=frozenset)
+    accepts: frozenset[str] = field(default_factory=frozenset)
     open_ragged: Callable[[SourceHeader, Io], RaggedReader] = _no_ragged
     read_scalar: Callable[[SourceHeader], Array] = _no_scalar
     check_claim: Callable[[SourceHeader, int], None] = _claims_what_it_stores

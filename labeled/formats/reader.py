@@ -436,7 +436,7 @@ class FileReader:
     kind: str = ""
     why: str = ""
     cache: ChunkCache | None = None
-    """Keeps decoded chunks, where a format heeds it."""
+    """Keeps decoded chunks, if the format accepts it."""
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         self.where = describe(source)

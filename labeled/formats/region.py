@@ -6,7 +6,7 @@ only what is left. This module turns a region into a *box plan*: which
 bytes of a stored row are fetched and how the wanted elements lie in them. It knows no
 file and no chunk; the same plan serves a row of a contiguous dataset and a row of a chunk.
 
-The trade-off: fetching is cheap by the stretch and dear by the call, so bytes that are
+The trade-off: fetching is cheap per byte and expensive per call, so bytes that are
 not wanted are read through where skipping them would cost more than `GAP_BYTES`.
 """
 

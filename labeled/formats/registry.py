@@ -90,7 +90,7 @@ def _known(head: Head) -> Format | None:
     for one in all_formats():
         if one.recognises(head):
             return one
-    foreign = told_of(head.path, head.data)
+    foreign = describe_foreign_file(head.path, head.data)
     if foreign is not None:
         raise FileFormatError(f"{head.path!r} is {foreign}")
     return next((one for one in all_formats() if one.claims(head.path)), None)
@@ -213,10 +213,10 @@ def own_options(
     """
     for name in (*given, *shared):
         is_given = name in given or shared[name] is not None
-        if is_given and name not in chosen.option_names and name not in chosen.heeds:
+        if is_given and name not in chosen.option_names and name not in chosen.accepts:
             raise OptionError(
                 f"{name}= means nothing for {path!r}, which is {chosen.title}; "
-                f"{did_you_mean(name, {*chosen.option_names, *chosen.heeds})}"
+                f"{did_you_mean(name, {*chosen.option_names, *chosen.accepts})}"
             )
     return chosen.options(**given)
 
@@ -257,14 +257,14 @@ def is_zarr_store(path: str) -> bool:
     return any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS)
 
 
-def told_of(path: str, data: bytes) -> str | None:
+def describe_foreign_file(path: str, data: bytes) -> str | None:
     """Return what a file is and what to do with it, by its first bytes; None if not known.
 
     Examples
     --------
-    >>> told_of("digits.npy", b"\\x93NUMPY\\x01\\x00")
+    >>> describe_foreign_file("digits.npy", b"\\x93NUMPY\\x01\\x00")
     'a NumPy array; make HDF5 of it: labeled convert digits.npy digits.hdf5'
-    >>> told_of("digits.hdf5", b"\\x89HDF\\r\\n\\x1a\\n")
+    >>> describe_foreign_file("digits.hdf5", b"\\x89HDF\\r\\n\\x1a\\n")
     """
     if path.endswith(".npz") and data.startswith(b"PK\x03\x04"):
         return f"a NumPy archive; {_CONVERT}: {convert_command(path)}"
@@ -278,7 +278,7 @@ def told_of(path: str, data: bytes) -> str | None:
     return None
 
 
-def told_of_folder(path: str) -> str:
+def describe_folder(path: str) -> str:
     """Return what to do with a folder that holds no file of examples."""
     command = convert_command(path.rstrip("/") or path)
     return (

@@ -12,7 +12,7 @@ from dask.utils import format_bytes
 
 from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
-from labeled.display.classes import ClassNames, Told
+from labeled.display.classes import ClassNames, ExampleInfo
 from labeled.display.figures import Axes
 from labeled.display.summary import Summary, Table
 from labeled.display.text import sizes_words
@@ -39,8 +39,8 @@ class Batch(Mapping[str, xr.DataArray]):
         Works out the row numbers when they are asked for, or is them.
     count : int
         How many rows are real; less than the length only where the batch was padded.
-    told : mapping of str to Told, optional
-        What the file tells of sources besides, for pictures.
+    info : mapping of str to ExampleInfo, optional
+        Class names and dims of examples, as stored in the file; used by plots.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Batch(Mapping[str, xr.DataArray]):
         current when the batch was handed out need not wait for it.
     """
 
-    __slots__ = ("_arrays", "_dims", "_rows", "count", "event", "told")
+    __slots__ = ("_arrays", "_dims", "_rows", "count", "event", "info")
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Batch(Mapping[str, xr.DataArray]):
         dims: Mapping[str, tuple[str, ...]],
         rows: Callable[[], Rows] | Rows,
         count: int,
-        told: Mapping[str, Told] | None = None,
+        info: Mapping[str, ExampleInfo] | None = None,
     ) -> None:
         self._arrays = arrays
-        self.told = told or {}
+        self.info = info or {}
         self._dims = dims
         self._rows = rows
         self.count = count
@@ -70,13 +70,13 @@ class Batch(Mapping[str, xr.DataArray]):
         """Return the same rows with their values held elsewhere."""
         rows = self._rows
         find = rows if callable(rows) else lambda: rows
-        return Batch(arrays, self._dims, find, self.count, self.told)
+        return Batch(arrays, self._dims, find, self.count, self.info)
 
     def part(self, places: Rows) -> Batch:
         """Return some of the rows, by their places in this batch."""
         arrays = {name: array[places] for name, array in self._arrays.items()}
         count = int((places < self.count).sum())
-        return Batch(arrays, self._dims, self.rows[places], count, self.told)
+        return Batch(arrays, self._dims, self.rows[places], count, self.info)
 
     @property
     def arrays(self) -> Mapping[str, Array]:
@@ -97,8 +97,8 @@ class Batch(Mapping[str, xr.DataArray]):
             hint = did_you_mean(str(name), self._arrays)
             raise UnknownNameError(f"no source {name!r} in this batch; {hint}") from None
         labelled = data_array(array, self._dims[name], name)
-        if array.dtype == object and name in self.told and self.told[name].example_dims:
-            labelled.encoding = {EXAMPLE_DIMS: self.told[name].example_dims}
+        if array.dtype == object and name in self.info and self.info[name].example_dims:
+            labelled.encoding = {EXAMPLE_DIMS: self.info[name].example_dims}
         return labelled
 
     def __iter__(self) -> Iterator[str]:
@@ -111,7 +111,7 @@ class Batch(Mapping[str, xr.DataArray]):
         """Pickle the rows themselves, not how they are worked out, once nothing is on its way."""
         if self.event is not None:
             self.event.wait()
-        return Batch, (dict(self._arrays), dict(self._dims), self.rows, self.count, self.told)
+        return Batch, (dict(self._arrays), dict(self._dims), self.rows, self.count, self.info)
 
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
@@ -157,7 +157,7 @@ class Batch(Mapping[str, xr.DataArray]):
         """
         from labeled.display.batches import Drawn, draw_batch
 
-        drawn = Drawn(self._arrays, self._dims, self.count, self.told)
+        drawn = Drawn(self._arrays, self._dims, self.count, self.info)
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 
     def __repr__(self) -> str:
@@ -182,7 +182,7 @@ class Batch(Mapping[str, xr.DataArray]):
         for name, array in self._arrays.items():
             dims, dtype, nbytes = self._dims[name], str(array.dtype), array.nbytes
             if array.dtype.kind == "O":  # examples of different shapes, or text
-                dims = (*dims, *self.told.get(name, Told()).example_dims)
+                dims = (*dims, *self.info.get(name, ExampleInfo()).example_dims)
                 dtype = str(getattr(array[0], "dtype", "text")) if len(array) else "object"
                 nbytes = sum(getattr(one, "nbytes", len(str(one))) for one in array)
             words = sizes_words(dims, array.shape)

@@ -25,7 +25,7 @@ import xarray as xr
 
 from labeled.device import Device, on_gpus
 from labeled.dims import EXAMPLE_DIMS
-from labeled.display.classes import Told
+from labeled.display.classes import ExampleInfo
 from labeled.errors import DeviceMemoryError, ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
@@ -181,7 +181,7 @@ class Collator:
         line, order = self._plan.line, self._epoch.order
         assert line is not None
         data, find_rows, count, n_lost = made
-        rows, told = find_rows(), data.told if isinstance(data, Batch) else {}
+        rows, info = find_rows(), data.info if isinstance(data, Batch) else {}
         place = Place(order.seed, order.epoch, rows=rows)
         try:
             data, lost = line.work(data, place, skips=self._skips, stopped=stopped)
@@ -190,7 +190,7 @@ class Collator:
         if lost is not None:
             n_more = int(lost[:count].sum())
             rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
-        return labelled(data, rows, count, told), lambda: rows, count, n_lost
+        return labelled(data, rows, count, info), lambda: rows, count, n_lost
 
 
 def rows_of_spans(
@@ -288,7 +288,10 @@ def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[t
 
 
 def labelled(
-    data: Any, rows: np.ndarray[Any, np.dtype[np.int64]], count: int, told: Mapping[str, Told]
+    data: Any,
+    rows: np.ndarray[Any, np.dtype[np.int64]],
+    count: int,
+    info: Mapping[str, ExampleInfo],
 ) -> Any:
     """Return labelled arrays as a :class:`Batch`; anything else as it is."""
     if isinstance(data, Batch) or not isinstance(data, dict) or not data:
@@ -298,15 +301,17 @@ def labelled(
     ):
         arrays = {name: one.data for name, one in data.items()}
         dims = {name: tuple(map(str, one.dims)) for name, one in data.items()}
-        return Batch(arrays, dims, lambda: rows, count, {**told, **_told_anew(data, told)})
+        return Batch(arrays, dims, lambda: rows, count, {**info, **_info_anew(data, info)})
     return data
 
 
-def _told_anew(data: Mapping[str, xr.DataArray], told: Mapping[str, Told]) -> dict[str, Told]:
-    """Return what is told of sources whose examples have their axes in another order now."""
+def _info_anew(
+    data: Mapping[str, xr.DataArray], info: Mapping[str, ExampleInfo]
+) -> dict[str, ExampleInfo]:
+    """Return the info of sources whose examples have their axes in another order now."""
     found = {name: one.encoding.get(EXAMPLE_DIMS) for name, one in data.items()}
     return {
-        name: replace(told.get(name, Told()), example_dims=dims)
+        name: replace(info.get(name, ExampleInfo()), example_dims=dims)
         for name, dims in found.items()
         if dims is not None
     }

@@ -171,7 +171,7 @@ class DeviceWindows:
                 for name, (shape, dtype) in plan.layout.items()
             }
 
-        with plan.told():
+        with plan.memory_errors():
             arrays = stream.run(memory, ())
         home = Home(arrays)
         home.note(stream.record())  # what had this memory before may still be read on that stream
@@ -338,7 +338,7 @@ class DeviceCollator:
         if window is not None:
             stream.wait_for(window.copied)
         try:
-            with self._there.told():
+            with self._there.memory_errors():
                 made = stream.run(make, [] if window is None else [*window.home.arrays.values()])
         finally:  # also behind an error, for kernels asked for before it
             event = stream.record()

@@ -1,4 +1,4 @@
-"""What an epoch will take, told before the first row is read: figures, and their text and pictures.
+"""What an epoch will take, before the first row is read: figures, text and pictures.
 
 Costs come from the readers, which count without reading rows: of every job where there are few,
 else of some of them spread over the epoch, so that the figures are estimates then. How well an
@@ -46,7 +46,7 @@ GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""
 
 
-# what is told
+# the figures
 
 
 @dataclass(frozen=True)
@@ -392,10 +392,10 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
 def mapped_bytes(lane: Lane) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
     source = lane.source
-    plain = lane.reader.kind == "chunked" and not source.layout.dear
+    plain = lane.reader.kind == "chunked" and not source.layout.expensive
     if lane.keep:
         return 0
-    pictures = lane.reader.kind == "records" and source.layout.dear
+    pictures = lane.reader.kind == "records" and source.layout.expensive
     if not (plain or pictures or lane.reader.kind == "contiguous"):
         return 0
     if not isinstance(source, Source) or source.io == "pread":
@@ -408,7 +408,7 @@ def mapped_bytes(lane: Lane) -> int:
 
 
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
-"""Windows of the picture, and runs of each: more could not be told apart."""
+"""Windows of the picture, and runs of each: more could not be distinguished."""
 
 
 def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
@@ -535,7 +535,7 @@ def explain(
     ----------
     plan : LoaderPlan
     epoch_plan : EpochPlan
-        The epoch that is told about.
+        The epoch to describe.
     labels : array, lengths ``(n_rows,)``, or str, optional
         Classes, or the source that holds them, for the shuffle quality; ten equal sorted
         classes when not given.
@@ -650,13 +650,13 @@ class LoaderPlots:
         LoaderError
             If the epoch has no rows.
         """
-        told = self.explain(labels)
-        if told.reads is None:
+        plan = self.explain(labels)
+        if plan.reads is None:
             raise LoaderError("there is no plan to draw: the epoch has no rows")
-        title = f"{count_words(told.n_rows, 'row')}, {shuffle_argument(told.mode)}"
-        if told.quality is not None:
-            title += f", {told.quality:.2f} of a full shuffle"
-        return draw_reads(told.reads, title, ax)
+        title = f"{count_words(plan.n_rows, 'row')}, {shuffle_argument(plan.mode)}"
+        if plan.quality is not None:
+            title += f", {plan.quality:.2f} of a full shuffle"
+        return draw_reads(plan.reads, title, ax)
 
     def throughput(self, *, ax: Axes | None = None) -> Axes:
         """Draw rows a second over the time of the current or last epoch.

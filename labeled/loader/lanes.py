@@ -86,7 +86,7 @@ class Lane:
 
         Of what is decoded, a piece stays in a core's cache.
         """
-        plain = self.reader.kind == "chunked" and not self.source.layout.dear
+        plain = self.reader.kind == "chunked" and not self.source.layout.expensive
         return RUN_BYTES if plain or self.reader.kind == "contiguous" else PIECE_BYTES
 
     @cached_property
@@ -149,7 +149,7 @@ class Lane:
             tasks: Sequence[Task] = (partial(self.reader.read, rows, out, read.places),)
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
-        if content.soon is not None:  # rows of a window, of which the disk is told as a whole
+        if content.soon is not None:  # rows of a window: the disk is advised of all at once
             return [*self._advices(content.soon, group), *tasks]
         small = listed or len(out) * self.row_bytes <= SMALL_BYTES
         if self._cold(rows, small=small):
@@ -161,7 +161,7 @@ class Lane:
         self.reader.read(rows, out, places)
 
     def _cold(self, rows: range | Rows, *, small: bool) -> bool:
-        """Whether a disk should be told of scattered rows before threads wait for them.
+        """Whether a disk should be advised of scattered rows before threads wait for them.
 
         The system is asked for a row or two. It looks ahead by itself in one stretch, and
         better undisturbed. Of a stretch it may have the ends, with what was read around others.

@@ -26,7 +26,7 @@ from labeled import permute
 from labeled._validation import as_array
 from labeled.device import HandOff, dtype_of, is_array
 from labeled.dims import SPATIAL, axis_of, role_of
-from labeled.display.classes import Told, class_names_of
+from labeled.display.classes import ExampleInfo, class_names_of
 from labeled.errors import (
     ArrayError,
     LoaderError,
@@ -61,7 +61,7 @@ from labeled.spaces import (
     space_of,
 )
 from labeled.spaces.arrays import check_fits, why_not_cast
-from labeled.spaces.base import told
+from labeled.spaces.base import call_for
 from labeled.transforms.running import Form, Forms, Line
 
 Array = npt.NDArray[Any]
@@ -98,7 +98,7 @@ class Cast:
     def __call__(self, array: Array, source: str) -> Array:
         """Return a changed copy; an integer that does not fit is an error."""
         if not self.scaled:
-            told(f"source {source!r}", "", check_fits, array, self.dtype)
+            call_for(f"source {source!r}", "", check_fits, array, self.dtype)
         changed: Array = permute.copy(
             array, range(array.ndim), dtype=self.dtype, scale=self.scale, shift=self.shift
         )
@@ -204,7 +204,7 @@ def _check_factor(source: AnySource, dtype: np.dtype[Any] | None, option: str, v
         return
     try:
         computed = compute_dtype(source.dtype, result_dtype(source.dtype, dtype, True))
-        with np.errstate(over="ignore"):  # told below
+        with np.errstate(over="ignore"):  # reported below
             factor = checked_factor(option, value, computed)
         if factor is not None and not np.isfinite(factor).all():
             raise ArrayError(f"values are computed in {computed}, where it is not finite")
@@ -418,12 +418,12 @@ class BatchLayout:
         return dims
 
     @cached_property
-    def _told(self) -> dict[str, Told]:
-        told = {}
+    def _info(self) -> dict[str, ExampleInfo]:
+        found = {}
         for name, source in self.sources.items():
             inner = source.dims[1:] if name in self.ragged else ()
-            told[name] = Told(class_names_of(getattr(source, "attrs", {})), inner)
-        return told
+            found[name] = ExampleInfo(class_names_of(getattr(source, "attrs", {})), inner)
+        return found
 
     @cached_property
     def _decoded(self) -> tuple[str, ...]:
@@ -526,7 +526,7 @@ class BatchLayout:
                 arrays = place(self._ragged_laid_out(arrays, count))
             if self.specs is not None:
                 return self.specs(arrays)
-            return Batch(arrays, self._dims, rows, count, self._told)
+            return Batch(arrays, self._dims, rows, count, self._info)
         except SpaceError as error:
             if error.row is None:
                 raise

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.errors import LoaderError, told_of_memory, warn
+from labeled.errors import LoaderError, explain_memory_errors, warn
 from labeled.formats.memory import room_bytes
 from labeled.loader.lanes import Lane, RaggedLane, lane_of
 from labeled.loader.layout import BatchLayout, shape_blocks
@@ -87,7 +87,7 @@ times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for row
 """
 INDEXED_WINDOWS = 3
 """Windows whose row numbers are in memory then: the one in use, the next, and the one after it,
-which the system is told of."""
+which the system is advised of."""
 
 LIGHT_BYTES = 32 << 20
 """Kept rows up to this are handed out by the caller alone: waking a thread takes longer."""
@@ -142,7 +142,7 @@ def enough_memory(memory_bytes: int) -> AbstractContextManager[None]:
     RowsMemoryError
         In the place of a MemoryError.
     """
-    return told_of_memory(
+    return explain_memory_errors(
         lambda why: (
             f"the system gives no memory for windows and batches ({why}). This loader may take "
             f"memory={size_words(memory_bytes)!r}: give less of it, smaller batches, or let go of "
@@ -536,7 +536,7 @@ class Sum:
         wanted, window_rows, slots = self.wanted, BLOCK_ROWS, self.fewest_buffers
         if not self.layouts and self.rows.mode == "window":
             window_rows = wanted.window_rows or max(self.rows.n_rows, 1)
-        decoded = any(one.dear for one in self.layouts)
+        decoded = any(one.expensive for one in self.layouts)
         alone = wanted.threads == 0 or (wanted.threads is None and wanted.prefetch == 0)
         job_bytes = min(JOB_BYTES, ALONE_JOB_BYTES) if alone else JOB_BYTES
         if decoded:

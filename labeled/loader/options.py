@@ -1,7 +1,7 @@
 """The options of ``batches`` as one value, checked where it is made.
 
-What an option means is told in :meth:`labeled.Dataset.batches`. Types and ranges are checked here,
-and what does not go together; whether an option fits the sources is for the module that uses it.
+What each option means is in the docstring of :meth:`labeled.Dataset.batches`. Types, ranges and
+combinations are checked here; whether an option fits the sources is for the module that uses it.
 """
 
 from __future__ import annotations

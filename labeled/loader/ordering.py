@@ -66,7 +66,7 @@ def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
     asked of a batch never changes which rows it holds.
     """
 
-    return max(sources.values(), key=lambda one: (one.layout.dear, one.row_bytes, one.name))
+    return max(sources.values(), key=lambda one: (one.layout.expensive, one.row_bytes, one.name))
 
 
 def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:

@@ -59,8 +59,8 @@ Job = tuple[int, int, WindowRows]
 
 A shuffled window is one job. File order and full shuffle come in long blocks that may be cut
 anywhere; they are cut where batches end and, over stored chunks, where chunks do. A shuffled
-window is cut, too, where its rows are picked one by one; then the disk is told of the window after
-it.
+window is cut, too, where its rows are picked one by one; then the disk is advised of the next
+window.
 """
 
 
@@ -124,8 +124,8 @@ class DevicePlan:
             ) from error
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Say how much was needed where the device's memory ends."""
+    def memory_errors(self) -> Iterator[None]:
+        """Raise an error that says how much memory was needed if the device runs out."""
         try:
             yield
         except self.device.memory_errors as error:
@@ -281,7 +281,7 @@ class LoaderPlan:
             return self.on_device.memory(name, shape, dtype)
         layout = self.finish.sources[name].layout
         # Rows decoded one by one, unless another library shares their memory.
-        aside = self.hand is None and layout.dear and layout.chunk_rows is None
+        aside = self.hand is None and layout.expensive and layout.chunk_rows is None
         return owned(shape, dtype, ASIDE if aside else 0)
 
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
@@ -452,12 +452,12 @@ def cut_jobs(windows: Iterable[Window], job_rows: int, offset: int | None) -> It
 def picked_jobs(windows: Iterable[Window], job_rows: int) -> Iterator[Job]:
     """Cut shuffled windows into jobs of `job_rows` rows; the first tells which windows follow."""
     several = iter(windows)
-    window, told = next(several, None), False
+    window, advised = next(several, None), False
     while window is not None:
         following = next(several, None)
-        soon = [one for one in (None if told else window, following) if one is not None]
+        soon = [one for one in (None if advised else window, following) if one is not None]
         yield from _listed_jobs(window, job_rows, soon)
-        window, told = following, True
+        window, advised = following, True
 
 
 def _listed_jobs(

@@ -76,7 +76,7 @@ def describe() -> str:
     if os.environ.get(SWITCH) == "0":
         return f"blocked NumPy (compiled kernels turned off by {SWITCH}=0)"
     if compiler.turned_off():
-        return f"blocked NumPy (numba is told not to compile by {compiler.OFF})"
+        return f"blocked NumPy (numba is disabled by {compiler.OFF})"
     if not available():
         absent = f"numba is not installed: {how_to_install('numba', 'fast')}"
         return f"blocked NumPy ({_failed or absent})"

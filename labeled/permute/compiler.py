@@ -34,7 +34,7 @@ _moved_bytes = 0
 
 
 def turned_off() -> bool:
-    """Whether numba is told not to compile.
+    """Whether numba's compiler is disabled.
 
     Examples
     --------

@@ -425,7 +425,7 @@ def _put_few(
 ) -> None:
     """Convert less than a line of items; a whole line is read.
 
-    Not left to `_put`, told to store nothing past the caches: compiled for bytes that become
+    Not done by `_put` without stores past the caches: compiled for bytes that become
     doubles, the call for these items was dropped, and what follows was stored off its line.
     """
     if n == 0:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import as_array, check_arguments, whole
-from labeled.errors import LoaderError, SelectionError, SelectionTypeError, told_of_memory
+from labeled.errors import LoaderError, SelectionError, SelectionTypeError, explain_memory_errors
 from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan, History, Last
 from labeled.samplers.windows import Window, WindowRows
@@ -521,7 +521,9 @@ def _starts(borders: IntArray, length: int, step: int) -> IntArray:
             f"together has {int(np.diff(borders).max()):,}; give a smaller length"
         )
     n = int(counts.sum())
-    with told_of_memory(lambda why: f"the starts of {n:,} sequences do not fit in memory: {why}"):
+    with explain_memory_errors(
+        lambda why: f"the starts of {n:,} sequences do not fit in memory: {why}"
+    ):
         numbers = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
         starts: IntArray = np.repeat(borders[:-1], counts) + numbers * step
         return starts

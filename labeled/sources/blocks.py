@@ -106,7 +106,7 @@ class BlockSource:
     @property
     def layout(self) -> RowLayout:
         rows = max((int(n) for n in self.data.chunks[0]), default=1)
-        return RowLayout(rows, self._edges, 2 * rows * self.row_bytes, dear=True, random=False)
+        return RowLayout(rows, self._edges, 2 * rows * self.row_bytes, expensive=True, random=False)
 
     def reader(self) -> Reader:
         blocks = range(len(self.data.chunks[0]))

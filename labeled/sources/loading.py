@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.errors import told_of_memory
+from labeled.errors import explain_memory_errors
 from labeled.formats.reader import PIECE_BYTES, Reader, count, pieces, row_nbytes, runs_of
 from labeled.permute.workers import processors
 from labeled.selection import Selection
@@ -83,7 +83,7 @@ def enough_memory(source: AnySource, selection: Selection) -> AbstractContextMan
     RowsMemoryError
         In the place of a MemoryError.
     """
-    return told_of_memory(
+    return explain_memory_errors(
         lambda why: (
             f"{source.where}: {selection.describe()} take "
             f"{format_bytes(len(selection) * source.row_bytes)} in memory, and more while they are "
@@ -96,7 +96,7 @@ def load_rows(
     source: AnySource,
     selection: Selection,
     threads: int = 1,
-    told: Callable[[int], object] | None = None,
+    advance: Callable[[int], object] | None = None,
 ) -> Array:
     """Read the stored values of a selection into a fresh array.
 
@@ -108,7 +108,7 @@ def load_rows(
         Rows of `source`, order and repeats kept.
     threads : int
         How many threads decode at the same time.
-    told : callable, optional
+    advance : callable, optional
         Takes how many bytes were read since it was last called.
 
     Returns
@@ -123,15 +123,17 @@ def load_rows(
     if threads == 1 or len(tasks) <= 1:
         for number, task in enumerate(tasks):
             task()
-            _tell(told, out.nbytes, number, len(tasks))
+            _advance(advance, out.nbytes, number, len(tasks))
         return out
     with ThreadPoolExecutor(min(threads, len(tasks)), "labeled-load") as pool:
         for number, _ in enumerate(pool.map(lambda task: task(), tasks)):
-            _tell(told, out.nbytes, number, len(tasks))
+            _advance(advance, out.nbytes, number, len(tasks))
     return out
 
 
-def _tell(told: Callable[[int], object] | None, n_bytes: int, number: int, n_tasks: int) -> None:
+def _advance(
+    advance: Callable[[int], object] | None, n_bytes: int, number: int, n_tasks: int
+) -> None:
     """Tell of a task that is done: tasks are about equally large."""
-    if told is not None:
-        told(n_bytes * (number + 1) // n_tasks - n_bytes * number // n_tasks)
+    if advance is not None:
+        advance(n_bytes * (number + 1) // n_tasks - n_bytes * number // n_tasks)

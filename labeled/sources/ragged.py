@@ -265,15 +265,15 @@ class RaggedSource:
         longest = int(self.sizes.max(initial=0)) * self.dtype.itemsize
         chunk = max((value.chunks or (0,))[0] * value.dtype.itemsize for value in values)
         scratch = BLOCK_BYTES + 2 * max(longest, chunk) + max(h.scratch_bytes for h in self.headers)
-        dear = any(header.filters for header in values)
+        expensive = any(header.filters for header in values)
         if any("values" not in h.parts for h in self.headers) or values[0].chunks is None:
             first = self.headers[0]
             alone = "values" in first.parts or first.storage == "records"
             here = not is_elsewhere(self.headers)
-            return RowLayout(None, None, scratch, dear, random=alone and here)
+            return RowLayout(None, None, scratch, expensive, random=alone and here)
         edges = self._chunk_edges(values)
         rows = max(1, self.n_rows // max(1, len(edges) - 1))
-        return RowLayout(rows, edges, scratch, dear, random=False)
+        return RowLayout(rows, edges, scratch, expensive, random=False)
 
     def _chunk_edges(self, values: list[SourceHeader]) -> Rows:
         """Rows at which a stored chunk begins; a row that two chunks share belongs to the first."""

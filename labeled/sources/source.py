@@ -65,7 +65,7 @@ class RowLayout:
         multiples of `chunk_rows`.
     scratch_bytes : int
         What a thread needs besides the destination while it reads a piece.
-    dear : bool
+    expensive : bool
         A chunk costs more than its bytes: filters are undone, or a graph computed.
     direct : bool
         Stretches of rows are read straight to where they go.
@@ -83,7 +83,7 @@ class RowLayout:
     chunk_rows: int | None
     edges: npt.NDArray[np.int64] | None = None
     scratch_bytes: int = 1 << 16
-    dear: bool = False
+    expensive: bool = False
     direct: bool = False
     random: bool = True
     picked: bool = False
@@ -143,7 +143,7 @@ class Source:
         How bytes are read.
     loaded : array, optional
         The rows themselves, decoded, where they were read into memory.
-    thrifty : bool
+    low_memory : bool
         Read with little memory, though stored chunks are large; see :func:`sparing_of`.
     """
 
@@ -153,7 +153,7 @@ class Source:
     region: Region
     io: Io = "auto"
     loaded: Array | None = None
-    thrifty: bool = False
+    low_memory: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     dims: tuple[str, ...] = field(init=False, repr=False)
@@ -256,35 +256,35 @@ class Source:
         chunks, itemsize = self.headers[0].chunks, self.stored_dtype.itemsize
         here, in_part = not is_elsewhere(self.headers), bool(self._part)
         mappable = here and self.io != "pread"
-        kinds, scratch, dear, plain, across = set(), 0, False, True, True
+        kinds, scratch, expensive, plain, across = set(), 0, False, True, True
         for header in self.headers:
             kinds.add(header.storage)
             scratch = max(scratch, header.scratch_bytes)
-            dear = dear or bool(header.filters)
+            expensive = expensive or bool(header.filters)
             plain = plain and header.dtype.isnative and not header.detail
             across = across and (header.chunks or ())[1:] == header.row_shape
         scratch += 2 * PIECE_BYTES
-        if self.thrifty:
-            return self._thrifty_layout(scratch)
+        if self.low_memory:
+            return self._low_memory_layout(scratch)
         if chunks is None:
             direct = kinds == {"contiguous"} and not in_part and not self.packed_differently
             random = kinds <= {"contiguous", "records"} and here
             mapped = direct and mappable
-            return RowLayout(None, None, scratch, dear, direct, random=random, mapped=mapped)
+            return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
         scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
         # rows of chunks, or parts of rows, lie in the file as they are
-        picked = plain and mappable and not in_part and not dear and kinds == {"chunked"}
+        picked = plain and mappable and not in_part and not expensive and kinds == {"chunked"}
         return RowLayout(
             chunks[0],
             _chunk_edges(self.headers),
             scratch,
-            dear,
+            expensive,
             random=False,
             picked=picked,
             mapped=picked and across,
         )
 
-    def _thrifty_layout(self, scratch: int) -> RowLayout:
+    def _low_memory_layout(self, scratch: int) -> RowLayout:
         """What is stored together, where neither jobs nor threads have room for whole chunks."""
         first = self.headers[0]
         assert first.chunks is not None
@@ -302,7 +302,9 @@ class Source:
             scratch += min(each, KEPT_BYTES)
         held = band + (each if each > HEAP_BYTES else 2 * each)
         edges = _chunk_edges(self.headers)
-        return RowLayout(first.chunks[0], edges, scratch, dear=True, random=False, held_bytes=held)
+        return RowLayout(
+            first.chunks[0], edges, scratch, expensive=True, random=False, held_bytes=held
+        )
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
@@ -340,7 +342,7 @@ class Source:
             if header.cf is not None and self.packed_differently:
                 reader = DecodingReader(reader, header.cf)
             readers.append(reader)
-        if self.thrifty:
+        if self.low_memory:
             cache = ChunkCache()
             for reader in readers:
                 if isinstance(reader, FileReader):
@@ -388,10 +390,10 @@ def sparing_of(source: AnySource) -> AnySource:
     Rows of chunks without filters are read as if there were no chunks. Others are decoded one
     after the other, each once while its rows are wanted, by one thread at a time.
     """
-    if not isinstance(source, Source) or source.loaded is not None or source.thrifty:
+    if not isinstance(source, Source) or source.loaded is not None or source.low_memory:
         return source
     chunked = source.stored_chunks is not None and source.reader().kind == "chunked"
-    return replace(source, thrifty=True) if chunked else source
+    return replace(source, low_memory=True) if chunked else source
 
 
 def _chunk_edges(headers: Sequence[SourceHeader]) -> npt.NDArray[np.int64] | None:

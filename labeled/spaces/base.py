@@ -104,8 +104,8 @@ def title(space: object, branch: str) -> str:
     return f"component {branch}, {space}: " if branch else f"{space}: "
 
 
-def told(space: object, branch: str, work: Callable[..., Any], *args: Any) -> Any:
-    """Do some work on values; an error begins with the space they are of."""
+def call_for(space: object, branch: str, work: Callable[..., Any], *args: Any) -> Any:
+    """Call `work`; an error it raises is prefixed with the space and the branch."""
     try:
         return work(*args)
     except SpaceError as error:

@@ -32,7 +32,7 @@ from labeled.dims import SPATIAL, axis_of, role_of
 from labeled.display.text import count_words
 from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.arrays import canonical_axes, check_labels, csr, has_names, is_lazy
-from labeled.spaces.base import ArraySpace, Batch, Space, fault, named, told, whole
+from labeled.spaces.base import ArraySpace, Batch, Space, call_for, fault, named, whole
 
 Axes = tuple[str | int, ...]
 
@@ -137,7 +137,7 @@ class LabelRows(ArraySpace):
     def check(self, batch: Batch, branch: str = "") -> None:
         super().check(batch, branch)
         if is_array(batch):
-            told(self, branch, check_labels, batch, self.max_labels)
+            call_for(self, branch, check_labels, batch, self.max_labels)
 
     def _check_shape(self, shape: tuple[int, ...], branch: str) -> None:
         if len(shape) == 1:
@@ -147,7 +147,7 @@ class LabelRows(ArraySpace):
 
     def _check_dtype(self, found: np.dtype[Any], batch: Batch, branch: str) -> None:
         if found.kind not in "iu":
-            told(self, branch, check_labels, batch, self.max_labels)
+            call_for(self, branch, check_labels, batch, self.max_labels)
         super()._check_dtype(found, batch, branch)
 
 

@@ -46,12 +46,12 @@ from labeled.spaces.base import (
     Batch,
     Route,
     Space,
+    call_for,
     convert,
     fault,
     named,
     route_between,
     title,
-    told,
 )
 from labeled.spaces.kinds import (
     CompositeSpace,
@@ -71,7 +71,7 @@ def _finish(x: Any, source: Space, target: ArraySpace, branch: str, first_row: i
     if target.dtype is None or dtype_of(x) == target.dtype:
         return x
     axis = target.get_batch_axis()
-    return told(source, branch, cast, x, target.dtype, axis, first_row)
+    return call_for(source, branch, cast, x, target.dtype, axis, first_row)
 
 
 def _sizes_fit(source: Space, target: Space, branch: str) -> None:
@@ -156,7 +156,7 @@ def _expanded(
     mode, max_labels = layout
     dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
     expand = partial(one_hot, sparse=target.sparse)
-    return told(source, branch, expand, x, max_labels, mode, dtype, first_row)
+    return call_for(source, branch, expand, x, max_labels, mode, dtype, first_row)
 
 
 def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int] | str:
@@ -201,7 +201,7 @@ def _relabelled(
     x: Any, source: LabelRows, target: LabelRows, branch: str, first_row: int = 0
 ) -> Any:
     limit = source.max_labels if target.max_labels is None else target.max_labels
-    told(source, branch, check_labels, x, limit, first_row)
+    call_for(source, branch, check_labels, x, limit, first_row)
     return _finish(x, source, target, branch, first_row)
 
 

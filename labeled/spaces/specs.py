@@ -41,7 +41,7 @@ from labeled.spaces.arrays import (
     value_for,
     why_not_cast,
 )
-from labeled.spaces.base import ArraySpace, Space, told
+from labeled.spaces.base import ArraySpace, Space, call_for
 from labeled.spaces.kinds import CompositeSpace, ConvNDSpace, IndexSpace, NullSpace, VectorSpace
 
 Source = Any
@@ -543,11 +543,11 @@ class Step:
         """Return new C-contiguous memory with `rows` laid out for the target."""
         x = reshape(rows, (rows.shape[0], *self.view))
         if self.labels is not None:
-            made = told(f"source {self.source!r}", "", self.labels.np_format_as, x, self.target)
+            made = call_for(f"source {self.source!r}", "", self.labels.np_format_as, x, self.target)
             kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
             return permute.copy(made, (0, 1)) if kept else made
         if self.scale is None and self.shift is None:
-            told(f"source {self.source!r}", "", check_fits, x, self.dtype)
+            call_for(f"source {self.source!r}", "", check_fits, x, self.dtype)
         wanted = own_dtype(x, self.dtype)
         y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
         laid_out = reshape(y, self.target.sizes(x.shape[0]))

@@ -21,7 +21,7 @@ FORMAT = Format(
         "netcdf": "netCDF-style dimension scales",
         "plain": "plain HDF5, no splits of its own",
     },
-    heeds=frozenset({"group", "examples", "decode_cf", "allow_external"}),
+    accepts=frozenset({"group", "examples", "decode_cf", "allow_external"}),
     open_ragged=open_ragged,
     read_scalar=read_scalar,
     check_claim=check_claim,

@@ -58,7 +58,7 @@ NAMES = {
 }
 
 ENCODED = Filter(0, "decoded")
-"""Pictures are dear to read: what is stored has to be decoded."""
+"""Pictures are expensive to read: they have to be decoded."""
 
 PEEKED_ROWS = 8
 """Records of a file that are looked at for pictures."""

@@ -262,6 +262,6 @@ FORMAT = Format(
     scan=_scan,
     open_reader=open_reader,
     kinds={"zarr": "zarr"},
-    heeds=frozenset({"group", "decode_cf"}),
+    accepts=frozenset({"group", "decode_cf"}),
     read_scalar=_read_scalar,
 )

@@ -145,7 +145,7 @@ def _dense_read(dataset: h5py.Dataset, name: str, stamp: FileStamp | None) -> Ca
         return lambda rows: _from_handle(dataset, np.array(rows))
     source = Source.of((header,))
     reader = source.reader()
-    shared_bytes = DECODED_BYTES if source.layout.dear else SHARED_BYTES
+    shared_bytes = DECODED_BYTES if source.layout.expensive else SHARED_BYTES
 
     def read(rows: Any) -> Any:
         if len(rows) * source.row_bytes >= shared_bytes:
