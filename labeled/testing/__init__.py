@@ -1,9 +1,10 @@
-"""Laws to inherit: classes of tests for formats, loaders and datasets of your own.
+"""Laws to inherit: classes of tests for formats, loaders, datasets and spaces of your own.
 
 They run under pytest with Hypothesis, which the extra ``test`` installs.
 """
 
 from labeled.testing.loader import LoaderTests, RaggedTests
 from labeled.testing.readers import ReaderTests
+from labeled.testing.spaces import SpaceTests
 
-__all__ = ["LoaderTests", "RaggedTests", "ReaderTests"]
+__all__ = ["LoaderTests", "RaggedTests", "ReaderTests", "SpaceTests"]
