@@ -1,10 +1,9 @@
 """Arguments checked against their annotations before a call does anything.
 
-:func:`check_arguments` decorates a public call. What its annotations say in plain types (``int``,
-``float``, ``bool``, ``str``, ``None``, a ``Literal``, a path, sequences and mappings of those, our
-own classes) is what its arguments must be; an annotation that says more than this module can
-tell (``Any``, an array, a protocol) lets everything through. Ranges are checked where they have
-their meaning, by :func:`whole`.
+:func:`check_arguments` decorates a public call. Arguments must have the plain
+types of their annotations (``int``, ``float``, ``bool``, ``str``, ``None``, a ``Literal``, a path,
+sequences and mappings of those, our own classes). Other annotations (``Any``, an array, a
+protocol) accept everything. Ranges are checked where they matter, by :func:`whole`.
 """
 
 from __future__ import annotations
@@ -174,7 +173,7 @@ def _check(name: str, value: Any, annotation: Any, error: type[LabeledError]) ->
 
 
 def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a value has a type that an annotation names, as far as one can tell."""
+    """Whether a value has a type that the annotation names, as far as this module knows."""
     if annotation in _PLAIN:
         is_plain = isinstance(value, _PLAIN[annotation][0])
         return is_plain and (annotation is bool or not isinstance(value, bool))

@@ -168,7 +168,7 @@ def find_axes(
     dims : sequence of names
         The dims at hand.
     n_spatial : int
-        How many spatial axes the space has: tells what ``height`` means.
+        How many spatial axes the space has; decides what ``height`` means.
     given : mapping from axis (or role) to dim name, optional
         Overrides and extends the table for this call, as in ``{"b": "time"}``.
 

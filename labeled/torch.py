@@ -2,7 +2,7 @@
 
 Each worker process holds one :class:`~labeled.Loader` of its own part of the epoch, and each
 ``iter`` in it begins that loader's next epoch. So workers that live on
-(``persistent_workers=True``) need not be told anything, and epochs follow one another in all
+(``persistent_workers=True``) need no message, and epochs follow one another in all
 of them alike. :func:`data_loader` adds what torch's ``DataLoader`` lacks: epochs of workers that
 are started anew, and a state that finds the same place again.
 
@@ -92,7 +92,7 @@ def turn_after(lengths: Sequence[int], delivered: int) -> Turn | None:
 
 
 class WorkerRows:
-    """Batches of torch tensors, dealt out to the workers of a DataLoader.
+    """Batches of torch tensors, shared out to the workers of a DataLoader.
 
     Give it to a ``torch.utils.data.DataLoader`` with ``batch_size=None``: it makes batches
     itself, and every row comes once an epoch, whatever `num_workers` is.

@@ -116,7 +116,7 @@ def test_a_histogram_counts_by_the_edges_it_returns(client, tmp_path):
 
 def test_a_cluster_leads_to_its_scheduler(client, ds):
     assert cl.class_counts(client.cluster, ds, "targets") == cl.class_counts(client, ds, "targets")
-    with pytest.raises(ClusterError, match=r"int is no client; give a distributed\.Client"):
+    with pytest.raises(ClusterError, match=r"int is not a client; pass a distributed\.Client"):
         cl.class_counts(3, ds, "targets")
 
 

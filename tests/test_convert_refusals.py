@@ -59,7 +59,7 @@ def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
         labeled.convert(tmp_path / "z.parquet", tmp_path / "o")
     with pytest.raises(WriteError, match="does not exist"):
         labeled.convert({"x": np.arange(3)}, tmp_path / "no" / "o")
-    with pytest.raises(UnknownNameError, match="stratify='z' is no source"):
+    with pytest.raises(UnknownNameError, match="stratify='z' is not a source"):
         labeled.convert({"x": np.arange(3)}, tmp_path / "o", split={"a": 0.5}, stratify="z")
     with pytest.raises(SplitError, match="must be 3 integers or texts"):
         labeled.convert({"x": np.zeros(3)}, tmp_path / "o", split={"a": 0.5}, stratify="x")

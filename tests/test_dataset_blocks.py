@@ -134,10 +134,10 @@ def test_default_blocks_fit_anywhere(tmp_path):
     ("chunks", "words"),
     [
         ({"bacth": 3}, "'bacth'.*did you mean 'batch'"),
-        ("lots", "'lots' is no length"),
-        (0, "0 is no length"),
-        ({"batch": -2}, "-2 is no length"),
-        ((3, 3.5), "3.5 is no length"),
+        ("lots", "'lots' is not the length"),
+        (0, "0 is not the length"),
+        ({"batch": -2}, "-2 is not the length"),
+        ((3, 3.5), "3.5 is not the length"),
     ],
 )
 def test_chunks_are_checked_when_opening(path, chunks, words):

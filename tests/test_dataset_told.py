@@ -54,7 +54,7 @@ def test_what_comes_along_with_sources_is_shown_and_taken_by_name(tmp_path):
         np.testing.assert_array_equal(some[name].values, wanted[name].values)
     assert some["land"].lat.values.tolist() == [20.0, 30.0]
     with pytest.raises(
-        UnknownNameError, match=r"'land' in .* is no source.*; ds\['land'\] gives it"
+        UnknownNameError, match=r"'land' in .* is not a source.*; ds\['land'\] gives it"
     ):
         dataset.select("land")
 
@@ -148,7 +148,7 @@ def test_mistakes_are_explained(path, act, kind, words):
             "is an address, and .* from local files only",
         ),
         (lambda p: labeled.open_dataset("~/none.h5"), FileFormatError, "'[^~]*none.h5' does not"),
-        (lambda p: labeled.open_dataset(p, dims=("a", "b")), DimsError, "no mapping"),
+        (lambda p: labeled.open_dataset(p, dims=("a", "b")), DimsError, "not a mapping"),
         (lambda p: labeled.open_dataset(p, dims={"images": "b"}), DimsError, "one name an axis"),
         (lambda p: labeled.open_dataset(p, dims={"images": 3}), DimsError, "one name an axis"),
         (lambda p: labeled.open_dataset(p, group="images"), UnknownNameError, "is a dataset"),

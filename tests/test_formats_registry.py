@@ -90,7 +90,7 @@ def test_a_folder_of_another_kind_is_told_the_next_step(tmp_path):
 
 def test_what_is_no_path_is_said_so(tmp_path):
     for path in ("", "a\0b"):
-        with pytest.raises(FileFormatError, match="is no path; name a file"):
+        with pytest.raises(FileFormatError, match="is not a path; pass a file"):
             labeled.open_dataset(path)
     with (
         hdf5(tmp_path / "a.h5").open("rb") as file,

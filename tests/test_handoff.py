@@ -259,7 +259,7 @@ class Odd(Lent):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (Texts(), r"tensorflow's Texts of string is no .*x\.numpy\(\)"),
+        (Texts(), r"tensorflow's Texts of string is not .*x\.numpy\(\)"),
         (Odd(np.ones(3)), "no such num"),
     ],
 )

@@ -123,7 +123,7 @@ def test_sources_of_a_netcdf_file(tmp_path: Path) -> None:
     path = write(tmp_path / "w.nc", weather(), unlimited_dims=["time"])
 
     assert list(scan(path, sources=["t2m"]).sources) == ["t2m"]
-    with pytest.raises(UnknownNameError, match="is no source but a coordinate"):
+    with pytest.raises(UnknownNameError, match="is not a source but a coordinate"):
         scan(path, sources=["time"])
     with pytest.raises(UnknownNameError, match="did you mean 't2m'"):
         scan(path, sources=["t2"])

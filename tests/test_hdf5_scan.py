@@ -114,7 +114,7 @@ def test_unknown_names_are_guessed(tmp_path: Path) -> None:
     for options in ({"sources": ["feature"]}, {"dims": {"feature": ("n",)}}):
         with pytest.raises(UnknownNameError, match=r"p\.h5.*did you mean 'features'"):
             scan(path, **options)
-    with pytest.raises(UnknownNameError, match="example_dim='m' is no dim"):
+    with pytest.raises(UnknownNameError, match="example_dim='m' is not a dim"):
         scan(path, example_dim="m")
 
 

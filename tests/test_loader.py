@@ -402,7 +402,9 @@ def test_a_plan_is_explained_before_anything_is_read(path):
         loader.explain(labels=[1, 2, 3])
     with pytest.raises(LoaderError, match=r"labels='images': its rows have shape \(3, 4, 5\)"):
         loader.explain(labels="images")
-    with pytest.raises(LoaderError, match="labels='target' is no source; did you mean 'targets'"):
+    with pytest.raises(
+        LoaderError, match="labels='target' is not a source; did you mean 'targets'"
+    ):
         loader.explain(labels="target")
 
 

@@ -70,11 +70,14 @@ def ds(tmp_path_factory):
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
         ({"weights": np.ones(3)}, rf"weights of shape \(3,\): need one a row, \({N},\)"),
-        ({"weights": "aa"}, "weights='aa' is no source; did you mean 'a'"),
-        ({"balance": "aa"}, "balance='aa' is no source; did you mean 'a'"),
+        ({"weights": "aa"}, "weights='aa' is not a source; did you mean 'a'"),
+        ({"balance": "aa"}, "balance='aa' is not a source; did you mean 'a'"),
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
-        ({"last": "pad", "pad_value": {"u": 300}}, "'u'.*pad_value=300 is no value of dtype uint8"),
-        ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is no value.*int32"),
+        (
+            {"last": "pad", "pad_value": {"u": 300}},
+            "'u'.*pad_value=300 is not a value of dtype uint8",
+        ),
+        ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is not a value.*int32"),
         ({"sticky_shards": "no"}, "sticky_shards='no' must be True or False"),
         ({"pinned": np.array([1, 2])}, "pinned=.*must be True or False"),
         ({"last": np.array([1, 2])}, "last=.*must be 'keep', .* or 'wrap'"),
@@ -95,7 +98,7 @@ def ds(tmp_path_factory):
         ({"dtype": "f4,f4"}, "is not a dtype: it is of several values"),
         (
             {"last": "pad", "pad_value": {"a": 300}, "dtype": {"a": "u1"}},
-            "'a'.*pad_value=300 is no value of dtype uint8",
+            "'a'.*pad_value=300 is not a value of dtype uint8",
         ),
     ],
 )
@@ -124,7 +127,7 @@ def test_weights_of_another_length_are_refused_for_listed_rows(ds):
 
 @pytest.mark.parametrize("state", [None, {}, [1], "state.json"])
 def test_what_is_no_state_is_said_so(ds, state):
-    with pytest.raises(labeled.LabeledError, match=r"is no state|state=.* must be a mapping"):
+    with pytest.raises(labeled.LabeledError, match=r"is not a state|state=.* must be a mapping"):
         ds.batches(3).load_state_dict(state)
 
 

@@ -119,8 +119,8 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
     """
     if not isinstance(client, str | distributed.Client | Cluster):
         raise ClusterError(
-            f"{type(client).__name__} is no client; give a distributed.Client, a cluster, or the "
-            "address of a scheduler"
+            f"{type(client).__name__} is not a client; pass a distributed.Client, a cluster, or "
+            "the address of a scheduler"
         )
     if isinstance(client, distributed.Client):
         if client.asynchronous:
@@ -195,7 +195,7 @@ def _answers_another(client: distributed.Client, address: str) -> bool:
 
 
 def _workers_info(client: distributed.Client) -> Mapping[str, Mapping[str, Any]]:
-    """Return what the scheduler tells of the workers there are now, by address.
+    """Return what the scheduler knows about its current workers, by address.
 
     Not by `client.scheduler_info`: that returns a field, into which the client by itself puts
     an answer without workers every two seconds, also just before the field is read.

@@ -120,7 +120,7 @@ def _measured(
 
 
 def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str, Moments]:
-    """Return the moments of both, by source; no entry is no rows."""
+    """Return the moments of both, by source; a missing entry means no rows."""
     out = dict(one)
     for name, moments in two.items():
         out[name] = out[name].merge(moments) if name in out else moments

@@ -1,4 +1,4 @@
-"""An epoch dealt out to workers: one loader each, folded there, put together here.
+"""An epoch shared out to workers: one loader each, folded there, combined here.
 
 The client keeps the last pair (accumulator, loader state) of every part and gives parts to
 workers that are free, each pinned to its worker. A worker that is gone takes its part back
@@ -68,7 +68,7 @@ QUIET_S = 5.0
 """After how long without a word a part is taken from a worker that is paused."""
 
 OF_DEVICES = ("device", "output", "pinned")
-"""Options of ``batches`` that only a process with the device can tell right from wrong."""
+"""Options of ``batches`` that only a process with the device can check."""
 
 
 def run_parts(

@@ -59,7 +59,7 @@ def check_files(
 
 
 def check_dataset(dataset: Any) -> None:
-    """Raise :class:`ClusterError` unless workers can open by themselves what they shall read."""
+    """Raise :class:`ClusterError` unless workers can open the files they are to read."""
     if not isinstance(dataset, Dataset):
         raise ClusterError(
             f"workers open files by themselves: give what labeled.open_dataset returns, not "

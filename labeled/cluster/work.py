@@ -1,8 +1,8 @@
-"""What a worker does with its part: fold batch after batch, and tell how far it has come.
+"""What a worker does with its part: fold batch after batch, and report progress.
 
-What is told is the pair (accumulator, loader state), pickled together at the same moment.
+What is reported is the pair (accumulator, loader state), pickled together at the same moment.
 Any such pair is a whole truth about its part, so whoever goes on from it repeats some work
-and no contribution, and it never matters which of several workers told it.
+and no contribution, and it never matters which of several workers reported it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Report:
 
 
 def stop_name(run: str) -> str:
-    """Name of the event that tells workers to end."""
+    """Name of the event that asks workers to end."""
     return f"{run}-stop"
 
 
@@ -111,7 +111,7 @@ def _folded(fold: Callable[[Any, Any], Any], acc: Any, batch: Any) -> Any:
 
 
 def loaded(pair: bytes) -> tuple[Any, dict[str, Any]]:
-    """Return a pair (accumulator, loader state) that was told.
+    """Return a reported pair (accumulator, loader state).
 
     Raises
     ------
@@ -139,5 +139,5 @@ def _report(
             f"what fold returned, a {type(acc).__name__}, does not pickle ({error}), so it cannot "
             "be sent; return numbers, arrays, or an object with __getstate__"
         ) from error
-    told: bytes = pickle.dumps(Report(work.part[0], state["step"], n_rows, done, pair))
-    return told
+    report: bytes = pickle.dumps(Report(work.part[0], state["step"], n_rows, done, pair))
+    return report

@@ -1,7 +1,7 @@
 """Writing with the workers of a cluster: they read, compute and compress; one of them stores.
 
 HDF5 has one writer, so one worker makes the file. It asks the others for packed blocks, some
-at a time, and takes them one by one, straight from those that hold them: whole chunks,
+at a time, and takes them one by one from the workers that hold them: whole chunks,
 compressed, and of each block the few rows that are no whole chunk. The process that asked
 checks everything, sends the recipe and waits.
 
@@ -232,7 +232,7 @@ def _wait_for(
         with suppress(TimeoutError):
             distributed.wait(future, timeout=LOOK_S)
         for now in told.get(batch=True):
-            bar(max(now - done, 0))  # who begins anew tells less
+            bar(max(now - done, 0))  # a restarted write reports less
             done = max(now, done)
         now_s = time.monotonic()
         if now_s < look:
@@ -248,7 +248,7 @@ def _wait_for(
 
 
 def _stop(run: str) -> str:
-    """Name of the event that tells the worker that writes to end."""
+    """Name of the event that asks the writing worker to end."""
     return f"{run}-stop"
 
 

@@ -117,9 +117,9 @@ def batches(
     DimsError
         If nothing has the dim, or arrays differ in length.
     ArrayError
-        If something is no array.
+        If a value is not an array.
     OptionError
-        If an option has a name that there is none of.
+        If an option does not exist.
 
     Examples
     --------
@@ -240,7 +240,7 @@ class LabeledArray:
         dims : mapping of axis to dim name, optional
             Where names differ from batch/channel/height/width: ``{"b": "time"}``.
         own : Space, optional
-            The space this array is in, where dims and dtype do not tell.
+            The space this array is in, if dims and dtype do not determine it.
         contiguous : bool
             Copy into C order in the axes of `space`; a transpose stays a view otherwise.
 
@@ -278,7 +278,7 @@ class LabeledArray:
         Raises
         ------
         LoaderError
-            If this is no name of a device, or the data is neither numbers nor booleans.
+            If `device` is not the name of a device, or the data is neither numbers nor booleans.
         MissingExtraError
             If CuPy is needed and not installed: at once, or where lazy blocks are computed.
         """

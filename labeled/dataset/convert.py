@@ -48,7 +48,7 @@ Path = str | os.PathLike[str]
 MOST_LOST = 12
 """Datasets that a warning names."""
 
-OF_RAGGED = "it tells the "
+OF_RAGGED = "it holds the "
 """Why datasets that ragged sources are made of are no sources themselves."""
 
 HEEDED_BY = {
@@ -352,7 +352,7 @@ def _called(found: Imported, option: str, name: str) -> Any:
                 return _whole_numbers(source[:, here.index(name)].values)
             columns += here
     hint = did_you_mean(name, dict.fromkeys([*found.names, *columns]))
-    raise UnknownNameError(f"{option}={name!r} is no source of {found.where}; {hint}")
+    raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")
 
 
 def _whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

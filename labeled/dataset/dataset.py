@@ -432,7 +432,7 @@ class Dataset:
         return replace(self, names=names)
 
     def with_spaces(self, **spaces: Space) -> Dataset:
-        """Say which space a source is in, where dims and dtype do not tell.
+        """Set the space of a source whose dims and dtype do not determine it.
 
         Raises
         ------
@@ -684,7 +684,7 @@ class Dataset:
             Let examples of about equal size share a batch, so that little is padded: those of this
             ragged source, or of the only one. Rows are arranged within their windows, so windows
             are shuffled (``shuffle=True`` is "window" then), and the lengths of all rows are read
-            while the loader is made. `explain` tells what share of padding is left.
+            while the loader is made. `explain` reports the share of padding that is left.
         threads : int, optional
             Background threads; from the cores when not given, none where up to 32 MiB are kept in
             memory, and none in any case where memory holds one decoded chunk at a time. 0 reads in
@@ -749,7 +749,7 @@ class Dataset:
         options = BatchOptions(**{name: one for name, one in locals().items() if name != "self"})
         if not self.sources:
             raise LoaderError(
-                f"{self.where} has no source to make batches of; print(ds) tells what it holds, "
+                f"{self.where} has no source to make batches of; print(ds) shows what it holds, "
                 "and why that is not opened"
             )
         try:

@@ -128,7 +128,7 @@ def find_files(
     Raises
     ------
     FileFormatError
-        If a glob or a folder holds no file of examples, the list is empty, or it is no path.
+        If a glob or a folder holds no file of examples, the list is empty, or it is not a path.
     """
     if not isinstance(path, str | os.PathLike):
         _check_listed(path)
@@ -138,7 +138,7 @@ def find_files(
         return paths
     text = os.path.expanduser(os.fsdecode(path))
     if not text or "\0" in text:
-        raise FileFormatError(f"{text!r} is no path; name a file, a folder or a glob")
+        raise FileFormatError(f"{text!r} is not a path; pass a file, a folder or a glob")
     if is_address(text):
         return (text,)
     if os.path.isdir(text) and not is_zarr_store(text):

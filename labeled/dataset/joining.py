@@ -3,7 +3,7 @@
 Rows of one file follow those of another, so everything along the example dim must agree
 in name, dims, dtype and row shape. Packing may differ (each file is then decoded by its
 own conventions) as long as the decoded dtype is the same. Variables without the example
-dim stand once for all files: the first file's are taken, and a warning tells of others.
+dim stand once for all files: the first file's are used, and a warning reports files that differ.
 """
 
 from __future__ import annotations

@@ -341,16 +341,16 @@ def check_chunks(chunks: Any, dims: Collection[str], where: str) -> None:
         for dim in chunks:
             if dim not in dims:
                 hint = did_you_mean(str(dim), dims)
-                raise DimsError(f"chunks= names {dim!r}, which is no dim of {where}; {hint}")
+                raise DimsError(f"chunks= names {dim!r}, which is not a dim of {where}; {hint}")
         lengths = tuple(chunks.values())
     else:
         lengths = tuple(chunks) if isinstance(chunks, tuple | list) else (chunks,)
     for length in lengths:
         if not _is_length(length):
             raise DimsError(
-                f"chunks={chunks!r}: {length!r} is no length of a block; give a positive number "
-                "of positions, -1 (the whole axis), 'auto', a size such as '64 MiB', or lengths "
-                "one after another"
+                f"chunks={chunks!r}: {length!r} is not the length of a block; pass a positive "
+                "number of positions, -1 (the whole axis), 'auto', a size such as '64 MiB', or "
+                "lengths one after another"
             )
 
 

@@ -91,7 +91,7 @@ def open_dataset(
         Follow links, storage and virtual datasets that lead out of the file.
     format : str, optional
         "hdf5", "idx", "csv" (any delimited text), "recordio" or "zarr"; by default the first bytes
-        of the files tell, then their names.
+        of the files say, then their names.
     **options
         What only one format has: see :class:`labeled.formats.csv.options.TextOptions` and
         :class:`labeled.formats.recordio.options.RecordOptions`.
@@ -170,7 +170,7 @@ GENERAL = tuple(
 
 def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if not isinstance(dims, Mapping):
-        raise DimsError(f"dims={dims!r} is no mapping; give {{source: (name, ...)}}")
+        raise DimsError(f"dims={dims!r} is not a mapping; pass {{source: (name, ...)}}")
     for name, names in dims.items():
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise DimsError(f"dims={{{name!r}: {names!r}}}: give one name an axis, in a tuple")

@@ -31,7 +31,7 @@ from labeled.selection import Request, Selection
 from labeled.writing.splits import splits_by_rules
 
 MAX_LENGTHS = 5
-"""Numbers of rows that a message tells."""
+"""Numbers of rows that a message lists."""
 
 
 def names_rows(given: Any) -> TypeGuard[Request]:
@@ -149,8 +149,8 @@ def why_no_source(dataset: Dataset, name: Any) -> str:
         return f"{name!r} in {where} is not a source: {catalog.not_opened[name]}"
     if name in catalog.variables:
         return (
-            f"{name!r} in {where} is no source, but comes along with them: it is a coordinate, or "
-            f"has no example dim; ds[{name!r}] gives it"
+            f"{name!r} in {where} is not a source but is carried along with them: it is a "
+            f"coordinate, or has no example dim; ds[{name!r}] gives it"
         )
     inside = [source for source in sources if source.startswith(f"{name.rstrip('/')}/")]
     if inside:

@@ -35,7 +35,7 @@ def has_dlpack(x: object) -> bool:
 
 
 def is_foreign(x: object) -> bool:
-    """Whether only DLPack knows what `x` holds: it is no array of the array-API standard."""
+    """Whether only DLPack knows what `x` holds: it does not follow the array-API standard."""
     return has_dlpack(x) and not is_array(x)
 
 
@@ -62,7 +62,7 @@ def adopted(x: Any) -> Array:
     """
     what = f"{library_of(x)}'s {type(x).__name__}"
     if library_of(x) == "tensorflow" and x.dtype.name in NOT_LENT:
-        raise ArrayError(f"{what} of {x.dtype.name} is no array of numbers; give x.numpy()")
+        raise ArrayError(f"{what} of {x.dtype.name} is not an array of numbers; pass x.numpy()")
     try:
         kind, number = x.__dlpack_device__()
         if kind in (HOST, PINNED):

@@ -250,7 +250,7 @@ def device_number(device: str | int) -> int:
     Raises
     ------
     ValueError
-        If `device` is no name of one.
+        If `device` is not the name of a device.
 
     Examples
     --------

@@ -73,7 +73,7 @@ class CudaStream:
 
 @dataclass(frozen=True)
 class TheirStream:
-    """A stream of torch's, told as CUDA's stream protocol does, which older ones lack."""
+    """A torch stream that follows CUDA's stream protocol, which older torch versions lack."""
 
     stream: Any
 

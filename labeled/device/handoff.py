@@ -4,7 +4,7 @@ The array that is handed over keeps the batch's memory as any view does, so it s
 it was as long as anybody holds it. A copy is made where a library asks for one: memory that is
 read-only has no place in any of them; JAX and TensorFlow take only memory that starts at a
 multiple of 64 bytes (TensorFlow ends the process over any other), JAX makes 32 bits of 64 unless
-told otherwise; pinning copies into memory of its own.
+asked otherwise; pinning copies into memory of its own.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class HandOff:
             x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
             if not x.flags.writeable:  # torch would write to it, and JAX refuses it
                 x = x.copy()
-        with kernels_at(x):  # whose current stream is what the library is told to wait for
+        with kernels_at(x):  # the library waits for its current stream
             return self._taken(x)
 
     def _taken(self, x: Array) -> Any:

@@ -2,7 +2,7 @@
 
 A folder for each format (`hdf5`, `idx`, `csv`, `recordio`, `zarr`), strangers to one another; here
 is what they share. `registry` finds the format of a file, `format` is what one offers, `header`
-what opening tells, `reader` what reading offers.
+what opening returns, `reader` what reading offers.
 
 Reading: `reader` (what readers offer, and what follows from it), `contiguous` (rows in one piece),
 `region` (parts of rows), `bytesource` (bytes by position), `packed` (bytes of gzip-compressed

@@ -13,7 +13,7 @@ from labeled.formats.reader import describe, native
 
 @dataclass(frozen=True, eq=False)
 class ExampleReader:
-    """The part of a :class:`~labeled.ragged.RaggedReader` that the header of its source tells."""
+    """The part of a :class:`~labeled.ragged.RaggedReader` that the header of its source gives."""
 
     source: SourceHeader
 

@@ -126,7 +126,7 @@ class Lane:
         return memory[:n_rows]
 
     def tasks(self, content: WindowRows, group: Rows | None, out: Any) -> Sequence[Task]:
-        """Return what must be done so that `out` holds the rows of `content` as dealt.
+        """Return what must be done so that `out` holds the rows of `content` in batch order.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class Lane:
         return cold
 
     def _advices(self, windows: Sequence[Rows], group: Rows | None) -> Sequence[Task]:
-        """Return what tells the system of windows that come next, where it has them not yet."""
+        """Return tasks that advise the system of the next windows, if it does not hold them yet."""
         several = (self.file_rows(WindowRows(several=runs), group).rows for runs in windows)
         return [
             partial(advise, self.reader, rows) for rows in several if self._cold(rows, small=False)
@@ -281,7 +281,7 @@ class RaggedLane(Lane):
         return (self.row_bytes,), np.dtype(np.uint8)
 
     def room(self, content: WindowRows, group: Rows | None, memory: Array, n_rows: int) -> Any:
-        """Return examples as they are dealt, whose lengths are known already."""
+        """Return examples in batch order, whose lengths are known already."""
         if self._one_by_one:
             return memory[:n_rows]
         positions = content.rows if group is None else group[content.rows]
@@ -291,7 +291,7 @@ class RaggedLane(Lane):
         )
 
     def tasks(self, content: WindowRows, group: Rows | None, out: Any) -> Sequence[Task]:
-        """Return what must be done so that `out` holds the rows as dealt."""
+        """Return what must be done so that `out` holds the rows in batch order."""
         reader, rows, places = self._wanted(content, group)
         cuts = block_cuts(self._bytes(rows), self._task_bytes)
         fill = fill_apart if self._one_by_one else fill_together
@@ -356,7 +356,7 @@ class RaggedLane(Lane):
 
 
 def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: RaggedRows) -> None:
-    """Read examples, each to where it is dealt from."""
+    """Read examples, each to its place in the window."""
     starts = out.offsets[places]
     shapes = read_at(reader, rows, out.values, starts, out.offsets[places + 1] - starts)
     if shapes.shape[1] != 1:

@@ -259,7 +259,7 @@ def _check_padding(source: AnySource, value: Any, *dtypes: np.dtype[Any]) -> Non
     for dtype in dtypes:
         if not can_hold(dtype, value):
             raise LoaderError(
-                f"{source.where}: pad_value={value!r} is no value of dtype {dtype}; "
+                f"{source.where}: pad_value={value!r} is not a value of dtype {dtype}; "
                 "give one that is, or a mapping from source to value"
             )
 
@@ -612,7 +612,7 @@ def _ragged_infos(
     ------
     SpecsError
         If a space has no size for the dims of a source, two have different ones, or the
-        padding is no value of its dtype.
+        the padding value does not fit its dtype.
     """
     infos: dict[str, SourceInfo] = {}
     forms: dict[str, RaggedForm] = {}
@@ -633,7 +633,7 @@ def _ragged_infos(
             )
         if not can_hold(source.dtype, value):
             raise SpecsError(
-                f"{source.where}: pad_value={value!r} is no value of dtype {source.dtype}"
+                f"{source.where}: pad_value={value!r} is not a value of dtype {source.dtype}"
             )
         dtype = source.dtype if asked == name else np.dtype(bool)
         own = space_of(source.dims, lengths, dtype)
@@ -716,7 +716,7 @@ class HandedOver:
         return tuple(made.values()) if self.as_tuple and isinstance(made, dict) else made
 
     def _converted(self, data: Any) -> Any:
-        """Return the same nest with arrays of the library; what is no array of numbers stays.
+        """Return the same nest with arrays of the library; other values stay as they are.
 
         A pipeline that makes something else of one source leaves the others labelled.
         """

@@ -228,7 +228,7 @@ class Loader:
         Raises
         ------
         LoaderError
-            If it is no whole number from 0 on.
+            If it is not a whole number, 0 or more.
         """
         epoch = integer("epoch", epoch, least=0)
         if epoch != self.epoch:
@@ -439,7 +439,7 @@ class EpochIterator(Generic[T]):
         if n_lost > most:
             raise ReadError(
                 f"{n_lost:,} of the {n_rows:,} rows of this epoch could not be read, more than the "
-                f"{most:,} that max_lost={allowed} allows; the warnings before tell which"
+                f"{most:,} that max_lost={allowed} allows; earlier warnings name them"
             )
 
     def supersede(self) -> None:

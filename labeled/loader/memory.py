@@ -421,8 +421,8 @@ class Sum:
         block_rows = min(BLOCK_ROWS, rows.n_rows) if rows.mode == "full" else 0
         scratch = [STACK_BYTES if self.kept else 1]
         for one in self.layouts:
-            straight = one.direct and not self.windowed
-            scratch.append(STACK_BYTES if straight else one.scratch_bytes)
+            direct = one.direct and not self.windowed
+            scratch.append(STACK_BYTES if direct else one.scratch_bytes)
         self.thread_bytes = max(scratch) + block_rows * PLANNER_INDEX_BYTES
 
         self.index_bytes = block_rows * BLOCK_INDEX_BYTES + self.chunks_bytes
@@ -696,7 +696,7 @@ def _outsized(
 def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Sizes:
     """Let rows of shuffled windows be read one by one, where all of them can be.
 
-    They are copied straight from the system's cache of the file to their batch then, once, and
+    They are copied directly from the system's cache of the file to their batch then, once, and
     no window is in memory but its row numbers. Windows and their orders stay as they are.
     """
     if rows.mode != "window":

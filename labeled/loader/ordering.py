@@ -237,7 +237,7 @@ def read_classes(
         If there is no such source, or its rows are not one label each.
     """
     if not isinstance(name, str) or name not in sources:
-        raise LoaderError(f"{option}={name!r} is no source; {did_you_mean(str(name), sources)}")
+        raise LoaderError(f"{option}={name!r} is not a source; {did_you_mean(str(name), sources)}")
     source, n_rows = sources[name], len(selections[name])
     if int(np.prod(source.row_shape)) != 1:
         raise LoaderError(

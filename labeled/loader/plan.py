@@ -450,7 +450,7 @@ def cut_jobs(windows: Iterable[Window], job_rows: int, offset: int | None) -> It
 
 
 def picked_jobs(windows: Iterable[Window], job_rows: int) -> Iterator[Job]:
-    """Cut shuffled windows into jobs of `job_rows` rows; the first tells which windows follow."""
+    """Cut shuffled windows into jobs of `job_rows` rows; the first names the next windows."""
     several = iter(windows)
     window, advised = next(several, None), False
     while window is not None:

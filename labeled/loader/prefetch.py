@@ -208,7 +208,8 @@ class Prefetcher:
         cut : callable
             Cuts one batch from the windows; for one thread at a time.
         transform : callable
-            Takes what was cut, and what tells whether the epoch was stopped; returns None then.
+            Takes what was cut, and a function that says whether the epoch was stopped; returns
+            None then.
         in_flight : int
             How many batches are in hand at a time.
         """

@@ -11,7 +11,7 @@ import numpy.typing as npt
 def address_of(array: npt.NDArray[Any]) -> int:
     """Return where the first item of an array lies.
 
-    NumPy itself takes two microseconds to tell, a fifth of what a small copy takes.
+    NumPy's own check takes two microseconds, a fifth of what a small copy takes.
 
     Examples
     --------

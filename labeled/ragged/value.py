@@ -370,7 +370,7 @@ class Ragged:
         Returns
         -------
         Buckets
-            Iterating reads the batches one by one; `waste` tells what padding them costs.
+            Iterating reads the batches one by one; `waste` gives the share of padding.
         """
         if batch_rows < 1 or (window_rows is not None and window_rows < 1):
             raise ArrayError(

@@ -1,7 +1,7 @@
 """How well mixed the batches of a plan will be, predicted before anything is read.
 
 Quality is the mean entropy of the labels in a batch, divided by the same for a full shuffle:
-1.0 says that batches cannot be told from those of a full shuffle, 0.5 that they carry half
+1.0 means that batches look like those of a full shuffle, 0.5 that they carry half
 as much. It depends on how labels lie in the file; without labels, ten equal classes, sorted,
 stand for the worst that is common.
 

@@ -7,7 +7,7 @@ fetched again.
 
 Restored with the same number of shards, the same batches follow, to the bit. With another
 number, everything that no shard had handed out is shared out anew, each row once, and from
-the next epoch on nothing tells the run from a fresh one. A state of a finished epoch starts
+the next epoch on the run equals a fresh one. A state of a finished epoch starts
 the next one. Seed and epoch come from the state; everything else must agree with the plan it
 is given to, else `StateError` names both values.
 
@@ -29,7 +29,7 @@ from labeled.samplers.permutation import ORDER_VERSION
 from labeled.samplers.plan import EpochPlan, History, Last, count_batches
 
 STATE_VERSION = 4
-MAX_SHARDS = 1 << 20  # a damaged state shall not make us count to 10**12
+MAX_SHARDS = 1 << 20  # keeps a damaged state from making us count to 10**12
 AGREEING = ("order_version", "mode", "n_rows", "window_rows", "sticky_shards", "batch_rows", "last")
 
 
@@ -122,11 +122,11 @@ class State:
         Raises
         ------
         StateError
-            If it is no state or of another version, or an entry is missing, unknown or of
+            If it is not a state, is of another version, or an entry is missing, unknown or of
             another kind.
         """
         if not isinstance(saved, Mapping) or "state_version" not in saved:
-            raise StateError(f"{saved!r} is no state; give what state_dict() returned")
+            raise StateError(f"{saved!r} is not a state; pass what state_dict() returned")
         found = dict(saved)
         version = found.pop("state_version")
         if version != STATE_VERSION:

@@ -68,7 +68,7 @@ class RowLayout:
     expensive : bool
         A chunk costs more than its bytes: filters are undone, or a graph computed.
     direct : bool
-        Stretches of rows are read straight to where they go.
+        Stretches of rows are read directly to their destination.
     random : bool
         Rows read one by one cost about what they cost in stretches.
     picked : bool

@@ -284,7 +284,7 @@ class Space:
         self.check(batch)
 
     def validate(self, batch: Batch) -> None:
-        """Check all that shape, dims and dtype can tell of a lazy batch, computing nothing.
+        """Check what shape, dims and dtype show about a lazy batch; nothing is computed.
 
         A numeric batch is checked as :meth:`np_validate` does. A batch whose length is
         not known yet (NaN) is fine.
@@ -381,7 +381,7 @@ class Space:
         """Lay a batch of this space out for another: numeric at once, dask lazily.
 
         As :meth:`np_format_as`, and also for dask arrays, dask-backed DataArrays (whose
-        axes are found by name) and tuples of them. What shape, dims and dtype can tell is
+        axes are found by name) and tuples of them. What shape, dims and dtype show is
         checked now; values (labels) when they are computed. Chunks stay NumPy or CuPy.
         """
         if not is_lazy(batch) and not has_names(batch):

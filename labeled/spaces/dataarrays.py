@@ -74,7 +74,7 @@ def format_dataarray(
         Beyond the table: ``{"b": "time"}`` for dims that are there, ``{"feature":
         "pixel"}`` for the name of one that is made.
     own : Space, optional
-        What `x` is, where its dims and dtype do not tell (the number of labels).
+        What `x` is, if its dims and dtype do not say (the number of labels).
     contiguous : bool
         Whether data must be C-contiguous; copied where it is not.
 
@@ -191,7 +191,7 @@ def _check_new_names(reading: _Reading, space: Space) -> None:
 
 
 def _own_space(x: xr.DataArray, space: Space, there: Names) -> ArraySpace:
-    """Return what `x` is, as far as the wanted space and its own dims tell."""
+    """Return what `x` is, as far as the target space and its own dims show."""
     labels = x.dtype.kind in "iu" and not isinstance(space, ConvNDSpace)
     found = find_axes(x.dims, _n_spatial(x, there), there)
     sequence = isinstance(space, SequenceSpace)

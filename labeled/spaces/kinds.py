@@ -159,7 +159,7 @@ class IndexSpace(LabelRows):
     ----------
     max_labels : int or None
         How many labels there are. None: not known yet; taken from the target of a
-        conversion where that tells.
+        conversion if that gives it.
     dim : int
         Labels in a row.
     dtype : integer dtype, optional

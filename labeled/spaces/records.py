@@ -325,7 +325,7 @@ def _unstacked(
 def _lies_along(
     variable: xr.Variable, dim: str, feature: Hashable, sizes: Mapping[str, int]
 ) -> bool:
-    """Whether a coordinate along `feature` tells no more than one along `dim` would."""
+    """Whether a coordinate along `feature` adds nothing to one along `dim`."""
     if variable.dims != (feature,) or is_dask(variable.data):
         return False
     lengths: Lengths = dict(sizes.items())

@@ -178,9 +178,9 @@ def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int]
         if k == 1 and dim > 1:
             return "merge", dim
         if k == 1:
-            return "one column cannot tell labels apart; ask for the labels as an IndexSpace"
+            return "one column cannot distinguish labels; use an IndexSpace for the labels"
         ways = f"{dim} labels merged" + (f" or {dim // k} side by side" if dim % k == 0 else "")
-        return f"max_labels is not known and {dim} columns do not tell: {ways}; give max_labels"
+        return f"max_labels is not known and {dim} columns fit several: {ways}; pass max_labels"
     if dim == max_labels:
         return "merge", max_labels
     if dim == k * max_labels:

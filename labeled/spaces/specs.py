@@ -493,7 +493,7 @@ class SourceInfo:
     space : Space
         The source's own space: what its numbers mean.
     mask : bool
-        Its values tell where those of another source are.
+        Its values say where those of another source are.
     """
 
     name: str

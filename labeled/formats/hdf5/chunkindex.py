@@ -81,7 +81,7 @@ class ChunkIndex:
 
 
 class Columns(NamedTuple):
-    """Chunks as HDF5 tells of them: numbers in C order over the grid of chunks, int64 and uint64.
+    """Chunks as HDF5 lists them: numbers in C order over the grid of chunks, int64 and uint64.
 
     `masks` are uint32, with a bit for each filter that was left out.
     """
@@ -121,7 +121,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
 
 
 def _visited(source: SourceHeader, dataset: h5py.Dataset, grid: tuple[int, ...]) -> Columns:
-    """Return what HDF5 tells of all chunks.
+    """Return what HDF5 lists about all chunks.
 
     Only positions along axes with more than one chunk are kept. A step is taken once a chunk,
     so it does as little as it can: to resume a generator costs less than to call a function, to

@@ -171,7 +171,7 @@ class FlatReader(ExampleReader):
         return Flat(out if cf is None else decode(out, cf), offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read ascending examples to their places: straight there where both lie together."""
+        """Read ascending examples to their places: directly if both lie together."""
         starts, found = self._bounds(rows)
         check_sizes(self.where, rows, found, sizes)
         shapes = checked_shapes(self.source, rows, sizes, self.io)

@@ -128,7 +128,7 @@ def scan(
         raise UnknownNameError(f"sources={sources!r} is one name; give a list, [{sources!r}]")
     check_once("sources=", sources or ())
     if dims is not None and not isinstance(dims, Mapping):
-        raise DimsError(f"dims={dims!r} is no mapping; give {{source: (name, ...)}}")
+        raise DimsError(f"dims={dims!r} is not a mapping; pass {{source: (name, ...)}}")
     chosen = None if sources is None else tuple(sources)
     headers = _scan(path, Options(sources=chosen, **options), dims or {}, name_all=name_all)
     if not quiet:
@@ -269,7 +269,7 @@ def scan_generic(opening: Opening) -> FileHeader:
         elif place != "variable":
             not_opened[name] = place
         elif each.header.ragged is not None:
-            not_opened[name] = f"it is no source, and ragged: {each.header.ragged}"
+            not_opened[name] = f"it is not a source, and ragged: {each.header.ragged}"
         else:
             variables[name] = each.header
     if lost:
@@ -351,7 +351,7 @@ def _described(
     for owner, one in described.items():
         for role, part in one.header.parts.items():
             if role != "values":
-                roles[part.key] = f"it tells the {role} of ragged source {owner!r}"
+                roles[part.key] = f"it holds the {role} of ragged source {owner!r}"
     for name in sorted(described):
         one = described.pop(name)
         if one.header.key in roles:
@@ -416,7 +416,7 @@ def _example_dim(
         dims = {dim for each in described.values() for dim in each.header.dims}
         if asked not in dims:
             raise UnknownNameError(
-                f"example_dim={asked!r} is no dim of file {opening.stamp.path!r}; "
+                f"example_dim={asked!r} is not a dim of file {opening.stamp.path!r}; "
                 f"{did_you_mean(asked, dims)}"
             )
         return asked
@@ -477,8 +477,8 @@ def _check_wanted(
             )
         if name in carried:
             raise UnknownNameError(
-                f"{name!r} in file {where!r} is no source but a coordinate, or a variable without "
-                f"the example dim, and comes along whole; {did_you_mean(name, sources)}"
+                f"{name!r} in file {where!r} is not a source but a coordinate, or a variable "
+                f"without the example dim, and comes along whole; {did_you_mean(name, sources)}"
             )
         raise UnknownNameError(
             f"file {where!r} has no source {name!r}; {did_you_mean(name, sources)}"
