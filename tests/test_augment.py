@@ -39,8 +39,8 @@ from labeled.transforms import (
     Resize,
     ShiftHSL,
 )
-from labeled.transforms.place import RowRandom
-from labeled.transforms.resizing import FLAGS
+from labeled.transforms.geometry import FLAGS
+from labeled.transforms.pictures import RowRandom
 
 ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is not installed")
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")

@@ -27,7 +27,7 @@ from labeled.transforms import (
     mean_image,
     write_mean_file,
 )
-from labeled.transforms.place import RowRandom
+from labeled.transforms.pictures import RowRandom
 
 # -- mean images
 

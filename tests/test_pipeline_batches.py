@@ -20,7 +20,6 @@ from ragged_files import ragged_path
 
 import labeled
 from labeled.errors import (
-    DimsError,
     LabeledWarning,
     LoaderError,
     PipelineError,
@@ -33,7 +32,6 @@ from labeled.transforms import (
     ParallelPipelines,
     Place,
     Stages,
-    needs,
     whole,
 )
 from make_files import fuel_file
@@ -414,24 +412,6 @@ def test_a_loader_with_a_pipeline_pickles(dataset):
     again = pickle.loads(pickle.dumps(loader))
     for mine, other in zip(again, loader, strict=True):
         np.testing.assert_array_equal(mine["images"], other["images"])
-
-
-def test_dims_that_are_stated_are_met(dataset):
-    @needs(..., "height", "width", "channel", plain=True)
-    def first_channel_up(image):
-        assert image.shape[-3:] == (4, 5, 2)
-        image = image.copy()
-        image[..., 0] = 255
-        return image
-
-    for pipeline in ({"images": first_channel_up}, {"images": whole(first_channel_up)}):
-        (batch,) = dataset.batches(N, pipeline=pipeline)
-        assert batch["images"].dims == ("batch", "height", "width", "channel")
-        wanted = IMAGES.copy()
-        wanted[:, 0] = 255
-        np.testing.assert_array_equal(batch["images"].transpose(*DIMS), wanted)
-    with pytest.raises(DimsError, match=r"needs dims \('depth', ...\).*'images' has"):
-        list(dataset.batches(9, pipeline={"images": needs("depth", ...)(abs)}))
 
 
 def test_a_seed_is_drawn_where_something_draws(dataset):

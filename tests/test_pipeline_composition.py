@@ -11,7 +11,7 @@ import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labeled.errors import DimsError, PipelineError, PipelineTypeError
+from labeled.errors import PipelineError, PipelineTypeError
 from labeled.transforms import (
     Collate,
     ComposedPipeline,
@@ -27,7 +27,6 @@ from labeled.transforms import (
     Stages,
     Transform,
     identity,
-    needs,
     stack,
 )
 from labeled.transforms.running import line_of
@@ -99,20 +98,6 @@ def test_dims_of_batches_are_named_as_wanted():
     batch = steps.batch(steps.collate([samples, samples]))
     assert batch["a"].dims == ("batch", "step", "f")
     np.testing.assert_array_equal(batch["a"], [[[0, 0], [1, 2], [2, 4]]] * 2)
-
-
-def test_what_is_stated_of_dims_is_given_them():
-    image = xr.DataArray(np.arange(6).reshape(2, 3), dims=("y", "x"), name="image")
-    labelled = needs("x", "y")(lambda one: one.dims)
-    plain = needs("x", "y", plain=True)(type)
-    assert (labelled(image), plain(image)) == (("x", "y"), np.ndarray)
-    total = needs("x", ..., gives=[..., "sum"], plain=True)(lambda a: a.sum(0)[:, None])(image)
-    assert total.dims == ("y", "sum")
-    np.testing.assert_array_equal(total[:, 0], image.sum("x"))
-    with pytest.raises(
-        DimsError, match=r"give dims \('sum', 'x'\), but made an array of shape \(3,\)"
-    ):
-        needs("y", "x", gives=["sum", "x"], plain=True)(lambda a: a.sum(0))(image)
 
 
 values = st.integers(-9, 9)

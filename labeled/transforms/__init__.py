@@ -49,15 +49,25 @@ if TYPE_CHECKING:
         Dataset,
         ParallelTransforms,
         Pipeline,
+        Place,
         SequentialTransforms,
         Trace,
         Transform,
         identity,
-        needs,
+        takes,
         whole,
     )
-    from labeled.transforms.crop import Crop, Mirror, Pad, RandomCrop
     from labeled.transforms.decoding import Decode
+    from labeled.transforms.geometry import (
+        Affine,
+        Crop,
+        Mirror,
+        Pad,
+        RandomCrop,
+        RandomResizedCrop,
+        RandomSizedCrop,
+        Resize,
+    )
     from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
     from labeled.transforms.pipelines import (
         ComposedPipeline,
@@ -67,16 +77,14 @@ if TYPE_CHECKING:
         StackedSequencePipeline,
         Stages,
     )
-    from labeled.transforms.place import Place
-    from labeled.transforms.resizing import Affine, RandomResizedCrop, RandomSizedCrop, Resize
-    from labeled.transforms.running import StatesMemory, takes
+    from labeled.transforms.running import StatesMemory
     from labeled.transforms.sample import Sample, Stack, stack
-    from labeled.transforms.sampling import subsample
     from labeled.transforms.series import (
         Concatenated,
         SeriesTrace,
         TimeWindow,
         decimate,
+        subsample,
         synchronise,
     )
     from labeled.transforms.values import (
@@ -90,19 +98,16 @@ if TYPE_CHECKING:
 else:
     __getattr__ = names_in(
         [
-            "labeled.transforms.augment",
             "labeled.transforms.compose",
-            "labeled.transforms.crop",
+            "labeled.transforms.pipelines",
+            "labeled.transforms.sample",
+            "labeled.transforms.running",
+            "labeled.transforms.augment",
+            "labeled.transforms.geometry",
+            "labeled.transforms.values",
             "labeled.transforms.decoding",
             "labeled.transforms.meanimage",
-            "labeled.transforms.pipelines",
-            "labeled.transforms.place",
-            "labeled.transforms.resizing",
-            "labeled.transforms.running",
-            "labeled.transforms.sample",
-            "labeled.transforms.sampling",
             "labeled.transforms.series",
-            "labeled.transforms.values",
         ]
     )
 
@@ -148,7 +153,6 @@ __all__ = [
     "decimate",
     "identity",
     "mean_image",
-    "needs",
     "read_mean_file",
     "stack",
     "subsample",

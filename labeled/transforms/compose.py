@@ -1,9 +1,24 @@
 """Transforms put together: one after another, or side by side on parts of the data.
 
 A step is any callable of one argument. A composition checks when it is made that samples become
-a batch only once (a collate has no place among transforms). Every composition hands on where a
-sample stands (:mod:`labeled.transforms.place`), each step with a path of its own, so that two equal
-random steps draw different numbers.
+a batch only once (a collate has no place among transforms).
+
+Results are to be the same for any number of threads, any order, shard or resumed run. A
+transform therefore never keeps a generator of its own; it *asks*, by the names of its
+parameters, for what is random about a row:
+
+``rng``
+    A fresh generator for this row, of this epoch, at this step of the pipeline.
+``seed``, ``epoch``, ``row``
+    The plain numbers, for transforms that draw in their own way.
+``rows``
+    The numbers of all rows: the transform then works on whole batches.
+``place``
+    All of these, as a :class:`Place`.
+
+A parameter that a caller has bound already (``functools.partial``) is left alone, and so is the
+first one, which takes the data. Every composition hands each of its steps a place with a path of
+its own, so that two equal random steps draw different numbers.
 
 The protocols are structural: nothing has to inherit from them, and a check at run time looks at the
 members alone. What flows through (arrays, labelled arrays, tensors, anything) is a type parameter.
@@ -11,18 +26,22 @@ members alone. What flows through (arrays, labelled arrays, tensors, anything) i
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from types import EllipsisType
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
-from labeled.errors import DimsError, PipelineError, PipelineTypeError, did_you_mean
-from labeled.transforms.place import Bound, Place, asked_by_all
-from labeled.transforms.sample import data_array
+from labeled._validation import check_arguments
+from labeled.errors import PipelineError, PipelineTypeError, did_you_mean
+from labeled.samplers.permutation import key_of
+
+Rows = npt.NDArray[np.int64]
 
 Raw = TypeVar("Raw", contravariant=True)
 Made = TypeVar("Made", covariant=True)
@@ -78,6 +97,146 @@ class Trace(Protocol[Made]):
     def __getitem__(self, index: Any, /) -> Any: ...
 
     def __len__(self) -> int: ...
+
+
+ASKABLE = frozenset({"rng", "seed", "epoch", "row", "rows", "place"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which row of which epoch, and which step of the pipeline.
+
+    Parameters
+    ----------
+    seed, epoch : int
+        Of the loader.
+    row : int, optional
+        Position in the dataset that ``batches`` was called on; -1 for rows that pad.
+    rows : int64 array, optional
+        The same for every row of a batch.
+    path : tuple
+        The steps that lead to the transform, numbers and names.
+
+    Examples
+    --------
+    >>> place = Place(seed=7, epoch=0, row=3)
+    >>> bool(place.rng().random() == Place(seed=7, epoch=0, row=3).rng().random())
+    True
+    >>> bool(place.rng().random() == place.into(1).rng().random())
+    False
+    """
+
+    seed: int
+    epoch: int
+    row: int | None = None
+    rows: Rows | None = None
+    path: tuple[int | str, ...] = ()
+
+    def into(self, step: int | str) -> Place:
+        """Return the place of a step within this one."""
+        return Place(self.seed, self.epoch, self.row, self.rows, (*self.path, step))
+
+    def rng(self) -> np.random.Generator:
+        """Return a new generator, which draws the same wherever and whenever it is made."""
+        key = key_of("pipeline", self.seed, self.epoch, -1 if self.row is None else self.row)
+        if self.path:
+            key = key_of(str(key), *self.path)
+        return np.random.Generator(np.random.Philox(key=key))
+
+
+class Bound:
+    """A transform as a step: what it asks for is worked out once, and passed to it.
+
+    Parameters
+    ----------
+    transform : callable
+        One with an attribute ``asks`` (a frozenset of str) hands places on to steps of its own,
+        and takes ``place=``. A torch module is given tensors that share memory with the arrays.
+    """
+
+    def __init__(self, transform: Callable[..., Any]) -> None:
+        self.transform = transform
+        self.asks = asked_by(transform)
+        self._composed = isinstance(getattr(transform, "asks", None), frozenset)
+        torch = sys.modules.get("torch")  # not imported for this
+        self.tensors = torch is not None and isinstance(transform, torch.nn.Module)
+
+    def __call__(self, data: Any, place: Place | None = None, step: int | str | None = None) -> Any:
+        """Apply the transform; without a place it is called with the data alone.
+
+        Parameters
+        ----------
+        step : int or str, optional
+            Which step within the place this is.
+        """
+        if self.tensors:
+            data = as_tensors(data)
+        if place is None or not self.asks:
+            return self.transform(data)
+        here = place if step is None else place.into(step)
+        if self._composed:
+            return self.transform(data, place=here)
+        return self.transform(data, **{n: _given(n, here, self.transform) for n in self.asks})
+
+
+def _given(name: str, place: Place, transform: Any) -> Any:
+    if name == "place":
+        return place
+    if name in ("rng", "row") and place.row is None:
+        raise PipelineError(
+            f"{transform!r} asks for {name!r} of one row, but is given whole batches: let it take "
+            "rows, seed and epoch and draw for each row, so that no result depends on its batch"
+        )
+    if name == "rows" and place.rows is None:
+        raise PipelineError(
+            f"{transform!r} asks for the rows of a whole batch, but stands where samples come one "
+            "by one: put it before transforms of samples, or let it take row"
+        )
+    return place.rng() if name == "rng" else getattr(place, name)
+
+
+def asked_by(transform: Any) -> frozenset[str]:
+    """Return what a transform asks for by the names of its parameters.
+
+    ``seed`` by itself, with a default, is taken for an option of the transform's own.
+
+    Examples
+    --------
+    >>> sorted(asked_by(lambda image, rows, seed, epoch: image))
+    ['epoch', 'rows', 'seed']
+    >>> asked_by(lambda row: row), asked_by(partial(lambda x, rng: x, rng=None)), asked_by(abs)
+    (frozenset(), frozenset(), frozenset())
+    """
+    asks = getattr(transform, "asks", None)
+    if isinstance(asks, frozenset):
+        return asks
+    bound = transform.keywords if isinstance(transform, partial) else {}
+    try:
+        parameters = list(inspect.signature(transform).parameters.values())[1:]
+    except (TypeError, ValueError):  # written in C, and says nothing
+        return frozenset()
+    by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    found = (ASKABLE & set(by_name)) - set(bound)
+    if "seed" in found and not found & {"epoch", "row", "rows"}:
+        return found if by_name["seed"].default is inspect.Parameter.empty else found - {"seed"}
+    return found
+
+
+def asked_by_all(steps: Iterable[Callable[..., Any]]) -> frozenset[str]:
+    """Return what any of some steps asks for."""
+    return frozenset().union(*map(asked_by, steps))
+
+
+def as_tensors(data: Any) -> Any:
+    """Return arrays, and arrays in mappings and tuples, as tensors on the same memory."""
+    torch = sys.modules["torch"]
+    if hasattr(data, "items") and not isinstance(data, xr.DataArray):
+        return {name: as_tensors(value) for name, value in data.items()}
+    if isinstance(data, tuple | list):
+        made = list(map(as_tensors, data))
+        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
+    plain = data.data if isinstance(data, xr.DataArray) else data
+    return torch.as_tensor(plain) if isinstance(plain, np.ndarray | np.generic) else plain
 
 
 Others = Literal["keep", "drop", "refuse"]
@@ -298,129 +457,64 @@ def routed(
 
 
 @dataclass(frozen=True)
-class Wrapped:
-    """A transform with something stated about it; called as it is."""
+class Marked:
+    """A transform with something stated about it; called as it is.
 
-    transform: Callable[..., Any]
+    Parameters
+    ----------
+    transform : callable
+    whole : bool
+        It takes whole batches.
+    row_bytes, beside_bytes : int, optional
+        Memory that it takes, where that is stated: of what it makes of a row, and besides.
+    """
 
-    def __post_init__(self) -> None:
-        as_transform(self.transform)
+    transform: Any
+    whole: bool = False
+    row_bytes: int | None = None
+    beside_bytes: int = 0
 
     @cached_property
     def _bound(self) -> Bound:
         return Bound(as_transform(self.transform))
 
+    def __post_init__(self) -> None:
+        _ = self._bound
+
     @property
     def asks(self) -> frozenset[str]:
-        return self._bound.asks
+        return self._bound.asks | {"rows"} if self.whole else self._bound.asks
 
     def __call__(self, data: Any, *, place: Place | None = None) -> Any:
         return self._bound(data, place)
 
 
-class Whole(Wrapped):
-    """A transform that takes whole batches, in the loader's workers. Made by :func:`whole`."""
-
-    @property
-    def asks(self) -> frozenset[str]:
-        return self._bound.asks | {"rows"}
-
-
-def whole(transform: Any) -> Whole:
+def whole(transform: Any) -> Marked:
     """Mark a transform as one that takes whole batches rather than samples.
 
     It runs in the loader's workers like one of samples, but once a batch, before rows are
     taken apart. Transforms with a parameter ``rows`` need no mark.
     """
-    return Whole(transform)
+    return Marked(transform, whole=True)
 
 
-@dataclass(frozen=True)
-class Needs(Wrapped):
-    """A transform of arrays whose axes must come in a certain order. Made by :func:`needs`."""
-
-    dims: tuple[str | EllipsisType, ...]
-    gives: tuple[str | EllipsisType, ...] | None = None
-    plain: bool = False
-
-    def __call__(self, data: xr.DataArray, *, place: Place | None = None) -> Any:
-        if not isinstance(data, xr.DataArray):
-            raise DimsError(
-                f"{name_of(self.transform)} needs dims {_shown(self.dims)}, but is given "
-                f"{type(data).__name__} without names; put it where arrays are still labelled"
-            )
-        named = [dim for dim in self.dims if isinstance(dim, str)]
-        missing = [dim for dim in named if dim not in data.dims]
-        if missing or (... not in self.dims and len(named) != data.ndim):
-            raise DimsError(
-                f"{name_of(self.transform)} needs dims {_shown(self.dims)}, but {data.name!r} has "
-                f"{data.dims}; rename() them, or leave others in place with ... among the needed"
-            )
-        turned = data.transpose(*self.dims)
-        if not (self.plain or self._bound.tensors):
-            return self._bound(turned, place)
-        made = self._bound(turned.data, place)
-        return self._named(made, turned)
-
-    def _named(self, made: Any, turned: xr.DataArray) -> Any:
-        """Name the axes of what the transform made, where that is stated or nothing has moved."""
-        others = [dim for dim in turned.dims if dim not in self.dims]
-        wanted = self.dims if self.gives is None else self.gives
-        dims: list[str] = []
-        for dim in wanted:
-            dims += map(str, others) if isinstance(dim, EllipsisType) else [dim]
-        if self.gives is None and np.shape(made) != turned.shape:
-            return made
-        if np.ndim(made) != len(dims):
-            raise DimsError(
-                f"{name_of(self.transform)} states to give dims {tuple(dims)}, but made an array "
-                f"of shape {np.shape(made)}"
-            )
-        return data_array(
-            np.asarray(made), tuple(dims), None if turned.name is None else str(turned.name)
-        )
-
-
-def needs(
-    *dims: str | EllipsisType,
-    gives: Sequence[str | EllipsisType] | None = None,
-    plain: bool = False,
-) -> Callable[[Callable[..., Any]], Needs]:
-    """State the dims that a transform of one labelled array needs, in their order.
+@check_arguments(PipelineError)
+def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]], Marked]:
+    """State how much memory a transform takes, so that ``memory=`` of a loader counts it.
 
     Parameters
     ----------
-    *dims : str or ...
-        The array is transposed to them, as a view. ``...`` stands for any other dims, such as
-        that of the examples, so that one transform serves samples and whole batches.
-    gives : sequence of str or ..., optional
-        Dims of the result, where `plain` and not the same.
-    plain : bool
-        Call the transform with the array itself, and name the axes of what it returns: as
-        `gives` says, or as before where the shape has not changed.
-
-    Raises
-    ------
-    DimsError
-        When called: if a dim is missing, or one is there that nothing stands for.
+    row_bytes : int
+        Of what it makes of one row.
+    work_bytes : int
+        What it takes besides, while it works on a batch.
 
     Examples
     --------
-    >>> @needs(..., "height", "width", plain=True)
-    ... def flipped(image):
-    ...     return image[..., ::-1]
-    >>> image = xr.DataArray(np.arange(6).reshape(3, 2), dims=("width", "height"))
-    >>> flipped(image).dims, flipped(image).values.tolist()
-    (('height', 'width'), [[4, 2, 0], [5, 3, 1]])
+    >>> @takes(row_bytes=8 * 100)
+    ... def spectrum(wave): ...
     """
-
-    def stated(transform: Callable[..., Any]) -> Needs:
-        return Needs(transform, dims, None if gives is None else tuple(gives), plain)
-
-    return stated
-
-
-def _shown(dims: Sequence[str | EllipsisType]) -> str:
-    return (
-        "(" + ", ".join("..." if isinstance(dim, EllipsisType) else repr(dim) for dim in dims) + ")"
-    )
+    for name, value in (("row_bytes", row_bytes), ("work_bytes", work_bytes)):
+        if value < 0:
+            raise PipelineError(f"{name}={value!r} must be a number of bytes, 0 or more")
+    return lambda transform: Marked(transform, False, int(row_bytes), int(work_bytes))

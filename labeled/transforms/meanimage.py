@@ -21,7 +21,7 @@ import xarray as xr
 
 from labeled.errors import ArrayError, AugmentError, FileFormatError
 from labeled.formats.replacing import check_target, replacing
-from labeled.transforms.labels import open_pictures
+from labeled.transforms.augment import open_pictures
 
 FloatArray = npt.NDArray[np.float32]
 Form = Literal["newest", "v1", "oldest"]

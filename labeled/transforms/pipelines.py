@@ -16,8 +16,10 @@ import xarray as xr
 from labeled._validation import check_arguments
 from labeled.errors import PipelineError, PipelineTypeError
 from labeled.transforms.compose import (
+    Bound,
     Others,
     ParallelTransforms,
+    Place,
     SequentialTransforms,
     as_transform,
     checked_others,
@@ -26,7 +28,6 @@ from labeled.transforms.compose import (
     name_of,
     routed,
 )
-from labeled.transforms.place import Bound, Place
 from labeled.transforms.sample import stack
 
 Raw = TypeVar("Raw")

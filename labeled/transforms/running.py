@@ -21,24 +21,25 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from labeled._validation import check_arguments
 from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
 from labeled.forms import RowForm
 from labeled.transforms.compose import (
-    Needs,
+    Bound,
+    Marked,
     ParallelTransforms,
+    Place,
+    Rows,
     SequentialTransforms,
-    Whole,
-    Wrapped,
     all_named,
     as_transform,
+    asked_by,
+    asked_by_all,
     check_parts,
     first_named,
     identity,
     name_of,
 )
 from labeled.transforms.pipelines import ParallelCollate, stages_of
-from labeled.transforms.place import Bound, Place, Rows, asked_by, asked_by_all
 from labeled.transforms.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
 
 Mask = npt.NDArray[np.bool_]
@@ -403,9 +404,9 @@ class StatesMemory(Protocol):
         """Return what it takes for a batch besides what it is given and what it returns."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class MadeOf:
-    """What a pipeline takes of the host's memory.
+    """What a pipeline takes of the host's memory; counted step by step.
 
     Parameters
     ----------
@@ -421,31 +422,8 @@ class MadeOf:
     work_bytes: int = 0
     uncounted: tuple[str, ...] = ()
 
-
-def made_of(line: Line, rows: Forms) -> MadeOf:
-    """Count what the workers' part of a pipeline makes of rows."""
-    tally = _Tally()
-    rows = tally.after(None if line.whole is None else line.whole.transform, rows)
-    if not line.takes_apart:
-        return tally.made
-    rows = tally.after(None if line.sample is None else line.sample.transform, rows)
-    if line.collate is None or isinstance(line.collate, Stack):
-        forms = rows.values() if isinstance(rows, Mapping) else [rows]
-        tally.row_bytes += sum(form.row_bytes for form in forms if form is not None)
-    else:
-        tally.uncounted.append(name_of(line.collate))
-    return tally.made
-
-
-@dataclass
-class _Tally:
-    row_bytes: int = 0
-    work_bytes: int = 0
-    uncounted: list[str] = field(default_factory=list)
-
-    @property
-    def made(self) -> MadeOf:
-        return MadeOf(self.row_bytes, self.work_bytes, tuple(dict.fromkeys(self.uncounted)))
+    def _leave_out(self, step: Any) -> None:
+        self.uncounted = tuple(dict.fromkeys([*self.uncounted, name_of(step)]))
 
     def after(self, step: Any, rows: Forms) -> Forms:
         """Count a step, and return the forms of what it makes."""
@@ -457,12 +435,16 @@ class _Tally:
             return rows
         if isinstance(step, ParallelTransforms):
             return self._parts(step, rows if isinstance(rows, Mapping) else {})
-        if isinstance(step, Whole | Needs):
-            return self.after(as_transform(step.transform), rows)
+        if isinstance(step, Marked):
+            if step.row_bytes is None:
+                return self.after(as_transform(step.transform), rows)
+            self.row_bytes += step.row_bytes
+            self.work_bytes = max(self.work_bytes, step.beside_bytes)
+            return RowForm((), ((step.row_bytes,),), np.dtype(np.uint8))
         if isinstance(step, StatesMemory):
             return self._stated(step, rows if isinstance(rows, RowForm) else None)
         if step is not identity:
-            self.uncounted.append(name_of(step))
+            self._leave_out(step)
             return None
         return rows
 
@@ -477,44 +459,23 @@ class _Tally:
         except LabeledError:  # rows that it cannot take: reported when they come
             return None
         if after is None:
-            self.uncounted.append(name_of(step))
+            self._leave_out(step)
             return None
         self.row_bytes += after.row_bytes
         self.work_bytes = max(self.work_bytes, work_bytes)
         return after
 
 
-@dataclass(frozen=True)
-class Takes(Wrapped):
-    """A transform with its memory stated. Made by :func:`takes`."""
-
-    made_bytes: int
-    beside_bytes: int = 0
-
-    def form_after(self, row: RowForm | None) -> RowForm:
-        return RowForm((), ((self.made_bytes,),), np.dtype(np.uint8))
-
-    def work_bytes(self, row: RowForm | None) -> int:
-        return self.beside_bytes
-
-
-@check_arguments(PipelineError)
-def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]], Takes]:
-    """State how much memory a transform takes, so that ``memory=`` of a loader counts it.
-
-    Parameters
-    ----------
-    row_bytes : int
-        Of what it makes of one row.
-    work_bytes : int
-        What it takes besides, while it works on a batch.
-
-    Examples
-    --------
-    >>> @takes(row_bytes=8 * 100)
-    ... def spectrum(wave): ...
-    """
-    for name, value in (("row_bytes", row_bytes), ("work_bytes", work_bytes)):
-        if value < 0:
-            raise PipelineError(f"{name}={value!r} must be a number of bytes, 0 or more")
-    return lambda transform: Takes(transform, int(row_bytes), int(work_bytes))
+def made_of(line: Line, rows: Forms) -> MadeOf:
+    """Count what the workers' part of a pipeline makes of rows."""
+    made = MadeOf()
+    rows = made.after(None if line.whole is None else line.whole.transform, rows)
+    if not line.takes_apart:
+        return made
+    rows = made.after(None if line.sample is None else line.sample.transform, rows)
+    if line.collate is None or isinstance(line.collate, Stack):
+        forms = rows.values() if isinstance(rows, Mapping) else [rows]
+        made.row_bytes += sum(form.row_bytes for form in forms if form is not None)
+    else:
+        made._leave_out(line.collate)
+    return made

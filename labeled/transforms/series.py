@@ -15,20 +15,51 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import as_array, check_arguments, check_fields
-from labeled.errors import PipelineError, UnknownNameError, did_you_mean
-from labeled.transforms.parameters import check_whole, item_number
+from labeled._validation import as_array, check_arguments, check_fields, whole
+from labeled.errors import PipelineError, SelectionError, UnknownNameError, did_you_mean
+from labeled.samplers.permutation import explicit_permutation, key_of
 
 Labelled = xr.DataArray | xr.Dataset
 Times = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 Method = Literal["nearest", "next", "previous"]
+
+whole_of = partial(whole, most=(1 << 63) - 1, error=PipelineError)
+
+
+def item_number(index: Any, n: int, item: str, total: str) -> int:
+    """Return the number of an item, counted from the end where it is negative.
+
+    Parameters
+    ----------
+    index : int
+    n : int
+        How many items there are.
+    item, total : str
+        What one of them is called, and all of them.
+
+    Raises
+    ------
+    SelectionError
+        If there is no such item, or several are asked for.
+
+    Examples
+    --------
+    >>> item_number(-1, 5, "window", "the series")
+    4
+    """
+    number = whole(item, index, error=SelectionError)
+    if not -n <= number < n:
+        raise SelectionError(f"there is no {item} {index}: {total} has {n} of them")
+    return number % n
 
 
 def n_samples(series: Any, dim: str) -> int:
@@ -103,7 +134,7 @@ class TimeWindow:
     def __post_init__(self) -> None:
         check_fields(self, PipelineError)
         for name in ("past", "future"):
-            check_whole(name, getattr(self, name), least=0)
+            whole_of(name, getattr(self, name), least=0)
         n_samples(self.series, self.dim)
 
     @property
@@ -373,7 +404,7 @@ def synchronise(
         )
     if method not in get_args(Method):
         raise PipelineError(f"method={method!r} must be one of {', '.join(get_args(Method))}")
-    check_whole("every", every, least=1)
+    whole_of("every", every, least=1)
     if dim in series:
         raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
     if tolerance is not None:
@@ -405,8 +436,8 @@ def decimate(chosen: xr.Dataset, factor: int, *, start: int = 0, dim: str = "tim
     UnknownNameError
         If there is no such dim.
     """
-    check_whole("factor", factor, least=1)
-    check_whole("start", start, least=0)
+    whole_of("factor", factor, least=1)
+    whole_of("start", start, least=0)
     if dim not in chosen.dims:
         hint = did_you_mean(dim, map(str, chosen.dims))
         raise UnknownNameError(f"no dim {dim!r} counts the moments; {hint}")
@@ -514,3 +545,79 @@ def _matched(times: Times, moments: Times, method: Method) -> Indices:
     with np.errstate(invalid="ignore"):  # of moments without end
         nearer = np.abs(moments - value) <= np.abs(times[later] - moments)
     return np.where(nearer | (moments == value), earlier, later)
+
+
+# some of many rows
+
+How = Literal["low-discrepancy", "uniform", "random"]
+
+
+@check_arguments(PipelineError, but=("size",))
+def subsample(n_rows: int, size: float, how: How = "low-discrepancy", *, seed: int = 0) -> Indices:
+    """Choose some rows, each at most once.
+
+    Parameters
+    ----------
+    n_rows : int
+        How many there are.
+    size : int or float
+        How many to choose: a whole number, or a float for a share of them (``1`` is one row,
+        ``1.0`` all).
+    how : {"low-discrepancy", "uniform", "random"}
+        In steps of the golden ratio, so that any first few are spread evenly too; at equal
+        distances from first to last row, in order; or any with equal chance.
+    seed : int
+        Where "low-discrepancy" begins, and what "random" draws from.
+
+    Returns
+    -------
+    int64 array, lengths ``(size,)``
+
+    Raises
+    ------
+    PipelineError
+        If there are not so many rows, or `how` is unknown.
+
+    Examples
+    --------
+    >>> subsample(20, 5), subsample(20, 0.25, "uniform")
+    (array([ 0, 13,  5, 18, 10]), array([ 0,  5, 10, 14, 19]))
+    """
+    whole_of("n_rows", n_rows, least=0)
+    count: Any = size
+    if isinstance(count, float | np.floating) and 0 <= count <= 1:
+        # as written: 0.29 of 100 rows are 29, though 0.29 * 100 is a little less
+        count = int(Fraction(str(count)) * n_rows)
+    known = isinstance(count, int | np.integer) and not isinstance(count, bool)
+    if not known or not 0 <= count <= n_rows:
+        raise PipelineError(
+            f"size={size!r} of {n_rows} rows: give a whole number up to {n_rows}, or a share of "
+            "them between 0.0 and 1.0"
+        )
+    if how == "uniform":
+        return np.rint(np.linspace(0, max(n_rows - 1, 0), count)).astype(np.int64)
+    if how == "random":
+        drawn = explicit_permutation(n_rows, key_of("subsample", seed))
+        return drawn[:count].astype(np.int64)
+    return _low_discrepancy(n_rows, int(count), seed)
+
+
+def _low_discrepancy(n_rows: int, k: int, seed: int) -> Indices:
+    """Step by one Fibonacci number modulo the next, which is not below `n_rows`; leave out others.
+
+    No other step of whole numbers is as even at any length, and none comes back early.
+    """
+    step, modulus = 1, 1
+    while modulus < n_rows:
+        step, modulus = modulus, step + modulus
+    start = seed % modulus
+    found = np.empty(0, np.int64)
+    tried = 0
+    while len(found) < k:
+        more = 2 * (k - len(found)) + 8
+        wide = (tried + more) * step + start > np.iinfo(np.int64).max
+        numbers = np.arange(tried, tried + more, dtype=object if wide else np.int64)
+        rows = ((numbers * step + start) % modulus).astype(np.int64)
+        found = np.append(found, rows[rows < n_rows])
+        tried += more
+    return found[:k]

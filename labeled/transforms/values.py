@@ -26,19 +26,18 @@ from labeled.dims import find_axes
 from labeled.errors import AugmentError
 from labeled.formats.pictures import opencv
 from labeled.permute.arguments import result_dtype
-from labeled.transforms.augment import PictureTransform
+from labeled.transforms.augment import PictureTransform, number_of
 from labeled.transforms.meanimage import read_mean_file
-from labeled.transforms.parameters import number_of
 from labeled.transforms.pictures import (
     Array,
     FloatArray,
     Plan,
+    RowRandom,
     by_opencv,
     check_channels,
     in_dtype,
     linear,
 )
-from labeled.transforms.place import RowRandom
 
 PerChannel = float | Sequence[float]
 
