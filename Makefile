@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 
-.PHONY: demo test lint docs wheel bench check-all soak clean
+.PHONY: demo test lint docs wheel bench check-all soak mutants clean
 
 # Each stamp file says that an extra is installed as pyproject.toml now asks for it.
 $(VENV)/made:
@@ -50,6 +50,10 @@ check-all: test lint docs wheel
 
 soak: $(VENV)/extra-test
 	HYPOTHESIS_PROFILE=soak LABELED_SOAK_S=300 $(BIN)/python -m pytest -n 2 -q --timeout 3600
+
+# Does a test notice when the way of a row is changed? Takes about an hour.
+mutants: $(VENV)/extra-mutants
+	$(BIN)/python tests/mutants.py --count 300
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build docs/benchmarks.md

@@ -1,0 +1,193 @@
+"""Mutation check of the way of a row: does a test fail when the code is changed?
+
+``python tests/mutants.py --count 300`` copies the repository, changes one operator, number or
+keyword of it at a time with cosmic-ray (``pip install cosmic-ray``), runs the tests of that part,
+and prints a table and the changes that no test noticed. The same ``--seed`` draws the same
+changes. Changes within annotations are left out: they are never evaluated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+ROOT = Path(__file__).resolve().parent.parent
+LOADER = ("test_loader_laws.py", "test_loader_values.py", "test_loader_padded.py")
+PARTS = {  # what is changed: the tests that should notice, quick ones first
+    "labeled/selection.py": ("test_selection.py", "test_dataset.py"),
+    "labeled/samplers/*.py": (
+        "test_order_*.py",
+        "test_samplers_*.py",
+        "test_loader_sampler.py",
+        "test_resume.py",
+    ),
+    "labeled/loader/collate.py": (*LOADER, "test_specs.py", "test_ragged_batches.py"),
+    "labeled/formats/reader.py": ("test_reader_laws.py", *LOADER),
+    "labeled/formats/contiguous.py": ("test_reader_laws.py", "test_read_calls.py", *LOADER),
+    "labeled/formats/hdf5/chunked.py": ("test_reader_laws.py", "test_tiled_chunks.py", *LOADER),
+}
+TIMEOUT_S = 600
+Change = tuple[str, Path, str, int]  # part, file, operator of cosmic-ray, which occurrence
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed file: ``text`` in place of what stands at ``path``."""
+
+    part: str
+    path: Path
+    text: str
+
+    def diff(self) -> str:
+        """Return the changed lines, with the function that holds them."""
+        name = str(self.path)
+        lines = difflib.unified_diff(
+            (ROOT / self.path).read_text().splitlines(),
+            self.text.splitlines(),
+            name,
+            name,
+            n=0,
+            lineterm="",
+        )
+        return "\n".join(list(lines)[2:])
+
+
+def main() -> int:
+    """Draw mutants, test each, and print what survived."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=300, help="how many changes to try")
+    parser.add_argument("--seed", type=int, default=0, help="which changes are drawn")
+    parser.add_argument("--part", default="", help="only parts whose path contains this")
+    given = parser.parse_args()
+    every = [one for part in PARTS if given.part in part for one in sites_of(part)]
+    draw = random.Random(given.seed)
+    draw.shuffle(every)
+    drawn = list(islice((one for site in every if (one := made(draw.choice(site)))), given.count))
+    killed: Counter[str] = Counter()
+    survivors = []
+    with tempfile.TemporaryDirectory(prefix="labeled-mutants-") as folder:
+        copy = copied(Path(folder))
+        for part in sorted({one.part for one in drawn}):
+            if noticed(copy, part):
+                raise SystemExit(f"the tests of {part} fail before anything is changed")
+        for number, mutant in enumerate(drawn, 1):
+            if tried(copy, mutant):
+                killed[mutant.part] += 1
+            else:
+                survivors.append(mutant)
+            state = "survived" if survivors and survivors[-1] is mutant else "killed"
+            print(f"{number}/{len(drawn)} {mutant.path} {state}", file=sys.stderr, flush=True)
+    for mutant in survivors:
+        print(f"{mutant.path}\n{mutant.diff()}\n")
+    print(f"{'part':34} {'mutants':>8} {'killed':>7}   (of {len(every)} possible)")
+    for part in PARTS:
+        n = sum(one.part == part for one in drawn)
+        if n:
+            print(f"{part:34} {n:8} {killed[part]:7} {killed[part] / n:8.0%}")
+    total = killed.total()
+    print(f"{'all':34} {len(drawn):8} {total:7} {total / len(drawn):8.0%}")
+    return 0
+
+
+def sites_of(part: str) -> list[list[Change]]:
+    """List the places of ``part`` that can be changed, each with its possible changes."""
+    sites: dict[object, list[Change]] = {}
+    for path in sorted(ROOT.glob(part)):
+        nodes = list(ast_nodes(get_ast(path.read_text())))
+        for name in sorted(operator_names()):
+            if get_operator(name).arguments():
+                continue
+            operator = get_operator(name)()
+            places = [place for node in nodes for place in operator.mutation_positions(node)]
+            for occurrence, (start, _) in enumerate(places):
+                change = part, path, name, occurrence
+                sites.setdefault((path, start), []).append(change)
+    return list(sites.values())
+
+
+def made(change: Change) -> Mutant | None:
+    """Make the mutant of one change; return None if what runs stays the same."""
+    part, path, name, occurrence = change
+    text = path.read_text()
+    changed = mutate_code(text, get_operator(name)(), occurrence)
+    if changed is None or what_runs(changed) == what_runs(text):
+        return None
+    return Mutant(part, path.relative_to(ROOT), changed)
+
+
+def what_runs(text: str) -> str:
+    """Return the syntax tree of ``text`` without annotations."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            node.annotation = None if isinstance(node, ast.arg) else ast.Constant(None)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            node.returns = None
+    return ast.dump(tree)
+
+
+def copied(folder: Path) -> Path:
+    """Copy the files that git knows into ``folder``."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in listed.stdout.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def tried(copy: Path, mutant: Mutant) -> bool:
+    """Test ``mutant`` in ``copy`` and put the file back; return whether a test failed."""
+    place = copy / mutant.path
+    text = place.read_text()
+    place.write_text(mutant.text)
+    try:
+        return noticed(copy, mutant.part)
+    finally:
+        place.write_text(text)
+
+
+def noticed(copy: Path, part: str) -> bool:
+    """Return whether a test of ``part`` fails in ``copy``, or takes for ever."""
+    tests = [str(path) for name in PARTS[part] for path in sorted((copy / "tests").glob(name))]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    try:
+        ran = subprocess.run(
+            command,
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy), "CI": "1"},
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return ran.returncode != 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
