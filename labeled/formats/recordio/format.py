@@ -38,8 +38,14 @@ from labeled.formats.recordio.framing import LABEL, MAGIC_BYTES, HeaderError, bo
 from labeled.formats.recordio.lists import SHOWN, list_of, listed_labels
 from labeled.formats.recordio.options import Detail, RecordOptions
 from labeled.formats.recordio.readers import open_ragged, open_reader
-from labeled.formats.recordio.records import READ_BYTES, SUFFIX, RecordFile, idx_stamp
-from labeled.formats.recordio.table import sizes_by_blocks, table_of
+from labeled.formats.recordio.records import (
+    READ_BYTES,
+    SUFFIX,
+    RecordFile,
+    idx_stamp,
+    sizes_by_blocks,
+    table_of,
+)
 
 EXAMPLE = "batch"
 
@@ -133,7 +139,7 @@ def _row_shape(
 
 def _label_shape(files: tuple[RecordFile, ...], own: RecordOptions) -> tuple[int, ...] | None:
     if own.label_list is not None:
-        widths: set[int | None] = {list_of(own.label_list, own.label_width).label_width}
+        widths: set[int | None] = {list_of(own.label_list, own.label_width).labels.shape[1]}
     else:
         widths = {table_of(file).label_width for file in files if file.n_rows} or {1}
     width = widths.pop() if len(widths) == 1 else None

@@ -7,7 +7,6 @@ round labels to six decimals, and some have no path; both are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -17,8 +16,7 @@ import numpy.typing as npt
 from labeled.errors import FileFormatError, UnknownNameError
 from labeled.formats.bytesource import check_path
 from labeled.formats.header import FileStamp
-from labeled.formats.recordio.records import KEPT_FILES, RecordFile
-from labeled.formats.recordio.table import table_of
+from labeled.formats.recordio.records import KEPT_FILES, RecordFile, table_of
 
 Ids = npt.NDArray[np.uint64]
 Labels = npt.NDArray[np.float32]
@@ -36,21 +34,11 @@ class ExampleList:
     path : str
     ids : uint64 (n,)
     labels : float32 (n, width)
-    paths : tuple of str
-        Of the pictures, as listed; empty strings where there are none.
     """
 
     path: str
     ids: Ids
     labels: Labels
-    paths: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def label_width(self) -> int:
-        return int(self.labels.shape[1])
 
     @cached_property
     def _order(self) -> Rows:
@@ -99,77 +87,50 @@ def read_list(path: str | os.PathLike[str], label_width: int | None = None) -> E
         If a line has no id, too few labels, or another number of them; names the line.
     """
     name = os.path.abspath(os.fspath(path))
-    ids: list[int] = []
-    labels: list[list[float]] = []
-    paths: list[str] = []
+    ids, labels = list[int](), list[list[float]]()
     try:
-        with open(name, encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    id, values, file = _parsed(line, label_width)
-                    if labels and len(values) != len(labels[0]):
-                        raise ValueError(
-                            f"it has {len(values)} labels, those before it {len(labels[0])}"
-                        )
-                except ValueError as fault:
-                    raise FileFormatError(
-                        f"line {number} of the list {name!r}, {line.strip()[:60]!r}: {fault}; each "
-                        "line is an id, labels and a path, apart by tabs"
-                    ) from None
-                ids.append(id)
-                labels.append(values)
-                paths.append(file)
+        with open(name, encoding="utf-8-sig") as file:
+            lines = file.read().split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, FileFormatError):
-            raise
         raise FileFormatError(f"cannot read the list {name!r}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            id, values = _parsed(line, label_width)
+            if labels and len(values) != len(labels[0]):
+                raise ValueError(f"it has {len(values)} labels, those before it {len(labels[0])}")
+        except ValueError as fault:
+            raise FileFormatError(
+                f"line {number} of the list {name!r}, {line.strip()[:60]!r}: {fault}; each line is "
+                "an id, labels and a path, apart by tabs"
+            ) from None
+        ids.append(id)
+        labels.append(values)
     width = len(labels[0]) if labels else label_width or 1
-    return ExampleList(
-        name,
-        np.array(ids, np.uint64),
-        np.array(labels, np.float64).astype(np.float32).reshape(len(ids), width),
-        tuple(paths),
-    )
+    values32 = np.array(labels, np.float64).astype(np.float32).reshape(len(ids), width)
+    return ExampleList(name, np.array(ids, np.uint64), values32)
 
 
-def _parsed(line: str, label_width: int | None) -> tuple[int, list[float], str]:
-    fields = line.strip("\r\n").split("\t") if "\t" in line else line.split()
-    id = _id(fields[0])
-    if label_width is None:
-        values, path = _numbers(fields[1:])
-        if not values:
-            raise ValueError("it has no label")
-        return id, values, path
-    wanted = fields[1 : 1 + label_width]
-    try:
-        values = [float(field) for field in wanted]
-    except ValueError:
-        values = []
-    if len(values) < label_width:
-        raise ValueError(f"it has fewer than {label_width} labels")
-    return id, values, fields[-1] if len(fields) > 1 + label_width else ""
-
-
-def _id(field: str) -> int:
-    value = int(field) if field.strip().isdecimal() else -1
-    if not 0 <= value < 1 << 64:
-        raise ValueError(f"{field[:20]!r} is no id (0 to 2**64 - 1)")
-    return value
-
-
-def _numbers(fields: Sequence[str]) -> tuple[list[float], str]:
-    """Return the labels, and the path: the last field, unless everything is a number."""
-    values = []
-    for field in fields:
+def _parsed(line: str, label_width: int | None) -> tuple[int, list[float]]:
+    """Return the id and the labels of a line; the last field is a path unless it is a number."""
+    first, *fields = line.strip("\r\n").split("\t") if "\t" in line else line.split()
+    id = int(first) if first.strip().isdecimal() else -1
+    if not 0 <= id < 1 << 64:
+        raise ValueError(f"{first[:20]!r} is no id (0 to 2**64 - 1)")
+    values = list[float]()
+    for field in fields[:label_width]:
         try:
             values.append(float(field))
         except ValueError:
             break
-    if len(values) < len(fields) - 1:
+    if label_width is not None and len(values) < label_width:
+        raise ValueError(f"it has fewer than {label_width} labels")
+    if label_width is None and len(values) < len(fields) - 1:
         raise ValueError(f"{fields[len(values)][:20]!r} is no label")
-    return values, fields[-1] if len(values) < len(fields) else ""
+    if not values:
+        raise ValueError("it has no label")
+    return id, values
 
 
 @lru_cache(maxsize=KEPT_FILES)

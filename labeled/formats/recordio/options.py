@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import check_fields, whole
 from labeled.errors import LoaderError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.header import FileStamp
@@ -198,13 +199,11 @@ class RecordOptions:
     splits: Any = ()
 
     def __post_init__(self) -> None:
-        for name, known in (("content", get_args(Content)), ("channels", (None, 1, 3, 4))):
-            value = getattr(self, name)
-            if value not in known:
-                listed = ", ".join(map(repr, known))
-                raise LoaderError(f"{name}={value!r} must be one of {listed}")
+        check_fields(self, LoaderError, but=("shape",))
         for name in ("resize", "label_width", "max_pixels"):
-            _check_positive(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None:
+                whole(name, value, least=1, error=LoaderError)
         if self.label_width is not None and self.label_list is None:
             raise LoaderError(
                 f"label_width={self.label_width} counts the labels of a list: pass label_list=, or "
@@ -225,20 +224,13 @@ class RecordOptions:
         return Decoding(self.channels, self.resize, self.shape, self.upright, self.max_pixels)
 
 
-def _check_positive(name: str, value: Any) -> None:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if value is not None and not (whole and value >= 1):
-        raise LoaderError(f"{name}={value!r} must be a whole number from 1 on")
-
-
 def _checked_shape(shape: Any) -> tuple[int, int] | None:
     if shape is None:
         return None
     if not isinstance(shape, tuple | list) or len(shape) != 2:
         raise LoaderError(f"shape={shape!r} must be a pair (height, width)")
-    for side in shape:
-        _check_positive("shape, a side of", side)
-    return int(shape[0]), int(shape[1])
+    height, width = (whole("shape", side, least=1, error=LoaderError) for side in shape)
+    return height, width
 
 
 def _checked_index(index: Any) -> Any:

@@ -35,8 +35,14 @@ from labeled.formats.reader import (
 from labeled.formats.recordio.framing import HEADER_BYTES, LABEL, HeaderError, body_of, unpack
 from labeled.formats.recordio.lists import listed_labels
 from labeled.formats.recordio.options import Decoding, Detail
-from labeled.formats.recordio.records import RecordFile
-from labeled.formats.recordio.table import beginnings, header_labels, lengths_of, sizes_of, table_of
+from labeled.formats.recordio.records import (
+    RecordFile,
+    beginnings,
+    header_labels,
+    lengths_of,
+    sizes_of,
+    table_of,
+)
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
 from labeled.permute.workers import processors, share
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
@@ -81,59 +87,68 @@ class PictureRows(RecordRows):
         return f"pictures of {self.source.row_shape}, decoded one by one"
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+        rows, shape = spread(runs[:, 0], runs[:, 1] - runs[:, 0]), self.source.row_shape
         outs = list(out[: len(rows)]) if places is None else [out[i] for i in places.tolist()]
-        whole = is_whole(self.region, self.source.row_shape)
-        placed = self.records.placed(rows)
-        for numbers, payloads in self.records.blocks(placed):
-            here, outs = outs[: len(numbers)], outs[len(numbers) :]
-            rest: Sequence[int] = range(len(numbers))
-            if whole:
-                rest = plain_pictures(self.source, payloads, here)
-            for i in rest:
-                image = self._picture(numbers[i], payloads[i])
-                here[i][...] = outer_take(image[np.newaxis], self.region)[0]
-
-    def _picture(self, row: int, payload: memoryview) -> Array:
-        image = picture(self.source, row, payload)
-        if image.shape != self.source.row_shape:
-            raise ReadError(
-                f"{describe(self.source)}, row {row}: its picture is {image.shape}, and not "
-                f"{self.source.row_shape} as all others; open with shape= and channels= to make "
-                "them alike"
-            )
-        return image
+        if is_whole(self.region, shape):
+            decode_all(self.source, self.records.placed(rows), outs)
+            return
+        for (row, payload), to in zip(self.records.payloads(rows), outs, strict=True):
+            image = picture(self.source, row, payload, shape)
+            to[...] = outer_take(image[np.newaxis], self.region)[0]
 
 
-def plain_pictures(
-    source: SourceHeader, payloads: Sequence[memoryview], outs: Sequence[Array]
-) -> list[int]:
-    """Decode straight to `outs` the pictures of records for which that is all; name the others."""
-    pictures: Decoding = source.detail.decoding
-    with decoding():
-        try:
-            return pictures.plain([*map(body_of, payloads)], outs)
-        except HeaderError:
-            return list(range(len(payloads)))
+def decode_all(source: SourceHeader, placed: Rows, outs: Sequence[Array]) -> None:
+    """Decode the pictures of records, each to where it goes.
+
+    Parameters
+    ----------
+    placed : int64 array (3, n)
+        Rows and where their records lie; see :meth:`RecordFile.placed`.
+    outs : n C-contiguous arrays
+        Each of the shape that its picture has.
+    """
+    records, pictures, first = source.detail.records, source.detail.decoding, 0
+    for numbers, payloads in records.blocks(placed):
+        here = outs[first : first + len(numbers)]
+        first += len(numbers)
+        with decoding():
+            try:
+                rest = pictures.plain([*map(body_of, payloads)], here)
+            except HeaderError:
+                rest = range(len(payloads))
+        for i in rest:
+            here[i][...] = picture(source, numbers[i], payloads[i], here[i].shape)
 
 
-def picture(source: SourceHeader, row: int, payload: memoryview) -> Array:
+def picture(
+    source: SourceHeader, row: int, payload: memoryview, shape: tuple[int, ...] | None = None
+) -> Array:
     """Decode the picture of a record.
 
     Raises
     ------
     ReadError
-        If it is none; names file, row and id.
+        If it is none, or has another shape; names file, row and id.
     """
+    where = f"{describe(source)}, row {row}"
     try:
         with decoding():
             image: Array = source.detail.decoding(body_of(payload))
     except (HeaderError, PictureError) as fault:
         raise ReadError(
-            f"{describe(source)}, row {row}{_named(payload)}: {fault}; errors='skip' leaves such "
-            "rows out"
+            f"{where}{_named(payload)}: {fault}; errors='skip' leaves such rows out"
         ) from fault
-    return image
+    if shape is None or image.shape == shape:
+        return image
+    if source.ragged:
+        raise ReadError(
+            f"{where}: its picture is {image.shape}, but its header says {shape}; the picture is "
+            "damaged"
+        )
+    raise ReadError(
+        f"{where}: its picture is {image.shape}, and not {shape} as all others; open with shape= "
+        "and channels= to make them alike"
+    )
 
 
 def _named(payload: memoryview) -> str:
@@ -241,8 +256,8 @@ class PictureReader(RecordReader):
 
     @cached_property
     def _shapes(self) -> Rows:
-        decoding: Decoding = self.source.detail.decoding
-        return decoding.shapes(sizes_of(self.records))
+        pictures: Decoding = self.source.detail.decoding
+        return pictures.shapes(sizes_of(self.records))
 
     def shapes(self, rows: AnyRows) -> Rows:
         found: Rows = self._shapes[np.asarray(rows, np.int64)]
@@ -258,7 +273,7 @@ class PictureReader(RecordReader):
 
     def read_examples(self, rows: AnyRows) -> Iterator[Array]:
         for row, payload in self.records.payloads(rows):
-            yield self._picture(row, payload)
+            yield picture(self.source, row, payload, tuple(self._shapes[row].tolist()))
 
     def read_flat(self, rows: AnyRows) -> Flat:
         """Decode pictures straight to where they belong, by several threads if there are many."""
@@ -269,27 +284,11 @@ class PictureReader(RecordReader):
         placed = self.records.placed(listed)
 
         def some(first: int, last: int) -> None:
-            for numbers, payloads in self.records.blocks(placed[:, first:last]):
-                stop = first + len(numbers)
-                own = [
-                    out[offsets[i] : offsets[i + 1]].reshape(shapes[i]) for i in range(first, stop)
-                ]
-                for i in plain_pictures(self.source, payloads, own):
-                    own[i][...] = self._picture(numbers[i], payloads[i])
-                first = stop
+            own = [out[offsets[i] : offsets[i + 1]].reshape(shapes[i]) for i in range(first, last)]
+            decode_all(self.source, placed[:, first:last], own)
 
         share(some, len(listed), processors() if len(listed) >= MANY_ROWS else 1)
         return Flat(out, offsets, shapes)
-
-    def _picture(self, row: int, payload: memoryview) -> Array:
-        image = picture(self.source, row, payload)
-        shape = tuple(self._shapes[row].tolist())
-        if image.shape != shape:
-            raise ReadError(
-                f"{self.where}, row {row}: its picture is {image.shape}, but its header says "
-                f"{shape}; the picture is damaged"
-            )
-        return image
 
 
 class PayloadReader(RecordReader):
