@@ -59,7 +59,7 @@ def ds(tmp_path_factory):
         ({"dtype": {"u": "u1"}, "scale": {"u": 0.5}}, "'u'.*scaled result is not cast to uint8"),
         ({"dtype": {"u": bool}}, "'u'.*not cast to bool"),
         ({"dtype": "foo"}, "dtype='foo' is not a dtype"),
-        ({"threads": 2000, "memory": "6 MiB"}, "too small.*2000 threads.*fewer threads"),
+        ({"threads": 2000, "memory": "6 MiB"}, "too small.*2,000 threads.*fewer threads"),
         ({"threads": 1.5}, "threads=1.5 must be a whole number"),
         ({"threads": "2"}, "threads='2' must be a whole number"),
         ({"prefetch": -3}, "prefetch=-3 must be at least 0"),

@@ -23,13 +23,16 @@ def system(tmp_path, monkeypatch):
     for name in ("GROUPS", "MOUNTED", "STATUS"):
         monkeypatch.setattr(machine, name, tmp_path / name.lower())
     monkeypatch.setattr(machine, "_physical_bytes", lambda: 1000.0 * MIB)
+    machine.machine_bytes.cache_clear()
 
     def put(name, text):
+        machine.machine_bytes.cache_clear()
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    return put
+    yield put
+    machine.machine_bytes.cache_clear()
 
 
 def test_where_nobody_tells_the_machine_does(system):

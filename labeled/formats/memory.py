@@ -15,6 +15,7 @@ page, and values of a file often 12 bytes into the first, so that it is not left
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import threading
@@ -60,6 +61,7 @@ CACHED_BYTES = 192 * 1024
 """So much is picked at a time where NumPy copies rows twice: the second time out of the cache."""
 
 
+@functools.cache
 def machine_bytes() -> float:
     """Return how much memory this process may have; without end where nobody tells."""
     return min([_physical_bytes(), *_group_limits()])

@@ -280,7 +280,7 @@ def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[t
     if rows.ndim == 2:
         rows = rows_of(rows)
     places = np.arange(len(rows)) if read.places is None else read.places
-    each = 1 if isinstance(lane, RaggedLane) else lane.source.layout.chunk_rows or 1
+    each = 1 if isinstance(lane, RaggedLane) else lane.layout.chunk_rows or 1
     chunk = rows // each
     order = np.argsort(chunk, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):

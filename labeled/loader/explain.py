@@ -364,7 +364,7 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
     else:
         for _, _, content in jobs:
             cost += lane.cost(content, plan.group)
-        if lane.source.layout.held_bytes and plan.epoch_plan.order.mode == "file":
+        if lane.layout.held_bytes and plan.epoch_plan.order.mode == "file":
             # Chunks are kept from job to job: each counts once, as far as the rows of jobs go.
             once = whole()
             part = cost.bytes_used / max(1, once.bytes_used)
@@ -380,7 +380,7 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
         path=lane.reader.kind,
         why=lane.reader.why,
         kept=lane.keep,
-        chunk_rows=lane.source.layout.chunk_rows or 1,
+        chunk_rows=lane.layout.chunk_rows or 1,
         bytes_read=round(cost.bytes_read / share),
         bytes_used=round(cost.bytes_used / share),
         n_reads=round(cost.n_reads / share),
@@ -425,7 +425,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
     return Reads(
         lane.name,
         lane.reader.n_rows,
-        lane.source.layout.chunk_rows or 1,
+        lane.layout.chunk_rows or 1,
         tuple(windows),
         "window" if mode == "window" else "job",
         lane.keep,
@@ -434,7 +434,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
 
 def _whole_chunks(lane: Lane, runs: Rows) -> Rows:
     """Stretches of the stored chunks that hold a row of the runs; nothing without chunks."""
-    layout, n_rows = lane.source.layout, lane.reader.n_rows
+    layout, n_rows = lane.layout, lane.reader.n_rows
     if layout.chunk_rows is None or not len(runs):
         return np.empty((0, 2), np.int64)
     if layout.edges is None:

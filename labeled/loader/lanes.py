@@ -29,7 +29,7 @@ from labeled.samplers.windows import WindowRows, rows_of
 from labeled.selection import Selection
 from labeled.sources.loading import Read, Task, load_rows, read_of, sorted_read, tasks_of
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource
+from labeled.sources.source import AnySource, RowLayout
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -71,14 +71,15 @@ class Lane:
     keep: bool = False
     kept: Array | None = field(default=None, repr=False)
     _warm_jobs: int = field(default=0, repr=False)
+    name: str = field(init=False)
+    layout: RowLayout = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.layout = self.source.name, self.source.layout
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles a lane reads them again."""
         return {**self.__dict__, "kept": None}
-
-    @property
-    def name(self) -> str:
-        return self.source.name
 
     @cached_property
     def _run_bytes(self) -> int:
@@ -86,13 +87,13 @@ class Lane:
 
         Of what is decoded, a piece stays in a core's cache.
         """
-        plain = self.reader.kind == "chunked" and not self.source.layout.expensive
+        plain = self.reader.kind == "chunked" and not self.layout.expensive
         return RUN_BYTES if plain or self.reader.kind == "contiguous" else PIECE_BYTES
 
     @cached_property
     def _by_row(self) -> bool:
         """Whether each of some listed rows is copied by itself."""
-        return self.reader.kind in ("contiguous", "memory") or self.source.layout.picked
+        return self.reader.kind in ("contiguous", "memory") or self.layout.picked
 
     @property
     def row_bytes(self) -> int:

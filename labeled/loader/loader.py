@@ -136,8 +136,11 @@ class Loader:
         plan, first = self._next, self._first_batch
         self._stats = Stats()
         log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
-        with enough_memory(self.plan.sizes.memory_bytes):
+        try:
             iterator = EpochIterator(self, plan, first, shape)
+        except MemoryError:
+            with enough_memory(self.plan.sizes.memory_bytes):
+                raise
         following, self._live = plan.at_epoch(plan.order.epoch + 1), weakref.ref(iterator)
         # Only now: whoever interrupts the reading of what is kept finds the same place again.
         self._next, self._first_batch, self._place = following, 0, (plan, first, False)

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
+from labeled.display.text import count_words
 from labeled.errors import LoaderError, explain_memory_errors, warn
 from labeled.formats.memory import room_bytes
 from labeled.loader.lanes import Lane, RaggedLane, lane_of
@@ -40,7 +41,7 @@ from labeled.samplers.units import UniformUnits, Units
 from labeled.samplers.windows import Mode
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource, sparing_of
+from labeled.sources.source import AnySource, RowLayout, sparing_of
 from labeled.transforms.running import MadeOf
 
 Rows = npt.NDArray[np.int64]
@@ -330,29 +331,43 @@ class Reading:
         self.worst: dict[str, Worst] = {}
         self.laid_bytes: dict[str, int] = {}
         """Bytes of the ragged examples of a batch as they are laid out."""
-        units, row_bytes, scratch = grouping.units, layout.out_row_bytes, 0
-        self.beside_kept = OVERHEAD_BYTES + KEPT_BESIDE_BYTES
-        """What must fit beside all sources, where all are to be kept."""
+        row_bytes, scratch_bytes, beside_bytes = layout.out_row_bytes, 0, KEPT_BESIDE_BYTES
         for name, source in sources.items():
             lane = lane_of(source, selections[name])
             self.lanes.append(lane)
             row_bytes += lane.row_bytes
-            scratch = max(scratch, source.layout.scratch_bytes)
-            self.beside_kept += source.layout.held_bytes
+            scratch_bytes = max(scratch_bytes, lane.layout.scratch_bytes)
+            beside_bytes += lane.layout.held_bytes
             if isinstance(lane, RaggedLane):
-                worst = Worst(lane.position_bytes(grouping.group), rows.mode, units, rows.repeats)
-                self.worst[lane.name] = worst
-                if rows.options.bucket is not False:  # the largest of a window meet in a batch
-                    worst = replace(worst, mode="full")
-                self.laid_bytes[lane.name] = self._laid_bytes(lane, worst)
-        self.beside_kept += 2 * scratch + (
-            INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
-        )
-        self.beside_kept += (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
+                self._measure(lane)
+        beside_bytes += (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
+        beside_bytes += OVERHEAD_BYTES + 2 * scratch_bytes
+        if rows.mode == "window":
+            beside_bytes += INDEX_BYTES * rows.n_rows
+        self.choices = kept_choices(self.lanes, beside_bytes)
+
+    def _measure(self, lane: RaggedLane) -> None:
+        """Find what windows of a ragged source, and the largest batch laid out, can take."""
+        rows, form, units = self.rows, self.layout.ragged.get(lane.name), self.grouping.units
+        worst = Worst(lane.position_bytes(self.grouping.group), rows.mode, units, rows.repeats)
+        self.worst[lane.name], self.laid_bytes[lane.name] = worst, 0
+        if form is None:
+            return
+        if rows.options.bucket is not False:  # the largest of a window meet in a batch
+            worst = replace(worst, mode="full")
+        n = max(1, min(rows.held_rows, len(worst.sizes)))
+        wider = max(1.0, form.out_dtype.itemsize / max(1, form.dtype.itemsize))
+        row_bytes = int(wider * worst.of(n) / n) + 1
+        if form.layout == "pad":
+            lengths = form.lengths or [0] * (len(form.dims) - 1)
+            for _, shapes in () if form.lengths else shape_blocks(lane.source, lane.selection):
+                lengths = np.maximum(lengths, shapes.max(axis=0, initial=0)).tolist()
+            row_bytes += math.prod(lengths) * (form.out_dtype.itemsize + 1)
+        self.laid_bytes[lane.name] = rows.held_rows * row_bytes
 
     def plan(self, memory_bytes: int) -> tuple[list[Lane], Grouping, Sizes] | None:
         """Share memory out, or return None where it is too little."""
-        for least_bytes, kept in kept_choices(self.lanes, self.beside_kept):
+        for least_bytes, kept in self.choices:
             terms = Sum(self, kept) if least_bytes <= memory_bytes else None
             if terms is None or terms.needed_bytes > memory_bytes:
                 continue
@@ -365,122 +380,149 @@ class Reading:
             return self.lanes, self.grouping, sizes
         return None
 
-    @property
-    def needed_bytes(self) -> int:
-        """The least memory with which there is a plan."""
-        choices = kept_choices(self.lanes, self.beside_kept)
-        return min(max(least, Sum(self, kept).needed_bytes) for least, kept in choices)
+    def least(self) -> tuple[int, Sum]:
+        """Return the least memory with which there is a plan, and the sum of that."""
+        found: list[tuple[int, Sum]] = []
+        for least_bytes, kept in self.choices:
+            terms = Sum(self, kept)
+            found.append((max(least_bytes, terms.needed_bytes), terms))
+        return min(found, key=lambda one: one[0])
 
-    def _laid_bytes(self, lane: RaggedLane, worst: Worst) -> int:
-        """Bytes of the examples of the largest batch as they are handed out."""
-        form, held_rows = self.layout.ragged.get(lane.name), self.rows.held_rows
-        if form is None:
-            return 0
-        n = max(1, min(held_rows, len(worst.sizes)))
-        wider = max(1.0, form.out_dtype.itemsize / max(1, form.dtype.itemsize))
-        row_bytes = int(wider * worst.of(n) / n) + 1
-        if form.layout == "pad":
-            lengths = form.lengths or [0] * (len(form.dims) - 1)
-            for _, shapes in () if form.lengths else shape_blocks(lane.source, lane.selection):
-                lengths = np.maximum(lengths, shapes.max(axis=0, initial=0)).tolist()
-            row_bytes += math.prod(lengths) * (form.out_dtype.itemsize + 1)
-        return held_rows * row_bytes
+
+def kept_choices(lanes: Sequence[Lane], beside_bytes: int) -> list[tuple[int, list[str]]]:
+    """List which sources may be read once and kept, most of them first, and with what memory.
+
+    All of them if `beside_bytes` fit beside them; else only those that are small.
+    """
+    sizes = sorted([(lane.nbytes, lane.name) for lane in lanes])
+    names = [name for _, name in sizes]
+    taken, choices = 0, [(0, names[:0])]
+    for n, (n_bytes, _) in enumerate(sizes, 1):
+        taken += n_bytes
+        choices.append((max(n_bytes * KEEP_SHARE, taken * SMALL_SHARE), names[:n]))
+    least, everything = choices[-1]
+    choices[-1] = (min(least, taken + beside_bytes) if everything else 0, everything)
+    return choices[::-1]
 
 
 class Sum:
     """The terms of the sum for one choice of the sources that are kept."""
 
-    def __init__(self, reading: Reading, kept: set[str]) -> None:
-        lanes, rows, layout, piped = reading.lanes, reading.rows, reading.layout, reading.piped
-        self.wanted, self.rows, self.piped, self.ragged = rows.options, rows, piped, reading.worst
+    def __init__(self, reading: Reading, kept: Collection[str]) -> None:
+        rows, wanted = reading.rows, reading.rows.options
+        self.rows, self.piped, self.worst = rows, reading.piped, reading.worst
         self.kept = set[str]()
-        self.layouts = []
-        """Of what is read in every epoch."""
-        self.row_bytes = self.kept_bytes = self.chunks_bytes = self.loading_bytes = 0
-        uncut = chunked = False
-        for lane in lanes:
-            one = lane.source.layout
+        self.kept_bytes = self.chunks_bytes = self.loading_bytes = row_bytes = 0
+        read: list[RowLayout] = []
+        for lane in reading.lanes:
+            one = lane.layout
             self.chunks_bytes += one.held_bytes
-            if lane.name not in self.ragged:
-                self.row_bytes += lane.row_bytes
+            row_bytes += 0 if lane.name in self.worst else lane.row_bytes
             # What is kept is read at once or not at all, so nothing is where rows may be left out.
-            if lane.name in kept and lane.source.loaded is None and not self.wanted.skips:
+            if lane.name in kept and lane.source.loaded is None and not wanted.skips:
                 self.kept.add(lane.name)
                 self.kept_bytes += lane.nbytes
+                scratch_bytes = 0 if one.direct else one.scratch_bytes
+                self.loading_bytes = max(self.loading_bytes, scratch_bytes)
             else:
-                self.layouts.append(one)
-                uncut = uncut or (one.chunk_rows is not None and not one.held_bytes)
-                chunked = chunked or (one.chunk_rows is not None and not one.picked)
-        self.windowed = rows.mode == "window" and bool(self.layouts)
-        if rows.mode == "full":
-            self.windowed = chunked  # a stored chunk serves many batches
-        self.unit_rows = max(1, reading.grouping.units.max_rows)
-        self.job_unit_rows = self.unit_rows if uncut else 1
-        self.row_bytes = max(1, self.row_bytes) + (INDEX_BYTES if self.windowed else 0)
+                read.append(one)
+        self.all_kept = not read
+        self.light = self.all_kept and self.kept_bytes <= LIGHT_BYTES and wanted.threads is None
+        """Whether so little is kept that the caller hands it out alone."""
+        self.unit_rows, self.job_unit_rows = max(1, reading.grouping.units.max_rows), 1
+        self.windowed = rows.mode == "window" and bool(read)
+        self.chunked = self.decoded = False
+        for one in read:
+            chunked = one.chunk_rows is not None
+            self.chunked, self.decoded = self.chunked or chunked, self.decoded or one.expensive
+            if chunked and not one.held_bytes:
+                self.job_unit_rows = self.unit_rows
+            if rows.mode == "full" and chunked and not one.picked:
+                self.windowed = True  # a stored chunk serves many batches
+        self.row_bytes = max(1, row_bytes) + (INDEX_BYTES if self.windowed else 0)
 
         block_rows = min(BLOCK_ROWS, rows.n_rows) if rows.mode == "full" else 0
-        scratch = [STACK_BYTES if self.kept else 1]
-        for one in self.layouts:
+        self.thread_bytes = STACK_BYTES if self.kept else 1
+        for one in read:
             direct = one.direct and not self.windowed
-            scratch.append(STACK_BYTES if direct else one.scratch_bytes)
-        self.thread_bytes = max(scratch) + block_rows * PLANNER_INDEX_BYTES
-
+            scratch_bytes = STACK_BYTES if direct else one.scratch_bytes
+            self.thread_bytes = max(self.thread_bytes, scratch_bytes)
+        self.thread_bytes += block_rows * PLANNER_INDEX_BYTES
         self.index_bytes = block_rows * BLOCK_INDEX_BYTES + self.chunks_bytes
-        if not self.layouts:
+        if read:
+            self.loading_bytes = 0
+        else:
             self.index_bytes += min(self.kept_bytes // LOADED_SHARE, LOADED_BYTES)
             if rows.mode == "window":
-                shuffled = min(rows.n_rows, self.wanted.window_rows or rows.n_rows)
-                self.index_bytes += INDEX_BYTES * shuffled
-            loading = [lane.source.layout for lane in lanes if not lane.source.layout.direct]
-            self.loading_bytes = max((one.scratch_bytes for one in loading), default=0)
+                shuffled_rows = min(rows.n_rows, wanted.window_rows or rows.n_rows)
+                self.index_bytes += INDEX_BYTES * shuffled_rows
+        self._add_batches(reading)
 
-        n, laid_out = rows.held_rows, layout.out_row_bytes > 0
-        batch_bytes = n * (self.row_bytes + layout.out_row_bytes)
-        for name, worst in self.ragged.items():
+        # Windows fill the memory there is: neither threads nor prefetching make them smaller.
+        self.fills = self.windowed and wanted.window_rows is None
+        self.fewest_buffers, threads = MIN_BUFFERS, 1
+        if not self.fills:
+            threads = max(1, wanted.threads or 1)
+            self.fewest_buffers = max(MIN_BUFFERS, (wanted.prefetch or 0) + 1)
+        fewest_rows = job_rows_of(1, self.job_unit_rows, rows)
+        if self.windowed:
+            fewest_rows = max(wanted.window_rows or rows.held_rows, self.unit_rows)
+            fewest_rows = min(fewest_rows, max(rows.n_rows, 1))
+        buffer_bytes = self.buffer_bytes(fewest_rows)
+        buffers = f"{self.fewest_buffers} {'windows' if self.windowed else 'jobs'} of "
+        buffers += f"{fewest_rows:,} rows ({format_bytes(buffer_bytes // fewest_rows)} a row)"
+        self.terms = {
+            buffers: self.fewest_buffers * buffer_bytes,
+            "batches": self.held_bytes + MIN_IN_FLIGHT * self.each_bytes,
+            f"reading in {count_words(threads, 'thread')} and the caller": (1 + threads)
+            * self.thread_bytes,
+            "sources kept": self.kept_bytes,
+            "row numbers and chunks held": self.index_bytes,
+            "the rest": OVERHEAD_BYTES,
+        }
+        """What is needed at the least, in words: the sum that an error states."""
+        self.needed_bytes = sum(self.terms.values())
+        self.beside_bytes = self.needed_bytes - self.terms[buffers]
+
+    def _add_batches(self, reading: Reading) -> None:
+        """Add what batches take that are made or held, and one more of a pipeline."""
+        n, layout, piped = self.rows.held_rows, reading.layout, reading.piped
+        batch_bytes, laid_out = (
+            n * (self.row_bytes + layout.out_row_bytes),
+            layout.out_row_bytes > 0,
+        )
+        for name, worst in self.worst.items():
             as_read = name not in layout.ragged or layout.ragged[name].as_read
             laid_out = laid_out or not as_read
             batch_bytes += max(worst.of(n), 0 if as_read else reading.laid_bytes[name])
         self.laid_bytes = sum(reading.laid_bytes.values())
-        self.held_bytes = batch_bytes * (SPARE_BATCHES if self.windowed or laid_out else 1)
-        self.each_bytes = 0
-        """One more batch in a pipeline; `held_bytes` are those that are made or held besides."""
+        self.held_bytes, self.each_bytes = batch_bytes, 0
         if piped is not None:
             # What a pipeline makes counts twice: where threads make such arrays the system's
             # allocator keeps about one for each, until the next.
             made_bytes = n * piped.row_bytes
             self.held_bytes = HELD_BATCHES * (batch_bytes + made_bytes)
             self.each_bytes = batch_bytes + 2 * made_bytes + piped.work_bytes
-
-        # Windows fill the memory there is: neither threads nor prefetching make them smaller.
-        self.fills = self.windowed and self.wanted.window_rows is None
-        prefetch = None if self.fills else self.wanted.prefetch
-        self.fewest_buffers = MIN_BUFFERS if prefetch is None else max(MIN_BUFFERS, prefetch + 1)
-        self.fewest_rows = job_rows_of(1, self.job_unit_rows, rows)
-        if self.windowed:
-            fewest = max(self.wanted.window_rows or n, self.unit_rows)
-            self.fewest_rows = min(fewest, max(rows.n_rows, 1))
-        threads = 1 if self.fills else max(1, self.wanted.threads or 1)
-        self.beside_bytes = OVERHEAD_BYTES + self.kept_bytes + self.index_bytes + self.held_bytes
-        self.beside_bytes += MIN_IN_FLIGHT * self.each_bytes + (1 + threads) * self.thread_bytes
-        self.needed_bytes = self.beside_bytes
-        self.needed_bytes += self.fewest_buffers * self.buffer_bytes(self.fewest_rows)
+        elif self.windowed or laid_out:
+            self.held_bytes *= SPARE_BATCHES
 
     def buffer_bytes(self, n_rows: int) -> int:
         """Bytes of a buffer of so many rows."""
         n_bytes = n_rows * self.row_bytes
-        for worst in self.ragged.values():
+        for worst in self.worst.values():
             n_bytes += worst.of(n_rows)
         return n_bytes
 
     def rows_within(self, n_bytes: int) -> int:
         """Return how many rows a buffer of so many bytes holds."""
-        if not self.ragged:
+        if not self.worst:
             return n_bytes // self.row_bytes
         return bisect_right(range(1, self.rows.n_rows + 1), n_bytes, key=self.buffer_bytes)
 
     def sizes(self, memory_bytes: int) -> Sizes:
         """Share out memory that is no less than what is needed."""
         free, in_flight, idle_bytes = memory_bytes - self.beside_bytes, 0, 0
+        wanted = self.rows.options
         if self.piped is not None:
             each_bytes = max(1, self.each_bytes)
             more = (memory_bytes - self.needed_bytes) // each_bytes
@@ -492,7 +534,16 @@ class Sum:
         spare = free - slots * slot_bytes
         loading_bytes = min(self.loading_bytes, spare)  # what is small is kept whatever it takes
         spare -= loading_bytes
-        threads = self._threads(1 + spare // self.thread_bytes, in_flight)
+        affordable = 1 + spare // self.thread_bytes
+        if self.chunks_bytes and not in_flight:  # decoded one at a time, in order
+            threads = 0
+        elif wanted.threads is not None:
+            threads = min(wanted.threads, affordable) if self.fills else wanted.threads
+        elif wanted.prefetch == 0 or (self.light and not in_flight):
+            threads = 0
+        else:
+            most = min(in_flight, n_cores()) if in_flight else max(1, n_cores() - 1)
+            threads = min(MAX_THREADS, most, affordable)
         loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
         if self.piped is not None:
             idle_bytes = max(0, in_flight - max(1, threads)) * self.piped.work_bytes
@@ -516,7 +567,8 @@ class Sum:
 
     def _windows(self, free: int) -> tuple[int, int, int]:
         """Let a buffer hold a window, or as many rows of a full shuffle over chunks."""
-        rows, unit_rows, batch_rows = self.wanted.window_rows, self.unit_rows, self.rows.held_rows
+        wanted, unit_rows, batch_rows = self.rows.options, self.unit_rows, self.rows.held_rows
+        rows = wanted.window_rows
         if rows is None:
             # As much for threads on any machine: windows must not depend on the number of cores.
             for_threads = min((MAX_THREADS - 1) * self.thread_bytes, free // THREADS_SHARE)
@@ -526,73 +578,29 @@ class Sum:
             rows = even if 8 * even >= 7 * whole else whole  # end windows with batches, if cheap
             rows = max(rows, unit_rows, batch_rows)
         job_rows = min(max(rows, unit_rows), max(self.rows.n_rows, 1))
-        slots, prefetch = self.fewest_buffers, self.wanted.prefetch
-        if self.fills and prefetch is not None:
-            slots = max(slots, min(prefetch + 1, free // self.buffer_bytes(job_rows)))
+        slots = self.fewest_buffers
+        if self.fills and wanted.prefetch is not None:
+            slots = max(slots, min(wanted.prefetch + 1, free // self.buffer_bytes(job_rows)))
         return (BLOCK_ROWS if self.rows.mode == "full" else rows), job_rows, slots
 
     def _jobs(self, free: int) -> tuple[int, int, int]:
         """Cut rows that follow one another, or are kept, into jobs that suit caches and threads."""
-        wanted, window_rows, slots = self.wanted, BLOCK_ROWS, self.fewest_buffers
-        if not self.layouts and self.rows.mode == "window":
+        wanted, window_rows, slots = self.rows.options, BLOCK_ROWS, self.fewest_buffers
+        if self.all_kept and self.rows.mode == "window":
             window_rows = wanted.window_rows or max(self.rows.n_rows, 1)
-        decoded = any(one.expensive for one in self.layouts)
         alone = wanted.threads == 0 or (wanted.threads is None and wanted.prefetch == 0)
-        job_bytes = min(JOB_BYTES, ALONE_JOB_BYTES) if alone else JOB_BYTES
-        if decoded:
+        job_bytes = ALONE_JOB_BYTES if alone else JOB_BYTES
+        if self.decoded:
             job_bytes = min(DECODED_JOB_BYTES, free // DECODED_BUFFERS)
         fitting = self.rows_within(min(job_bytes, free // slots))
         job_rows = job_rows_of(fitting, self.job_unit_rows, self.rows)
-        if wanted.prefetch is not None or alone or self._light or self.chunks_bytes:
+        if wanted.prefetch is not None or alone or self.light or self.chunks_bytes:
             return window_rows, job_rows, slots  # nobody reads further ahead
-        slot_bytes = self.buffer_bytes(job_rows)
-        small = max(DECODED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // slot_bytes))
+        slot_bytes, most = self.buffer_bytes(job_rows), DECODED_BUFFERS
+        if not self.decoded:
+            most = max(DECODED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // slot_bytes))
         affordable = (free - 2 * self.loading_bytes) // slot_bytes
-        most = min(DECODED_BUFFERS if decoded else small, affordable)
-        return window_rows, job_rows, max(slots, most)
-
-    @property
-    def _light(self) -> bool:
-        """Whether so little is kept that the caller hands it out alone."""
-        few = not self.layouts and self.kept_bytes <= LIGHT_BYTES
-        return few and self.wanted.threads is None
-
-    def _threads(self, affordable: int, in_flight: int) -> int:
-        """Return how many threads read ahead, and take batches through a pipeline."""
-        threads = self.wanted.threads
-        if self.chunks_bytes and not in_flight:  # decoded one at a time, in order
-            return 0
-        if threads is not None:
-            return min(threads, affordable) if self.fills else threads
-        if self.wanted.prefetch == 0 or (self._light and not in_flight):
-            return 0
-        most = min(in_flight, n_cores()) if in_flight else max(1, n_cores() - 1)
-        return min(MAX_THREADS, most, affordable)
-
-    def words(self) -> str:
-        """State the sum that is needed, term by term."""
-        threads, called = self.wanted.threads, "windows" if self.windowed else "jobs"
-        decoding = "decoding" if threads is None else f"decoding in {threads} threads"
-        buffer_bytes, batches = self.buffer_bytes(self.fewest_rows), self.held_bytes
-        batches += MIN_IN_FLIGHT * self.each_bytes
-        return (
-            f"{self.fewest_buffers} {called} of {self.fewest_rows:,} rows "
-            f"({format_bytes(buffer_bytes // self.fewest_rows)} a row) take "
-            f"{format_bytes(self.fewest_buffers * buffer_bytes)}, batches {format_bytes(batches)}, "
-            f"{decoding} and the rest {format_bytes(self.beside_bytes - batches)}, together "
-            f"{format_bytes(self.needed_bytes)}"
-        )
-
-    def remedies(self) -> list[str]:
-        """Say what besides more memory would help."""
-        wanted, others = self.wanted, ["smaller batches"]
-        others += ["fewer threads"] if (wanted.threads or 0) > 1 else []
-        others += [] if wanted.window_rows is None else ["a smaller window_rows"]
-        chunked = any(one.chunk_rows is not None for one in self.layouts)
-        large_bytes = max(LARGE_BYTES, wanted.memory_bytes // LARGE_SHARE)
-        if chunked and self.buffer_bytes(self.unit_rows) > large_bytes:
-            others += ["write the file with smaller chunks ('labeled repack')"]
-        return others
+        return window_rows, job_rows, max(slots, min(most, affordable))
 
 
 def job_rows_of(wanted: int, unit_rows: int, rows: OrderedRows) -> int:
@@ -608,21 +616,6 @@ def n_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def kept_choices(lanes: Sequence[Lane], beside_bytes: int) -> list[tuple[int, set[str]]]:
-    """List which sources may be read once and kept, most of them first, and with what memory.
-
-    All of them if `beside_bytes` fit beside them; else only those that are small.
-    """
-    choices: list[tuple[int, set[str]]] = [(0, set())]
-    taken, kept = 0, set[str]()
-    for size, name in sorted((lane.nbytes, lane.name) for lane in lanes):
-        taken, kept = taken + size, {*kept, name}
-        choices.append((max(size * KEEP_SHARE, taken * SMALL_SHARE), kept))
-    least, everything = choices[-1]
-    choices[-1] = (min(least, taken + beside_bytes) if everything else 0, everything)
-    return choices[::-1]
 
 
 # plans
@@ -672,25 +665,40 @@ def plan_memory(
             planned = whole.plan(memory_bytes)
     if planned is not None:
         return planned
-    enough = size_words(min(whole.needed_bytes, sparing.needed_bytes))
-    terms = Sum(sparing, set())
-    remedies = [f"give memory={enough!r}", *terms.remedies(), *_outsized(sources, selections)]
-    raise LoaderError(
-        f"memory of {format_bytes(rows.options.memory_bytes)} is too small: {terms.words()}; "
-        f"{', or '.join(remedies)}"
-    )
+    raise LoaderError(_too_small(whole, sparing, sources, selections))
 
 
-def _outsized(
-    sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
-) -> Iterator[str]:
-    """Name the rows that are by far the largest of their sources, as what can be left out."""
-    for name, source in sources.items():
+def _too_small(
+    whole: Reading,
+    sparing: Reading,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+) -> str:
+    """State the sum that is needed, term by term, and what would help."""
+    wanted, found = whole.rows.options, [sparing.least(), whole.least()]
+    enough_bytes, least = min(found, key=lambda one: one[0])
+    remedies = [f"give memory={size_words(enough_bytes)!r}", "smaller batches"]
+    if (wanted.threads or 0) > 1:
+        remedies.append("fewer threads")
+    if wanted.window_rows is not None:
+        remedies.append("a smaller window_rows")
+    large_bytes = max(LARGE_BYTES, wanted.memory_bytes // LARGE_SHARE)
+    if least.chunked and least.buffer_bytes(least.unit_rows) > large_bytes:
+        remedies.append("write the file with smaller chunks ('labeled repack')")
+    for name, source in sources.items():  # rows that are by far the largest can be left out
         sizes = source.sizes[selections[name].rows] if isinstance(source, RaggedSource) else ()
         largest = int(np.argmax(sizes)) if len(sizes) else 0
         if len(sizes) and sizes[largest] > OUTSIZED * max(1, np.median(sizes)):
             taken = format_bytes(int(sizes[largest]) * source.dtype.itemsize)
-            yield f"a subset without row {largest} of {source.where}, which is to take {taken}"
+            which = f"row {largest} of {source.where}, which is to take {taken}"
+            remedies.append(f"a subset without {which}")
+    terms = [
+        f"{words} {format_bytes(n_bytes)}" for words, n_bytes in least.terms.items() if n_bytes
+    ]
+    return (
+        f"memory of {format_bytes(wanted.memory_bytes)} is too small: {', '.join(terms)}, together "
+        f"{format_bytes(least.needed_bytes)}; {', or '.join(remedies)}"
+    )
 
 
 def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Sizes:
@@ -699,11 +707,13 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Size
     They are copied directly from the system's cache of the file to their batch then, once, and
     no window is in memory but its row numbers. Windows and their orders stay as they are.
     """
-    if rows.mode != "window":
-        return sizes
-    read = [lane for lane in lanes if not lane.keep]
-    fit = (one.source.layout.mapped and one.row_bytes >= PICKED_ROW_BYTES for one in read)
-    if not read or not all(fit):
+    fit = False
+    for lane in lanes if rows.mode == "window" else ():
+        if not lane.keep:
+            fit = lane.layout.mapped and lane.row_bytes >= PICKED_ROW_BYTES
+            if not fit:
+                break
+    if not fit:
         return sizes
     row_bytes = sizes.slot_bytes // max(1, sizes.job_rows)
     fitting = PICKED_JOB_BYTES // max(1, row_bytes - INDEX_BYTES)

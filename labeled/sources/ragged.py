@@ -263,8 +263,9 @@ class RaggedSource:
             return RowLayout(None)
         values = [header.parts.get("values", header) for header in self.headers]
         longest = int(self.sizes.max(initial=0)) * self.dtype.itemsize
+        block = min(BLOCK_BYTES, int(self.sizes.sum()) * self.dtype.itemsize)
         chunk = max((value.chunks or (0,))[0] * value.dtype.itemsize for value in values)
-        scratch = BLOCK_BYTES + 2 * max(longest, chunk) + max(h.scratch_bytes for h in self.headers)
+        scratch = block + 2 * max(longest, chunk) + max(h.scratch_bytes for h in self.headers)
         expensive = any(header.filters for header in values)
         if any("values" not in h.parts for h in self.headers) or values[0].chunks is None:
             first = self.headers[0]

@@ -248,7 +248,11 @@ class Source:
         """Chunk shape in the file (of the first file), or None where data are contiguous."""
         return None if self.loaded is not None else self.headers[0].chunks
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel as headers: how rows lie in storage follows from them."""
+        return {name: value for name, value in self.__dict__.items() if name != "layout"}
+
+    @cached_property
     def layout(self) -> RowLayout:
         """What is stored together, counted through all files."""
         if self.loaded is not None:
