@@ -12,12 +12,9 @@ from labeled.errors import UnknownAttributeError, closest, did_you_mean
 
 _BATCHES = "ds.batches(64, shuffle=True, seed=7) makes shuffled batches"
 _PIPELINE = "ds.batches(64, pipeline={'x': function}) changes examples"
-_NORMALIZE = "pass dtype='float32', scale={'x': 1 / std}, shift={'x': -mean / std}"
+_NORMALIZE = "pass normalize={'x': (mean, std)}"
 _LENGTHS = "bucket=True makes batches of about equal length, ragged='pad' or 'flat' lays them out"
-_ORDER = (
-    "a space gives the order of axes: specs=(Conv2DSpace((32, 32), num_channels=3, "
-    "axes=('b', 'c', 0, 1)), 'images')"
-)
+_ORDER = "pass layout={'images': 'batch height width channel'}, the names of a source's axes"
 
 _ANSWERS = {
     "batch DataLoader dataloader loader iter_batches iterate shuffle sample": _BATCHES,
@@ -33,7 +30,7 @@ _ANSWERS = {
     "drop_last drop_remainder": "pass last='drop'",
     "random_state generator rng": "pass seed=, a whole number",
     "batch_sampler": "pass sampler=",
-    "rank world_size num_replicas": "pass shard=(rank, world_size), and one seed= for all",
+    "rank world_size num_replicas": "pass shard=(rank, world_size) or 'torch', and one seed=",
     "n_jobs num_workers persistent_workers": "pass threads= for threads of this process; "
     "labeled.torch.data_loader has worker processes",
     "prefetch_factor": "pass prefetch=",

@@ -142,9 +142,7 @@ def test_sources_of_unequal_lengths_are_written_with_a_warning(tmp_path):
 # errors name the remedy
 
 
-def test_random_state_is_seed_everywhere(ds):
-    with pytest.raises(OptionError, match="seed="):
-        ds.train_test_split(random_state=0)
+def test_random_state_of_batches_is_seed(ds):
     with pytest.raises(OptionError, match="seed="):
         ds.batches(16, random_state=0)
 

@@ -35,7 +35,7 @@ from labeled.device import (
 from labeled.device.arrays import cupy_module
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError, did_you_mean
 from labeled.loader.loader import Loader
-from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle
+from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
 from labeled.loader.plan import plan_batches
 from labeled.samplers.listed import Sampler
 from labeled.samplers.plan import Last
@@ -48,9 +48,9 @@ P = ParamSpec("P")
 
 def _with_options_documented(call: Callable[P, Loader]) -> Callable[P, Loader]:
     """Put what :meth:`labeled.Dataset.batches` says of its options into a docstring."""
-    options = (getdoc(Dataset.batches) or "").partition("\nspecs : ")[2]
+    _, _, options = (getdoc(Dataset.batches) or "").partition("\nshuffle : ")
     options = options.partition("\n\nReturns\n")[0]
-    call.__doc__ = (getdoc(call) or "").replace("**options\n", f"specs : {options}\n")
+    call.__doc__ = (getdoc(call) or "").replace("**options\n", f"shuffle : {options}\n")
     return call
 
 
@@ -61,14 +61,18 @@ def batches(
     batch_size: int | None = None,
     *,
     dim: str = "batch",
-    specs: Any = None,
     shuffle: Shuffle = False,
     seed: int | None = None,
     epoch: int = 0,
     last: Last = "keep",
+    drop_last: bool = False,
+    layout: Axes | None = None,
+    one_hot: Mapping[str, int] | None = None,
+    normalize: Any = None,
+    specs: Any = None,
     memory: float | str | None = None,
     window_rows: int | None = None,
-    shard: tuple[int, int] = (0, 1),
+    shard: Shard = (0, 1),
     sticky_shards: bool = False,
     balance: str | None = None,
     weights: npt.ArrayLike | str | None = None,
@@ -88,6 +92,7 @@ def batches(
     output: Library | None = None,
     pinned: bool = False,
     as_tuple: bool = False,
+    progress: bool = False,
 ) -> Loader:
     """Serve any xarray object, or arrays, in batches along a dim, by the loader of files.
 

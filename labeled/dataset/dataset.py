@@ -38,7 +38,7 @@ from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
 from labeled.guesses import unknown_attribute
 from labeled.loader.loader import Loader
-from labeled.loader.options import BatchOptions, RaggedLayout, Shuffle
+from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
 from labeled.loader.plan import plan_batches
 from labeled.ragged import Ragged
 from labeled.samplers.listed import Sampler
@@ -302,7 +302,8 @@ class Dataset:
         stratify: str | npt.ArrayLike | None = None,
         groups: str | npt.ArrayLike | None = None,
         shuffle: bool = True,
-        seed: int = 0,
+        seed: int | None = None,
+        random_state: int | None = None,
     ) -> tuple[Dataset, Dataset]:
         """Divide the rows in two, lazily, by the names that scikit-learn uses.
 
@@ -318,8 +319,9 @@ class Dataset:
             together: a source, which is read now, or one value a row.
         shuffle : bool
             Draw the rows; False takes the first for training and the last for testing.
-        seed : int
-            The same seed, rows and sizes give the same two datasets.
+        seed, random_state : int, optional
+            The same seed, rows and sizes give the same two datasets; 0 when not given. Both names
+            mean the same.
 
         Returns
         -------
@@ -341,6 +343,9 @@ class Dataset:
         """
         from labeled.dataset.selecting import two_sides
 
+        if seed is not None and random_state is not None:
+            raise SplitError("give seed= or random_state=, which mean the same, not both")
+        seed = next((one for one in (seed, random_state) if one is not None), 0)
         rules = {"stratify": stratify, "groups": groups}
         train, test = two_sides(self, train_size, test_size, rules, seed=seed, shuffle=shuffle)
         return self.subset(train), self.subset(test)
@@ -592,14 +597,18 @@ class Dataset:
         self,
         batch_size: int | None = None,
         *,
-        specs: Any = None,
         shuffle: Shuffle = False,
         seed: int | None = None,
         epoch: int = 0,
         last: Last = "keep",
+        drop_last: bool = False,
+        layout: Axes | None = None,
+        one_hot: Mapping[str, int] | None = None,
+        normalize: Any = None,
+        specs: Any = None,
         memory: float | str | None = None,
         window_rows: int | None = None,
-        shard: tuple[int, int] = (0, 1),
+        shard: Shard = (0, 1),
         sticky_shards: bool = False,
         balance: str | None = None,
         weights: npt.ArrayLike | str | None = None,
@@ -619,6 +628,7 @@ class Dataset:
         output: Library | None = None,
         pinned: bool = False,
         as_tuple: bool = False,
+        progress: bool = False,
     ) -> Loader:
         """Iterate over rows in batches: in file order or shuffled, epoch after epoch.
 
@@ -626,9 +636,6 @@ class Dataset:
         ----------
         batch_size : int
             Rows of every batch but, with ``last="keep"``, the last. Not given with `sampler`.
-        specs : (space, source) pair, optional
-            What batches look like; arrays come nested as the specs are, C-contiguous in the axes of
-            each space. Without specs a batch maps source -> DataArray.
         shuffle : bool, "full" or "window"
             False: file order, or the order of a list. "full": any row may follow any row. "window":
             random stretches of the file fill a window, whose rows are shuffled; where rows lie in
@@ -644,6 +651,37 @@ class Dataset:
             A short last batch is kept; left out; padded with `pad_value` (rows -1); or filled with
             rows that another batch has too. In file order "drop" leaves out the same rows in every
             epoch: the last ones of each shard.
+        drop_last : bool
+            True is short for ``last="drop"``.
+        layout : mapping of source to names, optional
+            The order of a source's axes in a batch, by name: ``{"images": "channel height width
+            batch"}``, or a tuple of names. Arrays are C-contiguous in that order. In front of a
+            pipeline the axis of examples stays first.
+        one_hot : mapping of source to int, optional
+            How many classes a source of labels has: each label becomes a row of zeros with a one in
+            it, of float32 unless `dtype` says otherwise. A label that is out of range is an error.
+        normalize : pair, or mapping of source to pair, optional
+            ``(mean, std)``, each a number or one a channel: ``scale=1 / std, shift=-mean / std``. A
+            single pair leaves sources of labels alone.
+        dtype, scale, shift : value or mapping by source, optional
+            Cast, factor and summand, fused into the copy that lays a batch out. A single value
+            leaves sources of labels alone. Floats and scaled values are not cast to integers;
+            integers that do not fit a narrower dtype are an error of their batch.
+        output : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
+            Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain dict
+            from source to array. Nothing is copied, but JAX copies what does not start at 64 bytes
+            and makes 32 bits of 64 unless its own settings differ. Examples of different shapes
+            come as lists of arrays.
+        as_tuple : bool
+            Give each batch as a tuple of arrays, in the order of ``ds.select(...)``, so that ``for
+            x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. NumPy arrays,
+            or those that `output` asks for. Without it, looping over a batch gives names.
+        progress : bool
+            Show a bar of tqdm's for each epoch.
+        specs : (space, source) pair, optional
+            What batches look like as spaces say it, in the place of `layout` and `one_hot`; arrays
+            come nested as the specs are, C-contiguous in the axes of each space. Without specs a
+            batch maps source -> DataArray.
         memory : size, optional
             The most that iterating adds to the memory of this process: 256 MiB when not given, or
             twice, four times, ... as much where batches need it, up to half of what the process may
@@ -651,8 +689,9 @@ class Dataset:
             process, loaded by the first large copy or once a gibibyte of rows was read.
         window_rows : int, optional
             Rows shuffled together; from `memory` when not given.
-        shard : (index, count)
-            Which of `count` shares of every epoch this loader serves.
+        shard : (index, count) or "torch"
+            Which of `count` shares of every epoch this loader serves; "torch" takes rank and world
+            size from ``torch.distributed``.
         sticky_shards : bool
             Keep each shard to one stretch of the file in every epoch.
         balance : str, optional
@@ -668,10 +707,6 @@ class Dataset:
             `labeled.samplers`, or slices and lists of rows, served as they are every epoch.
             Parts take its batches in turn. What a pipeline draws beside it comes from `seed`; when
             not given, from the sampler's own, if it has one.
-        dtype, scale, shift : value or mapping by source, optional
-            Cast, factor and summand, fused into the copy that lays a batch out. A single value
-            leaves sources of labels alone. Floats and scaled values are not cast to integers;
-            integers that do not fit a narrower dtype are an error of their batch.
         pad_value : scalar or mapping by source
             Fills padded rows, and what ragged examples lack that are padded. A value that a
             source's dtype cannot hold is refused. It counts as a value of the file, so that `scale`
@@ -717,16 +752,7 @@ class Dataset:
             from pinned memory, while earlier ones are used; batches are cut, cast, scaled and laid
             out there, in memory of their own, on the consumer's current stream. Order and values
             are those of "cpu". Examples of different shapes and values to decode are laid out here
-            first; texts stay here. **Not yet run on a GPU.**
-        output : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
-            Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain dict
-            from source to array. Nothing is copied, but JAX copies what does not start at 64 bytes
-            and makes 32 bits of 64 unless its own settings differ. Examples of different shapes
-            come as lists of arrays.
-        as_tuple : bool
-            Give each batch as a tuple of arrays, in the order of ``ds.select(...)``, so that ``for
-            x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. NumPy arrays,
-            or those that `output` asks for. Without it, looping over a batch gives names.
+            first; texts stay here. **Not yet run on a GPU.** It needs CuPy.
         pinned : bool
             With ``output="torch"``: copy host tensors into pinned memory if torch finds a CUDA
             device; without one a warning says so and tensors stay in ordinary memory.

@@ -21,10 +21,13 @@ class ExampleInfo:
         From label to name; empty if the file has none.
     example_dims : tuple of str
         Dims of one example, if examples differ in shape.
+    batch_axis : int
+        The axis of its arrays that counts examples.
     """
 
     class_names: Mapping[int, str] = field(default_factory=dict)
     example_dims: tuple[str, ...] = ()
+    batch_axis: int = 0
 
 
 def class_names_of(attrs: Mapping[str, Any]) -> dict[int, str]:

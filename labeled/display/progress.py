@@ -100,6 +100,11 @@ def _options(wanted: bool | None, total: int | None, title: str, unit: str) -> d
     }
 
 
+def epoch_bar(epoch: int, done: int, total: int) -> Any:
+    """Return tqdm's bar for the batches of an epoch, of which some may be done already."""
+    return _bar({**_options(True, total, f"epoch {epoch}", "batches"), "initial": done})
+
+
 def in_notebook() -> bool:
     """Whether this runs in a Jupyter kernel; imports nothing."""
     ipython = sys.modules.get("IPython")

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 from dask.utils import format_bytes
 
+from labeled.device import to_host
 from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.classes import ClassNames, ExampleInfo
@@ -33,7 +34,7 @@ class Batch(Mapping[str, xr.DataArray]):
     Parameters
     ----------
     arrays : mapping of str to array
-        By source; the example axis comes first.
+        By source; the example axis comes first, unless `info` has another.
     dims : mapping of str to tuple of str
     rows : callable or array
         Works out the row numbers when they are asked for, or is them.
@@ -157,7 +158,13 @@ class Batch(Mapping[str, xr.DataArray]):
         """
         from labeled.display.batches import Drawn, draw_batch
 
-        drawn = Drawn(self._arrays, self._dims, self.count, self.info)
+        arrays, dims = dict(self._arrays), dict(self._dims)
+        for name, info in self.info.items():
+            if info.batch_axis:
+                arrays[name] = np.moveaxis(to_host(arrays[name]), info.batch_axis, 0)
+                example = dims[name][info.batch_axis]
+                dims[name] = (example, *(dim for dim in dims[name] if dim != example))
+        drawn = Drawn(arrays, dims, self.count, self.info)
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 
     def __repr__(self) -> str:

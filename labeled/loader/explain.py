@@ -282,7 +282,11 @@ def _batch_words(plan: LoaderPlan) -> str:
         words = ["a mapping of source to DataArray"]
     for name, change in finish.casts.items():
         cast = "" if change.dtype is None else f" as {change.dtype}"
-        words.append(f"{name}{cast}{' scaled' if change.scaled else ''}")
+        cast += " scaled" if change.scaled else ""
+        cast += "" if change.n_classes is None else f" of {change.n_classes:,} classes"
+        if change.axes is not None:
+            cast += f" in the order {', '.join(change.sizes(finish.sources[name], 0))}"
+        words.append(name + cast)
     if plan.line is not None:
         words.append("through a pipeline")
     if plan.device is not None:

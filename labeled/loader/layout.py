@@ -12,7 +12,7 @@ same size. From there on both are like any dense source.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -24,7 +24,7 @@ import xarray as xr
 
 from labeled import permute
 from labeled._validation import as_array
-from labeled.device import HandOff, dtype_of, is_array
+from labeled.device import HandOff, dtype_of, is_array, reshape
 from labeled.dims import SPATIAL, axis_of, role_of
 from labeled.display.classes import ExampleInfo, class_names_of
 from labeled.errors import (
@@ -39,7 +39,7 @@ from labeled.errors import (
 from labeled.forms import RowForm, extremes
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import RaggedRows
-from labeled.loader.options import BatchOptions, RaggedLayout
+from labeled.loader.options import BatchOptions, RaggedLayout, integer
 from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
 from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
@@ -60,7 +60,7 @@ from labeled.spaces import (
     leaves,
     space_of,
 )
-from labeled.spaces.arrays import check_fits, why_not_cast
+from labeled.spaces.arrays import check_fits, one_hot, why_not_cast
 from labeled.spaces.base import call_for
 from labeled.transforms.running import Form, Forms, Line
 
@@ -81,26 +81,58 @@ BFLOAT16 = (
 
 @dataclass(frozen=True)
 class Cast:
-    """A cast, scale and shift of one source; None where nothing is asked."""
+    """What becomes of the values of one source; None where nothing is asked.
+
+    Parameters
+    ----------
+    dtype, scale, shift
+        The result is ``values * scale + shift`` in `dtype`.
+    axes : tuple of int, optional
+        Axis ``k`` of a batch is axis ``axes[k]`` of the stored rows.
+    n_classes : int, optional
+        Labels become rows of as many zeros with a one in each.
+    """
 
     dtype: np.dtype[Any] | None = None
     scale: Any = None
     shift: Any = None
+    axes: tuple[int, ...] | None = None
+    n_classes: int | None = None
 
     @property
     def nothing(self) -> bool:
-        return self.dtype is None and not self.scaled
+        asked = (self.dtype, self.scale, self.shift, self.axes, self.n_classes)
+        return all(one is None for one in asked)
 
     @property
     def scaled(self) -> bool:
         return self.scale is not None or self.shift is not None
 
+    @property
+    def batch_axis(self) -> int:
+        """Which axis of a batch counts its rows."""
+        return 0 if self.axes is None else self.axes.index(0)
+
+    def sizes(self, source: AnySource, n_rows: int) -> dict[str, int]:
+        """Return the dims of a batch of `n_rows`, with their lengths."""
+        if self.n_classes is not None:
+            return {source.dims[0]: n_rows, f"{source.name}_class": self.n_classes}
+        lengths = (n_rows, *source.row_shape)
+        axes = range(len(lengths)) if self.axes is None else self.axes
+        return {source.dims[axis]: lengths[axis] for axis in axes}
+
     def __call__(self, array: Array, source: str) -> Array:
-        """Return a changed copy; an integer that does not fit is an error."""
+        """Return a changed copy; an integer or label that does not fit is an error."""
+        where = f"source {source!r}"
+        if self.n_classes is not None:
+            labels = reshape(array, (len(array), 1))
+            hot: Array = call_for(where, "", one_hot, labels, self.n_classes, "merge", self.dtype)
+            return hot
         if not self.scaled:
-            call_for(f"source {source!r}", "", check_fits, array, self.dtype)
+            call_for(where, "", check_fits, array, self.dtype)
+        axes = range(array.ndim) if self.axes is None else self.axes
         changed: Array = permute.copy(
-            array, range(array.ndim), dtype=self.dtype, scale=self.scale, shift=self.shift
+            array, axes, dtype=self.dtype, scale=self.scale, shift=self.shift
         )
         return changed
 
@@ -108,7 +140,7 @@ class Cast:
 def casts_of(
     options: BatchOptions, sources: Mapping[str, AnySource], spaces: Mapping[str, Space]
 ) -> dict[str, Cast]:
-    """Work out the cast of each source that has one.
+    """Work out the change of each source that has one.
 
     A single value is meant for the numeric sources; sources of labels
     (:class:`~labeled.spaces.IndexSpace`) change only where a mapping names them.
@@ -119,13 +151,16 @@ def casts_of(
     UnknownNameError
         If a mapping names a source that is not there.
     LoaderError
-        If a factor does not fit, or a cast would lose values.
+        If a factor or a layout does not fit, or a cast would lose values.
     """
-    asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
-    if options.dtype is options.scale is options.shift is None:
+    if not options.lays_out:
         return {}
+    asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
+    layout, one_hot = options.layout or {}, options.one_hot or {}
     for option in asked.values():
         _check_names(option if isinstance(option, Mapping) else (), sources, "cast")
+    _check_names(layout, sources, "lay out")
+    _check_names(one_hot, sources, "make one-hot")
     casts = {}
     for name, source in sources.items():
         label = isinstance(spaces.get(name), IndexSpace) or source.dtype.kind not in "biufc"
@@ -136,10 +171,14 @@ def casts_of(
             key: option.get(name) if isinstance(option, Mapping) else plain.get(key)
             for key, option in asked.items()
         }
+        if name in one_hot:
+            casts[name] = _one_hot(source, one_hot[name], options, name in layout)
+            continue
         cast = Cast(
             _checked_dtype(values["dtype"], source),
             _along_channel(values["scale"], source),
             _along_channel(values["shift"], source),
+            _axes(source, layout[name]) if name in layout else None,
         )
         if cast.dtype is not None:
             reason = why_not_cast(source.dtype, cast.dtype, scaled=cast.scaled)
@@ -150,6 +189,53 @@ def casts_of(
         if not cast.nothing:
             casts[name] = cast
     return casts
+
+
+def _axes(source: AnySource, layout: str | Sequence[str]) -> tuple[int, ...] | None:
+    """Return the order of axes that a layout names; None where it is that of the file."""
+    names = tuple(layout.split() if isinstance(layout, str) else layout)
+    if isinstance(source, RaggedSource):
+        raise LoaderError(
+            f"{source.where}: layout= orders the axes of arrays, and its examples differ in shape; "
+            "leave it out, or give it a space in specs="
+        )
+    if sorted(names) != sorted(source.dims):
+        raise LoaderError(
+            f"{source.where}: layout={layout!r} must name each of its dims once: "
+            f"{' '.join(source.dims)}"
+        )
+    axes = tuple(source.dims.index(name) for name in names)
+    return None if axes == tuple(range(len(axes))) else axes
+
+
+def _one_hot(source: AnySource, n: int, options: BatchOptions, laid_out: bool) -> Cast:
+    """Return what makes rows of zeros and a one of labels, in float32 if no dtype is given."""
+    of_source = [
+        name
+        for name in ("dtype", "scale", "shift")
+        if isinstance(option := getattr(options, name), Mapping) and source.name in option
+    ]
+    clashing = ["layout"] * laid_out + [name for name in of_source if name != "dtype"]
+    if clashing:
+        raise LoaderError(
+            f"{source.where}: {clashing[0]}= does not go with one_hot=; leave one of them out"
+        )
+    n = integer(f"one_hot of {source.name!r}", n, least=1)
+    if (
+        isinstance(source, RaggedSource)
+        or source.dtype.kind not in "iu"
+        or math.prod(source.row_shape) != 1
+    ):
+        raise LoaderError(
+            f"{source.where}: one_hot= takes one whole number a row, and this is {source.dtype} "
+            f"of dims ({', '.join(source.dims)})"
+        )
+    dtype = options.dtype[source.name] if "dtype" in of_source else options.dtype
+    wanted = None if isinstance(dtype, Mapping) else _checked_dtype(dtype, source)
+    wanted = np.dtype(np.float32) if wanted is None else wanted
+    if wanted.kind not in "biufc":
+        raise LoaderError(f"{source.where}: one_hot= makes numbers, not dtype={wanted}")
+    return Cast(wanted, n_classes=n)
 
 
 def _check_names(option: Any, sources: Mapping[str, AnySource], verb: str) -> None:
@@ -413,16 +499,22 @@ class BatchLayout:
     def _dims(self) -> dict[str, tuple[str, ...]]:
         dims: dict[str, tuple[str, ...]] = {}
         for name, source in self.sources.items():
-            ragged = self.ragged.get(name)
-            dims.update({name: source.dims} if ragged is None else ragged.out_dims)
+            if name in self.ragged:
+                dims.update(self.ragged[name].out_dims)
+            else:
+                dims[name] = tuple(self._cast(name).sizes(source, 0))
         return dims
+
+    def _cast(self, name: str) -> Cast:
+        return self.casts.get(name, Cast())
 
     @cached_property
     def _info(self) -> dict[str, ExampleInfo]:
         found = {}
         for name, source in self.sources.items():
             inner = source.dims[1:] if name in self.ragged else ()
-            found[name] = ExampleInfo(class_names_of(getattr(source, "attrs", {})), inner)
+            names = class_names_of(getattr(source, "attrs", {}))
+            found[name] = ExampleInfo(names, inner, self._cast(name).batch_axis)
         return found
 
     @cached_property
@@ -449,15 +541,16 @@ class BatchLayout:
             return RowForm((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
         forms = {}
         for name, source in self.sources.items():
-            shapes: tuple[tuple[int, ...], ...] = (source.row_shape,)
+            sizes = self._cast(name).sizes(source, 0)
+            dims, shapes = tuple(sizes)[1:], [tuple(sizes.values())[1:]]
             if isinstance(source, RaggedSource):
                 blocks = shape_blocks(source, selections[name])
                 found = list(chain.from_iterable(extremes(block) for _, block in blocks))
                 several = np.array(found, np.int64).reshape(-1, len(source.dims) - 1)
                 if self.ragged[name].layout == "pad":
                     several = several.max(axis=0, initial=0)[np.newaxis]
-                shapes = extremes(several)
-            forms[name] = RowForm(source.dims[1:], shapes, self.out_dtypes[name])
+                dims, shapes = source.dims[1:], list(extremes(several))
+            forms[name] = RowForm(dims, tuple(shapes), self.out_dtypes[name])
         return forms
 
     @cached_property
@@ -481,7 +574,8 @@ class BatchLayout:
         total = 0
         for name, source in self.sources.items():
             if name not in self.ragged and (name in self.casts or source.decodes):
-                total += math.prod(source.row_shape) * self.out_dtypes[name].itemsize
+                sizes = self._cast(name).sizes(source, 1)
+                total += math.prod(sizes.values()) * self.out_dtypes[name].itemsize
         return total
 
     @cached_property
@@ -568,6 +662,13 @@ def layout_of(
     casts: dict[str, Cast] = {}
     if options.specs is None:
         casts, ragged, compiled = casts_of(options, sources, spaces), {}, None
+        for name, cast in casts.items() if options.line is not None else ():
+            if cast.batch_axis:
+                raise LoaderError(
+                    f"{sources[name].where}: a pipeline takes batches whose first axis counts "
+                    f"examples; put {sources[name].dims[0]!r} first in layout=, or transpose in "
+                    "the pipeline"
+                )
         for name, source in sources.items():
             if isinstance(source, RaggedSource):
                 cast = casts.get(name, Cast())

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
+from labeled.display.progress import epoch_bar
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
 from labeled.loader.buffers import BufferPool
@@ -313,6 +314,9 @@ class EpochIterator(Generic[T]):
             self._source = there = loader._device_windows(windows)
             self._collator = DeviceCollator(loader_plan, plan, there, self._stats)
         windows.start(sizes.threads)
+        self._bar: Any = None
+        if loader_plan.options.progress:
+            self._bar = epoch_bar(plan.order.epoch, first_batch, plan.n_batches)
         self._asked = perf_counter()
         self._stats.timeline.note(self._asked, 0, 0)
 
@@ -382,6 +386,8 @@ class EpochIterator(Generic[T]):
 
     def _count(self, n_batches: int, *, finished: bool = False) -> None:
         """Note how many batches are handed out; nobody asks once another iteration has begun."""
+        if self._bar is not None:
+            self._bar.update(n_batches - self._batch)
         self._batch = n_batches
         if not self._superseded:
             self._loader.handed_out(self._plan, n_batches, finished=finished)
@@ -454,6 +460,8 @@ class EpochIterator(Generic[T]):
     def close(self) -> None:
         """Stop reading ahead and give memory back; iterating further ends at once."""
         self._ended = True
+        if self._bar is not None:
+            self._bar.close()
         self._finalizer.detach()
         self._collator.let_go()
         self._source.close()

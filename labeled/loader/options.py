@@ -7,7 +7,7 @@ combinations are checked here; whether an option fits the sources is for the mod
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from dask.utils import parse_bytes
 
 from labeled._validation import check_fields, whole
 from labeled.device import Device, Library
+from labeled.device.handoff import module
 from labeled.errors import LoaderError
 from labeled.samplers.listed import ListedBatches, Sampler
 from labeled.samplers.permutation import key_of
@@ -26,6 +27,9 @@ from labeled.transforms.running import Line, line_of
 
 Shuffle = bool | Literal["full", "window"]
 RaggedLayout = Literal["list", "pad", "flat"]
+Shard = tuple[int, int] | Literal["torch"]
+Axes = Mapping[str, str | Sequence[str]]
+"""By source, the names of its axes in a batch: ``"channel height width batch"``, or a tuple."""
 
 DEFAULT_MEMORY = "256 MiB"
 """Taken where the caller gives none; twice, four times as much where batches need it."""
@@ -43,11 +47,15 @@ class BatchOptions:
     """What a caller asked of ``batches``; None where it is chosen for the caller."""
 
     batch_size: int | None = None
-    specs: Any = None
     shuffle: Shuffle = False
     seed: int | None = None
     epoch: int = 0
     last: Last = "keep"
+    drop_last: bool = False
+    layout: Axes | None = None
+    one_hot: Mapping[str, int] | None = None
+    normalize: Any = None
+    specs: Any = None
     memory: float | str | None = None
     window_rows: int | None = None
     shard: tuple[int, int] = (0, 1)
@@ -70,9 +78,10 @@ class BatchOptions:
     output: Library | None = None
     pinned: bool = False
     as_tuple: bool = False
+    progress: bool = False
 
     def __post_init__(self) -> None:
-        check_fields(self, LoaderError)
+        check_fields(self, LoaderError, but=("shard",))
         for name in ("seed", *_LEAST):
             value = getattr(self, name)
             if value is not None:
@@ -86,10 +95,29 @@ class BatchOptions:
             self._set("sampler", self._listed())
         elif self.draws_rows:
             self._check_draws()
+        self._spell_out()
         _ = self.memory_bytes
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+    def _spell_out(self) -> None:
+        """Set the options that `drop_last` and `normalize` are short for."""
+        if self.drop_last:
+            if self.last not in ("keep", "drop"):
+                raise LoaderError(f"drop_last=True contradicts last={self.last!r}; leave one out")
+            self._set("last", "drop")
+        if self.specs is not None:
+            for name in self._given("layout", "one_hot"):
+                raise LoaderError(
+                    f"{name}= and specs= both say what batches look like; leave one out"
+                )
+        if self.normalize is not None:
+            if self._given("scale", "shift"):
+                raise LoaderError("normalize= sets scale= and shift=; leave these out")
+            scale, shift = normalizing(self.normalize)
+            self._set("scale", scale)
+            self._set("shift", shift)
 
     def _check_lost(self) -> None:
         """Check how many rows may be left out: a count, or a fraction below 1."""
@@ -103,7 +131,8 @@ class BatchOptions:
 
         A seed means something beside it where a pipeline draws from one.
         """
-        given = self._given("batch_size", "shuffle", "last", "sticky_shards", "window_rows")
+        given = self._given("batch_size", "shuffle", "last", "drop_last", "sticky_shards")
+        given += self._given("window_rows")
         given += self._given("balance", "weights", *(() if self.line_draws else ("seed",)))
         if given:
             names = ", ".join(given)
@@ -147,7 +176,7 @@ class BatchOptions:
     @property
     def lays_out(self) -> bool:
         """Whether batches are cast, scaled or laid out, so that spaces of sources matter."""
-        wanted = (self.specs, self.dtype, self.scale, self.shift)
+        wanted = (self.specs, self.dtype, self.scale, self.shift, self.layout, self.one_hot)
         return any(one is not None for one in wanted)
 
     @property
@@ -191,7 +220,16 @@ class BatchOptions:
 
 
 def shard_of(shard: Any) -> tuple[int, int]:
-    """Check which share of an epoch is served: (index, count)."""
+    """Check which share of an epoch is served: (index, count), which ``"torch"`` asks torch for."""
+    if isinstance(shard, str) and shard == "torch":
+        distributed = module("torch.distributed")
+        if not (distributed.is_available() and distributed.is_initialized()):
+            raise LoaderError(
+                "shard='torch' takes rank and world size from torch.distributed, which is not "
+                "initialized; call torch.distributed.init_process_group() before, or pass "
+                "shard=(rank, world_size)"
+            )
+        shard = distributed.get_rank(), distributed.get_world_size()
     try:
         index, count = shard
     except (TypeError, ValueError):
@@ -201,6 +239,40 @@ def shard_of(shard: Any) -> tuple[int, int]:
     if count > MAX_SHARDS:
         raise LoaderError(f"shard={shard!r}: epochs are cut into {MAX_SHARDS:,} shards at most")
     return int(index), int(count)
+
+
+def normalizing(normalize: Any) -> tuple[Any, Any]:
+    """Return the scale and shift that subtract a mean and divide by a deviation.
+
+    Examples
+    --------
+    >>> normalizing((2.0, 4.0))
+    (0.25, -0.5)
+    >>> normalizing({"images": ([1.0, 3.0], 2.0)})
+    ({'images': [0.5, 0.5]}, {'images': [-0.5, -1.5]})
+    """
+    if not isinstance(normalize, Mapping):
+        return _scale_and_shift(normalize)
+    found = {name: _scale_and_shift(pair) for name, pair in normalize.items()}
+    return {name: one[0] for name, one in found.items()}, {n: one[1] for n, one in found.items()}
+
+
+def _scale_and_shift(pair: Any) -> tuple[Any, Any]:
+    try:
+        mean, std = np.broadcast_arrays(*(np.asarray(one, np.float64) for one in pair))
+    except (TypeError, ValueError):
+        raise LoaderError(
+            f"normalize={pair!r} must be a pair (mean, std), each a number or one a channel; or a "
+            "mapping from source to such a pair"
+        ) from None
+    with np.errstate(all="ignore"):
+        scale, shift = 1 / std, -mean / std
+    if scale.ndim > 1 or not (np.isfinite(scale) & np.isfinite(shift) & (std > 0)).all():
+        raise LoaderError(
+            f"normalize={pair!r} must hold finite numbers, one or one a channel, and deviations "
+            "above 0"
+        )
+    return scale.tolist(), shift.tolist()
 
 
 def memory_of(memory: Any) -> int:

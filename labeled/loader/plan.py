@@ -387,8 +387,8 @@ def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> D
         if options.output != "torch":
             raise
         raise MissingExtraError(
-            f"{error}. Without CuPy, leave device= out, pass pinned=True and call "
-            "tensor.to('cuda', non_blocking=True) on each tensor"
+            f"{error}. torch needs no CuPy for it: pass output='torch', pinned=True without "
+            f"device=, and in the loop write tensor.to({str(options.device)!r}, non_blocking=True)"
         ) from None
     if device is None:
         return None
