@@ -26,10 +26,10 @@ from two_workers import (
 
 import labeled
 from labeled import cluster as cl
-from labeled.cluster import door, parts, sight
-from labeled.cluster.door import WorkerInfo, paused_of, workers_of
-from labeled.cluster.parts import _Desk, _Share
-from labeled.cluster.work import PartWork, Report, run_part
+from labeled.cluster import client as clients
+from labeled.cluster import parts
+from labeled.cluster.client import Worker, workers_of
+from labeled.cluster.parts import PartWork, Report, _Rules, _Run, _Share, run_part
 from labeled.errors import ClusterError
 
 
@@ -64,29 +64,65 @@ def test_a_worker_killed_in_mid_epoch_costs_no_row_and_repeats_none(client, ds, 
     assert n_batches <= folds <= n_batches + 2, "what was told before the kill was folded again"
 
 
-def test_a_part_that_loses_worker_after_worker_is_given_up(ds):
-    share = _Share(PartWork("r", ds, (0, 2), count_rows, 0, 1, {}, with_rows=False))
-    for step in (3, 5):  # further each time: no end to it
-        share.worker = WorkerInfo("tcp://127.0.0.1:1", "w", "here")
-        share.lose(retries=1)
-        assert share.worker is None
-        assert share.take(Report(0, step, 8, done=False, pair=b""))
-    share.lose(retries=1)
-    with pytest.raises(ClusterError, match=r"part 0 of 2 lost its worker 2 times in a row after b"):
-        share.lose(retries=1)
+class KilledAt:
+    """Count rows; whoever comes to one of some rows is killed, each time or the first time."""
+
+    def __init__(self, folder, rows, again=False):
+        self.folds = {row: KilledOnce(folder / str(row), row) for row in rows}
+        self.again = again
+        for row in rows:
+            (folder / str(row)).mkdir()
+
+    def __call__(self, acc, batch):
+        for row, fold in self.folds.items():
+            if row in batch.rows:
+                if self.again and os.path.exists(os.path.join(fold.folder, "killed")):
+                    os.rmdir(os.path.join(fold.folder, "killed"))
+                fold(acc, batch)
+        return count_rows(acc, batch)
+
+
+def test_a_part_that_comes_further_may_lose_any_number_of_workers(client, ds, tmp_path):
+    fold = KilledAt(tmp_path, (20, 100, 180))
+    options = {"batch_size": 8, "every": 1, "parts": 1, "retries": 1}
+    found = cl.run_parts(client, ds, fold, nothing_yet, operator.add, **options)
+    np.testing.assert_array_equal(found, np.ones(N))
+    assert all((tmp_path / row / "killed").exists() for row in ("20", "100", "180"))
+
+
+def test_a_part_that_loses_worker_after_worker_is_given_up(client, ds, tmp_path):
+    fold = KilledAt(tmp_path, (20,), again=True)
+    words = r"part 0 of 1 lost its worker 2 times in a row after batch 2, last '"
+    with pytest.raises(ClusterError, match=words):
+        cl.run_parts(
+            client, ds, fold, nothing_yet, operator.add, batch_size=8, every=1, parts=1, retries=1
+        )
+
+
+GONE = Worker("tcp://127.0.0.1:1", "w", "here")
+
+
+@contextmanager
+def a_run(client, ds, known=(), retries=0, n_parts=1):
+    """Have parts to give out, to workers that are known to see the files."""
+    works = [
+        PartWork("run", ds, (i, n_parts), count_rows, nothing_yet, 8, {}, False)
+        for i in range(n_parts)
+    ]
+    run = _Run(client, works, _Rules(None, {}, retries, 1.0), known, lambda _: None)
+    try:
+        yield run
+    finally:
+        run._reports.close()
 
 
 def test_a_part_that_is_done_needs_no_worker_any_more(client, ds):
     """Its worker may go before its end is seen, after its last report."""
-    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
-    desk = _Desk(client, [work], workers_of(client), None, {}, 0, 1.0, lambda _: None)
-    try:
-        share = desk._line.popleft()
-        share.worker, share.done = WorkerInfo("tcp://127.0.0.1:1", "w", "here"), True
-        desk._look_around()
-    finally:
-        desk._reports.close()
-    assert not desk._line
+    with a_run(client, ds) as run:
+        share = run._line.popleft()
+        share.worker, share.done = GONE, True
+        run._look_around()
+    assert not run._line
 
 
 class Killed:
@@ -105,19 +141,15 @@ class Killed:
 
 
 def test_a_part_that_the_scheduler_gives_up_goes_to_another_worker_as_long_as_it_may(client, ds):
-    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
-    desk = _Desk(client, [work], workers_of(client), None, {}, 1, 1.0, lambda _: None)
-    share = desk._line.popleft()
-    try:
-        share.worker, share.future = WorkerInfo("tcp://127.0.0.1:1", "w", "here"), Killed()
-        desk._listen()
-        assert list(desk._line) == [share]
-        assert (share.worker, share.future, share.losses) == (None, None, 1)
-        share.worker, share.future = WorkerInfo("tcp://127.0.0.1:1", "w", "here"), Killed()
+    with a_run(client, ds, retries=1) as run:
+        share = run._line.popleft()
+        share.worker, share.future = GONE, Killed()
+        run._listen()
+        assert list(run._line) == [share]
+        assert (share.worker, share.future) == (None, None)
+        share.worker, share.future = GONE, Killed()
         with pytest.raises(ClusterError, match="part 0 of 1 lost its worker 2 times in a row"):
-            desk._listen()
-    finally:
-        desk._reports.close()
+            run._listen()
 
 
 class BegunAndSlow:
@@ -134,8 +166,8 @@ class BegunAndSlow:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(door, "CONNECT_S", 0.5)
-    monkeypatch.setattr(door, "AGAIN_S", 0.5)
+    monkeypatch.setattr(clients, "CONNECT_S", 0.5)
+    monkeypatch.setattr(clients, "AGAIN_S", 0.5)
 
     def end():
         while not (tmp_path / "begun").exists():
@@ -152,14 +184,14 @@ def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path, monkeypatch):
 
 
 def test_a_scheduler_that_was_there_is_not_waited_for_as_one_that_begins(monkeypatch):
-    monkeypatch.setattr(door, "CONNECT_S", 30.0)
-    monkeypatch.setattr(door, "AGAIN_S", 0.2, raising=False)
+    monkeypatch.setattr(clients, "CONNECT_S", 30.0)
+    monkeypatch.setattr(clients, "AGAIN_S", 0.2, raising=False)
     with cl.local_cluster(1, processes=False) as cluster:
         client = cluster.get_client()
-        address = door.address_of(client)
+        address = clients.address_of(client)
         client.close()
     began = time.monotonic()
-    with pytest.raises(OSError), door.reachable(client, address):
+    with pytest.raises(OSError), clients.reachable(client, address):
         pass
     assert time.monotonic() - began < 10
 
@@ -169,7 +201,7 @@ def paused(client, address):
     """Have a worker begin nothing, as one does whose memory is nearly full."""
     client.run(_pause, True, workers=[address])
     try:
-        while address not in paused_of(client):
+        while not workers_of(client)[address].paused:
             time.sleep(0.05)
         yield
     finally:
@@ -195,13 +227,13 @@ def resumed_after(client, address, seconds):
 
 
 def test_a_paused_worker_is_given_no_part(client, ds, monkeypatch):
-    monkeypatch.setattr(sight, "ASK_S", 600)
+    monkeypatch.setattr(clients, "ASK_S", 600)
     monkeypatch.setattr(parts, "QUIET_S", 600)
     address = min(client.nthreads())
     with paused(client, address), resumed_after(client, address, 60) as late:
         found = cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, batch_size=9)
         assert not late, "nothing ended before the worker was there again"
-        monkeypatch.setattr(sight, "ASK_S", 0.2)
+        monkeypatch.setattr(clients, "ASK_S", 0.2)
         with pytest.raises(
             ClusterError, match=rf"(?s)1 of 2 workers.*{address}.*it is paused, bec"
         ):
@@ -232,7 +264,7 @@ class PausesItself:
 def test_parts_of_a_worker_that_is_paused_meanwhile_go_to_another(
     client, ds, tmp_path, monkeypatch, waits
 ):
-    monkeypatch.setattr(parts, "LOOK_PAUSED_S", 0.05)
+    monkeypatch.setattr(parts, "LOOK_S", 0.05)
     monkeypatch.setattr(parts, "QUIET_S", 0.5 if waits else 60)
     timer = threading.Timer(15, (tmp_path / "over").touch)
     timer.start()
@@ -248,7 +280,7 @@ def test_parts_of_a_worker_that_is_paused_meanwhile_go_to_another(
 
 
 def test_when_all_are_paused_for_good_that_is_told(client, ds, tmp_path, monkeypatch):
-    monkeypatch.setattr(parts, "LOOK_PAUSED_S", 0.05)
+    monkeypatch.setattr(parts, "LOOK_S", 0.05)
     timer = threading.Timer(20, lambda: client.run(_pause, False))
     timer.start()
     with ExitStack() as after:
@@ -324,16 +356,15 @@ class Silent:
 
 
 def test_a_worker_that_goes_while_it_is_asked_is_no_worker_any_more(client):
-    gone = WorkerInfo("tcp://127.0.0.1:1", "w", "here")
-    assert sight._answer(client, gone, Silent()) is None
+    assert clients._answer(client, GONE, Silent()) is None
 
 
 def test_a_worker_that_joins_and_sees_no_files_is_left_out(client, ds, tmp_path, monkeypatch):
-    def no_such_file(question):
+    def no_such_file(asked):
         tmp_path.joinpath("joined").touch()
         return "no such file"
 
-    monkeypatch.setattr(sight.Question, "words", no_such_file)
+    monkeypatch.setattr(parts, "said", no_such_file)
     with pytest.warns(labeled.LabeledWarning, match="joined and is left out, .*: no such file"):
         found = cl.run_parts(
             client, ds, KilledThenWaiting(tmp_path, 40), nothing_yet, operator.add, batch_size=8
@@ -357,73 +388,31 @@ class KilledThenWaiting(KilledOnce):
 
 def test_nobody_waits_for_a_worker_that_joins_and_has_other_work(client, ds):
     busy, free = sorted(client.nthreads())
-    works = [PartWork("run", ds, (i, 2), count_rows, nothing_yet, 8, {}, False) for i in range(2)]
-    infos = workers_of(client)
-    desk = _Desk(client, works, {free: infos[free]}, None, {}, 0, 1.0, lambda _: None)
     end = distributed.Event("end of other work", client=client)
     other = client.submit(waits_for, "end of other work", workers=[busy], pure=False)
-    try:
-        for _ in range(3):
-            desk._look_around()  # returns, though it says nothing yet
-        assert set(desk._workers) == {free}
-        assert set(desk._questions) == {busy}
-    finally:
-        end.set()
-        other.result()
-        desk._reports.close()
-    while desk._questions:
-        desk._look_around()
-    assert set(desk._workers) == {free, busy}
+    with a_run(client, ds, [free], n_parts=2) as run:
+        try:
+            for _ in range(3):
+                run._look_around()  # returns, though it says nothing yet
+            assert set(run._workers) == {free}
+            assert run._asked[free] is None is not run._asked[busy]
+        finally:
+            end.set()
+            other.result()
+        while run._asked[busy] is not None:
+            run._look_around()
+        assert set(run._workers) == {free, busy}
 
 
-def test_a_worker_that_joins_while_others_are_asked_is_asked_too(client, ds, monkeypatch):
-    """It joined between two looks, of which only one saw it, and was left out for good."""
-    early, late = sorted(client.nthreads())
-    infos, told = workers_of(client), client.scheduler_info(n_workers=-1)["workers"]
-    looks = iter([{early: told[early]}])
-    monkeypatch.setattr(door, "_workers_info", lambda _: next(looks, told))
-    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
-    desk = _Desk(client, [work], {early: infos[early]}, None, {}, 0, 1.0, lambda _: None)
-    try:
-        end = time.monotonic() + 60
-        while late not in desk._workers and time.monotonic() < end and not desk._unfit:
-            desk._look_around()
-            time.sleep(0.01)
-    finally:
-        desk._reports.close()
-    assert set(desk._workers) == {early, late}
-
-
-class Asked:
-    """A worker that was asked whether it sees the files, and says at once that it does not."""
-
-    answered = True
-    made = 0
-
-    def __init__(self, client, worker, dataset):
-        self.worker = worker
-        type(self).made += 1
-
-    def words(self):
-        return "no such file"
-
-
-def test_a_worker_that_sees_no_files_is_asked_once_and_told_of_once(client, ds, monkeypatch):
-    monkeypatch.setattr(parts, "Question", Asked)
-    one = min(client.nthreads())
-    work = PartWork("run", ds, (0, 1), count_rows, nothing_yet, 8, {}, False)
-    desk = _Desk(client, [work], {one: workers_of(client)[one]}, None, {}, 0, 1.0, lambda _: None)
-    try:
-        with pytest.warns(labeled.LabeledWarning, match="joined and is left out"):
-            desk._look_around()
-        desk._look_around()  # without a word
-        assert (Asked.made, set(desk._workers)) == (1, {one})
-        gone = WorkerInfo("tcp://127.0.0.1:1", "w", "here")
-        desk._questions[gone.address] = Asked(client, gone, ds)
-        desk._look_around()  # no word of one that is gone
-        assert not desk._questions
-    finally:
-        desk._reports.close()
+def test_a_worker_that_sees_no_files_is_told_of_once(client, ds, monkeypatch):
+    monkeypatch.setattr(parts, "said", lambda asked: "no such file")
+    one, other = sorted(client.nthreads())
+    with a_run(client, ds, [one]) as run:
+        with pytest.warns(labeled.LabeledWarning, match="joined and is left out") as caught:
+            while other not in run._unfit:
+                run._look_around()
+            run._look_around()  # without a word
+        assert (len(caught), set(run._workers)) == (1, {one})
 
 
 def waits_for(name):
@@ -433,7 +422,6 @@ def waits_for(name):
 def test_reports_that_come_late_change_nothing(ds):
     share = _Share(PartWork("r", ds, (0, 1), count_rows, 0, 1, {}, with_rows=False))
     assert share.take(Report(0, 4, 32, done=False, pair=b"four"))
-    assert time.monotonic() - 60 < share.heard_s <= time.monotonic()
     assert not share.take(Report(0, 2, 16, done=False, pair=b"of a worker thought lost"))
     assert not share.take(Report(0, 4, 32, done=False, pair=b"the same, by another worker"))
     assert share.take(Report(0, 6, 16, done=True, pair=b"six"))

@@ -17,7 +17,8 @@ import pytest
 
 import labeled
 from labeled import cluster as cl
-from labeled.cluster import sight, writing
+from labeled.cluster import client as client_module
+from labeled.cluster import writing
 from labeled.errors import ArrayError, ClusterError, WriteError
 from labeled.writing import packing
 from labeled.writing.packing import Joiner
@@ -181,7 +182,7 @@ def test_what_cannot_be_is_refused_by_name(client, ds, tmp_path, monkeypatch):
         cl.write(client, tmp_path / "x.hdf5", ds, source_attrs={"y": {}})
     with pytest.raises(TypeError, match="unexpected keyword"):
         cl.write(client, tmp_path / "x.hdf5", ds, compresion="gzip")
-    for module in (sight, writing):
+    for module in (client_module, writing):
         monkeypatch.setattr(module, "versions", lambda: {"labeled": "0.0.1"})
     for sources in (ds, {"x": np.arange(3)}):
         with pytest.raises(ClusterError, match=r"worker '0' .*it has labeled .*, and 0.0.1 asks"):

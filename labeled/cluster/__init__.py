@@ -3,10 +3,9 @@
 Datasets and lazy arrays travel as paths; every worker opens the files itself.
 """
 
-from labeled.cluster.door import cuda_cluster, local_cluster
+from labeled.cluster.client import check_files, cuda_cluster, local_cluster
 from labeled.cluster.measures import class_counts, histogram, statistics
 from labeled.cluster.parts import run_parts
-from labeled.cluster.sight import check_files
 from labeled.cluster.writing import write
 
 __all__ = [

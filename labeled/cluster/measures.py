@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import whole
-from labeled.cluster.door import Reached, connected
+from labeled.cluster.client import Reached, check_dataset, connected
 from labeled.cluster.parts import run_parts
-from labeled.cluster.sight import check_dataset
 from labeled.dataset.dataset import Dataset
 from labeled.errors import ArrayError, LoaderError
 from labeled.loader.batch import Batch

@@ -1,12 +1,11 @@
 """An epoch shared out to workers: one loader each, folded there, combined here.
 
-The client keeps the last pair (accumulator, loader state) of every part and gives parts to
-workers that are free, each pinned to its worker. A worker that is gone takes its part back
-to the line, where another worker goes on from the last pair. The result holds one
-accumulator a part, the one that was told at its end, so no row counts twice whatever was
-lost on the way.
-
-What travels through the scheduler is one pickled pair a part every so many batches.
+A worker tells the pair (accumulator, loader state) of its part every so many batches, pickled
+together at the same moment. Any such pair is a whole truth about its part: whoever goes on
+from it repeats some work and no contribution, and it never matters which of several workers
+reported it. The client keeps the last pair of every part and gives parts to workers that are free,
+each pinned to its worker. The part of a worker that is gone waits in line, and another worker
+goes on from the last pair. So no row counts twice whatever was lost on the way.
 """
 
 from __future__ import annotations
@@ -26,29 +25,23 @@ import cloudpickle
 import distributed
 
 from labeled._validation import whole
-from labeled.cluster.door import (
+from labeled.cluster.client import (
+    PAUSED,
     Reached,
-    WorkerInfo,
+    Worker,
     address_of,
-    addresses_of,
-    begun_by,
+    ask,
+    check_dataset,
     connected,
-    fits,
-    fitting,
-    paused_of,
+    no_workers,
     reachable,
+    read_problem,
+    said,
     sent,
+    unable_words,
+    versions,
     workers_of,
 )
-from labeled.cluster.sight import (
-    PAUSED,
-    Question,
-    blind_words,
-    blind_workers,
-    check_dataset,
-    no_workers,
-)
-from labeled.cluster.work import PartWork, Report, loaded, run_part, stop_name
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device import cuda_device
 from labeled.display.progress import progress_bar
@@ -56,13 +49,11 @@ from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.05
-"""How often reports are looked for; workers as often, or less where there are very many."""
+LISTEN_S = 0.05
+"""How often reports are looked for."""
 
-LOOK_PER_WORKER_S = 0.002
-
-LOOK_PAUSED_S, LOOK_PAUSED_PER_WORKER_S = 1.0, 0.02
-"""How often it is asked who is paused, which takes a longer answer."""
+LOOK_S, LOOK_PER_WORKER_S = 0.2, 0.02
+"""How often it is asked who is there: less often where there are many, as the answer is long."""
 
 QUIET_S = 5.0
 """After how long without a word a part is taken from a worker that is paused."""
@@ -157,26 +148,24 @@ def run_parts(
     _check_travels({"fold": fold, "init": init, **options})
     needs = dict(resources or {})
     with connected(client) as at:
-        there = fitting(at, workers, needs)
+        there = workers_of(at, workers, needs)
         if not there:
             raise ClusterError(no_workers(workers, needs))
+        asked = [worker for worker in there.values() if not worker.paused]
+        unable = ask(at, asked, read_problem, dataset, versions())
+        unable = {worker: words for worker, words in unable.items() if words != PAUSED}
+        if unable:
+            raise ClusterError(unable_words(unable, len(asked)))
         n_parts = len(there) if parts is None else parts
-        paused = paused_of(at)
-        there = {address: info for address, info in there.items() if address not in paused}
-        blind = blind_workers(at, dataset, there.values())
-        there = {address: info for address, info in there.items() if blind.get(info) != PAUSED}
-        blind = {info: words for info, words in blind.items() if words != PAUSED}
-        if blind:
-            raise ClusterError(blind_words(blind, len(there)))
         run = f"labeled-parts-{uuid.uuid4().hex}"
         works = [
             PartWork(run, dataset, (i, n_parts), fold, init, every, options, with_rows)
             for i in range(n_parts)
         ]
         total = None if batches_options.get("sampler") is not None else dataset.n_rows
-        with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as told:
-            desk = _Desk(at, works, there, workers, needs, retries, wait_s, told)
-            accs = desk.run()
+        with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as advance:
+            rules = _Rules(workers, needs, retries, wait_s)
+            accs = _Run(at, works, rules, [worker.address for worker in asked], advance).finish()
     return reduce(combine, accs)
 
 
@@ -215,6 +204,142 @@ def _check_travels(given: Mapping[str, Any]) -> None:
             ) from error
 
 
+# ---------------------------------------------------------------- what a worker does
+@dataclass(frozen=True, eq=False)
+class PartWork:
+    """One part of an epoch, as a worker gets it.
+
+    Parameters
+    ----------
+    run : str
+        Name of the queue that takes reports.
+    part : (index, count)
+    fold : callable
+        ``fold(acc, batch) -> acc``.
+    init : value or callable
+        What the accumulator begins as, or what makes it.
+    every : int
+        Batches between two reports.
+    options : mapping
+        Of ``batches``.
+    with_rows : bool
+        Fold ``(data, rows, count)`` in the place of the batch alone.
+    """
+
+    run: str
+    dataset: Dataset
+    part: tuple[int, int]
+    fold: Callable[[Any, Any], Any]
+    init: Any
+    every: int
+    options: Mapping[str, Any]
+    with_rows: bool
+
+    def begin(self) -> Any:
+        """Return a fresh accumulator; workers that are threads have all parts' `init` in common."""
+        return self.init() if callable(self.init) else pickle.loads(cloudpickle.dumps(self.init))
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """How far a part has come."""
+
+    part: int
+    step: int
+    """Batches of the epoch that the accumulator holds."""
+    n_rows: int
+    """Rows of those that were folded since the last report of the same worker."""
+    done: bool
+    pair: bytes
+    """The pickled pair (accumulator, loader state)."""
+
+
+def stop_name(run: str) -> str:
+    """Name of the event that asks workers to end."""
+    return f"{run}-stop"
+
+
+def run_part(work: PartWork, pair: bytes | None) -> None:
+    """Fold what is left of a part, reporting on the way; runs on a worker."""
+    loader = work.dataset.batches(shard=work.part, **work.options)
+    work.dataset.files.check_times()  # since the loader looked, or before: either is noticed
+    if pair is None:
+        acc = work.begin()
+    else:
+        acc, state = loaded(pair)
+        loader.load_state_dict(state)
+    reports, stop = distributed.Queue(work.run), distributed.Event(stop_name(work.run))
+    n_rows = folded = 0
+    try:
+        with iter(loader.with_rows()) as epoch:
+            if len(epoch) == 0:
+                reports.put(_report(work, acc, loader.state_dict(), 0, done=True))
+            for data, rows, count in epoch:
+                acc = _folded(work.fold, acc, (data, rows, count) if work.with_rows else data)
+                folded, n_rows = folded + 1, n_rows + count
+                done = len(epoch) == 0
+                if done or folded % work.every == 0:
+                    reports.put(_report(work, acc, loader.state_dict(), n_rows, done=done))
+                    n_rows = 0
+                    if done or stop.is_set():
+                        return
+    finally:
+        reports.close()
+
+
+def _folded(fold: Callable[[Any, Any], Any], acc: Any, batch: Any) -> Any:
+    try:
+        return fold(acc, batch)
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as end:  # of which workers end
+        raise ClusterError(
+            f"fold raised {end!r}, which would end the worker; raise an error in its place"
+        ) from end
+
+
+def loaded(pair: bytes) -> tuple[Any, dict[str, Any]]:
+    """Return a reported pair (accumulator, loader state).
+
+    Raises
+    ------
+    ClusterError
+        If what `fold` returned does not unpickle.
+    """
+    try:
+        acc, state = pickle.loads(pair)
+    except Exception as error:
+        raise ClusterError(
+            f"what fold returned was sent, but does not unpickle where it came to "
+            f"({type(error).__name__}: {error}); return numbers, arrays, or an object whose module "
+            "is there, too, and whose __setstate__ gets along"
+        ) from error
+    return acc, state
+
+
+def _report(
+    work: PartWork, acc: Any, state: Mapping[str, Any], n_rows: int, *, done: bool
+) -> bytes:
+    try:
+        pair = cloudpickle.dumps((acc, state))
+    except Exception as error:
+        raise ClusterError(
+            f"what fold returned, a {type(acc).__name__}, does not pickle ({error}), so it cannot "
+            "be sent; return numbers, arrays, or an object with __getstate__"
+        ) from error
+    report: bytes = pickle.dumps(Report(work.part[0], state["step"], n_rows, done, pair))
+    return report
+
+
+# ---------------------------------------------------------------- what the client does
+@dataclass(frozen=True)
+class _Rules:
+    """Who may work, and how long is waited for whom."""
+
+    workers: Sequence[str] | None
+    resources: Mapping[str, float]
+    retries: int
+    wait_s: float
+
+
 @dataclass(eq=False)
 class _Share:
     """A part on its way: who has it, and the last that was heard of it."""
@@ -223,13 +348,12 @@ class _Share:
     pair: bytes | None = None
     step: int = 0
     done: bool = False
-    worker: WorkerInfo | None = None
+    worker: Worker | None = None
     future: Any = None
     heard_s: float = 0.0
     """When it was given to its worker, or last heard of."""
-    losses: int = 0
-    """Workers lost in a row, since it last came further."""
     lost: list[str] = field(default_factory=list)
+    """Workers lost in a row, since it last came further."""
 
     @property
     def words(self) -> str:
@@ -248,87 +372,59 @@ class _Share:
             return False
         self.pair, self.step, self.done = report.pair, report.step, report.done
         self.heard_s = time.monotonic()
-        self.losses = 0
+        self.lost.clear()
         return True
 
-    def lose(self, retries: int) -> None:
-        """Note that its worker is gone.
 
-        Raises
-        ------
-        ClusterError
-            If that happens again and again without the part coming further.
-        """
-        self.losses += 1
-        self.lost.append(str(self.worker))
-        log.warning("%s lost its worker %s after batch %d", self.words, self.worker, self.step)
-        self.take_back()
-        if self.losses > retries:
-            times = "once" if self.losses == 1 else f"{self.losses} times in a row"
-            raise ClusterError(
-                f"{self.words} lost its worker {times} after batch {self.step}, last "
-                f"{', '.join(self.lost[-3:])}; the batches that follow may take more memory than "
-                f"a worker has, or end its process: look at its log, give smaller batches or "
-                f"memory=, or more than retries={retries}"
-            )
+class _Run:
+    """Parts given out, and reports that come in.
 
-
-class _Desk:
-    """Where parts are given out and reports come in."""
+    Parameters
+    ----------
+    client : distributed.Client
+    works : sequence of PartWork
+    rules : _Rules
+    known : sequence of str
+        Addresses of workers that see the files; others are asked when they join.
+    advance : callable
+        Called with the number of rows folded.
+    """
 
     def __init__(
         self,
         client: distributed.Client,
         works: Sequence[PartWork],
-        there: Mapping[str, WorkerInfo],
-        wanted: Sequence[str] | None,
-        resources: Mapping[str, float],
-        retries: int,
-        wait_s: float,
-        told: Callable[[int], None],
+        rules: _Rules,
+        known: Sequence[str],
+        advance: Callable[[int], None],
     ) -> None:
-        self._client = client
+        self._client, self._rules, self._advance = client, rules, advance
         self._shares = [_Share(work) for work in works]
         self._line = deque(self._shares)
-        self._workers = dict(there)
-        self._wanted = wanted
-        self._resources = resources
-        self._retries = retries
-        self._wait_s = wait_s
-        self._told = told
+        self._workers: dict[str, Worker] = {}
+        self._asked: dict[str, Any] = dict.fromkeys(known)
+        """By address what a worker is asked and has not answered; None where it has."""
         self._unfit: set[str] = set()
-        self._paused: set[str] = set()
-        self._questions: dict[str, Question] = {}
         self._run = works[0].run
         self._reports = distributed.Queue(self._run, client=client)
 
-    def run(self) -> list[Any]:
+    def finish(self) -> list[Any]:
         """Return the accumulator of every part, once all are done."""
-        look_s = look_paused_s = alone_s = 0.0
+        look_s = alone_s = 0.0
         scheduler = address_of(self._client)
         try:
             while not all(share.done for share in self._shares):
-                began = time.monotonic()
-                if began >= look_s:
+                began_s = time.monotonic()
+                if began_s >= look_s:
                     self._look_around()
-                    look_s = began + max(LOOK_S, LOOK_PER_WORKER_S * len(self._workers))
-                if began >= look_paused_s:
-                    self._look_for_paused()
-                    wait_s = LOOK_PAUSED_PER_WORKER_S * len(self._workers)
-                    look_paused_s = time.monotonic() + max(LOOK_PAUSED_S, wait_s)
+                    look_s = began_s + max(LOOK_S, LOOK_PER_WORKER_S * len(self._workers))
                 self._give_out()
-                time.sleep(LOOK_S)
-                heard = self._listen()
-                able = heard or self._workers.keys() - self._paused
-                alone_s = 0.0 if able else alone_s + time.monotonic() - began
-                if alone_s > self._wait_s and self._folds():
-                    alone_s = 0.0  # a batch of a paused worker takes long, and it is not done
-                if alone_s > self._wait_s:
-                    raise ClusterError(
-                        f"every worker is {'paused' if self._paused else 'gone'} since "
-                        f"{self._wait_s:g} s, with {sum(not s.done for s in self._shares)} parts "
-                        "to go; start workers, or give more wait_s="
-                    )
+                time.sleep(LISTEN_S)
+                able = self._listen() or any(not w.paused for w in self._workers.values())
+                alone_s = 0.0 if able else alone_s + time.monotonic() - began_s
+                if alone_s > self._rules.wait_s:
+                    self._check_at_work()
+                    alone_s = 0.0
         except BaseException:
             with suppress(Exception), reachable(self._client, scheduler) as at:  # if it is there
                 distributed.Event(stop_name(self._run), client=at).set()
@@ -339,17 +435,46 @@ class _Desk:
             self._reports.close()
         return [loaded(share.pair or b"")[0] for share in self._shares]
 
+    def _look_around(self) -> None:
+        """See who is gone, who is paused and who has come; ask who has come, without waiting."""
+        there = workers_of(self._client, self._rules.workers, self._rules.resources)
+        for share in self._shares:
+            if share.worker is not None and share.worker.address not in there and not share.done:
+                self._lose(share)
+        self._asked = {a: future for a, future in self._asked.items() if a in there}
+        for address in there.keys() - self._asked.keys() - self._unfit:
+            work = self._shares[0].work
+            asked = sent(self._client, there[address], read_problem, work.dataset, versions())
+            self._asked[address] = asked
+        for address, asked in self._asked.items():
+            if asked is not None and asked.done():
+                self._asked[address] = None
+                words = said(asked)
+                if words is not None:
+                    self._unfit.add(address)
+                    warn(
+                        f"worker {there[address]} joined and is left out, for it cannot read the "
+                        f"files: {words}"
+                    )
+        for address in self._unfit:
+            self._asked.pop(address, None)
+        before = self._workers
+        self._workers = {a: there[a] for a, future in self._asked.items() if future is None}
+        for address, worker in self._workers.items():
+            if worker.paused and not (address in before and before[address].paused):
+                log.warning("worker %s is paused, for its memory is nearly full", worker)
+
     def _give_out(self) -> None:
         """Give parts in line to workers that have none."""
         busy = {share.worker.address for share in self._shares if share.worker is not None}
-        taken = busy | self._paused
-        free = [info for address, info in self._workers.items() if address not in taken]
+        free = [w for a, w in self._workers.items() if a not in busy and not w.paused]
         self._take_from_paused(len(free) - len(self._line))
         for worker in free[: len(self._line)]:
             share = self._line.popleft()
             share.worker, share.heard_s = worker, time.monotonic()
+            needs = self._rules.resources
             share.future = sent(
-                self._client, worker, run_part, share.work, share.pair, resources=self._resources
+                self._client, worker, run_part, share.work, share.pair, resources=needs
             )
 
     def _take_from_paused(self, n_idle: int) -> None:
@@ -358,35 +483,30 @@ class _Desk:
         A paused worker goes on with what it has begun and begins nothing, which looks alike from
         here; where both fold the same batches, what comes further counts.
         """
-        now = time.monotonic()
-        for share in self._shares:
-            if n_idle < 1:
-                return
-            held = share.worker is not None and share.worker.address in self._paused
-            if held and not share.done and now - share.heard_s > QUIET_S:
-                log.warning(
-                    "%s goes from %s, which is paused, to another", share.words, share.worker
-                )
-                share.take_back()
-                self._line.append(share)
-                n_idle -= 1
+        quiet_s = time.monotonic() - QUIET_S
+        held = [share for share in self._held_by_paused() if share.heard_s < quiet_s]
+        for share in held[: max(n_idle, 0)]:
+            log.warning("%s goes from %s, which is paused, to another", share.words, share.worker)
+            share.take_back()
+            self._line.append(share)
 
-    def _look_for_paused(self) -> None:
-        """See who begins nothing now, as its memory is nearly full."""
-        before, self._paused = self._paused, paused_of(self._client)
-        for address in (self._paused - before) & self._workers.keys():
-            log.warning(
-                "worker %s is paused, for its memory is nearly full", self._workers[address]
-            )
+    def _held_by_paused(self) -> list[_Share]:
+        """Return the parts that paused workers have."""
+        paused = {address for address, worker in self._workers.items() if worker.paused}
+        held = [share for share in self._shares if share.worker is not None and not share.done]
+        return [share for share in held if share.worker and share.worker.address in paused]
 
-    def _folds(self) -> bool:
-        """Whether a paused worker is at a part that it had begun before."""
-        held = [s for s in self._shares if s.worker is not None and not s.done]
-        there = {s.worker.address for s in held if s.worker} & self._workers.keys()
-        if not there:
-            return False
-        begun = self._client.run(begun_by, workers=list(there), on_error="ignore")
-        return any(s.future.key in keys for s in held for keys in begun.values())
+    def _check_at_work(self) -> None:
+        """Raise :class:`ClusterError` unless a paused worker is at a part that it had begun."""
+        held = self._held_by_paused()
+        if held and any(self._client.call_stack([share.future for share in held]).values()):
+            return  # a batch takes long, and it is not done
+        to_go = sum(not share.done for share in self._shares)
+        raise ClusterError(
+            f"every worker is {'paused' if self._workers else 'gone'} since "
+            f"{self._rules.wait_s:g} s, with {to_go} parts to go; start workers, or give more "
+            "wait_s="
+        )
 
     def _listen(self) -> bool:
         """Take reports, then look at what workers have come to; return whether there were any."""
@@ -396,60 +516,37 @@ class _Desk:
         for message in messages:
             report = pickle.loads(message)
             if self._shares[report.part].take(report):
-                self._told(report.n_rows)
+                self._advance(report.n_rows)
         for share in ended:
+            error = share.future.exception() if share.future.status == "error" else None
             if share.done:
                 share.take_back()
-            elif share.future.status == "error":
-                self._failed(share)
-            else:  # cancelled, or its last report was lost with the scheduler's memory of it
-                self._back_in_line(share)
+            elif error is None or isinstance(error, distributed.KilledWorker):
+                self._lose(share)  # also where its last report went with the scheduler's memory
+            else:
+                where = f"in {share.words}, on worker {share.worker}, after batch {share.step}"
+                error.add_note(where)
+                raise error
         return bool(messages)
 
-    def _failed(self, share: _Share) -> None:
-        error = share.future.exception()
-        if isinstance(error, distributed.KilledWorker):
-            self._back_in_line(share)
-            return
-        error.add_note(f"in {share.words}, on worker {share.worker}, after batch {share.step}")
-        raise error
+    def _lose(self, share: _Share) -> None:
+        """Put a part whose worker is gone back in line.
 
-    def _back_in_line(self, share: _Share) -> None:
-        share.lose(self._retries)
+        Raises
+        ------
+        ClusterError
+            If that happens again and again without the part coming further.
+        """
+        share.lost.append(str(share.worker))
+        log.warning("%s lost its worker %s after batch %d", share.words, share.worker, share.step)
+        share.take_back()
         self._line.append(share)
-
-    def _look_around(self) -> None:
-        """See who is gone and who has come."""
-        there = addresses_of(self._client)
-        for share in self._shares:
-            if share.worker is not None and share.worker.address not in there and not share.done:
-                self._back_in_line(share)
-        self._workers = {a: info for a, info in self._workers.items() if a in there}
-        self._questions = {a: one for a, one in self._questions.items() if a in there}
-        if there - self._workers.keys() - self._questions.keys() - self._unfit:
-            self._ask_new()
-        self._welcome()
-
-    def _ask_new(self) -> None:
-        """Ask workers that joined, if they fit, whether they see the files."""
-        dataset = self._shares[0].work.dataset
-        there = workers_of(self._client)
-        for address in there.keys() - self._workers.keys() - self._questions.keys() - self._unfit:
-            if fits(there[address], self._wanted, self._resources):
-                self._questions[address] = Question(self._client, there[address], dataset)
-            else:
-                self._unfit.add(address)
-
-    def _welcome(self) -> None:
-        """Take on workers that say they see the files; those that are busy say so later."""
-        for address in [a for a, question in self._questions.items() if question.answered]:
-            question = self._questions.pop(address)
-            words = question.words()
-            if words is None:
-                self._workers[address] = question.worker
-                continue
-            self._unfit.add(address)
-            warn(
-                f"worker {question.worker} joined and is left out, for it cannot read the files: "
-                f"{words}"
+        losses, retries = len(share.lost), self._rules.retries
+        if losses > retries:
+            times = "once" if losses == 1 else f"{losses} times in a row"
+            raise ClusterError(
+                f"{share.words} lost its worker {times} after batch {share.step}, last "
+                f"{', '.join(share.lost[-3:])}; the batches that follow may take more memory than "
+                f"a worker has, or end its process: look at its log, give smaller batches or "
+                f"memory=, or more than retries={retries}"
             )

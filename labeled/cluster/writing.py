@@ -28,14 +28,18 @@ import xarray as xr
 from dask.base import is_dask_collection
 from distributed.comm.addressing import get_address_host
 
-from labeled.cluster.door import Reached, WorkerInfo, addresses_of, connected, fitting, large_graphs
-from labeled.cluster.sight import (
+from labeled.cluster.client import (
+    Reached,
+    Worker,
     ask,
-    blind_words,
     check_files,
+    connected,
+    large_graphs,
     no_workers,
-    other_version,
+    unable_words,
+    version_problem,
     versions,
+    workers_of,
 )
 from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
@@ -110,7 +114,7 @@ def write(
     given = inspect.signature(write_here).bind(path, sources, splits, **options)
     given.apply_defaults()
     with connected(client) as at:
-        there = fitting(at, workers, {})
+        there = workers_of(at, workers)
         if not there:
             raise ClusterError(no_workers(workers, {}))
         if isinstance(sources, Dataset):
@@ -126,7 +130,7 @@ def write(
             with made.bar(target, progress) as told:
                 made.begun_by(_Away(at, named)).create(target, told, overwrite=overwrite)
             return target
-        able = there if writer is None else fitting(at, None, {})
+        able = there if writer is None else workers_of(at)
         hosts = _writers(at, able, os.path.dirname(target), writer)
         return _sent_off(at, made, target, overwrite, hosts, named, wait_s, progress)
 
@@ -151,7 +155,7 @@ def _held_bytes(value: Any) -> int:
 
 
 def _writers(
-    client: distributed.Client, there: Mapping[str, WorkerInfo], folder: str, writer: str | None
+    client: distributed.Client, there: Mapping[str, Worker], folder: str, writer: str | None
 ) -> list[str]:
     """Return where a worker that can write may be: its address, or the hosts of all that can."""
     asked = there if writer is None else {a: i for a, i in there.items() if writer in (a, i.name)}
@@ -162,7 +166,7 @@ def _writers(
     able = [info for info in asked.values() if info not in unable]
     if not able:
         raise ClusterError(
-            blind_words(
+            unable_words(
                 unable,
                 len(asked),
                 f"write into the folder {folder!r}",
@@ -174,7 +178,7 @@ def _writers(
 
 def _looked_at(folder: str, wanted: Mapping[str, str]) -> str | None:
     """Look at a folder on a worker; return what is wrong, if something is."""
-    other = other_version(wanted)
+    other = version_problem(wanted)
     if other is not None:
         return other
     if not os.path.isdir(folder):
@@ -238,7 +242,7 @@ def _wait_for(
         if now_s < look:
             continue
         look = now_s + LOOK_AROUND_S
-        if any(a in hosts or get_address_host(a) in hosts for a in addresses_of(client)):
+        if any(a in hosts or get_address_host(a) in hosts for a in workers_of(client)):
             seen = now_s
         elif now_s - seen > wait_s:
             raise ClusterError(

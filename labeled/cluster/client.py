@@ -1,0 +1,387 @@
+"""The one door to dask.distributed and dask-cuda: clusters, clients, and what workers say.
+
+Whatever is started here listens on this machine only: a scheduler or a worker runs what
+anybody who reaches it sends. Datasets travel as paths, so workers are asked whether they see
+the files before long work begins, and those that do not are named.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import dask
+import distributed
+from distributed.deploy.cluster import Cluster
+
+from labeled.dataset.dataset import Dataset
+from labeled.errors import ClusterError
+from labeled.later import extra_module
+from labeled.version import VERSION
+
+LOOPBACK = "127.0.0.1"
+CONNECT_S = 10.0
+
+AGAIN_S = 4.0
+"""How long a scheduler is waited for that was there a moment ago: it answers soon, or is gone."""
+
+Reached: TypeAlias = distributed.Client | Cluster | str
+"""What leads to a scheduler: a client, a cluster, or an address."""
+
+
+MAX_NAMED = 8
+ASK_S = 2.0
+PAUSED = "it is paused, because its memory is nearly full, and begins nothing"
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker as messages name it."""
+
+    address: str
+    name: str
+    host: str
+    paused: bool = False
+    """Whether it begins nothing now, as its memory is nearly full."""
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({self.address}, host {self.host})"
+
+
+def local_cluster(n_workers: int | None = None, **options: Any) -> distributed.LocalCluster:
+    """Start worker processes on this machine, one thread each, reachable from here only.
+
+    Parameters
+    ----------
+    n_workers : int, optional
+        From the cores when not given.
+    **options
+        As for :class:`distributed.LocalCluster`.
+
+    Returns
+    -------
+    distributed.LocalCluster
+        A context manager; its workers end with it.
+    """
+    known: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": f"{LOOPBACK}:0"}
+    if options.get("processes", True):
+        known["host"] = LOOPBACK
+    else:
+        known["worker_dashboard_address"] = f"{LOOPBACK}:0"
+    return distributed.LocalCluster(n_workers=n_workers, **{**known, **options})
+
+
+def cuda_cluster(**options: Any) -> Any:
+    """Start one worker a GPU of this machine, each with its own device and ``{"GPU": 1}``.
+
+    **This has not run on a GPU yet.**
+
+    Parameters
+    ----------
+    **options
+        As for :class:`dask_cuda.LocalCUDACluster`: ``CUDA_VISIBLE_DEVICES`` chooses devices,
+        ``rmm_pool_size`` makes a pool (which CuPy uses with
+        ``rmm_allocator_external_lib_list=["cupy"]``), ``device_memory_limit`` says from where on
+        what dask holds is moved to the host.
+
+    Returns
+    -------
+    dask_cuda.LocalCUDACluster
+        Each worker sees its GPU as device 0, so ``device="cuda"`` is right on all of them.
+
+    Raises
+    ------
+    MissingExtraError
+        If dask-cuda is not installed.
+    ClusterError
+        If there is no NVIDIA driver or no GPU.
+    """
+    needed = "a worker a GPU needs dask-cuda and CuPy (for CUDA 13, or 12 to match the driver)"
+    dask_cuda = extra_module("dask_cuda", needed, "dask-cuda cupy-cuda13x", "gpu-cu13")
+    known = {"host": LOOPBACK, "dashboard_address": f"{LOOPBACK}:0", "resources": {"GPU": 1}}
+    try:
+        return dask_cuda.LocalCUDACluster(**{**known, **options})
+    except Exception as error:
+        if not type(error).__name__.startswith("NVML"):
+            raise
+        raise ClusterError(
+            f"no GPU to start a worker for: the NVIDIA driver says {error}; "
+            "local_cluster() starts workers without one"
+        ) from error
+
+
+@contextmanager
+def connected(client: Reached) -> Iterator[distributed.Client]:
+    """Yield a client, connected for as long as needed where a cluster or its address is given.
+
+    Raises
+    ------
+    ClusterError
+        If nobody answers at the address, or nobody does any more where something went wrong, or
+        the client was closed.
+    """
+    if not isinstance(client, str | distributed.Client | Cluster):
+        raise ClusterError(
+            f"{type(client).__name__} is not a client; pass a distributed.Client, a cluster, or "
+            "the address of a scheduler"
+        )
+    if isinstance(client, distributed.Client):
+        if client.asynchronous:
+            raise ClusterError("an asynchronous client cannot be waited for; give a plain one")
+        with _answering(client):
+            yield client
+        return
+    try:
+        made = distributed.Client(client, set_as_default=False, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"no scheduler answers at {client!r}: {error}") from error
+    with made, _answering(made):
+        yield made
+
+
+@contextmanager
+def _answering(client: distributed.Client) -> Iterator[None]:
+    """Say that scheduler or client is gone where that is what went wrong, whatever it looked like.
+
+    Futures are cancelled then, connections closed or reset, and workers seem to be gone.
+    """
+    address = address_of(client)
+    try:
+        yield
+    except Exception as error:
+        if client.status == "running" and _answers(client):
+            raise
+        try:
+            with reachable(client, address) as made:
+                is_there = client.status == "closed" and _answers(made)
+        except Exception:  # whatever a scheduler that is going away does
+            is_there = False
+        if is_there:
+            raise ClusterError(
+                f"the client was closed in the middle of its work ({type(error).__name__}), and "
+                f"what workers reported is lost; the scheduler at {address} is there, so connect "
+                "anew, and leave the client open until the call returns"
+            ) from error
+        raise ClusterError(
+            f"the scheduler at {address} does not answer any more, and what workers reported is "
+            f"lost; start it and its workers again ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _answers(client: distributed.Client) -> bool:
+    scheduler: Any = client.scheduler
+    try:
+        client.sync(scheduler.identity, callback_timeout=CONNECT_S)
+    except Exception:  # closed, reset, refused, or in the middle of being closed
+        return False
+    return True
+
+
+def address_of(client: distributed.Client) -> str:
+    """Return where the scheduler of a client is, or was."""
+    return "its address" if client.scheduler is None else str(client.scheduler.address)
+
+
+@contextmanager
+def reachable(client: distributed.Client, address: str) -> Iterator[distributed.Client]:
+    """Yield a client of the same scheduler: a new one where somebody closed this one."""
+    if client.status == "running":
+        yield client
+        return
+    known: dict[str, Any] = {"security": client.security, "set_as_default": False}
+    with distributed.Client(address, timeout=AGAIN_S, **known) as made:
+        yield made
+
+
+def workers_of(
+    client: distributed.Client,
+    named: Sequence[str] | None = None,
+    resources: Mapping[str, float] | None = None,
+) -> dict[str, Worker]:
+    """Return the workers there are now that may be used, by address.
+
+    The scheduler is asked itself: `client.scheduler_info` returns a field, into which the client
+    puts an answer without workers every two seconds, also just before the field is read.
+
+    Parameters
+    ----------
+    named : sequence of str, optional
+        Names or addresses; every worker when None.
+    resources : mapping of str to number, optional
+        What a worker must have as much of.
+    """
+    scheduler: Any = client.scheduler
+    found = {}
+    for address, info in client.sync(scheduler.identity, n_workers=-1)["workers"].items():
+        offered = info.get("resources") or {}
+        has_all = all(offered.get(name, 0) >= need for name, need in (resources or {}).items())
+        name = str(info["name"])
+        if has_all and (named is None or address in named or name in named):
+            paused = info.get("status") == "paused"
+            found[address] = Worker(address, name, str(info["host"]), paused)
+    return found
+
+
+@contextmanager
+def large_graphs() -> Iterator[None]:
+    """Send what is large without dask's advice to load data with dask, which would be none.
+
+    Datasets of listed rows take eight bytes a row, and have to go there.
+    """
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+        yield
+
+
+def sent(
+    client: distributed.Client,
+    worker: Worker,
+    work: Callable[..., Any],
+    *args: Any,
+    resources: Mapping[str, float] | None = None,
+) -> Any:
+    """Have one certain worker do something; return the future."""
+    with large_graphs():
+        return client.submit(
+            work,
+            *args,
+            workers=[worker.address],
+            allow_other_workers=False,
+            resources=dict(resources or {}) or None,
+            pure=False,
+        )
+
+
+# ---------------------------------------------------------------- what workers say
+def check_files(
+    client: Reached,
+    dataset: Dataset,
+    *,
+    workers: Sequence[str] | None = None,
+) -> None:
+    """Have every worker open the files of a dataset, and compare them with those opened here.
+
+    Parameters
+    ----------
+    client : distributed.Client, cluster or str
+        Or the address of a scheduler.
+    dataset : Dataset
+    workers : sequence of str, optional
+        Names or addresses of those asked; all of them by default.
+
+    Raises
+    ------
+    ClusterError
+        Names the workers that cannot read the files, and what each of them says; or there
+        are no workers.
+    """
+    check_dataset(dataset)
+    with connected(client) as at:
+        asked = workers_of(at, workers)
+        if not asked:
+            raise ClusterError(no_workers(workers, {}))
+        unable = ask(at, asked.values(), read_problem, dataset, versions())
+        if unable:
+            raise ClusterError(unable_words(unable, len(asked)))
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raise :class:`ClusterError` unless workers can open the files they are to read."""
+    if not isinstance(dataset, Dataset):
+        raise ClusterError(
+            f"workers open files by themselves: give what labeled.open_dataset returns, not "
+            f"{type(dataset).__module__.partition('.')[0]}'s {type(dataset).__name__}. "
+            "cluster.write makes a file of arrays and xarray objects"
+        )
+
+
+def ask(
+    client: distributed.Client,
+    workers: Iterable[Worker],
+    question: Callable[..., str | None],
+    *args: Any,
+) -> dict[Worker, str]:
+    """Ask workers what is wrong; return what those say that have something, if still there."""
+    asked = {worker: sent(client, worker, question, *args) for worker in workers}
+    said = {worker: _answer(client, worker, future) for worker, future in asked.items()}
+    return {worker: words for worker, words in said.items() if words is not None}
+
+
+def _answer(client: distributed.Client, worker: Worker, future: Any) -> str | None:
+    """Wait for what a worker says, as long as it is there."""
+    while True:
+        try:
+            return said(future, timeout_s=ASK_S)
+        except TimeoutError:
+            now = workers_of(client).get(worker.address)
+            if now is None:
+                return None  # gone, and no worker any more
+            if now.paused:
+                future.cancel()
+                return PAUSED
+
+
+def said(future: Any, timeout_s: float | None = None) -> str | None:
+    """Return what a worker answers; raises TimeoutError where that takes too long."""
+    try:
+        words: str | None = future.result(timeout=timeout_s)
+        return words
+    except TimeoutError:
+        raise
+    except Exception as error:  # it cannot even take the question: another version, perhaps
+        return f"{type(error).__name__}: {error}"
+
+
+def versions() -> dict[str, str]:
+    """Return what must be alike for work to travel, and mean the same where it is done."""
+    found = platform.python_version_tuple()
+    return {"labeled": VERSION, "Python": f"{found[0]}.{found[1]}"}
+
+
+def version_problem(wanted: Mapping[str, str]) -> str | None:
+    """Compare versions on a worker; return what is wrong, if something is."""
+    here = versions()
+    for name, version in wanted.items():
+        if here[name] != version:
+            return f"it has {name} {here[name]}, and {version} asks; install the same"
+    return None
+
+
+def read_problem(dataset: Dataset, wanted: Mapping[str, str]) -> str | None:
+    """Open the files on a worker; return what is wrong, if something is."""
+    other = version_problem(wanted)
+    if other is not None:
+        return other
+    try:
+        dataset.files.check_times()  # and opens them
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def unable_words(
+    unable: Mapping[Worker, str],
+    n_asked: int,
+    what: str = "read the files of this dataset",
+    remedy: str = (
+        "put the files where every worker finds them under the same path (paths travel, not "
+        "rows), or name the workers to use with workers="
+    ),
+) -> str:
+    """Say who cannot do what."""
+    lines = [f"  worker {worker}: {words}" for worker, words in list(unable.items())[:MAX_NAMED]]
+    if len(unable) > MAX_NAMED:
+        lines.append(f"  and {len(unable) - MAX_NAMED} more")
+    return "\n".join([f"{len(unable)} of {n_asked} workers cannot {what}:", *lines, remedy])
+
+
+def no_workers(workers: Sequence[str] | None, resources: Mapping[str, Any]) -> str:
+    """Say that nobody is there to work."""
+    named = "" if workers is None else f" among {list(workers)}"
+    having = f" that has resources {dict(resources)}" if resources else ""
+    return (
+        f"the cluster has no worker{named}{having}; start some (an adaptive cluster has some from "
+        "the beginning with adapt(minimum=...)), or correct what was asked for"
+    )
