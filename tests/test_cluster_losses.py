@@ -404,14 +404,18 @@ def test_nobody_waits_for_a_worker_that_joins_and_has_other_work(client, ds):
         assert set(run._workers) == {free, busy}
 
 
+def look_once_more_after(run, address):
+    while address not in run._unfit:
+        run._look_around()
+    run._look_around()
+
+
 def test_a_worker_that_sees_no_files_is_told_of_once(client, ds, monkeypatch):
     monkeypatch.setattr(parts, "said", lambda asked: "no such file")
     one, other = sorted(client.nthreads())
     with a_run(client, ds, [one]) as run:
         with pytest.warns(labeled.LabeledWarning, match="joined and is left out") as caught:
-            while other not in run._unfit:
-                run._look_around()
-            run._look_around()  # without a word
+            look_once_more_after(run, other)
         assert (len(caught), set(run._workers)) == (1, {one})
 
 

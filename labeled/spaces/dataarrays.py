@@ -138,11 +138,30 @@ def _read(x: xr.DataArray, space: Space, dims: Names | None, own: Space | None =
         there = _time_as_batch(x, space, there)
     if own is None:
         own = _own_space(x, space, there)
+    added: list[Axis] = []  # an axis of length 1 that x may lack
     if isinstance(own, ConvNDSpace):
-        return _read_images(x, own, space, there, new)
-    if isinstance(own, VectorSpace | VectorSequenceSpace | LabelRows):
-        return _read_rows(x, own, there, new)
-    raise SpaceTypeError(f"{own}: a DataArray is not a batch of such a space")
+        n_spatial, axes = len(own.shape), tuple(own.axes)
+        found = find_axes(x.dims, n_spatial, there)
+        names = [found.dim_of_axis.get(axis) for axis in axes]
+        if own.channels == 1 and not isinstance(space, ConvNDSpace):
+            added = ["c"]
+    elif isinstance(own, VectorSpace | VectorSequenceSpace | LabelRows):
+        n_spatial, axes = 0, ("b", own.axis_names()[1])
+        found = find_axes(x.dims, _n_spatial(x, there), there)
+        row = _row_dim(x, found, axes[1])
+        names = [found.dim_of_axis.get("b"), found.dim_of_axis.get(axes[1]) if row is None else row]
+        if x.ndim == 1 and isinstance(own, LabelRows):
+            added = [axes[1]]
+    else:
+        raise SpaceTypeError(f"{own}: a DataArray is not a batch of such a space")
+    missing = [axis for axis, name in zip(axes, names, strict=True) if name is None]
+    wrong = [dim for dim in x.dims if dim not in names]
+    if wrong or (missing and missing != added):
+        raise _mismatch(x.dims, own, missing, wrong, n_spatial)
+    data = x.transpose(*[name for name in names if name is not None]).data
+    if missing:
+        data = data[(*(slice(None),) * axes.index(missing[0]), None)]
+    return _Reading(x, own, data, tuple(names), new)
 
 
 def _time_as_batch(x: xr.DataArray, space: Space, there: Names) -> Names:
@@ -283,40 +302,6 @@ def _remedy(
 
 def _axes_shown(space: Space) -> tuple[Any, ...]:
     return space.axis_names() if isinstance(space, ArraySpace) else ()
-
-
-def _read_images(
-    x: xr.DataArray, own: ConvNDSpace, space: Space, there: Names, new: Names
-) -> _Reading:
-    n_spatial = len(own.shape)
-    found = find_axes(x.dims, n_spatial, there)
-    missing = [axis for axis in own.axes if axis not in found.dim_of_axis]
-    wrong = [dim for dim in x.dims if _axis_at(found, dim) not in own.axes]
-    adds_channel = missing == ["c"] and own.channels == 1 and not isinstance(space, ConvNDSpace)
-    if wrong or (missing and not adds_channel):
-        raise _mismatch(x.dims, own, missing, wrong, n_spatial)
-    if adds_channel:
-        names = tuple(found.dim_of_axis[axis] for axis in own.axes if axis != "c")
-        at = own.axes.index("c")
-        data = x.transpose(*names).data[(*(slice(None),) * at, None)]
-        return _Reading(x, own, data, (*names[:at], None, *names[at:]), new)
-    names = tuple(found.dim_of_axis[axis] for axis in own.axes)
-    return _Reading(x, own, x.transpose(*names).data, names, new)
-
-
-def _read_rows(x: xr.DataArray, own: ArraySpace, there: Names, new: Names) -> _Reading:
-    axis = str(own.axis_names()[1])
-    found = find_axes(x.dims, _n_spatial(x, there), there)
-    if "b" not in found.dim_of_axis:
-        raise _mismatch(x.dims, own, ["b"], list(x.dims), 0)
-    batch = found.dim_of_axis["b"]
-    if x.ndim == 1 and isinstance(own, LabelRows):
-        return _Reading(x, own, x.data[:, None], (batch, None), new)
-    row = _row_dim(x, found, axis)
-    if row is None:
-        wrong = [dim for dim in x.dims if _axis_at(found, dim) not in ("b", axis)]
-        raise _mismatch(x.dims, own, [] if axis in found.dim_of_axis else [axis], wrong, 0)
-    return _Reading(x, own, x.transpose(batch, row).data, (batch, row), new)
 
 
 # ---------------------------------------------------------------- names put back

@@ -290,18 +290,10 @@ def _stacked(
     variable: xr.Variable, lengths: Lengths, made: Sequence[Hashable], feature: Hashable
 ) -> xr.Variable:
     """Return a coordinate along `feature`, which the dims `made` become; of its own dtype."""
-    sizes = {dim: int(lengths[dim]) for dim in made}
-    found: xr.Variable
-    if len(variable.dims) == 1:
-        (dim,) = variable.dims
-        places = np.indices(tuple(sizes.values()))[[*made].index(dim)].ravel()
-        found = variable.isel({dim: xr.Variable((feature,), places)})
-    else:
-        others = {dim: n for dim, n in variable.sizes.items() if dim not in sizes}
-        spread: Any = variable.set_dims({**others, **sizes}).transpose(*others, *made)
-        shape = (*others.values(), math.prod(sizes.values()))  # stack() takes no rows at all
-        found = xr.Variable((*others, feature), spread.data.reshape(shape), variable.attrs)
-    return found
+    places = np.indices([int(lengths[dim]) for dim in made])
+    along = {dim: xr.Variable((feature,), at.ravel()) for dim, at in zip(made, places, strict=True)}
+    found = variable.isel({dim: at for dim, at in along.items() if dim in variable.dims})
+    return found.transpose(..., feature)
 
 
 def _unstacked(
@@ -311,15 +303,12 @@ def _unstacked(
     own: Sequence[Hashable] | None,
 ) -> xr.Variable:
     """Return a coordinate along the dims that `feature` is made of, or those of its own."""
-    if own is not None and len(own) == 1 and variable.dims == (feature,):
-        grid = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
-        places = grid[tuple(slice(None) if dim == own[0] else 0 for dim in sizes)]
-        first: xr.Variable = variable.isel({feature: xr.Variable((own[0],), places)})
-        return first
-    full: xr.Variable = variable.unstack({feature: dict(sizes)})
+    numbers = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
+    grid = xr.Variable(tuple(sizes), numbers)
     if own is not None:
-        full = full.isel({dim: 0 for dim in full.dims if dim not in own}).transpose(*own)
-    return full
+        grid = grid.isel({dim: 0 for dim in sizes if dim not in own})
+    found = variable.isel({feature: grid})
+    return found if own is None else found.transpose(*own)
 
 
 def _lies_along(
