@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
-from labeled.compat.fuel.exceptions import OldValueError, ServerError, ServerTimeoutError
+from labeled.compat.errors import OldValueError
+from labeled.compat.fuel.exceptions import ServerError, ServerTimeoutError
 from labeled.compat.fuel.server import arrays_of, message_of
 
 ROWS = np.arange(40.0).reshape(10, 4)

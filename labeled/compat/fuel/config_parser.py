@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from labeled.compat.fuel.exceptions import ConfigurationError, OldAttributeError, OldValueError
+from labeled.compat.errors import OldAttributeError, OldValueError
+from labeled.compat.fuel.exceptions import ConfigurationError
 from labeled.errors import MissingExtraError
 
 NOT_SET = object()

@@ -1,22 +1,9 @@
-"""The kinds of error that Fuel raised, each also a :class:`LabeledError`.
-
-Old code tells built-in kinds apart, so every error here is of exactly one.
-"""
+"""The kinds of error that only Fuel had, each also a :class:`LabeledError`."""
 
 from __future__ import annotations
 
-from labeled.compat.pylearn2.errors import (
-    OldAttributeError,
-    OldKeyError,
-    OldNotImplementedError,
-    OldTypeError,
-    OldValueError,
-)
+from labeled.compat.errors import OldValueError
 from labeled.errors import LabeledError
-
-
-class OldOSError(LabeledError, OSError):
-    """A file is not open, or not found."""
 
 
 class AxisLabelsMismatchError(OldValueError):
@@ -33,17 +20,3 @@ class ServerTimeoutError(LabeledError, TimeoutError):
 
 class ConfigurationError(LabeledError):
     """A setting is asked for that has no value."""
-
-
-__all__ = [
-    "AxisLabelsMismatchError",
-    "ConfigurationError",
-    "OldAttributeError",
-    "OldKeyError",
-    "OldNotImplementedError",
-    "OldOSError",
-    "OldTypeError",
-    "OldValueError",
-    "ServerError",
-    "ServerTimeoutError",
-]

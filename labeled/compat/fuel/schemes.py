@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from labeled.compat.errors import OldValueError
 from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.exceptions import OldValueError
 
 
 class IterationScheme(ABC):

@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.fuel.exceptions import OldTypeError, OldValueError, ServerError
+from labeled.compat.errors import OldTypeError, OldValueError
+from labeled.compat.fuel.exceptions import ServerError
 from labeled.later import extra_module
 
 DEFAULT_PORT = 5557

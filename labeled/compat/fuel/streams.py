@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from labeled.compat.fuel.exceptions import OldValueError, ServerError, ServerTimeoutError
+from labeled.compat.errors import OldAttributeError, OldValueError
+from labeled.compat.fuel.exceptions import ServerError, ServerTimeoutError
 from labeled.compat.fuel.iterator import DataIterator
 from labeled.compat.fuel.schemes import IterationScheme
 from labeled.compat.fuel.server import (
@@ -38,13 +39,22 @@ class AbstractDataStream(ABC):
         Single examples, not batches: what the scheme says, else what was assigned.
     """
 
-    sources: Any
-
     def __init__(
         self, iteration_scheme: IterationScheme | None = None, axis_labels: Labels | None = None
     ) -> None:
         self.iteration_scheme = iteration_scheme
         self.axis_labels = axis_labels
+
+    @property
+    def sources(self) -> Any:
+        return self._sources if hasattr(self, "_sources") else self._default_sources()
+
+    @sources.setter
+    def sources(self, value: Any) -> None:
+        self._sources = value
+
+    def _default_sources(self) -> Any:
+        raise OldAttributeError(f"{type(self).__name__} has no sources")
 
     @property
     def produces_examples(self) -> bool:
@@ -121,13 +131,8 @@ class DataStream(AbstractDataStream):
         self.data_state = dataset.open()
         self._fresh_state = True
 
-    @property
-    def sources(self) -> Any:
-        return self._sources if hasattr(self, "_sources") else self.dataset.sources
-
-    @sources.setter
-    def sources(self, value: Any) -> None:
-        self._sources = value
+    def _default_sources(self) -> Any:
+        return self.dataset.sources
 
     @classmethod
     def default_stream(cls, dataset: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.pylearn2.errors import (
+from labeled.compat.errors import (
     OldNotImplementedError,
     OldTypeError,
     OldValueError,

@@ -20,8 +20,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.errors import (
+from labeled.compat.errors import (
     OldAssertionError,
     OldAttributeError,
     OldNotImplementedError,
@@ -29,6 +28,7 @@ from labeled.compat.pylearn2.errors import (
     OldValueError,
     require,
 )
+from labeled.compat.pylearn2 import config
 from labeled.later import Later
 from labeled.spaces import ConvNDSpace as NativeImages
 from labeled.spaces.arrays import csr, is_dask, is_sparse, lazy_zeros, move_axes

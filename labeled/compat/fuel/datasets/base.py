@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from labeled.compat.fuel.exceptions import OldAttributeError, OldValueError
+from labeled.compat.errors import OldAttributeError, OldValueError
 from labeled.compat.fuel.schemes import IterationScheme, SequentialExampleScheme
 from labeled.compat.fuel.streams import DataStream
 from labeled.compat.fuel.utils.subset import Subset

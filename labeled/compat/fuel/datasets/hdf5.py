@@ -13,20 +13,27 @@ from __future__ import annotations
 import numbers
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import h5py
 import numpy as np
 
-from labeled.compat.fuel.datasets import split_table
+from labeled.compat.errors import OldKeyError, OldOSError, OldTypeError, OldValueError
 from labeled.compat.fuel.datasets.base import Dataset
-from labeled.compat.fuel.datasets.stored import StoredRows, is_ragged, labels_of, stored_rows
-from labeled.compat.fuel.exceptions import OldOSError, OldTypeError, OldValueError
+from labeled.compat.fuel.datasets.stored import (
+    StoredRows,
+    is_ragged,
+    labels_of,
+    rows_of,
+    stored_rows,
+)
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import do_not_pickle_attributes
 from labeled.compat.fuel.utils.cache import cache_file
 from labeled.compat.fuel.utils.subset import Subset
+from labeled.errors import SplitError, SplitTypeError
+from labeled.formats.hdf5.fuel import TABLE, Table, read_table, split_array
 
 __all__ = ["H5PYDataset", "PytablesDataset"]
 
@@ -122,9 +129,9 @@ class H5PYDataset(Dataset):
 
         self._out_of_memory_open()
         file = self._file_handle
-        table = split_table.table_of(file)
+        table = _table_of(file)
         _check_known(self.path, self.which_sets, table.splits)
-        self.provides_sources = split_table.provided_by_all(table, self.which_sets)
+        self.provides_sources = _provided_by_all(table, self.which_sets)
         self.vlen_sources = [name for name in table.sources if is_ragged(file, name)]
         self.default_axis_labels = {name: labels_of(file, name) for name in table.sources}
         self._out_of_memory_close()
@@ -135,42 +142,104 @@ class H5PYDataset(Dataset):
 
     # ------------------------------------------------------------ what a file tells
     @staticmethod
-    def create_split_array(split_dict: Any) -> Any:
-        """Return a split table; see :func:`.split_table.create_split_array`."""
-        return split_table.create_split_array(split_dict)
+    def create_split_array(split_dict: Mapping[str, Mapping[str, Sequence[Any]]]) -> Any:
+        """Return the value of the root attribute ``split``.
+
+        Parameters
+        ----------
+        split_dict : dict of split to dict of source to tuple
+            ``(start, stop)``, then perhaps a reference to row numbers (or None), then perhaps
+            a comment. What a split does not name is not available in it.
+
+        Returns
+        -------
+        structured array (splits x sources,)
+            Texts are as many *bytes* as the longest has *characters*, so that names beyond
+            ASCII are cut; :func:`labeled.formats.hdf5.fuel.split_array` never cuts a name.
+
+        Raises
+        ------
+        OldValueError
+            If nothing is named, or a tuple has less than two items.
+        OldTypeError
+            If a comment is None.
+        """
+        pairs = {
+            split: {source: tuple(pair)[:4] for source, pair in by_source.items()}
+            for split, by_source in split_dict.items()
+        }
+        try:
+            table = split_array(pairs)
+        except SplitTypeError as error:
+            raise OldTypeError(str(error)) from error
+        except SplitError as error:
+            raise OldValueError(str(error)) from error
+        given = [pair for by_source in split_dict.values() for pair in by_source.values()]
+        texts = {
+            "split": list(split_dict),
+            "source": [source for by_source in split_dict.values() for source in by_source],
+            "comment": [pair[3] for pair in given if len(pair) == 4],  # not of longer ones
+        }
+        kinds = {name: f"S{max(1, *map(len, found), 1)}" for name, found in texts.items()}
+        fields = [(name, kinds.get(name, table.dtype[name])) for name in table.dtype.names]
+        return table.astype(fields)
 
     @staticmethod
     def get_all_splits(h5file: h5py.File) -> tuple[str, ...]:
         """Return the names of all splits."""
-        return split_table.table_of(h5file).splits
+        return _table_of(h5file).splits
 
     @staticmethod
     def get_all_sources(h5file: h5py.File) -> tuple[str, ...]:
         """Return the names of all sources of the split table."""
-        return split_table.table_of(h5file).sources
+        return _table_of(h5file).sources
 
     @staticmethod
     def get_provided_sources(h5file: h5py.File, split: str) -> tuple[str, ...]:
         """Return the sources that are available in a split, in the order of the table."""
-        return split_table.provided_by(split_table.table_of(h5file), split)
+        return _provided_by(_table_of(h5file), split)
 
     @staticmethod
     def get_vlen_sources(h5file: h5py.File) -> list[str]:
         """Return the sources whose examples have shapes of their own."""
-        sources = split_table.table_of(h5file).sources
-        return [name for name in sources if is_ragged(h5file, name)]
+        return [name for name in _table_of(h5file).sources if is_ragged(h5file, name)]
 
     @staticmethod
     def get_axis_labels(h5file: h5py.File) -> dict[str, tuple[str, ...]]:
         """Return the names of the axes of all sources; a name that is not set is empty."""
-        return {name: labels_of(h5file, name) for name in split_table.table_of(h5file).sources}
+        return {name: labels_of(h5file, name) for name in _table_of(h5file).sources}
 
     @staticmethod
     def get_subsets(
         h5file: h5py.File, splits: Iterable[str], sources: Iterable[str]
     ) -> list[Subset]:
-        """Return the rows of each source in all splits together."""
-        return split_table.subsets_of(h5file, split_table.table_of(h5file), splits, sources)
+        """Return the rows of each source in all splits together: sorted, each once.
+
+        Raises
+        ------
+        OldValueError
+            If a split and a source have no row in the table, or rows lie outside the source.
+        """
+        table = {(row.split, row.source): row.rows for row in _table_of(h5file).rows}
+        splits, lists = tuple(splits), {}  # a list that several sources share is read once
+        result = []
+        for source in sources:
+            n = rows_of(h5file, source)
+            subset = Subset.empty_subset(n)
+            for split in splits:
+                if (split, source) not in table:
+                    raise OldValueError(f"the split table has no row for {split!r} and {source!r}")
+                rows = table[split, source]
+                if isinstance(rows, range):
+                    subset = subset + Subset(slice(rows.start, rows.stop), n)
+                    continue
+                listed = h5file[rows]
+                key = (h5py.h5o.get_info(listed.id).addr, n)
+                if key not in lists:
+                    lists[key] = Subset(listed[...].tolist(), n)
+                subset = subset + lists[key]
+            result.append(subset)
+        return result
 
     # ------------------------------------------------------------ handles
     @property
@@ -292,6 +361,39 @@ class H5PYDataset(Dataset):
 
 
 _REQUESTS = (int, slice, list, numbers.Integral)  # the plain ones first: they are found quickly
+
+
+def _table_of(file: h5py.File) -> Table:
+    """Return the split table of a file.
+
+    Raises
+    ------
+    OldKeyError
+        If it has none.
+    """
+    table = read_table(file)
+    if table is None:
+        raise OldKeyError(
+            f"{file.filename!r} has no split table: set its root attribute {TABLE!r} to what "
+            "H5PYDataset.create_split_array() returns"
+        )
+    return table
+
+
+def _provided_by(table: Table, split: str) -> tuple[str, ...]:
+    return tuple(row.source for row in table.rows if row.split == split and row.available)
+
+
+def _provided_by_all(table: Table, splits: Iterable[str]) -> tuple[str, ...]:
+    """Return the sources that all splits have, sorted.
+
+    Where nothing is common so far, the next split begins anew: the old rule.
+    """
+    common: set[str] = set()
+    for split in splits:
+        here = set(_provided_by(table, split))
+        common = common & here if common else here
+    return tuple(sorted(common))
 
 
 def _check_sets(which_sets: Any) -> None:

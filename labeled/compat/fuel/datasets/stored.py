@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.compat.fuel.exceptions import OldValueError
+from labeled.compat.errors import OldValueError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.flatlayout import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.ragged import open_ragged

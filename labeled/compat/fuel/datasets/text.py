@@ -6,8 +6,8 @@ import gzip
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from labeled.compat.errors import OldKeyError, OldValueError
 from labeled.compat.fuel.datasets.base import Dataset
-from labeled.compat.fuel.exceptions import OldKeyError, OldValueError
 
 
 class Lines:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from labeled.compat.errors import OldKeyError, OldValueError
 from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.exceptions import OldKeyError, OldValueError
 from labeled.compat.fuel.schemes import BatchSizeScheme, IterationScheme
 from labeled.compat.fuel.streams import AbstractDataStream
 from labeled.compat.fuel.transformers.base import (

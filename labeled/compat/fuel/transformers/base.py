@@ -9,11 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.fuel.exceptions import (
-    AxisLabelsMismatchError,
-    OldNotImplementedError,
-    OldValueError,
-)
+from labeled.compat.errors import OldNotImplementedError, OldValueError
+from labeled.compat.fuel.exceptions import AxisLabelsMismatchError
 from labeled.compat.fuel.streams import AbstractDataStream
 
 log = logging.getLogger("fuel.transformers")  # the name that old code listens to
@@ -50,14 +47,6 @@ class Transformer(AbstractDataStream):
         if produces_examples is not None:
             self.produces_examples = produces_examples
         self.data_stream = data_stream
-
-    @property
-    def sources(self) -> Any:
-        return self._sources if hasattr(self, "_sources") else self._default_sources()
-
-    @sources.setter
-    def sources(self, value: Any) -> None:
-        self._sources = value
 
     def _default_sources(self) -> Any:
         return self.data_stream.sources

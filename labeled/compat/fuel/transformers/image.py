@@ -15,12 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from labeled.compat.errors import OldNotImplementedError, OldTypeError, OldValueError
 from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.exceptions import (
-    OldNotImplementedError,
-    OldTypeError,
-    OldValueError,
-)
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels, SourcewiseTransformer
 from labeled.later import extra_module
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from labeled.compat.fuel.exceptions import OldValueError
+from labeled.compat.errors import OldValueError
 from labeled.compat.fuel.transformers.base import Transformer, check_no_request
 
 

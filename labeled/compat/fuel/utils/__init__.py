@@ -12,8 +12,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from labeled.compat.errors import OldOSError, OldValueError
 from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.exceptions import ConfigurationError, OldOSError, OldValueError
+from labeled.compat.fuel.exceptions import ConfigurationError
 from labeled.compat.fuel.utils.subset import Subset
 
 __all__ = ["Subset", "do_not_pickle_attributes", "find_in_data_path"]

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.fuel.exceptions import OldTypeError, OldValueError
+from labeled.compat.errors import OldTypeError, OldValueError
 
 Rows = npt.NDArray[np.int64]
 

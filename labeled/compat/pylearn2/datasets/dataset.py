@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from labeled.compat.pylearn2.errors import OldNotImplementedError, OldValueError
+from labeled.compat.errors import OldNotImplementedError, OldValueError
 from labeled.compat.pylearn2.space import CompositeSpace
 from labeled.compat.pylearn2.utils.iteration import (
     Convert,

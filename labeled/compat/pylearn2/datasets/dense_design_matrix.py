@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from labeled.compat.errors import OldAttributeError, OldValueError, require
 from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.datasets.dataset import Dataset, pairs_of
 from labeled.compat.pylearn2.datasets.vector_spaces_dataset import DEFAULT_RNG
-from labeled.compat.pylearn2.errors import OldAttributeError, OldValueError, require
 from labeled.compat.pylearn2.format.target_format import OneHotFormatter
 from labeled.compat.pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from labeled.compat.pylearn2.utils.iteration import Convert

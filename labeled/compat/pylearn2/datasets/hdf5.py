@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from labeled.compat.errors import OldKeyError, require
 from labeled.compat.pylearn2.datasets.dataset import Dataset
 from labeled.compat.pylearn2.datasets.hdf5_deprecated import HDF5DatasetDeprecated, StoredRows
 from labeled.compat.pylearn2.datasets.vector_spaces_dataset import DEFAULT_RNG
-from labeled.compat.pylearn2.errors import OldKeyError, require
 from labeled.compat.pylearn2.space import CompositeSpace
 from labeled.compat.pylearn2.utils.rng import make_np_rng
 

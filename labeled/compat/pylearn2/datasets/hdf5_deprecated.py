@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from labeled.compat.errors import OldIndexError, OldKeyError, require
 from labeled.compat.pylearn2.datasets.dense_design_matrix import (
     DefaultViewConverter,
     DenseDesignMatrix,
     _has_nan,
     converter_for,
 )
-from labeled.compat.pylearn2.errors import OldIndexError, OldKeyError, require
 from labeled.compat.pylearn2.space import CompositeSpace, VectorSpace
 from labeled.compat.pylearn2.utils.iteration import FiniteDatasetIterator
 from labeled.dataset.opening import open_dataset

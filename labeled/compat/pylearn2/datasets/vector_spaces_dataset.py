@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from labeled.compat.errors import require
 from labeled.compat.pylearn2.datasets.dataset import Dataset, pairs_of
-from labeled.compat.pylearn2.errors import require
 from labeled.compat.pylearn2.utils.data_specs import is_flat_specs
 from labeled.compat.pylearn2.utils.rng import make_np_rng
 

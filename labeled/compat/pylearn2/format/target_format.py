@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from labeled.compat.errors import OldIndexError, OldTypeError, OldValueError, require
 from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.errors import OldIndexError, OldTypeError, OldValueError, require
 from labeled.compat.pylearn2.space import csr_matrix
 from labeled.spaces import IndexSpace as NativeLabels
 from labeled.spaces import VectorSpace as NativeVectors

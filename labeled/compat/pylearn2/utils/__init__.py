@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from dask.local import get_sync
 
+from labeled.compat.errors import OldTypeError, OldValueError
 from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.errors import OldTypeError, OldValueError
 
 __all__ = ["as_floatX", "function", "safe_izip", "safe_zip"]
 

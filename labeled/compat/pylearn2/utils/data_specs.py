@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from labeled.compat.pylearn2.errors import OldTypeError, OldValueError, require
+from labeled.compat.errors import OldTypeError, OldValueError, require
 from labeled.compat.pylearn2.space import CompositeSpace, NullSpace, Space
 
 Tree = Any

@@ -1,4 +1,4 @@
-"""The kinds of error that the old code raised, each also a :class:`LabeledError`.
+"""The kinds of error that Fuel and Pylearn2 raised, each also a :class:`LabeledError`.
 
 Native errors are often of two built-in kinds at once; old code distinguishes these kinds,
 so here every error is of exactly one.
@@ -30,6 +30,10 @@ class OldKeyError(LabeledError, KeyError):
 
 class OldNotImplementedError(LabeledError, NotImplementedError):
     """There is no such conversion or quantity."""
+
+
+class OldOSError(LabeledError, OSError):
+    """A file is not open, or not found."""
 
 
 class OldTypeError(LabeledError, TypeError):
