@@ -135,7 +135,7 @@ def test_short_batches_are_padded_and_others_must_fit():
     for bad, words in [
         ((np.ones((3, 4)), np.ones(3)), "batch 1 holds data"),
         ((np.ones((4, 2)), np.ones(4)), "at most the batch size 3"),
-        ((np.ones((2, 2)), np.ones(3)), "one length"),
+        ((np.ones((2, 2)), np.ones(3)), "different numbers of samples"),
         (np.ones((3, 2)), "and labels {}"),
     ]:
         with pytest.raises(ArrayError, match=words):

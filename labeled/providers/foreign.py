@@ -8,10 +8,11 @@ again, and padded where it is short.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from inspect import signature
 from itertools import chain
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -20,25 +21,9 @@ from labeled.device import Array, is_array, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
 from labeled.loader.options import integer
-from labeled.providers.batch import BatchAxis, DataBatch
+from labeled.providers.batch import ALL, BatchAxis, DataBatch
 from labeled.providers.provider import COUNTING, DataProvider, Shapes, named_arrays, samples_of
 from labeled.samplers.permutation import key_of
-
-
-class _Parts(NamedTuple):
-    """What was yielded, taken apart; examples along axis 0."""
-
-    data: dict[str, Array]
-    label: dict[str, Array]
-    n_real: int | None = None
-
-    @property
-    def lengths(self) -> dict[str, int]:
-        return {name: array.shape[0] for name, array in (self.data | self.label).items()}
-
-    @property
-    def holds_samples(self) -> bool:
-        return self.n_real != 0 and any(self.lengths.values())
 
 
 class _Once:
@@ -182,21 +167,19 @@ class IteratorProvider(DataProvider):
         """Names and shapes, learnt from the first batch of a pass that is begun for it."""
         peek = getattr(self._passes, "peek", self._passes.__iter__)
         items = peek()
-        try:
-            found = next(p for p in map(self._parts_of, items) if p.holds_samples)
-        except StopIteration:
-            raise LoaderError("this provider yields no batch, so its shapes are unknown") from None
-        finally:
-            if not isinstance(self._passes, _Once):
-                getattr(items, "close", lambda: None)()
+        found = next((one for one in map(self._taken, items) if one.count_samples), None)
+        if not isinstance(self._passes, _Once):
+            getattr(items, "close", lambda: None)()
+        if found is None:
+            raise LoaderError("this provider yields no batch, so its shapes are unknown")
         return self._shapes_of(found)
 
-    def _shapes_of(self, parts: _Parts) -> Shapes:
-        if not parts.data:
-            raise ArrayError(f"a batch with the labels {list(parts.label)} holds no data")
-        first = next(iter(parts.data.values()))
-        size = first.shape[0] if self._asked_size is None else self._asked_size
-        data, label = ({n: tuple(a.shape[1:]) for n, a in part.items()} for part in parts[:2])
+    def _shapes_of(self, batch: DataBatch) -> Shapes:
+        size = batch.batch_size if self._asked_size is None else self._asked_size
+        data, label = (
+            {name: tuple(array.shape[1:]) for name, array in arrays.items()}
+            for arrays in (batch.named_data, batch.named_label)
+        )
         return Shapes(size, data, label)
 
     def eachbatch(self) -> Iterator[DataBatch]:
@@ -204,68 +187,69 @@ class IteratorProvider(DataProvider):
         return self._batches(iter(self._passes))
 
     def _batches(self, items: Iterator[Any]) -> Iterator[DataBatch]:
-        for number, parts in enumerate(map(self._parts_of, items)):
-            if not parts.holds_samples:
-                continue
-            self.__dict__.setdefault("_shapes", self._shapes_of(parts))
-            self._check(parts, number)
-            n_real = next(iter(parts.lengths.values())) if parts.n_real is None else parts.n_real
-            yield self._batch(parts.data, parts.label, n_real)
+        for number, batch in enumerate(map(self._taken, items)):
+            if batch.count_samples:
+                self.__dict__.setdefault("_shapes", self._shapes_of(batch))
+                self._check(batch, number)
+                yield self._finished(batch)
 
-    def _check(self, parts: _Parts, number: int) -> None:
+    def _check(self, batch: DataBatch, number: int) -> None:
         """Raise :class:`ArrayError` where batch `number` differs from the first one."""
-        first, found = self._shapes, self._shapes_of(parts)
+        first, found = self._shapes, self._shapes_of(batch)
         if (found.data, found.label) != (first.data, first.label):
             raise ArrayError(
                 f"batch {number} holds data {found.data} and labels {found.label}, the first one "
                 f"{first.data} and {first.label} (lengths of one sample)"
             )
-        counts = parts.lengths.values()
-        if len(set(counts)) > 1 or max(counts) > first.batch_size:
+        if batch.batch_size > first.batch_size:
             raise ArrayError(
-                f"batch {number} holds {parts.lengths} samples; all must be of one length, at most "
-                f"the batch size {first.batch_size}"
+                f"batch {number} holds {batch.batch_size} samples; give at most the batch size "
+                f"{first.batch_size}"
             )
 
     def _whole(self, array: Array, padding: Any) -> Array:
         whole = super()._whole(array, padding)
         return owned_copy(whole) if self._copy and whole is array else whole
 
-    def _parts_of(self, item: Any) -> _Parts:
-        """Take data and labels apart, by name."""
+    def _taken(self, item: Any) -> DataBatch:
+        """Return what was yielded as a batch whose batch axis is first."""
         if isinstance(item, Batch):
-            return self._by_name(item.arrays)._replace(n_real=item.count)
+            return self._by_name(item.arrays, item.count)
         if isinstance(item, DataBatch):
             data, label = (
-                {name: _batch_first(array, item.axes) for name, array in part.items()}
-                for part in (item.named_data, item.named_label)
+                {name: _batch_first(array, item.axes) for name, array in arrays.items()}
+                for arrays in (item.named_data, item.named_label)
             )
-            return _Parts(data, label, item.count_samples)
+            return DataBatch(data, label, item.count_samples)
         if isinstance(item, Mapping):
             return self._by_name(item)
         if hasattr(item, "data") and hasattr(item, "label") and not is_array(item):
-            parts = self._listed(item.data, item.label)
-            return parts._replace(n_real=_count_of(item, parts))
+            batch, pad = self._listed(item.data, item.label), getattr(item, "pad", None)
+            if pad is not None and not 0 <= pad <= batch.batch_size:
+                raise ArrayError(
+                    f"a batch of {batch.batch_size} samples cannot have pad={pad} padded ones"
+                )
+            return replace(batch, count_samples=batch.batch_size - int(pad or 0))
         if isinstance(item, tuple | list) and len(item) == 2 and not isinstance(item[0], str):
             return self._listed(item[0], item[1])
         return self._listed(item, None)
 
-    def _by_name(self, given: Mapping[str, Any]) -> _Parts:
+    def _by_name(self, given: Mapping[str, Any], count: int = ALL) -> DataBatch:
         for name in self._label:
             if name not in given:
                 hint = did_you_mean(name, map(str, given))
                 raise UnknownNameError(f"a batch has no array {name!r} for a label; {hint}")
         labels = self._label or (self._label_name,)
-        parts = _Parts({}, {})
-        for name, array in given.items():
-            (parts.label if name in labels else parts.data)[str(name)] = samples_of(
-                str(name), array
-            )
-        return parts
+        arrays = {str(name): samples_of(str(name), array) for name, array in given.items()}
+        return DataBatch(
+            {name: array for name, array in arrays.items() if name not in labels},
+            {name: array for name, array in arrays.items() if name in labels},
+            count,
+        )
 
-    def _listed(self, data: Any, label: Any) -> _Parts:
+    def _listed(self, data: Any, label: Any) -> DataBatch:
         labels = {} if label is None else _named(label, self._label_name)
-        return _Parts(_named(data, self._data_name), labels)
+        return DataBatch(_named(data, self._data_name), labels)
 
     def __repr__(self) -> str:
         title = getattr(self._passes, "title", "an iterable")
@@ -293,15 +277,6 @@ def _named(given: Any, name: str) -> dict[str, Array]:
 
 def _is_one(value: Any) -> bool:
     return is_array(value) or hasattr(value, "asnumpy") or hasattr(value, "__array__")
-
-
-def _count_of(item: Any, parts: _Parts) -> int | None:
-    pad, size = getattr(item, "pad", None), next(iter(parts.lengths.values()), 0)
-    if pad is None:
-        return None
-    if not 0 <= pad <= size:
-        raise ArrayError(f"a batch of {size} samples cannot have pad={pad} padded ones")
-    return size - int(pad)
 
 
 PASSED_ON = [name for name in keywords_of(IteratorProvider.__init__) if name != "iterable"]

@@ -10,10 +10,11 @@ share readers, and nothing that moves, so they may be nested or run side by side
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -36,7 +37,7 @@ from labeled.loader.layout import can_hold, padding_of
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, Shuffle, integer
 from labeled.loader.plan import plan_batches
-from labeled.providers.batch import BatchAxis, DataBatch, Rows, batch_axis_of, moved_order
+from labeled.providers.batch import BatchAxis, DataBatch, batch_axis_of, moved_order
 from labeled.samplers.windows import shard_bounds
 from labeled.selection import Selection
 from labeled.sources.blocks import BlockSource
@@ -78,7 +79,7 @@ class DataProvider:
         self._axes = batch_axis_of(axes)
         self._padding = data_padding, label_padding
 
-    @property
+    @cached_property
     def _shapes(self) -> Shapes:
         raise NotImplementedError
 
@@ -110,20 +111,19 @@ class DataProvider:
             for name, shape in shapes.items()
         ]
 
-    def _batch(
-        self,
-        data: Mapping[str, Array],
-        label: Mapping[str, Array],
-        n_real: int,
-        rows: Rows | None = None,
-        dims: Mapping[str, tuple[str, ...]] | None = None,
-    ) -> DataBatch:
-        """Make a batch of arrays whose batch axis is first, and which may be short."""
+    def _finished(self, batch: DataBatch) -> DataBatch:
+        """Pad a batch whose batch axis is first, and put that axis where it is wanted."""
         whole = (
             {name: self._whole(array, padding) for name, array in arrays.items()}
-            for arrays, padding in zip((data, label), self._padding, strict=True)
+            for arrays, padding in zip(
+                (batch.named_data, batch.named_label), self._padding, strict=True
+            )
         )
-        return DataBatch(next(whole), next(whole), n_real, rows, self._axes, dims or {})
+        rows, missing = batch.rows, self.batch_size - batch.batch_size
+        if rows is not None and missing:
+            rows = np.append(rows, np.full(missing, -1))
+        dims = {name: moved_order(one, self._axes) for name, one in batch.dims.items()}
+        return DataBatch(next(whole), next(whole), batch.count_samples, rows, self._axes, dims)
 
     def _whole(self, array: Array, padding: Any) -> Array:
         """Return an array padded to the batch size, its batch axis where it is wanted."""
@@ -144,14 +144,6 @@ class DataProvider:
         return permute.copy(array, (*range(1, len(array.shape)), 0))
 
 
-class Feed(NamedTuple):
-    """One array of a batch: what consumers call it, and the source that it comes from."""
-
-    name: str
-    source: str
-    is_label: bool = False
-
-
 OPTIONS = (
     *("batch_size", "data_padding", "label_padding", "roll_over", "axes", "shuffle", "seed"),
     *("shard", "window_rows", "memory", "threads", "prefetch", "dtype", "scale", "shift"),
@@ -165,9 +157,11 @@ class LoaderProvider(DataProvider):
 
     Parameters
     ----------
-    selections : mapping of str to Selection, optional
-        The rows of each source; all of them when not given.
-    feeds : sequence of Feed
+    sources : mapping of str to source
+    selections : mapping of str to Selection
+        The rows of each source.
+    data, label : mapping of str to str
+        The source behind each name to provide.
     batch_size : int
         0 takes all samples at once.
     data_padding, label_padding, axes
@@ -183,8 +177,9 @@ class LoaderProvider(DataProvider):
     def __init__(
         self,
         sources: Mapping[str, AnySource],
-        selections: Mapping[str, Selection] | None,
-        feeds: Sequence[Feed],
+        selections: Mapping[str, Selection],
+        data: Mapping[str, str],
+        label: Mapping[str, str],
         *,
         batch_size: int = 0,
         data_padding: Any = 0,
@@ -202,55 +197,43 @@ class LoaderProvider(DataProvider):
                 "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
                 "pad it instead (roll_over=False)"
             )
-        self._feeds = _checked(feeds)
-        used = {feed.source: sources[feed.source] for feed in feeds}
-        if selections is None:
-            selections = {name: Selection.all(source.n_rows) for name, source in used.items()}
-        counts = {name: len(selections[name]) for name in used}
+        self._names = dict(data), dict(label)
+        _check_names(data, label)
+        used = {name: sources[name] for name in (*data.values(), *label.values())}
+        rows = {name: selections[name] for name in used}
+        counts = {name: len(some) for name, some in rows.items()}
         if len(set(counts.values())) > 1:
             raise LoaderError(f"data and labels hold different numbers of samples: {counts}")
         self._n_rows = next(iter(counts.values()))
         size = integer("batch_size", batch_size, least=0) or self._n_rows
         if not size:
             raise LoaderError("there are no samples to take at once; give a batch_size")
-        self._named = Shapes(
-            size,
-            {f.name: _shape_of(used[f.source]) for f in feeds if not f.is_label},
-            {f.name: _shape_of(used[f.source]) for f in feeds if f.is_label},
-        )
-        self._dims = {f.name: moved_order(used[f.source].dims, axes) for f in feeds}
-        self._plan = plan_batches(
-            used,
-            {name: selections[name] for name in used},
-            {
-                name: space_of(one.dims, (self._n_rows, *one.row_shape), one.dtype, name=name)
-                for name, one in used.items()
-                if one.dtype.kind not in "OSU" and not isinstance(one, RaggedSource)
-            },
-            self._n_rows,
-            BatchOptions(size, last="wrap" if roll_over else "keep", **loading),
-        )
-        self._check_padding(used)
+        shapes = ({n: _shape_of(used[s]) for n, s in names.items()} for names in self._names)
+        self._shapes = Shapes(size, next(shapes), next(shapes))
+        self._dims = {name: used[source].dims for name, source in {**data, **label}.items()}
+        spaces = {
+            name: space_of(one.dims, (self._n_rows, *one.row_shape), one.dtype, name=name)
+            for name, one in used.items()
+            if one.dtype.kind not in "OSU" and not isinstance(one, RaggedSource)
+        }
+        options = BatchOptions(size, last="wrap" if roll_over else "keep", **loading)
+        self._plan = plan_batches(used, rows, spaces, self._n_rows, options)
+        if not roll_over and self.n_samples % size:
+            for names, padding in zip(self._names, self._padding, strict=True):
+                for name in names.values():
+                    self._check_padding(used[name], name, padding)
         self._epoch = 0
 
-    def _check_padding(self, sources: Mapping[str, AnySource]) -> None:
-        """Refuse a padding that the dtype handed out cannot hold, where one will be needed."""
-        if self._rolls_over or not self.n_samples % self.batch_size:
-            return
-        for feed in self._feeds:
-            source, padding = sources[feed.source], self._padding[feed.is_label]
-            change = self._plan.finish.casts.get(feed.source)
-            made = None if change is None else np.float64 if change.scaled else change.dtype
-            dtype = source.dtype if made is None else np.dtype(made)
-            if not can_hold(dtype, padding):
-                raise LoaderError(
-                    f"{source.where}: a last batch of dtype {dtype} cannot be padded with "
-                    f"{padding!r}; give data_padding or label_padding"
-                )
-
-    @property
-    def _shapes(self) -> Shapes:
-        return self._named
+    def _check_padding(self, source: AnySource, name: str, padding: Any) -> None:
+        """Refuse a padding that the dtype handed out cannot hold."""
+        change = self._plan.finish.casts.get(name)
+        made = None if change is None else np.float64 if change.scaled else change.dtype
+        dtype = source.dtype if made is None else np.dtype(made)
+        if not can_hold(dtype, padding):
+            raise LoaderError(
+                f"{source.where}: a last batch of dtype {dtype} cannot be padded with {padding!r}; "
+                "give data_padding or label_padding"
+            )
 
     @property
     def seed(self) -> int:
@@ -281,14 +264,14 @@ class LoaderProvider(DataProvider):
             for number, batch in enumerate(batches):
                 if not batch.count and self._skips:
                     continue
-                rows = np.full(self.batch_size, -1, np.int64)
-                rows[: len(batch.rows)] = batch.rows
-                data, label = (
-                    {f.name: batch.arrays[f.source] for f in self._feeds if f.is_label == labels}
-                    for labels in (False, True)
-                )
                 left = max(self.n_samples - number * self.batch_size, 0)
-                yield self._batch(data, label, min(left, batch.count), rows, self._dims)
+                named = (
+                    {name: batch.arrays[source] for name, source in names.items()}
+                    for names in self._names
+                )
+                count = min(left, batch.count)
+                made = DataBatch(next(named), next(named), count, batch.rows, dims=self._dims)
+                yield self._finished(made)
 
     def __repr__(self) -> str:
         data = ", ".join(f"{name} {shape}" for name, shape in self.provide_data)
@@ -309,17 +292,15 @@ def _shape_of(source: AnySource) -> tuple[int, ...]:
     return source.row_shape
 
 
-def _checked(feeds: Sequence[Feed]) -> tuple[Feed, ...]:
-    names = [feed.name for feed in feeds]
+def _check_names(data: Iterable[Any], label: Iterable[Any]) -> None:
+    names = [*data, *label]
     for name in names:
         if not isinstance(name, str):
             raise LoaderError(f"the name {name!r} of an array must be text")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise LoaderError(f"the name {twice[0]!r} is given twice among data and labels {names}")
-    if all(feed.is_label for feed in feeds):
+        if names.count(name) > 1:
+            raise LoaderError(f"the name {name!r} is given twice among data and labels {names}")
+    if not [*data]:
         raise LoaderError("a provider needs at least one array of data")
-    return tuple(feeds)
 
 
 LABEL_NAMES = frozenset({"label", "labels", "target", "targets", "y"})
@@ -339,9 +320,8 @@ def provider_of(
     check_keywords("as_provider", options, OPTIONS)
     labels = _by_name("label", label, sources, [name for name in sources if name in LABEL_NAMES])
     others = [name for name in sources if name not in labels.values()]
-    feeds = [Feed(name, source) for name, source in _by_name("data", data, sources, others).items()]
-    feeds += [Feed(name, source, is_label=True) for name, source in labels.items()]
-    return LoaderProvider(sources, selections, feeds, **options)
+    named = _by_name("data", data, sources, others)
+    return LoaderProvider(sources, selections, named, labels, **options)
 
 
 def _by_name(
@@ -430,19 +410,17 @@ def ArrayDataProvider(
     [8. 9. 0. 0.] 2
     """
 
-    feeds: list[Feed] = []
-    sources: dict[str, AnySource] = {}
-    pairs = [(False, *pair) for pair in named_arrays(data, "data")]
-    pairs += [
-        (True, *pair) for pair in named_arrays([] if label is None else label, "softmax_label")
-    ]
-    for is_label, name, array in pairs:
-        feeds.append(Feed(name, name, is_label))
-        sources.setdefault(name, source_of(name, array))
+    given = (
+        named_arrays(data, "data"),
+        named_arrays([] if label is None else label, "softmax_label"),
+    )
+    names = [[name for name, _ in pairs] for pairs in given]
+    _check_names(*names)
+    sources = {name: source_of(name, array) for pairs in given for name, array in pairs}
     return LoaderProvider(
         sources,
-        None,
-        feeds,
+        {name: Selection.all(source.n_rows) for name, source in sources.items()},
+        *({name: name for name in some} for some in names),
         batch_size=batch_size,
         data_padding=data_padding,
         label_padding=label_padding,
