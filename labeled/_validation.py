@@ -14,7 +14,7 @@ import functools
 import os
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from itertools import chain, islice, repeat, starmap
 from numbers import Integral, Real
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -44,7 +44,7 @@ MAX_ITEMS = 1000
 
 
 def check_arguments(
-    error: type[LabeledError] = ArgumentError, *, but: Collection[str] = ()
+    error: type[LabeledError] = ArgumentError, *, but: Collection[str] = (), options: Any = None
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a decorator that refuses unknown keywords, and types that the annotations do not name.
 
@@ -54,6 +54,9 @@ def check_arguments(
         Raised with the name of the argument, what was given and what it must be.
     but : collection of str
         Arguments that the call looks at itself, since it can say more about them.
+    options : dataclass instance, optional
+        Its fields are what the call takes as ``**options``, with their types and defaults: help
+        and editors show them as keywords.
 
     Examples
     --------
@@ -68,25 +71,44 @@ def check_arguments(
     """
 
     def decorate(call: Callable[P, R]) -> Callable[P, R]:
-        parameters = signature(call).parameters.values()
+        shown = _with_options(signature(call), options)
+        parameters = shown.parameters.values()
         several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
         names = [one.name for one in parameters if one.kind not in several]
         takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
+        kind: Any = type(options)
+        own = {} if options is None else _hints_of(kind)
         title = call.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
         @functools.wraps(call)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             if not takes_any and not kwargs.keys() <= set(names):
-                check_keywords(title, kwargs, keywords_of(call))
-            hints = _hints_of(call)
+                check_keywords(title, kwargs, keywords_of(checked))
+            hints = {**_hints_of(call), **own}
             for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
                 if name in hints and name not in but:
                     _check(name, value, hints[name], error)
             return call(*args, **kwargs)
 
+        checked.__signature__ = shown  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+def _with_options(found: Signature, options: Any) -> Signature:
+    """Return a signature with the fields of `options` as keywords.
+
+    ``**options`` stays only where it has no type of its own, and so takes others besides.
+    """
+    if options is None:
+        return found
+    *parameters, rest = found.parameters.values()
+    for field in dataclasses.fields(options):
+        default = getattr(options, field.name)
+        kind = Parameter.KEYWORD_ONLY
+        parameters.append(Parameter(field.name, kind, default=default, annotation=field.type))
+    return found.replace(parameters=[*parameters, *[rest] * (rest.annotation == "Any")])
 
 
 def check_fields(

@@ -12,15 +12,14 @@ and equal input gives equal bytes.
 
 from __future__ import annotations
 
-import inspect
 import os
 import pickle
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 import cloudpickle
 import distributed
@@ -28,6 +27,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 from distributed.comm.addressing import get_address_host
 
+from labeled._validation import check_arguments
 from labeled.cluster.client import (
     Reached,
     Worker,
@@ -45,8 +45,7 @@ from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
 from labeled.writing.packing import Packed
-from labeled.writing.write import Options, Path, Planned, check_ending, planned
-from labeled.writing.write import write as write_here
+from labeled.writing.write import DEFAULTS, Path, Planned, WriteKeywords, check_ending, planned
 
 LOOK_S = 0.2
 """How often progress is looked for."""
@@ -60,6 +59,7 @@ SENT_BYTES = 64 << 20
 HERE = "client"
 
 
+@check_arguments(but=("client",), options=DEFAULTS)
 def write(
     client: Reached,
     path: Path,
@@ -69,9 +69,7 @@ def write(
     writer: str | None = None,
     workers: Sequence[str] | None = None,
     wait_s: float = 60.0,
-    progress: bool | None = None,
-    overwrite: bool = False,
-    **options: Any,
+    **options: Unpack[WriteKeywords],
 ) -> str:
     """Write a file of examples on a cluster: blocks are packed by all workers, stored by one.
 
@@ -111,8 +109,6 @@ def write(
     ArrayError, DimsError, SplitError, UnknownNameError, WriteError
         As :func:`labeled.write` raises them; all but the last before anything is sent.
     """
-    given = inspect.signature(write_here).bind(path, sources, splits, **options)
-    given.apply_defaults()
     with connected(client) as at:
         there = workers_of(at, workers)
         if not there:
@@ -120,19 +116,20 @@ def write(
         if isinstance(sources, Dataset):
             check_files(at, sources, workers=workers)
         usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
-        made = planned(sources, splits, Options.of(given.arguments), here=False, usual=usual)
+        asked = replace(DEFAULTS, **options)
+        made = planned(sources, splits, asked, here=False, usual=usual)
         made.warn_of(sources)
         check_ending(path)
         target = os.path.abspath(path)
         named = None if workers is None else list(there)
         if writer == HERE or (writer is None and _is_here(sources)):
-            target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
-            with made.bar(target, progress) as told:
-                made.begun_by(_Away(at, named)).create(target, told, overwrite=overwrite)
+            target = check_target(path, overwrite=asked.overwrite, n_bytes=made.certain_bytes)
+            with made.bar(target, asked.progress) as told:
+                made.begun_by(_Away(at, named)).create(target, told, overwrite=asked.overwrite)
             return target
         able = there if writer is None else workers_of(at)
         hosts = _writers(at, able, os.path.dirname(target), writer)
-        return _sent_off(at, made, target, overwrite, hosts, named, wait_s, progress)
+        return _sent_off(at, made, target, asked.overwrite, hosts, named, wait_s, asked.progress)
 
 
 def _is_here(sources: Any) -> bool:

@@ -1,16 +1,14 @@
-"""``labeled.convert``: from other files to a labelled one with splits, and back.
+"""``labeled.convert``: what opens, or is in memory, becomes a labelled file or a file of records.
 
-Sorting out what is given, drawing splits and writing are done below, in
-:mod:`labeled.writing`; this is the door where they meet ``open_dataset``.
+What is given is opened (:mod:`labeled.writing.importers` tells pictures, tables and arrays, and
+``open_dataset`` opens the rest), its rows are dealt out to splits, and one writer takes both.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import dask
@@ -36,32 +34,47 @@ from labeled.formats.registry import format_named, format_of, option_names
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
 from labeled.writing.importers import Imported, import_sources
-from labeled.writing.layouts import Chunks, PerSource
 from labeled.writing.pictures import export, pass_on
-from labeled.writing.ragged import RaggedAs
 from labeled.writing.source import with_fields
 from labeled.writing.splits import splits_by_rules
-from labeled.writing.write import RECORDS, check_ending, checked_effort, write
+from labeled.writing.write import (
+    DEFAULTS,
+    RECORDS,
+    Path,
+    WriteOptions,
+    check_ending,
+    checked_effort,
+    write_with,
+)
 
-Path = str | os.PathLike[str]
-
-MOST_LOST = 12
+MAX_NAMED = 12
 """Datasets that a warning names."""
 
 OF_RAGGED = "it holds the "
 """Why datasets that ragged sources are made of are no sources themselves."""
 
-HEEDED_BY = {
+MEANT_FOR = {
     "columns": ("table", "parquet"),
     "example_dim": ("xarray", "zarr", "netcdf3"),
 }
-"""What origins an option means something for, besides files that are opened."""
+"""Kinds of origins that an option means something for, besides files that are opened."""
 
 BLOCKS = 32
 """Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
 
 
-@check_arguments()
+@dataclass(frozen=True, eq=False)
+class SplitRules:
+    """How rows are dealt out to splits; :func:`convert` tells what each field means."""
+
+    split: Mapping[str, Any] | None
+    stratify: Any
+    group: Any
+    seed: int
+    in_order: bool
+
+
+@check_arguments(options=DEFAULTS)
 def convert(
     origin: Any,
     target: Path,
@@ -73,20 +86,8 @@ def convert(
     in_order: bool = False,
     only: str | Sequence[str] | None = None,
     sources: Sequence[str] | None = None,
-    dims: Mapping[str, Sequence[str | None]] | None = None,
     columns: Mapping[str, Sequence[str]] | None = None,
     example_dim: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    layout: PerSource[str] = "auto",
-    compression: PerSource[str | None] = None,
-    level: PerSource[int | None] = None,
-    chunks: PerSource[Chunks] = None,
-    ragged: RaggedAs = "flat",
-    overwrite: bool = False,
-    provenance: Mapping[str, Any] | None = None,
-    progress: bool | None = None,
-    memory: float | str | None = None,
-    threads: int | None = None,
     **options: Any,
 ) -> str:
     """Make a labelled file of something else, or records of a labelled file of pictures.
@@ -123,21 +124,19 @@ def convert(
         Take the rows of these splits of `origin`.
     sources : sequence of str, optional
         Take only these.
-    dims : mapping of source to names, optional
-        Names of all axes, in place of those found.
     columns : mapping of source to column names, optional
         Columns of a table that become one source, side by side.
     example_dim : str, optional
         The dim of an xarray dataset, netCDF file or zarr store that counts examples.
-    attrs, layout, compression, level, chunks, ragged, overwrite, progress, memory, threads
-        As for :func:`labeled.write`.
     **options
+        How the target is written, as for :func:`labeled.write`: `dims` in place of those found,
+        `attrs`, `layout`, `compression`, `level`, `chunks`, `ragged`, `overwrite`, `progress`,
+        `memory`, `threads`, and the others. `provenance` is kept beside what is told anyway: the
+        name and kind of `origin`, and how splits were drawn.
+
         How `origin` is opened: options of its format, as for :func:`labeled.open_dataset`. For
         a folder of pictures those of record files: `channels` (3), `resize`, `shape`,
         `upright`, `max_pixels`.
-    provenance : mapping, optional
-        Kept beside what is told anyway: the name and kind of `origin`, and how splits were
-        drawn.
 
     Returns
     -------
@@ -160,22 +159,27 @@ def convert(
     >>> {name: counts["x"] for name, counts in labeled.open_dataset(path).splits.items()}
     {'train': 8, 'test': 2}
     """
-    if "splits" in options:
-        raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
-    check_keywords("convert", options, keywords_of(convert), GENERAL, option_names())
     target = os.fsdecode(target)
-    check_target(target, overwrite=overwrite)
+    rules = SplitRules(split, stratify, group, seed, in_order)
+    how = {one.name for one in fields(WriteOptions)}
+    written = replace(DEFAULTS, **{name: v for name, v in options.items() if name in how})
+    opened = {name: v for name, v in options.items() if name not in how}
+    if "splits" in opened:
+        raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
+    check_keywords("convert", opened, keywords_of(convert), GENERAL, option_names())
+    check_target(target, overwrite=written.overwrite)
     is_records = os.path.splitext(target)[1].lower() == RECORDS
     if not is_records:
         check_ending(target)
-    own = options if is_records else {"decode_cf": False, **options}
-    own = own if sources is None else {**own, "sources": tuple(sources)}
-    own = own if columns is None else {**own, "columns": columns}
-    opener = partial(_opened, only=only, example_dim=example_dim, dims=dims, own=own)
     found = import_sources(
-        origin, opener, names=sources, example_dim=example_dim, columns=columns, options=options
+        origin,
+        _opener(opened, written, is_records, only, sources, columns, example_dim),
+        names=sources,
+        example_dim=example_dim,
+        columns=columns,
+        options=opened,
     )
-    _check_heeded(found, options, columns, example_dim)
+    _check_meant(found, {**opened, "columns": columns, "example_dim": example_dim})
     if isinstance(found.sources, Mapping) and not isinstance(found.sources, xr.Dataset):
         found = replace(found, sources=with_fields(found.sources))
     if only is not None and found.kind != "labeled":
@@ -187,61 +191,68 @@ def convert(
         _warn_of_left_out(found.sources)
     if is_records and split is not None:
         raise SplitError(".rec files get no splits; convert to a labelled file first")
-    if is_records and found.kind == "pictures" and not options:
-        return pass_on(found.sources, target, overwrite=overwrite, progress=progress)
+    if is_records and found.kind == "pictures" and not opened:
+        return pass_on(
+            found.sources, target, overwrite=written.overwrite, progress=written.progress
+        )
     if is_records:
-        return _exported(found, target, dims, overwrite, progress, memory)
-    table = found.splits
+        return _exported(found, target, written)
+    splits, provenance = found.splits, {**_origin(found, rules), **(written.provenance or {})}
     if split is not None:
-        table = _splits(found, split, stratify, group, seed, in_order)
+        splits = _splits(found, rules)
     elif stratify is not None or group is not None or in_order:
         raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
-    kept_dims = {name: names for name, names in found.dims.items() if name in found.names}
-    budget, threads = checked_effort(memory, threads)
+    budget, _ = checked_effort(written.memory, written.threads)
     with dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
-        return write(
-            target,
-            found.sources,
-            table,
-            dims={**kept_dims, **({} if found.kind == "labeled" else dims or {})},
-            attrs=attrs,
-            source_attrs=found.source_attrs,
-            layout=layout,
-            compression=compression,
-            level=level,
-            chunks=chunks,
-            ragged=ragged,
-            overwrite=overwrite,
-            provenance={**_told(found, split, stratify, group, seed), **(provenance or {})},
-            progress=progress,
-            memory=memory,
-            threads=threads,
-        )
+        made = _with_names(replace(written, provenance=provenance), found)
+        return write_with(target, found.sources, splits, made)
 
 
-def _opened(
-    path: str, *, only: Any, example_dim: str | None, dims: Any, own: Mapping[str, Any]
-) -> Dataset:
-    """Open a file, with its values as they are stored where a labelled file is to have them."""
-    said = own.get("format")
-    found = format_of(find_files(path)[0]) if said is None else format_named(said)
-    if "decode_cf" not in found.accepts:
-        own = {name: value for name, value in own.items() if name != "decode_cf"}
-    dataset = open_dataset(path, dims=dims, example_dim=example_dim, **own)
-    if only is None:
-        return dataset
-    return dataset.split(*([only] if isinstance(only, str) else only))
+def _with_names(written: WriteOptions, found: Imported) -> WriteOptions:
+    """Add the names and attributes that were found, where none are given for a source."""
+    dims: dict[str, Any] = {n: dims for n, dims in found.dims.items() if n in found.names}
+    if found.kind != "labeled":  # else its sources were opened with them
+        dims |= written.dims or {}
+    return replace(
+        written, dims=dims, source_attrs={**found.source_attrs, **(written.source_attrs or {})}
+    )
 
 
-def _check_heeded(
-    found: Imported, options: Mapping[str, Any], columns: Any, example_dim: str | None
-) -> None:
-    """Refuse what has no meaning for an origin; files that are opened have been asked already."""
+def _opener(
+    opened: Mapping[str, Any],
+    written: WriteOptions,
+    is_records: bool,
+    only: str | Sequence[str] | None,
+    sources: Sequence[str] | None,
+    columns: Mapping[str, Sequence[str]] | None,
+    example_dim: str | None,
+) -> Callable[[Any], Dataset]:
+    """Return what opens files, with their values as they are stored if these are to be kept."""
+    own = dict(opened)
+    if sources is not None:
+        own["sources"] = tuple(sources)
+    if columns is not None:
+        own["columns"] = columns
+
+    def opener(path: Any) -> Dataset:
+        named = own.get("format")
+        found = format_of(find_files(path)[0]) if named is None else format_named(named)
+        if not is_records and "decode_cf" in found.accepts:
+            own.setdefault("decode_cf", False)
+        dataset = open_dataset(path, dims=written.dims, example_dim=example_dim, **own)
+        if only is None:
+            return dataset
+        return dataset.split(*([only] if isinstance(only, str) else only))
+
+    return opener
+
+
+def _check_meant(found: Imported, given: Mapping[str, Any]) -> None:
+    """Refuse options without a meaning for an origin; files that are opened have checked theirs."""
     if found.kind == "labeled" and found.name:
         return
-    given = {**options, "columns": columns, "example_dim": example_dim}
     for name, value in given.items():
-        if value is not None and found.kind not in HEEDED_BY.get(name, ("pictures",)):
+        if value is not None and found.kind not in MEANT_FOR.get(name, ("pictures",)):
             raise OptionError(f"{name}= means nothing for {found.where}, which is {found.kind}")
 
 
@@ -255,54 +266,37 @@ def _warn_of_left_out(dataset: Dataset) -> None:
         carried = "labeled.repack carries them over"
         named = "names and attributes of examples are kept where sources= names them, too"
         warn(
-            f"{listed(sorted(lost), MOST_LOST)} of {header.stamp.path!r} are no sources of "
+            f"{listed(sorted(lost), MAX_NAMED)} of {header.stamp.path!r} are no sources of "
             f"examples, and are left out; "
             f"{carried if dataset.files.options.examples is None else named}"
         )
 
 
-def _exported(
-    found: Imported,
-    target: Path,
-    dims: Mapping[str, Sequence[str | None]] | None,
-    overwrite: bool,
-    progress: bool | None,
-    memory: float | str | None,
-) -> str:
+def _exported(found: Imported, target: Path, written: WriteOptions) -> str:
     """Write records; what is no labelled file becomes one on the way."""
-    if not isinstance(found.sources, Dataset):
-        with part_folder(check_target(target, overwrite=overwrite)) as between, _made_for(target):
-            labelled = write(
-                os.path.join(between, "labelled.hdf5"),
-                found.sources,
-                found.splits,
-                dims={**found.dims, **(dims or {})},
-                source_attrs=found.source_attrs,
-                statistics=False,
-                checksums=False,
-                progress=progress,
-                memory=memory,
-            )
-            whole = replace(found, sources=open_dataset(labelled))
-            return _exported(whole, target, None, overwrite, progress, memory)
-    return export(found.sources, target, overwrite=overwrite, memory=memory, progress=progress)
+    if isinstance(found.sources, Dataset):
+        return export(
+            found.sources,
+            target,
+            overwrite=written.overwrite,
+            memory=written.memory,
+            progress=written.progress,
+        )
+    plain = replace(_with_names(written, found), statistics=False, checksums=False)
+    with part_folder(check_target(target, overwrite=written.overwrite)) as between:
+        try:
+            path = os.path.join(between, "labelled.hdf5")
+            labelled = write_with(path, found.sources, found.splits, plain)
+        except WriteError as error:
+            raise WriteError(
+                f"cannot write {os.fspath(target)!r}, of whose rows a labelled file is made first: "
+                f"{error}"
+            ) from error
+        return _exported(replace(found, sources=open_dataset(labelled)), target, written)
 
 
-@contextmanager
-def _made_for(target: Path) -> Iterator[None]:
-    """Name the target in errors about a file that is written on the way to it."""
-    try:
-        yield
-    except WriteError as error:
-        raise WriteError(
-            f"cannot write {os.fspath(target)!r}, of whose rows a labelled file is made first: "
-            f"{error}"
-        ) from error
-
-
-def _splits(
-    found: Imported, rules: Mapping[str, Any], stratify: Any, group: Any, seed: int, in_order: bool
-) -> dict[str, Any]:
+def _splits(found: Imported, rules: SplitRules) -> dict[str, Any]:
+    assert rules.split is not None
     counts = {name: _n_rows(found.sources[name]) for name in found.names}
     if len(set(counts.values())) > 1:
         raise SplitError(
@@ -310,12 +304,12 @@ def _splits(
             f"with sources=[...]"
         )
     return splits_by_rules(
-        rules,
+        rules.split,
         next(iter(counts.values())),
-        seed=seed,
-        in_order=in_order,
-        classes=_labels(found, "stratify", stratify),
-        groups=_labels(found, "group", group),
+        seed=rules.seed,
+        in_order=rules.in_order,
+        classes=_labels(found, "stratify", rules.stratify),
+        groups=_labels(found, "group", rules.group),
     )
 
 
@@ -362,18 +356,17 @@ def _whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values.astype(np.int64)
 
 
-def _told(
-    found: Imported, split: Mapping[str, Any] | None, stratify: Any, group: Any, seed: int
-) -> dict[str, Any]:
+def _origin(found: Imported, rules: SplitRules) -> dict[str, Any]:
     """Return where the data comes from, as it is kept in the file."""
     told: dict[str, Any] = {"from": found.name, "kind": found.kind}
-    if split is not None:
-        told["split"] = {
-            name: rule if isinstance(rule, str | int | float) else "rows given one by one"
-            for name, rule in split.items()
-        }
-        told["seed"] = seed
-        for option, given in (("stratify", stratify), ("group", group)):
-            if given is not None:
-                told[option] = given if isinstance(given, str) else "values given one by one"
+    if rules.split is None:
+        return told
+    told["split"] = {
+        name: rule if isinstance(rule, str | int | float) else "rows given one by one"
+        for name, rule in rules.split.items()
+    }
+    told["seed"] = rules.seed
+    for option, given in (("stratify", rules.stratify), ("group", rules.group)):
+        if given is not None:
+            told[option] = given if isinstance(given, str) else "values given one by one"
     return told

@@ -52,6 +52,7 @@ from labeled.formats.reader import read_rows
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_changeable, check_target, clone, replacing
 from labeled.writing.inputs import Inputs, inputs_of
+from labeled.writing.layouts import RaggedAs
 from labeled.writing.packing import (
     Before,
     Plan,
@@ -64,7 +65,6 @@ from labeled.writing.packing import (
 )
 from labeled.writing.ragged import (
     Examples,
-    RaggedAs,
     RaggedToWrite,
     joined_examples,
     ragged_given,

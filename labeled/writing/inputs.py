@@ -31,7 +31,8 @@ from labeled.formats.hdf5.scales import Coordinate, Names
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.region import Array
 from labeled.permute.addresses import address_of
-from labeled.writing.ragged import RaggedAs, RaggedToWrite, examples_of, is_ragged, ragged_given
+from labeled.writing.layouts import RaggedAs
+from labeled.writing.ragged import RaggedToWrite, examples_of, is_ragged, ragged_given
 from labeled.writing.source import (
     TEXT_BYTES,
     Block,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,36 @@ PerSource: TypeAlias = T | Mapping[str, T]
 Chunks: TypeAlias = int | str | Sequence[int] | None
 
 
+RaggedAs = Literal["flat", "fuel"]
+
+
+class StorageKeywords(TypedDict, total=False):
+    """The fields of :class:`Storage`, as keywords of :func:`labeled.repack`."""
+
+    layout: PerSource[str]
+    compression: PerSource[str | None]
+    level: PerSource[int | None]
+    chunks: PerSource[Chunks]
+    overwrite: bool
+    progress: bool | None
+    memory: float | str | None
+    threads: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """How a file is stored and made; :func:`labeled.write` tells what each option means."""
+
+    layout: PerSource[str] = "auto"
+    compression: PerSource[str | None] = None
+    level: PerSource[int | None] = None
+    chunks: PerSource[Chunks] = None
+    overwrite: bool = False
+    progress: bool | None = None
+    memory: float | str | None = None
+    threads: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a caller asked for, of one source."""
@@ -58,16 +88,10 @@ KEEP = "keep"
 """An option that stays as it is in the file at hand."""
 
 AS_IT_IS = Wish(KEEP, KEEP, None, KEEP)
+AS_STORED = Storage(KEEP, KEEP, None, KEEP)
 
 
-def wishes(
-    names: Sequence[str],
-    layout: PerSource[str],
-    compression: PerSource[str | None],
-    level: PerSource[int | None],
-    chunks: PerSource[Chunks],
-    default: Wish = Wish(),
-) -> dict[str, Wish]:
+def wishes(names: Sequence[str], storage: Storage, default: Wish = Wish()) -> dict[str, Wish]:
     """Take options apart that were given once for all sources, or by source or pattern.
 
     `default` is for sources that a mapping leaves out.
@@ -79,12 +103,7 @@ def wishes(
     ArrayError
         If an option is none of those there are.
     """
-    given: dict[str, Any] = {
-        "layout": layout,
-        "compression": compression,
-        "level": level,
-        "chunks": chunks,
-    }
+    given = {one.name: getattr(storage, one.name) for one in fields(Wish)}
     options = {
         option: expanded(option, value, names)
         if isinstance(value, Mapping)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -30,6 +30,7 @@ from labeled.formats.hdf5.writing import storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
+from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
     Block,
     SourceToWrite,
@@ -39,8 +40,6 @@ from labeled.writing.source import (
     times,
     without_mask,
 )
-
-RaggedAs = Literal["flat", "fuel"]
 
 BLOCK_BYTES = 4 << 20
 """Values of examples read at a time, where rows of variable length are written."""

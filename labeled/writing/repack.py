@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -33,16 +33,15 @@ from labeled.formats.replacing import check_target
 from labeled.writing.inputs import Inputs
 from labeled.writing.layouts import (
     AS_IT_IS,
-    KEEP,
-    Chunks,
-    PerSource,
+    AS_STORED,
+    RaggedAs,
+    StorageKeywords,
     Wish,
     expanded,
     kept_layout,
     wishes,
 )
 from labeled.writing.packing import Plan, fitting, recipe_for
-from labeled.writing.ragged import RaggedAs
 from labeled.writing.rewriting import ORDERS, StoredSources, moved, order_of
 from labeled.writing.splits import Splits
 from labeled.writing.verify import reader_of
@@ -51,25 +50,18 @@ from labeled.writing.write import Planned, check_ending, checked_effort, tallies
 PROVENANCE = "labeled_provenance"
 
 
-@check_arguments(but=("path",))
+@check_arguments(but=("path",), options=AS_STORED)
 def repack(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    layout: PerSource[str] = KEEP,
-    compression: PerSource[str | None] = KEEP,
-    level: PerSource[int | None] = None,
-    chunks: PerSource[Chunks] = KEEP,
     ragged: RaggedAs | None = None,
     order: str = "keep",
     seed: int = 0,
     dims: Mapping[str, Sequence[str | None]] | None = None,
     allow_external: bool = False,
-    overwrite: bool = False,
     verify: bool = True,
-    progress: bool | None = None,
-    memory: float | str | None = None,
-    threads: int | None = None,
+    **options: Unpack[StorageKeywords],
 ) -> str:
     """Write a file of examples again, stored differently.
 
@@ -137,14 +129,15 @@ def repack(
         raise ArrayError(f"order={order!r} must be one of {ORDERS}")
     check_hdf5(path, "repacking")
     check_ending(target)
+    storage = replace(AS_STORED, **options)
     dims = _dims_by_name(path, dims or {}, allow_external)
     header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
-    budget, threads = checked_effort(memory, threads)
+    budget, threads = checked_effort(storage.memory, storage.threads)
     others = others_of(header)
     table = None if header.kind != "fuel" else header.splits
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
-    wished = wishes(list(header.sources), layout, compression, level, chunks, AS_IT_IS)
-    found = check_target(target, overwrite=overwrite)
+    wished = wishes(list(header.sources), storage, AS_IT_IS)
+    found = check_target(target, overwrite=storage.overwrite)
     _warn_of_readers(header, found)
     stored = StoredSources(header, found, budget // 6, moves)
     inputs = stored.inputs(ragged)
@@ -152,16 +145,16 @@ def repack(
     splits = None if table is None else moved(table, moves)
     recipes = {n: recipe_for(g, layouts[n], True) for n, g in inputs.sources.items()}
     plan = Plan(recipes, tallies_for(inputs, splits, True), budget, threads)
-    plan = fitting(plan, inputs, memory)
+    plan = fitting(plan, inputs, storage.memory)
     plan = replace(plan, budget=plan.aside + max(plan.budget - plan.aside, 0) // 3)
     n_bytes = (1 + verify) * (1 + (moves is not None)) * (inputs.n_bytes or 0)
-    with progress_bar(progress, n_bytes, f"repack {os.path.basename(found)}") as told:
+    with progress_bar(storage.progress, n_bytes, f"repack {os.path.basename(found)}") as told:
         stored.told = told
         attrs = storable("the file", _attrs(header, order, seed))
         carrier = Carrier(header, others, None if moves is None else moves.old, budget // 4)
         new = Planned(inputs, plan, splits, attrs, header.kind != "plain", carrier=carrier)
         check = partial(_check, stored, ragged, splits, verify)
-        new.create(found, told, overwrite=overwrite, check=check)
+        new.create(found, told, overwrite=storage.overwrite, check=check)
     return found
 
 

@@ -47,7 +47,8 @@ from labeled.formats.replacing import explained
 from labeled.ragged.flat import Flat, block_cuts, copy_segments, offsets_of
 from labeled.samplers.permutation import Permutation, explicit_permutation, key_of
 from labeled.writing.inputs import Inputs, coordinate
-from labeled.writing.ragged import Examples, RaggedAs, RaggedToWrite, ragged_given
+from labeled.writing.layouts import RaggedAs
+from labeled.writing.ragged import Examples, RaggedToWrite, ragged_given
 from labeled.writing.source import Block, SourceToWrite, mean_of_texts, slices, text_blocks
 from labeled.writing.splits import Splits
 

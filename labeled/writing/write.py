@@ -11,8 +11,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
 import numpy as np
 from dask.utils import parse_bytes
@@ -41,9 +41,8 @@ from labeled.formats.hdf5.writing import (
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
-from labeled.writing.layouts import Chunks, PerSource, Wish, layout_for, wishes
+from labeled.writing.layouts import RaggedAs, Storage, StorageKeywords, Wish, layout_for, wishes
 from labeled.writing.packing import Begin, Plan, fitting, recipe_for, store, tally_for, works_of
-from labeled.writing.ragged import RaggedAs
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 from labeled.writing.statistics import Tally
@@ -70,29 +69,44 @@ OTHERS = XARRAY.union(_FOREIGN.split(), [RECORDS])
 """Endings of files that are something else than HDF5."""
 
 
-@check_arguments()
+class WriteKeywords(StorageKeywords, total=False):
+    """The fields of :class:`WriteOptions`, as keywords of :func:`write`."""
+
+    ragged: RaggedAs
+    dims: Mapping[str, Sequence[str | None]] | None
+    coords: Mapping[str, Any] | None
+    attrs: Mapping[str, Any] | None
+    source_attrs: Mapping[str, Mapping[str, Any]] | None
+    netcdf: bool
+    statistics: bool
+    checksums: bool
+    provenance: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, eq=False)
+class WriteOptions(Storage):
+    """What a file holds besides rows, and how these are stored; see :func:`write`."""
+
+    ragged: RaggedAs = "flat"
+    dims: Mapping[str, Sequence[str | None]] | None = None
+    coords: Mapping[str, Any] | None = None
+    attrs: Mapping[str, Any] | None = None
+    source_attrs: Mapping[str, Mapping[str, Any]] | None = None
+    netcdf: bool = True
+    statistics: bool = True
+    checksums: bool = True
+    provenance: Mapping[str, Any] | None = None
+
+
+DEFAULTS = WriteOptions()
+
+
+@check_arguments(options=DEFAULTS)
 def write(
     path: Path,
     sources: Any,
     splits: Mapping[str, Any] | None = None,
-    *,
-    dims: Mapping[str, Sequence[str | None]] | None = None,
-    coords: Mapping[str, Any] | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    source_attrs: Mapping[str, Mapping[str, Any]] | None = None,
-    layout: PerSource[str] = "auto",
-    compression: PerSource[str | None] = None,
-    level: PerSource[int | None] = None,
-    chunks: PerSource[Chunks] = None,
-    ragged: RaggedAs = "flat",
-    overwrite: bool = False,
-    netcdf: bool = True,
-    statistics: bool = True,
-    checksums: bool = True,
-    provenance: Mapping[str, Any] | None = None,
-    progress: bool | None = None,
-    memory: float | str | None = None,
-    threads: int | None = None,
+    **options: Unpack[WriteKeywords],
 ) -> str:
     """Write a file of examples. It appears under its name only once it is complete.
 
@@ -195,14 +209,20 @@ def write(
     >>> labeled.open_dataset(path).split("test").shapes
     {'images': (10, 8, 8)}
     """
-    options = Options.of(locals())
+    return write_with(path, sources, splits, replace(DEFAULTS, **options))
+
+
+def write_with(
+    path: Path, sources: Any, splits: Mapping[str, Any] | None, options: WriteOptions
+) -> str:
+    """Write a file as :func:`write` does, with all its options as one value."""
     check_ending(path)
     with naming(f"nothing was written to {os.fspath(path)!r}"):
         made = planned(sources, splits, options)
-        target = check_target(path, overwrite=overwrite, n_bytes=made.certain_bytes)
+        target = check_target(path, overwrite=options.overwrite, n_bytes=made.certain_bytes)
         made.warn_of(sources)
-        with made.bar(target, progress) as told:
-            made.create(target, told, overwrite=overwrite)
+        with made.bar(target, options.progress) as told:
+            made.create(target, told, overwrite=options.overwrite)
     return target
 
 
@@ -246,32 +266,6 @@ def naming(file: str) -> Iterator[None]:
     except LabeledError as error:
         error.args = (f"{error} ({file})", *error.args[1:])
         raise
-
-
-@dataclass(frozen=True, eq=False)
-class Options:
-    """How sources are stored; what each means tells :func:`write`."""
-
-    dims: Mapping[str, Sequence[str | None]] | None
-    coords: Mapping[str, Any] | None
-    attrs: Mapping[str, Any] | None
-    source_attrs: Mapping[str, Mapping[str, Any]] | None
-    layout: PerSource[str]
-    compression: PerSource[str | None]
-    level: PerSource[int | None]
-    chunks: PerSource[Chunks]
-    ragged: RaggedAs
-    netcdf: bool
-    statistics: bool
-    checksums: bool
-    provenance: Mapping[str, Any] | None
-    memory: float | str | None
-    threads: int | None
-
-    @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> Options:
-        """Pick the options out of the arguments of :func:`write`."""
-        return cls(**{each.name: arguments[each.name] for each in fields(cls)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,7 +364,7 @@ class Planned:
 def planned(
     sources: Any,
     splits: Mapping[str, Any] | None,
-    options: Options,
+    options: WriteOptions,
     *,
     here: bool = True,
     usual: int = USUAL_BYTES,
@@ -386,7 +380,7 @@ def planned(
     asked = inherited if splits is None else splits
     table = None if asked is None else as_splits(asked, inputs.n_rows)
     _check_fit(inputs, netcdf=o.netcdf)
-    wished = wishes(list(inputs.n_rows), o.layout, o.compression, o.level, o.chunks)
+    wished = wishes(list(inputs.n_rows), o)
     layouts = {
         n: layout_for(n, g.shape, g.dtype, wished.get(n, Wish())) for n, g in inputs.sources.items()
     }

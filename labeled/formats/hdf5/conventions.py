@@ -112,7 +112,7 @@ def dimension_scales(opening: Opening, infos: Infos) -> Infos:
         if info.is_array and is_scale(info.dataset):
             scale, why_not = scale_of(info.dataset), None
             if scale.name in (SHAPES, SHAPE_LABELS):
-                why_not = f"it tells the {scale.name!r} of a ragged source"
+                why_not = f"it holds the {scale.name!r} of a ragged source"
             elif scale.has_values:
                 why_not = why_not_a_source(info.dataset)
                 if why_not is None and info.dataset.shape == ():
