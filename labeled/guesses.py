@@ -75,7 +75,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     >>> suggestion("sed", ["last", "seed"])
     "did you mean 'seed'? There are: 'last', 'seed'"
     """
-    return GUESSES.get(name) or did_you_mean(name, known, limit=99)
+    return GUESSES.get(name) or did_you_mean(name, known)
 
 
 def unknown_attribute(
@@ -109,7 +109,7 @@ def unknown_attribute(
     names = list(sources())
     source = name if name in names else closest(name, names)
     if source is not None:
-        return UnknownAttributeError(f"{plain}; did you mean [{source!r}]?")
+        return UnknownAttributeError(f"{plain}; did you mean {kind.__name__.lower()}[{source!r}]?")
     public = [one for one in dir(kind) if not one.startswith("_")]
     near = closest(name, public)
     answer = GUESSES.get(name) or (near and f"did you mean {near!r}?")

@@ -245,7 +245,7 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
     if isinstance(request, str | bytes) or not hasattr(request, "__len__"):
         raise SelectionTypeError(
             f"cannot select rows by {request!r}; pass a slice, a list of integers or a boolean "
-            "mask (one row r is [r])"
+            "mask; [r] selects the single row r"
         )
     if np.ma.is_masked(request):
         raise SelectionTypeError("cannot select masked rows; leave them out with .compressed()")
@@ -256,7 +256,7 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
         return _from_mask(array, n)
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise SelectionTypeError(
-            f"cannot select rows by an array of {array.dtype} with {array.ndim} axes; "
+            f"cannot select rows by an array of {array.dtype} with shape {array.shape}; "
             "pass 1-D integers or booleans"
         )
     return _from_integers(array, n, what)
@@ -265,8 +265,8 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
 def _from_mask(mask: npt.NDArray[np.bool_], n: int) -> Rows:
     if mask.shape != (n,):
         raise SelectionError(
-            f"a boolean mask of shape {mask.shape} cannot select among {n} rows; "
-            "it must have one entry a row"
+            f"a boolean mask of shape {mask.shape} cannot select from {n} rows; "
+            f"pass one entry per row, shape ({n},)"
         )
     return np.flatnonzero(mask).astype(np.int64, copy=False)
 

@@ -96,9 +96,11 @@ def test_sources_that_agree_are_proposed_and_splits_only_where_there_are_any(tmp
         {"train": (0, 4)},
         {"a": ("batch",), "b": ("batch",)},
     )
-    with pytest.raises(SplitError, match=r"; select\(\) sources .* as select\('x_9', 'y_9'\)"):
+    with pytest.raises(SplitError, match=r"; select sources of .*: ds\.select\('x_9', 'y_9'\)"):
         len(labeled.open_dataset(tmp_path / "plain.h5"))
-    with pytest.raises(SplitError, match=r"; split\(\), or select\(\) sources that agree"):
+    with pytest.raises(
+        SplitError, match=r"; select a split, or sources of equal length: ds\.select"
+    ):
         len(labeled.open_dataset(name))
 
 
@@ -117,7 +119,7 @@ def test_sources_that_agree_are_proposed_and_splits_only_where_there_are_any(tmp
         (lambda d: d.isel(height=1.5), SelectionTypeError, "'height'"),
         (lambda d: d.isel(height=9), SelectionError, r"'images' in .*d\.hdf5"),
         (lambda d: d.subset([99]), SelectionError, r"d\.hdf5"),
-        (lambda d: d[3.5], UnknownNameError, r"3\.5 is not a source"),
+        (lambda d: d[3.5], UnknownNameError, r"3\.5 is not the name of a source"),
         (lambda d: d.load().split("train"), SplitError, r"split\(\) first, then load\(\)"),
         (lambda d: d.with_spaces(images=5), SpaceTypeError, "images=.*not 5"),
         (labeled.concat, LoaderError, "concat takes a list"),
@@ -133,7 +135,7 @@ def test_mistakes_are_explained(path, act, kind, words):
 @pytest.mark.parametrize(
     ("act", "kind", "words"),
     [
-        (lambda p: labeled.open_dataset(None), FileFormatError, "open a path.*not NoneType"),
+        (lambda p: labeled.open_dataset(None), FileFormatError, "takes a path.*not NoneType"),
         (lambda p: labeled.open_dataset(5), FileFormatError, "not int"),
         (lambda p: labeled.open_dataset(p.encode()), FileFormatError, "not bytes"),
         (lambda p: labeled.open_dataset(h5py.File(p)), FileFormatError, r"its path, .*d\.hdf5"),
@@ -149,8 +151,8 @@ def test_mistakes_are_explained(path, act, kind, words):
         ),
         (lambda p: labeled.open_dataset("~/none.h5"), FileFormatError, "'[^~]*none.h5' does not"),
         (lambda p: labeled.open_dataset(p, dims=("a", "b")), DimsError, "not a mapping"),
-        (lambda p: labeled.open_dataset(p, dims={"images": "b"}), DimsError, "one name an axis"),
-        (lambda p: labeled.open_dataset(p, dims={"images": 3}), DimsError, "one name an axis"),
+        (lambda p: labeled.open_dataset(p, dims={"images": "b"}), DimsError, "one name per axis"),
+        (lambda p: labeled.open_dataset(p, dims={"images": 3}), DimsError, "one name per axis"),
         (lambda p: labeled.open_dataset(p, group="images"), UnknownNameError, "is a dataset"),
         (lambda p: labeled.open_dataset(p, sources=[]), UnknownNameError, "leave it out"),
     ],

@@ -333,9 +333,9 @@ def test_what_does_not_go_with_a_device_is_refused(ds):
     ]:
         with pytest.raises(LoaderError, match=words):
             ds.batches(8, device=FakeDevice(), **options)
-    with pytest.raises(LoaderError, match="is not 'cpu', 'cuda' or 'cuda:<number>'"):
+    with pytest.raises(LoaderError, match="must be 'cpu', 'cuda' or 'cuda:<number>'"):
         ds.batches(8, device=7)
-    with pytest.raises(LoaderError, match="device 'gpu' is not 'cpu'"):
+    with pytest.raises(LoaderError, match="device='gpu' must be 'cpu'"):
         ds.batches(8, device="gpu")
 
 

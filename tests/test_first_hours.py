@@ -200,7 +200,7 @@ def test_positions_along_an_axis_are_not_called_rows(ds):
 
 def test_a_misspelt_source_in_dims_is_named(path, tmp_path):
     with pytest.raises(
-        UnknownNameError, match=r"dims= names no source 'image'.*'images'"
+        UnknownNameError, match=r"dims= names 'image', which is not a source of file.*'images'"
     ) as caught:
         labeled.open_dataset(path, dims={"image": ("batch", "y", "x")})
     assert "split table" not in str(caught.value)

@@ -56,17 +56,20 @@ def test_an_unknown_file_is_told_what_there_is(tmp_path):
 
 
 FOREIGN = {
-    "a.npy": (b"\x93NUMPY\x01\x00", r"a NumPy array; make HDF5 of it: labeled convert \S+a\.npy"),
-    "a.npz": (b"PK\x03\x04", r"a NumPy archive; make HDF5 of it: labeled convert"),
+    "a.npy": (
+        b"\x93NUMPY\x01\x00",
+        r"a NumPy array; convert it to HDF5 first: labeled convert \S+a\.npy",
+    ),
+    "a.npz": (b"PK\x03\x04", r"a NumPy archive; convert it to HDF5 first: labeled convert"),
     "a.zip": (b"PK\x03\x04", "a zip archive; unpack it first"),
-    "a.parquet": (b"PAR1", "a parquet table; make HDF5 of it: labeled convert"),
-    "a.nc": (b"CDF\x02", "netCDF-3, not netCDF-4; make HDF5 of it: labeled convert"),
+    "a.parquet": (b"PAR1", "a parquet table; convert it to HDF5 first: labeled convert"),
+    "a.nc": (b"CDF\x02", "netCDF-3, not netCDF-4; convert it to HDF5 first: labeled convert"),
     "a.mat": (b"MATLAB 5.0 MAT-file", r"a MATLAB file before v7\.3; save it again .*'-v7\.3'"),
     "lfs.h5": (
         b"version https://git-lfs.github.com/spec/v1",
         "a pointer of Git LFS; `git lfs pull`",
     ),
-    "page.h5": (b"<!DOCTYPE html><html>", "a web page; the download went wrong"),
+    "page.h5": (b"<!DOCTYPE html><html>", "a web page; the download failed"),
     "a.png": (b"\x89PNG\r\n\x1a\n", "a picture; put pictures into a folder"),
     "a.pkl": (b"\x80\x05\x95", "a pickle, which may run any code; labeled.write"),
 }
@@ -84,7 +87,7 @@ def test_a_file_of_another_kind_is_told_the_next_step(tmp_path, name):
 
 def test_a_folder_of_another_kind_is_told_the_next_step(tmp_path):
     (tmp_path / "cat.jpg").touch()
-    with pytest.raises(FileFormatError, match=r"if it holds pictures, .*: labeled convert"):
+    with pytest.raises(FileFormatError, match=r"convert pictures, .*: labeled convert"):
         labeled.open_dataset(tmp_path)
 
 

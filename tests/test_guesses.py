@@ -77,14 +77,14 @@ def test_names_in_brackets_are_still_names(ds):
     assert ds[["y", "x"]].sources == ("y", "x")
     with pytest.raises(UnknownNameError, match="name a source"):
         ds[[]]
-    with pytest.raises(UnknownNameError, match=r"For rows use .* ds\[:10\]"):
+    with pytest.raises(UnknownNameError, match=r"for rows ds\[:10\]"):
         ds["x", 0]
 
 
 @pytest.mark.parametrize(
     ("guess", "words"),
     [
-        ("x", r"did you mean \['x'\]"),
+        ("x", r"did you mean dataset\['x'\]"),
         ("take", r"ds\[:10\]"),
         ("shuffle", "shuffle=True"),
         ("map", "pipeline="),
@@ -123,7 +123,7 @@ def test_shares_are_no_names_of_splits(ds):
 
 def test_a_misspelt_source_is_found(tmp_path):
     path = labeled.write(tmp_path / "x.hdf5", {"images": np.zeros((4, 2)), "targets": np.zeros(4)})
-    with pytest.raises(UnknownAttributeError, match=r"did you mean \['images'\]\?"):
+    with pytest.raises(UnknownAttributeError, match=r"did you mean \w+\['images'\]\?"):
         _ = labeled.open_dataset(path).imgaes
 
 

@@ -225,7 +225,7 @@ def test_arrays_that_cannot_come_over_say_why(tmp_path, monkeypatch):
         labeled.batches(Lent(np.arange(3), (2, 0)), 2)
     with pytest.raises(ArrayError, match="'x' is str; batches are made of arrays"):
         labeled.batches({"x": "abc"}, 2)
-    with pytest.raises(DimsError, match=r"differ in their number of rows .*'x': 3, 'y': 4"):
+    with pytest.raises(DimsError, match=r"different numbers of rows .*'x': 3, 'y': 4"):
         labeled.batches({"x": np.arange(3), "y": np.arange(4)}, 2)
     torch = pytest.importorskip("torch", reason="torch is not installed")
     with pytest.raises(ArrayError, match=r"torch's Tensor does not come over .*detach\(\)"):

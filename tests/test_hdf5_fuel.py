@@ -480,5 +480,5 @@ def test_example_dim_of_a_fuel_file_is_axis_0(tmp_path: Path) -> None:
     assert scan(path, example_dim="batch").sources.keys() == {"features", "targets"}
     with pytest.raises(DimsError, match="'channel' is not axis 0 of source 'features'"):
         scan(path, example_dim="channel")
-    with pytest.raises(UnknownNameError, match="dims= names no source 'feature'"):
+    with pytest.raises(UnknownNameError, match="dims= names 'feature', which is not a source"):
         scan(path, dims={"feature": ("a",)})

@@ -193,8 +193,8 @@ def test_names_given_by_the_user_go_first(tmp_path: Path) -> None:
 
     assert dims == ("n", "channel", "h", "width")
     for wrong, match in (
-        (("n",), "has 4 axes; give one name an axis"),
-        ("nchw", "one name an axis"),
+        (("n",), "has 4 axes; pass one name per axis"),
+        ("nchw", "one name per axis"),
         (("n", 3, "h", "w"), "3 is not a name"),
     ):
         with pytest.raises(DimsError, match=match):

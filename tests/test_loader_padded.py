@@ -88,7 +88,7 @@ def test_padded_labels_stay_labels(dataset: Any) -> None:
             (CompositeSpace((VectorSpace(8), VectorSpace(9))), ("words", "words_mask")),
             "ask for one size",
         ),
-        ((VectorSpace(8), "words_masks"), "there is no source 'words_masks'"),
+        ((VectorSpace(8), "words_masks"), "'words_masks' is not a source"),
     ],
 )
 def test_what_does_not_fit_is_found_when_the_loader_is_made(

@@ -69,7 +69,7 @@ def ds(tmp_path_factory):
         ({"epoch": -1}, "epoch=-1 must be at least 0"),
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
-        ({"weights": np.ones(3)}, rf"weights of shape \(3,\): need one a row, \({N},\)"),
+        ({"weights": np.ones(3)}, rf"weights has shape \(3,\), but there are {N} rows"),
         ({"weights": "aa"}, "weights='aa' is not a source; did you mean 'a'"),
         ({"balance": "aa"}, "balance='aa' is not a source; did you mean 'a'"),
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
@@ -121,7 +121,7 @@ def test_numbers_of_numpy_are_sizes(ds, memory):
 def test_weights_of_another_length_are_refused_for_listed_rows(ds):
     """Rows of a list are grouped by stored chunk, and their weights with them."""
     rows = np.random.default_rng(0).permutation(N)[: N // 2]
-    with pytest.raises(LoaderError, match=r"weights of shape \(3,\): need one a row"):
+    with pytest.raises(LoaderError, match=r"weights has shape \(3,\)"):
         ds.subset(rows).batches(3, weights=np.ones(3))
 
 

@@ -142,8 +142,8 @@ def test_a_heavy_row_is_read_once_a_window():
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        (np.ones(9), r"\(9,\): need one a row, \(10,\)"),
-        (np.ones((10, 1)), "need one a row"),
+        (np.ones(9), r"shape \(9,\), but there are 10 rows"),
+        (np.ones((10, 1)), "one weight per row"),
         ([1] * 9 + [-1], r"row 9 has -1\.0"),
         ([1] * 9 + [np.nan], "row 9 has nan"),
         ([1] * 9 + [np.inf], "row 9 has inf"),

@@ -39,7 +39,7 @@ def test_the_host_is_a_device(path):
 
 def test_what_cannot_go_there_is_refused_before(path):
     ds = labeled.open_dataset(path)
-    with pytest.raises(LoaderError, match="device 'gpu' is not 'cpu', 'cuda'"):
+    with pytest.raises(LoaderError, match="device='gpu' must be 'cpu', 'cuda'"):
         ds["features"].labeled.to_device("gpu")
     with pytest.raises(LoaderError, match="'names' holds object, which a GPU has no arrays of"):
         ds["names"].labeled.to_device("cuda")

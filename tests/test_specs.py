@@ -504,7 +504,7 @@ def test_factors_per_source():
 @pytest.mark.parametrize(
     ("specs", "options", "words"),
     [
-        ((VECTOR, "feature"), {}, ["no source 'feature'", "did you mean 'features'"]),
+        ((VECTOR, "feature"), {}, ["'feature' is not a source", "did you mean 'features'"]),
         ((VectorSpace(3071), F), {}, ["'features'", "hold 3072", "expects 3071"]),
         ((Conv2DSpace((64, 16), 3), F), {}, ["'features'", "(32, 32)", "(64, 16)"]),
         ((VectorSpace(11), T), {}, ["'targets'", "labels of 10", "not 11"]),
@@ -517,10 +517,10 @@ def test_factors_per_source():
         ((VECTOR, F), {"scale": [1.0, 2.0]}, ["scale has 2 numbers, expected 3", "channel"]),
         ((VECTOR, F), {"scale": np.ones((3, 1))}, ["1-D array per channel"]),
         ((VECTOR, F), {"shift": "dark"}, ["shift must be a number"]),
-        ((VECTOR, F), {"scale": {"feature": 2}}, ["scale= names no source", "did you mean"]),
+        ((VECTOR, F), {"scale": {"feature": 2}}, ["scale= names 'feature'", "did you mean"]),
         ((TARGETS, T), {"scale": {T: 2.0}}, ["holds labels, which take no scale"]),
         ((IndexSpace(10, 1), T), {"dtype": {T: "f4"}}, ["dtype must be integer"]),
-        ((VECTOR, F), {"dtype": {T: "f4", "fetures": "f4"}}, ["dtype= names no source 'fetures'"]),
+        ((VECTOR, F), {"dtype": {T: "f4", "fetures": "f4"}}, ["dtype= names 'fetures'"]),
         (
             (composite(VECTOR, composite(NullSpace(), VectorSpace(11))), (F, ("", T))), {},
             ["at component [1][1] of the specs", "'targets'", "labels of 10", "not 11"],
@@ -531,7 +531,7 @@ def test_factors_per_source():
         ),
         (
             (composite(VECTOR, VECTOR), (F, "feature")), {},
-            ["at component [1] of the specs", "no source 'feature'", "did you mean 'features'"],
+            ["at component [1] of the specs", "'feature' is not a source; did you mean 'features'"],
         ),
     ],
 )  # fmt: skip

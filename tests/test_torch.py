@@ -74,7 +74,7 @@ def test_torchs_own_dtypes_and_devices_are_known(train):
     dtypes = {"features": torch.float32, "targets": torch.int64}
     batch = next(iter(train.batches(4, dtype=dtypes, output="torch", device=torch.device("cpu"))))
     assert {name: x.dtype for name, x in batch.items()} == dtypes
-    with pytest.raises(LoaderError, match="'mps' is not 'cpu', 'cuda'"):
+    with pytest.raises(LoaderError, match="'mps' must be 'cpu', 'cuda'"):
         train.batches(4, device=torch.device("mps"))
 
 

@@ -188,7 +188,9 @@ def _as_dataset(obj: Any, dim: str) -> xr.Dataset:
     variables = {str(name): _variable(str(name), one, dim) for name, one in arrays.items()}
     lengths = {name: one.sizes[dim] for name, one in variables.items() if dim in one.dims}
     if len(set(lengths.values())) > 1:
-        raise DimsError(f"arrays differ in their number of rows along {dim!r}: {lengths}")
+        raise DimsError(
+            f"arrays have different numbers of rows along {dim!r}: {lengths}; pass equal lengths"
+        )
     return xr.Dataset(variables)
 
 

@@ -186,7 +186,7 @@ class Dataset:
                 if sizes.setdefault(dim, length) != length:
                     raise DimsError(
                         f"dim {dim!r} has length {length} in source {name!r} but {sizes[dim]} in "
-                        "another; use .shapes, or select() sources that agree"
+                        "another; use ds.shapes, or select sources of equal lengths"
                     )
         return sizes
 
@@ -288,7 +288,7 @@ class Dataset:
                     done[mine.token] = mine[rows]
                 chosen[name] = done[mine.token]
         except (SelectionError, SelectionTypeError) as error:
-            raise type(error)(f"{error} (rows of {self.where})") from None
+            raise type(error)(f"{error} (selecting from {self.where})") from None
         if loaded is not None:
             loaded = {name: _taken(loaded[name], kept) for name in self.sources}
         return replace(self, selections=chosen, loaded=loaded)

@@ -182,8 +182,8 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
         if found:  # a file that is there unpacked too is meant once
             twice = {name for name in found if name.endswith(".gz") and name[:-3] in found}
             return sorted(found - twice, key=one.order)
-    endings = ", ".join(suffix for one in formats for suffix in one.suffixes)
-    raise FileFormatError(f"folder {folder!r} {describe_folder(folder)} (endings: {endings})")
+    endings = "" if format is None else f" (endings: {', '.join(formats[0].suffixes)})"
+    raise FileFormatError(f"folder {folder!r} {describe_folder(folder)}{endings}")
 
 
 def _check_listed(path: Any) -> None:
@@ -193,12 +193,13 @@ def _check_listed(path: Any) -> None:
             name = getattr(path, "filename", None) or getattr(path, "name", None)
         except ValueError:
             raise FileFormatError(
-                "open a path, a list of paths, a glob or a folder, not a closed h5py.File; pass "
-                "its path"
+                "open_dataset() takes a path, a list of paths, a glob or a folder, not a closed "
+                "h5py.File; pass its path"
             ) from None
         hint = f"; close it and pass its path, {name!r}" if isinstance(name, str) else ""
         raise FileFormatError(
-            f"open a path, a list of paths, a glob or a folder, not {type(path).__name__}{hint}"
+            f"open_dataset() takes a path, a list of paths, a glob or a folder, not "
+            f"{type(path).__name__}{hint}"
         )
 
 

@@ -128,7 +128,7 @@ def open_dataset(
     if isinstance(sources, str):
         sources = (sources,)
     if sources is not None and not len(sources):
-        raise UnknownNameError("sources=[] names no source; leave it out to open all of them")
+        raise UnknownNameError("sources=[] is empty; leave it out to open all sources")
     if options:
         check_keywords("open_dataset", options, GENERAL, option_names())
     paths, names = find_named(path, format)
@@ -152,8 +152,8 @@ def open_dataset(
     is_notes = format is None and paths[0].lower().endswith((".txt", ".txt.gz"))
     if is_notes and [dtype.kind for dtype in dataset.dtypes.values()] == ["O"]:
         raise FileFormatError(
-            f"{paths[0]!r} looks like plain text, for it has one column and no numbers; pass "
-            "format='csv' to take each line as a row"
+            f"{paths[0]!r} looks like plain text (one column, no numbers); pass format='csv' to "
+            "read each line as a row"
         )
     if not (isinstance(chunks, str) and chunks == "auto"):
         from labeled.dataset.lazy import check_chunks
@@ -173,7 +173,7 @@ def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
         raise DimsError(f"dims={dims!r} is not a mapping; pass {{source: (name, ...)}}")
     for name, names in dims.items():
         if isinstance(names, str) or not isinstance(names, Iterable):
-            raise DimsError(f"dims={{{name!r}: {names!r}}}: give one name an axis, in a tuple")
+            raise DimsError(f"dims={{{name!r}: {names!r}}} is not a tuple; pass one name per axis")
     return tuple(sorted((name, tuple(names)) for name, names in dims.items()))
 
 
@@ -233,7 +233,10 @@ def _check_joinable(first: Dataset, other: Dataset) -> None:
     if first.loaded is not None or other.loaded is not None:
         raise LoaderError("join datasets before load(), not after")
     if first.sources != other.sources:
-        raise SplitError(f"{cannot}: sources {other.sources}, not {first.sources}")
+        raise SplitError(
+            f"{cannot}: it has sources {other.sources}, not {first.sources}; select() the same "
+            "sources of both"
+        )
     if repr(first.steps) != repr(other.steps):
         raise SplitError(f"{cannot}: their isel() calls differ")
     if first.files.options != other.files.options:

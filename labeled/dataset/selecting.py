@@ -90,7 +90,7 @@ def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:
     elif isinstance(name, slice | np.ndarray):
         instead = "choose rows use ds.subset(rows)"
     if instead is not None:
-        return f"split() takes names of splits, {did_you_mean('', splits)}. To {instead}"
+        return f"split() takes names of splits ({did_you_mean('', splits)}); to {instead}"
     called = _called(str(name), dataset.sources)
     return f"no split {name!r} in {dataset.where}; {called}{did_you_mean(str(name), splits)}"
 
@@ -142,8 +142,9 @@ def why_no_source(dataset: Dataset, name: Any) -> str:
     sources, catalog, where = dataset.sources, dataset.files.known, dataset.where
     if not isinstance(name, str):
         return (
-            f"{name!r} is not a source; there are {list(sources)}. For rows use ds.subset(rows) or "
-            "ds[:10], for parts of axes ds.isel(...), one after the other"
+            f"{name!r} is not the name of a source ({did_you_mean('', sources)}); for several "
+            "sources use ds.select('a', 'b'), for rows ds[:10] or ds.subset(rows), for positions "
+            "along an axis ds.isel(...)"
         )
     if name in catalog.not_opened:
         return f"{name!r} in {where} is not a source: {catalog.not_opened[name]}"
@@ -188,9 +189,9 @@ def lengths_differ(dataset: Dataset) -> str:
     agree = ", ".join(map(repr, heaviest(dataset)[:8]))
     splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
     return (
-        f"the sources of {dataset.where} hold different numbers of rows "
+        f"the sources of {dataset.where} have different numbers of rows "
         f"({'; '.join(lengths[:MAX_LENGTHS])}{more}); "
-        f"{'split(), or ' if splits else ''}select() sources that agree, such as select({agree})"
+        f"select {'a split, or ' if splits else ''}sources of equal length: ds.select({agree})"
     )
 
 

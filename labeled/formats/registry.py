@@ -228,7 +228,7 @@ ZARR_MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
 
 NETCDF3_MAGIC = b"CDF"
 
-_CONVERT = "make HDF5 of it"
+_CONVERT = "convert it to HDF5 first"
 _ENGINES = ("cfgrib", "rasterio")
 """Of xarray, for files that it opens and this library does not."""
 
@@ -238,15 +238,15 @@ _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (NETCDF3_MAGIC, "netCDF-3, not netCDF-4", _CONVERT),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"MATLAB 5.0", "a MATLAB file before v7.3", "save it again in MATLAB with '-v7.3'"),
-    (b"\x0e\x03\x13\x01", "HDF4, not HDF5", "h4toh5 makes HDF5 of it"),
+    (b"\x0e\x03\x13\x01", "HDF4, not HDF5", "h4toh5 converts it to HDF5"),
     (b"version https://git-lfs", "a pointer of Git LFS", "`git lfs pull` fetches the file itself"),
-    (b"<!doctype html", "a web page", "the download went wrong, so download the file again"),
-    (b"<html", "a web page", "the download went wrong, so download the file again"),
+    (b"<!doctype html", "a web page", "the download failed; download the file again"),
+    (b"<html", "a web page", "the download failed; download the file again"),
     (b"GRIB", "a GRIB file", "cfgrib"),
     (b"II*\0", "a TIFF file", "rasterio"),
     (b"MM\0*", "a TIFF file", "rasterio"),
-    (b"\x89PNG", "a picture", "put pictures into a folder, and make HDF5 of that"),
-    (b"\xff\xd8\xff", "a picture", "put pictures into a folder, and make HDF5 of that"),
+    (b"\x89PNG", "a picture", "put pictures into a folder and convert that to HDF5"),
+    (b"\xff\xd8\xff", "a picture", "put pictures into a folder and convert that to HDF5"),
     (b"\x80\x04\x95", "a pickle, which may run any code", "labeled.write stores what it holds"),
     (b"\x80\x05\x95", "a pickle, which may run any code", "labeled.write stores what it holds"),
 )
@@ -263,7 +263,7 @@ def describe_foreign_file(path: str, data: bytes) -> str | None:
     Examples
     --------
     >>> describe_foreign_file("digits.npy", b"\\x93NUMPY\\x01\\x00")
-    'a NumPy array; make HDF5 of it: labeled convert digits.npy digits.hdf5'
+    'a NumPy array; convert it to HDF5 first: labeled convert digits.npy digits.hdf5'
     >>> describe_foreign_file("digits.hdf5", b"\\x89HDF\\r\\n\\x1a\\n")
     """
     if path.endswith(".npz") and data.startswith(b"PK\x03\x04"):
@@ -279,10 +279,10 @@ def describe_foreign_file(path: str, data: bytes) -> str | None:
 
 
 def describe_folder(path: str) -> str:
-    """Return what to do with a folder that holds no file of examples."""
+    """Return what to do with a folder that has no file to open."""
     command = convert_command(path.rstrip("/") or path)
     return (
-        "holds no file of examples; if it holds pictures, .npy or parquet files, make HDF5 of it: "
+        "has no file that labeled opens; convert pictures, .npy or parquet files to HDF5 first: "
         f"{command}"
     )
 

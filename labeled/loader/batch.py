@@ -96,6 +96,8 @@ class Batch(Mapping[str, xr.DataArray]):
             array = self._arrays[name]
         except KeyError:
             hint = did_you_mean(str(name), self._arrays)
+            if name != str(name):
+                hint = f"{hint}. A batch takes names: batch['x'][0] is the first row of source 'x'"
             raise UnknownNameError(f"no source {name!r} in this batch; {hint}") from None
         labelled = data_array(array, self._dims[name], name)
         if array.dtype == object and name in self.info and self.info[name].example_dims:

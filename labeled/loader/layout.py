@@ -157,10 +157,8 @@ def casts_of(
         return {}
     asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
     layout, one_hot = options.layout or {}, options.one_hot or {}
-    for option in asked.values():
-        _check_names(option if isinstance(option, Mapping) else (), sources, "cast")
-    _check_names(layout, sources, "lay out")
-    _check_names(one_hot, sources, "make one-hot")
+    for argument, option in {**asked, "layout": layout, "one_hot": one_hot}.items():
+        _check_names(option if isinstance(option, Mapping) else (), sources, argument)
     casts = {}
     for name, source in sources.items():
         label = isinstance(spaces.get(name), IndexSpace) or source.dtype.kind not in "biufc"
@@ -238,11 +236,11 @@ def _one_hot(source: AnySource, n: int, options: BatchOptions, laid_out: bool) -
     return Cast(wanted, n_classes=n)
 
 
-def _check_names(option: Any, sources: Mapping[str, AnySource], verb: str) -> None:
+def _check_names(option: Any, sources: Mapping[str, AnySource], argument: str) -> None:
     for name in option:
         if name not in sources:
             hint = did_you_mean(name, sources)
-            raise UnknownNameError(f"no source {name!r} to {verb}; {hint}")
+            raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
 
 
 def _checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
@@ -653,7 +651,7 @@ def layout_of(
         If specs do not fit the sources, or ragged examples their spaces (reads shapes).
     """
     value = options.pad_value
-    _check_names(value if isinstance(value, Mapping) else (), sources, "pad")
+    _check_names(value if isinstance(value, Mapping) else (), sources, "pad_value")
     padding = {}
     for name, source in sources.items():
         own = value.get(name, 0) if isinstance(value, Mapping) else value

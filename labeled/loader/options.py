@@ -88,7 +88,7 @@ class BatchOptions:
                 self._set(name, integer(name, value, least=_LEAST.get(name)))
         self._set("shard", shard_of(self.shard))
         if self.batch_size is None and self.sampler is None:
-            raise LoaderError("batch_size is missing; say how many rows a batch has")
+            raise LoaderError("batch_size is missing; pass rows per batch, as in ds.batches(64)")
         if self.max_lost is not None:
             self._check_lost()
         if self.sampler is not None:
@@ -235,7 +235,9 @@ def shard_of(shard: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise LoaderError(f"shard={shard!r} must be a pair (index, count)") from None
     if not 0 <= integer("shard index", index) < integer("shard count", count):
-        raise LoaderError(f"shard={shard!r}: the index must be in 0 .. count-1")
+        raise LoaderError(
+            f"shard={shard!r}: the index must be 0 to {shard[1] - 1}; pass shard=(rank, world_size)"
+        )
     if count > MAX_SHARDS:
         raise LoaderError(f"shard={shard!r}: epochs are cut into {MAX_SHARDS:,} shards at most")
     return int(index), int(count)
@@ -288,7 +290,9 @@ def memory_of(memory: Any) -> int:
             raise TypeError
         n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
     except (ValueError, TypeError, AttributeError, OverflowError):
-        raise LoaderError(f"memory={memory!r} is not a size; write it like '512 MiB'") from None
+        raise LoaderError(
+            f"memory={memory!r} is not a size; pass bytes or text such as '512 MiB'"
+        ) from None
     if n <= 0:
         raise LoaderError(f"memory={memory!r} must be more than nothing")
     return n

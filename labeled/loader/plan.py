@@ -206,7 +206,7 @@ def device_of(device: Any) -> Device | None:
         return None if device == "cpu" else cuda_device(device)
     if isinstance(device, Device):
         return device
-    raise LoaderError(f"device={device!r} is not 'cpu', 'cuda' or 'cuda:<number>'")
+    raise LoaderError(f"device={device!r} must be 'cpu', 'cuda' or 'cuda:<number>'")
 
 
 @dataclass(frozen=True, eq=False)

@@ -238,15 +238,18 @@ def checked_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
         found: FloatArray = np.asarray(weights, np.float64)
     except (TypeError, ValueError) as error:
         raise LoaderError(
-            f"weights={weights!r} are not numbers; give one a row, ({n_rows},)"
+            f"weights={weights!r} are not numbers; pass one weight per row, ({n_rows},)"
         ) from error
     if found.shape != (n_rows,):
-        raise LoaderError(f"weights of shape {found.shape}: need one a row, ({n_rows},)")
+        raise LoaderError(
+            f"weights has shape {found.shape}, but there are {n_rows} rows; pass one weight per row"
+        )
     if n_rows and not (found.min() >= 0 and np.isfinite(found.sum()) and found.max() > 0):
         wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
         where = f"; row {wrong[0]} has {found[wrong[0]]}" if wrong.size else ""
         raise LoaderError(
-            "weights must be finite, not negative, with one above zero and a finite sum" + where
+            "weights must be finite and not negative, at least one above zero, with a finite sum"
+            + where
         )
     return found
 

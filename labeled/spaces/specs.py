@@ -701,12 +701,12 @@ def compile_specs(
         for source in option if isinstance(option, Mapping) else ():
             if source not in sources:
                 known = did_you_mean(source, sources)
-                raise SpecsError(f"{name}= names no source {source!r}: {known}")
+                raise SpecsError(f"{name}= names {source!r}, which is not a source; {known}")
     steps: list[Step] = []
     for (space, source), number in mapping.specs_to_index.items():
         try:
             if source not in sources:
-                raise SpecsError(f"there is no source {source!r}: {did_you_mean(source, sources)}")
+                raise SpecsError(f"{source!r} is not a source; {did_you_mean(source, sources)}")
             steps.append(_step(space, sources[source], options))
         except (SpaceError, SpecsError) as error:
             branch = branch_of(mapping.spec_mapping, number)

@@ -207,7 +207,7 @@ def scan_fuel(opening: Opening, table: Table) -> FileHeader:
         for name in names:
             if name not in table.sources:
                 raise UnknownNameError(
-                    f"{argument} names no source {name!r} of file {path!r}; "
+                    f"{argument} names {name!r}, which is not a source of file {path!r}; "
                     f"{did_you_mean(name, table.sources)}"
                 )
     not_opened: dict[str, str] = {}

@@ -252,7 +252,7 @@ def name_dims(
             of = "" if where == TO_WRITE else f" of file {where!r}"
             raise DimsError(
                 f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
-                f"which has {len(found)} axes; give one name an axis"
+                f"which has {len(found)} axes; pass one name per axis"
             )
         for axis, name in enumerate(given):
             if isinstance(name, str):
