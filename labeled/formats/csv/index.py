@@ -1,13 +1,11 @@
-"""How a text is written and where its rows are, found in one pass over it.
+"""How a text is written, and an index of its rows that is built in one pass over it.
 
-What is not given is guessed from the first rows: the delimiter is the one that cuts them into
-equally many fields, most of all; a first row without a number in it names columns.
+The delimiter and the header are guessed from the first rows: the delimiter that cuts them into
+the most fields, equally many in each row, wins; a first row without a number names the columns.
 
-Line ends are found by whole arrays. Quotes come in pairs, so a line end counts where an even number
-of them stands before it; where some quote opens no field (``5" pipe``), the text is walked through
-from quote to quote instead. Eight bytes are kept for about every half mebibyte: where every
-so-many-th row begins. A row is found by reading the block it is in, whose rows are found again;
-so rows in any order work, whatever the size of the file. Compressed text is inflated on the way.
+A line end ends a row unless it is quoted. The index keeps where every so-many-th row begins, eight
+bytes for about half a mebibyte of text. To read a row, its block is read and cut into rows again,
+so rows are read in any order, whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -41,15 +39,12 @@ BLOCK_BYTES = 512 * 1024
 MAX_BLOCK_BYTES = 16 * BLOCK_BYTES
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
-"""The longest row there may be: a quote that is never closed would make one of the whole file,
-and telling what is wrong with a row takes some twenty times its bytes."""
+"""The longest row allowed: a quote that is never closed would make one row of the whole file."""
 
 _BOM, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
 _CANDIDATES = ",\t;|"
 _BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
-_SEP_LINE = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")  # spreadsheets tell the delimiter by it
-
-Rows = list[list[str]]
+_SEP_LINE = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")  # spreadsheets name the delimiter so
 
 
 @cache
@@ -60,38 +55,22 @@ def arrow(part: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is needed to find rows and fields.
-
-    Parameters
-    ----------
-    delimiter : str
-        Between fields; :data:`WHITESPACE` for any number of blanks and tabs.
-    quote : str or None
-    newline : int
-        The byte that ends rows.
-    begin : int
-        Where the first row of values begins, in the unpacked text.
-    first_line : int
-        Number of the line that `begin` is in, counted from 1.
-    encoding, decimal : str
-    names : tuple of str
-        Of all columns.
-    nameless_end : bool
-        Whether neither the file nor the caller names the last column.
-    trailing : bool
-        Whether lines end with a delimiter, behind which nothing stands: no column.
-    """
+    """How rows and fields are written."""
 
     delimiter: str
+    """Between fields; :data:`WHITESPACE` for any number of blanks and tabs."""
     quote: str | None
     newline: int
+    """The byte that ends rows."""
     begin: int
+    """Where the first row of values begins, in the unpacked text."""
     first_line: int
+    """Number of the line at `begin`, counted from 1."""
     encoding: str
     decimal: str
     names: tuple[str, ...] = ()
-    nameless_end: bool = False
     trailing: bool = False
+    """Whether each line ends with a delimiter that makes no column."""
 
     @property
     def n_fields(self) -> int:
@@ -108,20 +87,67 @@ class Dialect:
         quote = None if self.quote is None else ord(self.quote)
         return lines_of(text, quote, ord(self.separator), self.newline, last)
 
+    def first_rows(self, data: bytes, n: int, *, whole: bool) -> bytes:
+        """Return the text of the first rows; empty if none of them ends in `data`."""
+        text = data[self.begin :]
+        ends = self.lines(np.frombuffer(text, np.uint8), last=whole).ends[:n]
+        return text[: int(ends[-1])] if len(ends) else b""
+
+    def fields(self, text: bytes) -> list[list[str]]:
+        """Cut rows into fields; return none if they have different numbers of fields."""
+        text = text + bytes([self.newline])
+        try:
+            names = read_table(text, self).column_names
+            words = read_table(text, self, column_types=dict.fromkeys(names, arrow().string()))
+        except (arrow().ArrowInvalid, UnicodeDecodeError):
+            return []
+        columns = [column.to_pylist() for column in words.columns]
+        return [list(row) for row in zip(*columns, strict=True)]
+
+
+def read_table(
+    text: Any, dialect: Dialect, names: Sequence[str] | None = None, **converting: Any
+) -> Any:
+    """Parse whole rows of text; columns are called f0, f1, ... if no `names` are given."""
+    csv = arrow(".csv")
+    if dialect.delimiter == WHITESPACE:  # one blank for blanks and tabs, none at the edges
+        text = _EDGES.sub(b"", _BLANKS.sub(b" ", bytes(text)))
+    return csv.read_csv(
+        arrow().py_buffer(text),
+        read_options=csv.ReadOptions(
+            use_threads=False,
+            block_size=len(text) + 1,
+            column_names=names,
+            autogenerate_column_names=names is None,
+            encoding=dialect.encoding,
+        ),
+        parse_options=csv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote or False,
+            newlines_in_values=dialect.quote is not None,
+        ),
+        convert_options=csv.ConvertOptions(decimal_point=dialect.decimal, **converting),
+        memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
+    )
+
 
 # how a text is written
 
 
 def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
-    """Look at the beginning of a text.
+    """Find out how a text is written, from its beginning.
 
     Raises
     ------
     FileFormatError
         If it is not text, or holds no row.
     """
-    data, whole = _head(stamp)
-    file = f"file {stamp.path!r}"
+    data, whole, file = b"", True, f"file {stamp.path!r}"
+    for part in text_parts(stamp):
+        data += part
+        if len(data) >= HEAD_BYTES:
+            data, whole = data[:HEAD_BYTES], False
+            break
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FileFormatError(
             f"{file} is text in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"
@@ -148,19 +174,18 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             f"{file} has no line end in its first {len(data):,} bytes: it is not a table, or has "
             "too many columns to parse; write such values with labeled.write, or as .npy"
         )
-    plain = Dialect(
+    dialect = Dialect(
         delimiter or ",",
-        options.quote,
+        None if delimiter == WHITESPACE else options.quote,
         newline,
         begin,
         data[:begin].count(end) + 1,
         options.encoding,
         options.decimal,
     )
-    dialect = plain if delimiter else _guessed_delimiter(plain, stamp.path, data, whole)
-    if dialect.delimiter == WHITESPACE:
-        dialect = replace(dialect, quote=None)
-    first = _first_rows(dialect, data, 1, whole)
+    if delimiter is None:
+        dialect = _guess_delimiter(dialect, stamp.path, data, whole)
+    first = dialect.first_rows(data, 1, whole=whole)
     if not first:
         raise FileFormatError(
             f"{file} holds no row of text at its beginning, or opens a quote there that is not "
@@ -171,36 +196,22 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             f"{file} has more than the {MAX_COLUMNS:,} columns that are parsed; write such values "
             "with labeled.write, or as .npy"
         )
-    rows = _fields(dialect, _first_rows(dialect, data, GUESSED_LINES, whole))
-    rows = rows or _fields(dialect, first)
-    if rows is None:
+    rows = dialect.fields(dialect.first_rows(data, GUESSED_LINES, whole=whole))
+    rows = rows or dialect.fields(first)
+    if not rows:
         raise FileFormatError(
             f"the first row of {stamp.path!r} is not {options.encoding.upper()}: {first[:40]!r}; "
             "pass encoding='latin-1', 'cp1252' or whatever it is"
         )
-    header = _guessed_header(rows, options.decimal) if options.header is None else options.header
-    if header:
-        first_line = dialect.first_line + first.count(end)
-        dialect = replace(dialect, begin=begin + len(first), first_line=first_line)
-    nameless = options.names is None and not (header and rows[0][-1].strip())
-    return replace(
-        dialect,
-        names=_names(stamp, rows[0], header, options.names),
-        nameless_end=nameless and dialect.delimiter != WHITESPACE,
-    )
+    header = _guess_header(rows, options.decimal) if options.header is None else options.header
+    names = _names(stamp.path, rows[0], header, options.names)
+    if not header:
+        return replace(dialect, names=names)
+    line, begin = dialect.first_line + first.count(end), dialect.begin + len(first)
+    return replace(dialect, begin=begin, first_line=line, names=names)
 
 
-def _head(stamp: FileStamp) -> tuple[bytes, bool]:
-    """Return the beginning of a text, and whether that is all of it."""
-    data = bytearray()
-    for part in parts_of(stamp):
-        data += part
-        if len(data) >= HEAD_BYTES:
-            return bytes(data[:HEAD_BYTES]), False
-    return bytes(data), True
-
-
-def parts_of(stamp: FileStamp) -> Iterator[bytes]:
+def text_parts(stamp: FileStamp) -> Iterator[bytes]:
     """Yield a text in pieces, unpacked.
 
     Raises
@@ -225,85 +236,40 @@ def is_packed(stamp: FileStamp) -> bool:
     return StoredBytes(stamp).pread(0, len(_GZIP)) == _GZIP
 
 
-def _first_rows(dialect: Dialect, data: bytes, n: int, whole: bool) -> bytes:
-    """Return the text of the first rows; empty where none of them ends."""
-    text = data[dialect.begin :]
-    ends = dialect.lines(np.frombuffer(text, np.uint8), last=whole).ends[:n]
-    return text[: int(ends[-1])] if len(ends) else b""
-
-
-def _guessed_delimiter(dialect: Dialect, path: str, data: bytes, whole: bool) -> Dialect:
-    """Choose the delimiter that cuts the first rows into equally many fields, most of all."""
-    plain = path.lower().removesuffix(".gz")
-    if plain.endswith((".tsv", ".tab")) and b"\t" in data:
+def _guess_delimiter(dialect: Dialect, path: str, data: bytes, whole: bool) -> Dialect:
+    """Choose the delimiter that cuts the first rows into the most fields, equally many in each."""
+    name = path.lower().removesuffix(".gz")
+    if name.endswith((".tsv", ".tab")) and b"\t" in data:
         return replace(dialect, delimiter="\t")
+    blanks = replace(dialect, delimiter=WHITESPACE, quote=None)
     best, most = dialect, 0
     for delimiter in _CANDIDATES.replace(dialect.decimal, ""):
         one = replace(dialect, delimiter=delimiter)
-        rows = _fields(one, _first_rows(one, data, GUESSED_LINES, whole)) or [[""]]
-        if len(rows[0]) > most:  # the first of them, where alike
+        rows = one.fields(one.first_rows(data, GUESSED_LINES, whole=whole)) or [[""]]
+        if len(rows[0]) > most:
             best, most = one, len(rows[0])
-    blanks = replace(dialect, delimiter=WHITESPACE, quote=None)
-    rows = _fields(blanks, _first_rows(blanks, data, GUESSED_LINES, whole)) or [[""]]
-    if most > 1 or len(rows[0]) < 2:
+    rows = blanks.fields(blanks.first_rows(data, GUESSED_LINES, whole=whole))
+    if most > 1 or not rows or len(rows[0]) == 1:
         return best
-    if plain.endswith((".csv", ".tsv", ".tab")):  # where blanks are in words, too
-        numbers = all(_is_number(field, dialect.decimal) for row in rows for field in row)
-        return blanks if numbers else best
+    if name.endswith((".csv", ".tsv", ".tab")):  # there, blanks may stand between words
+        is_table = all(_is_number(field, dialect.decimal) for row in rows for field in row)
+        return blanks if is_table else best
     return blanks
-
-
-def _fields(dialect: Dialect, text: bytes) -> Rows | None:
-    """Cut rows into fields, as the parser does; None where they have not equally many."""
-    text = text + bytes([dialect.newline])
-    try:
-        names = read_table(text, dialect).column_names
-        words = read_table(text, dialect, column_types=dict.fromkeys(names, arrow().string()))
-    except (arrow().ArrowInvalid, UnicodeDecodeError):
-        return None
-    columns = [column.to_pylist() for column in words.columns]
-    return [list(row) for row in zip(*columns, strict=True)] or None
-
-
-def read_table(
-    text: Any, dialect: Dialect, names: Sequence[str] | None = None, **converting: Any
-) -> Any:
-    """Parse whole rows of text; columns are called f0, f1, ... where no `names` are given."""
-    csv = arrow(".csv")
-    if dialect.delimiter == WHITESPACE:  # one blank for blanks and tabs, none at the edges
-        text = _EDGES.sub(b"", _BLANKS.sub(b" ", bytes(text)))
-    return csv.read_csv(
-        arrow().py_buffer(text),
-        read_options=csv.ReadOptions(
-            use_threads=False,
-            block_size=len(text) + 1,
-            column_names=names,
-            autogenerate_column_names=names is None,
-            encoding=dialect.encoding,
-        ),
-        parse_options=csv.ParseOptions(
-            delimiter=dialect.separator,
-            quote_char=dialect.quote or False,
-            newlines_in_values=dialect.quote is not None,
-        ),
-        convert_options=csv.ConvertOptions(decimal_point=dialect.decimal, **converting),
-        memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
-    )
 
 
 def _is_number(field: str, decimal: str) -> bool:
     try:
-        float(field if decimal == "." else field.replace(decimal, "."))
+        float(field.replace(decimal, "."))
     except ValueError:
         return False
     return "_" not in field
 
 
-def _guessed_header(rows: Rows, decimal: str) -> bool:
+def _guess_header(rows: list[list[str]], decimal: str) -> bool:
     """Whether the first row names columns: no field of it is a number, and few are empty.
 
     Programs that number their rows write no name above the numbers; others end each line with
-    a delimiter; and there are tables with some column that has none: a word above numbers alone.
+    a delimiter. In other tables a column without a name counts if a word stands above numbers.
     """
     first, rest = [field.strip() for field in rows[0]], rows[1:]
     if any(_is_number(field, decimal) for field in first) or not any(first):
@@ -323,11 +289,11 @@ def _guessed_header(rows: Rows, decimal: str) -> bool:
 
 
 def _names(
-    stamp: FileStamp, first: Sequence[str], header: bool, given: tuple[str, ...] | None
+    path: str, first: Sequence[str], header: bool, given: tuple[str, ...] | None
 ) -> tuple[str, ...]:
     if given is not None and len(given) != len(first):
         raise FileFormatError(
-            f"names= gives {len(given)} names, but the first row of {stamp.path!r} has "
+            f"names= gives {len(given)} names, but the first row of {path!r} has "
             f"{len(first)} fields"
         )
     fields = [field.strip() if header else "" for field in first]
@@ -335,24 +301,22 @@ def _names(
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise FileFormatError(
-            f"columns {twice} of {stamp.path!r} have the same names; pass names=[...] to tell them "
-            "apart"
+            f"columns {twice} of {path!r} have the same names; pass names=[...] to tell them apart"
         )
     return names
 
 
-# where rows begin: at line ends, but for those within quotes and of blank lines
+# where rows begin: after line ends, except quoted ones and those of blank lines
 
 
 class Lines(NamedTuple):
     """Rows of a piece of text."""
 
     starts: Ints
-    """Where each row begins, and ..."""
     ends: Ints
-    """... one past its line end (or past the text, where that lacks one)."""
+    """One past the line end of each row, or past the text if it lacks one."""
     rest: int
-    """Where a last row begins whose end is not there; the length of the text without one."""
+    """Where an unfinished last row begins; the length of the text if there is none."""
 
 
 def lines_of(text: Array, quote: int | None, delimiter: int, newline: int, last: bool) -> Lines:
@@ -362,7 +326,7 @@ def lines_of(text: Array, quote: int | None, delimiter: int, newline: int, last:
     ----------
     text : uint8 array
     quote, delimiter, newline : int
-        As bytes; no quote where nothing is enclosed.
+        As bytes; no quote if nothing is enclosed.
     last : bool
         Whether the end of the text ends a row, too.
 
@@ -376,44 +340,33 @@ def lines_of(text: Array, quote: int | None, delimiter: int, newline: int, last:
     at, closed = np.flatnonzero(text == newline), True
     quotes = np.zeros(0, np.int64) if quote is None else np.flatnonzero(text == quote)
     if len(quotes):
-        quotes = _true_pairs(text, quotes, delimiter)
+        quotes = _enclosing(text, quotes, delimiter)
         at, closed = at[np.searchsorted(quotes, at) % 2 == 0], len(quotes) % 2 == 0
+    rest = int(at[-1]) + 1 if len(at) else 0
     ends = at + 1
-    if last and closed and len(text) > (int(ends[-1]) if len(ends) else 0):
-        ends = np.append(ends, len(text))
-    starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
-    rest = int(ends[-1]) if len(ends) else 0
-    length = ends - starts
-    blank = np.zeros(len(ends), bool)  # lines that hold nothing but their end
-    short = np.flatnonzero(length <= 2)
-    first, end = text[starts[short]], text[ends[short] - 1]
-    blank[short] = np.where(
-        length[short] == 1, (first == newline) | (first == CR), (first == CR) & (end == LF)
-    )
+    if last and closed and rest < len(text):
+        ends, rest = np.append(ends, len(text)), len(text)
+    starts = np.append(0, ends)[:-1]
+    length, first = ends - starts, text[starts]
+    blank = (length == 1) & ((first == newline) | (first == CR))
+    blank |= (length == 2) & (first == CR) & (text[ends - 1] == LF)
     return Lines(starts[~blank], ends[~blank], rest)
 
 
-def _true_pairs(text: Array, quotes: Ints, delimiter: int) -> Ints:
-    """Return quotes that open fields and those that close them, in turn."""
+def _enclosing(text: Array, quotes: Ints, delimiter: int) -> Ints:
+    """Return the quotes that open fields and those that close them, in turn."""
     opens, closes = quotes[0::2], quotes[1::2]
     before = text[np.maximum(opens - 1, 0)]
     begins = (opens == 0) | (before == delimiter) | (before == LF) | (before == CR)
     begins[1:] |= opens[1:] == closes[: len(opens) - 1] + 1  # goes on with a doubled one
     if begins.all():
         return quotes
-    pairs: list[int] = []
-    doubled, field_ends = -1, (delimiter, LF, CR)
-    for at in quotes.tolist():
-        if at == doubled:
-            continue
-        if len(pairs) % 2 == 0:
-            if at == 0 or int(text[at - 1]) in field_ends:
-                pairs.append(at)
-        elif at + 1 < len(text) and text[at + 1] == text[at]:
-            doubled = at + 1
-        else:
-            pairs.append(at)
-    return np.array(pairs, np.int64)
+    mark, found = re.escape(bytes(text[quotes[:1]])), []  # some quote opens no field: 5" pipe
+    border = re.escape(bytes([delimiter]))
+    fields = rb"(?s:(?:\A|(?<=[%b\r\n]))%b(?:[^%b]++|%b%b)*+(%b)?)"
+    for field in re.finditer(fields % (border, *[mark] * 5), text.tobytes()):
+        found += [field.start(), field.end() - 1] if field[1] else [field.start()]
+    return np.array(found, np.int64)
 
 
 # an index of rows
@@ -421,23 +374,15 @@ def _true_pairs(text: Array, quotes: Ints, delimiter: int) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class RowIndex:
-    """Where the rows of a text are.
-
-    Parameters
-    ----------
-    starts : int64 array
-        Where the first row of each block begins; then where the last row ends.
-    block_rows : int
-        Rows of a block, but for the last.
-    n_rows : int
-    n_bytes : int
-        Of the text, unpacked.
-    """
+    """Where the rows of a text are."""
 
     starts: Ints
+    """Where the first row of each block begins; then where the last row ends."""
     block_rows: int
+    """Rows of each block but the last."""
     n_rows: int
     n_bytes: int
+    """Of the text, unpacked."""
 
     @property
     def longest(self) -> int:
@@ -447,12 +392,12 @@ class RowIndex:
 
 @lru_cache(maxsize=8)
 def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
-    """Go through a text once and note where its rows are.
+    """Find the rows of a text in one pass.
 
     Raises
     ------
     FileFormatError
-        If a quote is not closed, or a row longer than any can be.
+        If a quote is not closed, or a row is longer than allowed.
     """
     index = _indexed(stamp, dialect, 0)
     while index.longest > MAX_BLOCK_BYTES and index.block_rows > 1:  # the first rows misled
@@ -462,11 +407,11 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
 
 
 def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
-    """Go through a text once; without `block_rows` the first rows tell how many are a block."""
+    """Go through a text once; if `block_rows` is 0, the first rows decide how many make a block."""
     found: list[Ints] = []
     n_rows, at, end = 0, dialect.begin, dialect.begin
     skipped, left = dialect.begin, np.zeros(0, np.uint8)
-    for part in chain(parts_of(stamp), [None]):
+    for part in chain(text_parts(stamp), [None]):
         last = part is None
         new = np.frombuffer(part or b"", np.uint8)
         text, skipped = np.concatenate((left, new[skipped:])), max(0, skipped - len(new))
@@ -490,7 +435,7 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
 
 
 def line_at(stamp: FileStamp, dialect: Dialect, at: int) -> int:
-    """Return the number of the line at byte `at`: the line ends before it are counted."""
+    """Return the number of the line at byte `at`, by counting the line ends before it."""
     file, line, end = FileRef(stamp)(), dialect.first_line, bytes([dialect.newline])
     for begin in range(dialect.begin, at, READ_BYTES):
         data = np.empty(min(READ_BYTES, at - begin), np.uint8)

@@ -1,4 +1,4 @@
-"""How delimited text is opened, checked when it is said."""
+"""The options of delimited text, checked where they are given."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ WHITESPACE = "whitespace"
 UTF_8 = "utf-8"
 
 TIME = np.dtype("datetime64[ns]")
-"""Of all times, as in every other format."""
+"""The dtype of all times, as in every other format."""
 
 MISSING = ("", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NULL", "null", "None", "#N/A")
-"""Fields of a column of numbers or times that stand for no value."""
+"""Fields that stand for a missing value in a column of numbers or times."""
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What :func:`labeled.open_dataset` takes for delimited text alone.
+    """Options of :func:`labeled.open_dataset` for delimited text.
 
     Parameters
     ----------
     delimiter : str, optional
         One character between fields, or "whitespace" for any number of blanks and tabs. By
-        default the first lines tell.
+        default it is guessed from the first lines.
     header : bool, optional
         Whether the first line names the columns. By default it does if none of its fields is
-        a number, and none empty but outermost ones: above numbers of rows, or behind a
-        delimiter that ends the lines. Where nothing stands behind that, it makes no column.
+        a number, and only outermost fields are empty: above row numbers, or after a
+        delimiter that ends the lines. If nothing ever follows that delimiter, it makes no column.
     names : sequence of str, optional
-        Names of all columns, before those in the file.
+        Names of all columns, instead of those in the file.
     labels : column or list of columns, optional
         Columns, by name or number, that become the source ``labels``.
     columns : "matrix", "separate" or mapping, optional
         "matrix" puts all numeric columns with a name side by side as the source ``features``;
-        "separate" makes a source of every column; a mapping tells the column of each source, or
-        a list of columns to be put side by side. By default columns named ``x_0``, ``x_1``, ...
+        "separate" makes a source of every column; a mapping gives the column of each source, or
+        a list of columns to put side by side. By default columns named ``x_0``, ``x_1``, ...
         are put side by side as the source ``x``, if there are any, else all numeric ones; a
         file of one column is one source of one value a row.
     dtype : dtype or mapping, optional
         Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
-        samples of the file tell: int64, uint64 (of integers too large for int64, such as ids),
-        float64, bool, datetime64[ns] (dates and times as ISO 8601 writes them, ``2026-11-20`` or
-        ``2026-11-20 12:30:00``; those that tell their zone, ``2026-11-20T12:30:00+02:00``, become
-        times of UTC) or text. Integers that float64 would round are a source of their own beside
-        floats, and text where some are missing. A datetime64 of any unit asks for datetime64[ns].
+        samples of the file decide: int64, uint64 (integers too large for int64, such as ids),
+        float64, bool, datetime64[ns] (dates and times in ISO 8601, ``2026-11-20`` or
+        ``2026-11-20 12:30:00``; those with a zone, ``2026-11-20T12:30:00+02:00``, become
+        times of UTC) or text. Integers that float64 would round become a source of their own
+        beside floats, and text where some are missing. Any datetime64 means datetime64[ns].
     missing : sequence of str
-        Fields that stand for no value: NaN in floating columns, NaT among times, an error in
-        others.
+        Fields that stand for a missing value: NaN in floating columns, NaT among times, an error
+        in others.
     quote : str, optional
-        What encloses fields that hold delimiters or line ends; None where nothing does.
+        What encloses fields that hold delimiters or line ends; None if nothing does.
     skip_lines : int
-        Lines before the first one that counts.
+        Lines to skip at the beginning of the file.
     encoding : str
         Of names and text: "utf-8", or one of a byte a character, such as "latin-1" or "cp1252".
     decimal : str
-        Between the whole of a number and its fraction, such as "," where fields end with ";".
+        The decimal point of numbers, such as "," where ";" separates fields.
     """
 
     delimiter: str | None = None
@@ -78,9 +78,13 @@ class TextOptions:
     decimal: str = "."
 
     def __post_init__(self) -> None:
-        _check_character("delimiter", self.delimiter, WHITESPACE)
-        _check_character("quote", self.quote)
-        _check_character("decimal", self.decimal or "")
+        for name, also in (("delimiter", WHITESPACE), ("quote", None), ("decimal", "")):
+            value: Any = getattr(self, name)
+            if (value is None and name != "decimal") or (value and value == also):
+                continue
+            if not isinstance(value, str) or len(value.encode()) != 1 or value in "\r\n":
+                hint = f", or {also!r}" if also else ""
+                raise LoaderError(f"{name}={value!r}: give one ASCII character{hint}")
         if self.decimal == self.delimiter:
             raise LoaderError(f"decimal={self.decimal!r} is the delimiter, too; give another one")
         if self.header not in (None, True, False):
@@ -88,11 +92,14 @@ class TextOptions:
         skipped: Any = self.skip_lines
         if not isinstance(skipped, int) or skipped < 0:
             raise LoaderError(f"skip_lines={self.skip_lines!r}: give a number of lines, 0 or more")
+        for name in ("names", "missing"):
+            if isinstance(words := getattr(self, name), str):
+                raise LoaderError(f"{name}={words!r} is one word; give a list, [{words!r}]")
         labels = (self.labels,) if isinstance(self.labels, str | int) else self.labels
         checked = {
             "encoding": _checked_encoding(self.encoding),
-            "names": _listed("names", self.names),
-            "missing": _listed("missing", self.missing) or (),
+            "names": None if self.names is None else tuple(map(str, self.names)),
+            "missing": tuple(map(str, self.missing or ())),
             "labels": None if labels is None else tuple(labels),
             "columns": _checked_columns(self.columns),
             "dtype": _checked_dtype(self.dtype),
@@ -101,16 +108,8 @@ class TextOptions:
             object.__setattr__(self, name, value)
 
 
-def _check_character(name: str, value: Any, also: str | None = None) -> None:
-    if value is None or value == also:
-        return
-    if not isinstance(value, str) or len(value.encode()) != 1 or value in "\r\n":
-        hint = "" if also is None else f", or {also!r}"
-        raise LoaderError(f"{name}={value!r}: give one ASCII character{hint}")
-
-
 def _checked_encoding(encoding: Any) -> str:
-    """Return an encoding by its usual name, if delimiters and digits are what they are in ASCII."""
+    """Return the usual name of an encoding that keeps ASCII and takes one byte a character."""
     try:
         name = codecs.lookup(encoding).name
         every = bytes(range(256)).decode(name, "replace")
@@ -123,14 +122,6 @@ def _checked_encoding(encoding: Any) -> str:
             f"stand; save the file as UTF-8 (iconv -f {encoding} -t UTF-8)"
         )
     return name
-
-
-def _listed(name: str, value: Any) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        raise LoaderError(f"{name}={value!r} is one word; give a list, [{value!r}]")
-    return tuple(map(str, value))
 
 
 def _checked_columns(columns: Any) -> Any:
