@@ -5,8 +5,8 @@ is what they share. `registry` finds the format of a file, `format` is what one 
 what opening returns, `reader` what reading offers.
 
 Reading: `reader` (what readers offer, and what follows from it), `contiguous` (rows in one piece),
-`region` (parts of rows), `bytesource` (bytes by position), `packed` (bytes of gzip-compressed
-files), `memory` (how much there is, and how rows move in it).
+`region` (parts of rows), `bytesource` (bytes by position, those of gzip-compressed files
+among them), `memory` (how much there is, and how rows move in it).
 
 Values: `cf` (packed numbers and times), `examples` (of different shapes), `pictures` and
 `picture_heads`. Writing: `replacing` (whole files or none).

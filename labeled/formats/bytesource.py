@@ -16,14 +16,17 @@ once a read, so a file that shrinks in between gives a short read, which is an e
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import importlib
 import mmap
 import os
 import shlex
 import stat
+import tempfile
 import threading
 import weakref
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,7 +44,6 @@ from labeled.errors import (
 )
 from labeled.formats.header import FileStamp
 from labeled.formats.memory import machine_bytes, scratch, too_close
-from labeled.formats.packed import Inflating, PackedFile
 from labeled.formats.region import Array
 
 MAX_OPEN_FILES, OPEN_SHARE = 64, 4
@@ -163,23 +165,15 @@ class LocalFile:
                 return
         else:
             got = 0
-        self._read_rest(target.reshape(-1).view(np.uint8), offset, got)
+        _read_rest(self._fd, target.reshape(-1).view(np.uint8), offset, got)
 
     def _read_aside(self, target: Array, offset: int) -> None:
         """Read piece by piece to memory that lies better, and copy from there."""
         for at in range(0, len(target), ASIDE_BYTES):
             part = target[at : at + ASIDE_BYTES]
             aside = scratch("aside", len(part), offset + at)
-            self._read_rest(aside, offset + at, 0)
+            _read_rest(self._fd, aside, offset + at, 0)
             part[:] = aside
-
-    def _read_rest(self, target: Array, offset: int, got: int) -> None:
-        while got < len(target):
-            part = target[got : got + _SINGLE_READ_BYTES]
-            more = os.preadv(self._fd, [cast(Any, part)], offset + got)
-            if more == 0:
-                raise ends_early(offset, len(target), got)
-            got += more
 
     def mapped(self, *, scattered: bool = False) -> Array | None:
         """Return all bytes of the file as a read-only array over a memory map.
@@ -231,7 +225,97 @@ class LocalFile:
             os.posix_fadvise(self._fd, offset, n, os.POSIX_FADV_WILLNEED)
 
 
-class RemoteFile:
+def _read_rest(descriptor: int, target: Array, offset: int, got: int) -> None:
+    """Fill the bytes of `target` from number `got` on."""
+    while got < len(target):
+        part = target[got : got + _SINGLE_READ_BYTES]
+        more = os.preadv(descriptor, [cast(Any, part)], offset + got)
+        if more == 0:
+            raise ends_early(offset, len(target), got)
+        got += more
+
+
+class _Unmapped:
+    """A file whose bytes are fetched by calls alone."""
+
+    def mapped(self, *, scattered: bool = False) -> Array | None:
+        """Return None: there is no map."""
+        return None
+
+    def copied(self, n_bytes: int, *, scattered: bool = False) -> None:
+        """Do nothing: there is no map."""
+
+    def holds(self, offset: int) -> bool:
+        """Say yes: fetching bytes ahead is not possible."""
+        return True
+
+    def advise(self, offset: int, n: int) -> None:
+        """Do nothing: fetching bytes ahead is not possible."""
+
+
+class UnpackedFile(_Unmapped):
+    """The contents of a gzip-compressed file, in a temporary file.
+
+    They are inflated once, in order, as far as somebody reads; from then on they are read like any
+    file, in any order and by several threads. The price is their size in the folder of temporary
+    files, until the file is closed.
+    """
+
+    def __init__(self, stamp: FileStamp) -> None:
+        self.stamp = stamp
+        assert stamp.unpacked_bytes is not None
+        self.size = stamp.unpacked_bytes
+        self._stored = LocalFile(replace(stamp, unpacked_bytes=None))
+        self._gzip = gzip.open(stamp.path)  # noqa: SIM115 (both live as long as this)
+        self._copy = tempfile.TemporaryFile()  # noqa: SIM115
+        for file in (self._gzip, self._copy):
+            weakref.finalize(self, file.close).atexit = False
+        self._n_copied = 0
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Raise FileChangedError unless the file is still the one that was opened."""
+        self._stored.check()
+
+    def read_into(self, target: Array, offset: int) -> None:
+        """Fill a C-contiguous array with the bytes at `offset`.
+
+        Raises
+        ------
+        EOFError, OSError
+            If the file is truncated or damaged, or there is no room for its contents.
+        """
+        stop = offset + target.nbytes
+        if self._n_copied < stop:
+            with self._lock:
+                while self._n_copied < stop:
+                    self._inflate()
+        _read_rest(self._copy.fileno(), target.reshape(-1).view(np.uint8), offset, 0)
+
+    def _inflate(self) -> None:
+        at = self._n_copied
+        try:
+            part = self._gzip.read1(min(ASIDE_BYTES, self.size - at))
+            if at + len(part) == self.size:
+                self._gzip.read(1)  # the checksum is behind the contents
+        except (zlib.error, gzip.BadGzipFile) as fault:
+            raise OSError(f"its gzip data is damaged after byte {at} of them: {fault}") from None
+        except EOFError:
+            raise EOFError(f"its gzip data ends early, after byte {at} of them") from None
+        if not part:
+            raise EOFError(f"its contents end at byte {at}, before {self.size}")
+        try:
+            self._copy.write(part)
+            self._copy.flush()
+        except OSError as fault:
+            raise OSError(
+                f"unpacking it takes {self.size:,} bytes in {tempfile.gettempdir()!r} "
+                f"({fault.strerror}); free some space, or set TMPDIR to another folder"
+            ) from fault
+        self._n_copied += len(part)
+
+
+class RemoteFile(_Unmapped):
     """A byte source of someone else's making."""
 
     def __init__(self, stamp: FileStamp) -> None:
@@ -265,30 +349,14 @@ class RemoteFile:
             raise ends_early(offset, target.nbytes, len(data))
         target.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
 
-    def mapped(self, *, scattered: bool = False) -> Array | None:
-        """Return None: only local files can be mapped."""
-        return None
 
-    def copied(self, n_bytes: int, *, scattered: bool = False) -> None:
-        """Do nothing: there is no map."""
-
-    def holds(self, offset: int) -> bool:
-        """Say yes: nothing can be done about it."""
-        return True
-
-    def advise(self, offset: int, n: int) -> None:
-        """Do nothing: there is nobody to tell."""
-
-
-OpenFile = LocalFile | RemoteFile | PackedFile
+OpenFile = LocalFile | RemoteFile | UnpackedFile
 
 
 def _opened(stamp: FileStamp) -> OpenFile:
     if is_remote(stamp.path):
         return RemoteFile(stamp)
-    if stamp.packed is None:
-        return LocalFile(stamp)
-    return PackedFile(StoredBytes(stamp), stamp.packed)
+    return LocalFile(stamp) if stamp.unpacked_bytes is None else UnpackedFile(stamp)
 
 
 def _no_more(stamp: FileStamp) -> FileFormatError:
@@ -418,7 +486,7 @@ class StoredBytes:
     """The bytes of a file as they are stored, opened only while they are read."""
 
     def __init__(self, stamp: FileStamp) -> None:
-        self._stamp = replace(stamp, packed=None)
+        self._stamp = replace(stamp, unpacked_bytes=None)
         self._file = FileRef(self._stamp)
 
     def pread(self, offset: int, n: int) -> bytes:
@@ -430,11 +498,6 @@ class StoredBytes:
     def check(self) -> None:
         """Raise FileChangedError unless the file is still the one that was opened."""
         self._file().check()
-
-
-def inflating(stamp: FileStamp) -> Inflating:
-    """Return the beginning of what a gzip-compressed file contains, to be read on from there."""
-    return Inflating(StoredBytes(stamp))
 
 
 def _nothing() -> None:

@@ -27,7 +27,6 @@ from labeled.formats.reader import (
     FileReader,
     Io,
     Rows,
-    bands_of,
     failed,
     is_cold,
     naming_rows,
@@ -72,6 +71,8 @@ class ContiguousReader(FileReader):
             _check_end(source, source.offset)
         elif source.storage != "chunked" or not self.row_bytes:
             self.why = "nothing is stored, or nothing asked for: only fill values are handed out"
+        if source.file.unpacked_bytes is not None:
+            self.why = "gzip-compressed: inflated once, into a temporary file"
         plan = self._plan = self._box_plan()
         whole, native = plan.whole, plan.dtype.isnative
         self._direct = whole and native
@@ -373,20 +374,3 @@ def _check_end(source: SourceHeader, at: int) -> None:
             f"data should lie at bytes {at} to {end}, but there are {source.file.content_bytes}. "
             "It is truncated or damaged."
         )
-
-
-class PackedReader(ContiguousReader):
-    """Rows that follow one another in a gzip-compressed file; see :mod:`.packed`.
-
-    Inflating can begin where rows of a chunk do, so that pieces end there.
-    """
-
-    kind = "packed"
-    why = "gzip-compressed: inflated from the nearest place where that can begin"
-
-    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        """Count the chunks that are inflated, each as the same share of the file."""
-        chunks = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)
-        every = -(-self.n_rows // self.chunk_rows)
-        ends = self.source.file.size * np.arange(len(chunks) + 1) // every
-        return (ByteRanges(None, chunks, np.diff(ends), len(chunks)),)

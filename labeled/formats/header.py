@@ -65,33 +65,19 @@ FILTER_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
-    """How a gzip-compressed file is read by position; see :mod:`.packed`.
-
-    Places from which inflating can go on are kept at byte `first` of the contents and every
-    `step` bytes after it.
-    """
-
-    n_bytes: int
-    """Bytes of the contents."""
-    first: int
-    step: int
-
-
-@dataclass(frozen=True, slots=True)
 class FileStamp:
     """Which file was opened: enough to notice that it is another one now."""
 
     path: str
     size: int
     mtime_ns: int
-    packed: Packing | None = None
-    """Set where positions count bytes of what a gzip-compressed file contains."""
+    unpacked_bytes: int | None = None
+    """Bytes that a gzip-compressed file contains, if these are what positions count."""
 
     @property
     def content_bytes(self) -> int:
         """Bytes that can be read by position."""
-        return self.size if self.packed is None else self.packed.n_bytes
+        return self.size if self.unpacked_bytes is None else self.unpacked_bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import numpy as np
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
 from labeled.formats.bytesource import FileRef, stamp_of
 from labeled.formats.csv.index import (
-    WHITESPACE,
     Dialect,
     RowIndex,
     arrow,
@@ -24,7 +23,7 @@ from labeled.formats.csv.index import (
     read_dialect,
     row_index,
 )
-from labeled.formats.csv.options import TIME, TextOptions
+from labeled.formats.csv.options import TIME, WHITESPACE, TextOptions
 from labeled.formats.csv.reader import Columns, TextFault, TextReader, parse, would_round
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import (
@@ -32,11 +31,9 @@ from labeled.formats.header import (
     FileHeader,
     FileStamp,
     Filter,
-    Packing,
     SourceHeader,
     fingerprint,
 )
-from labeled.formats.packed import MOST_POINTS, POINT_BYTES, step_for
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +82,8 @@ class Column(NamedTuple):
         """The dtype of the values; floats if integers are missing."""
         kinds = arrow().types
         if kinds.is_integer(self.type) and not self.gaps:
-            return np.dtype(self.type.to_pandas_dtype())
+            exact: np.dtype[Any] = np.dtype(self.type.to_pandas_dtype())
+            return exact
         if kinds.is_integer(self.type) or kinds.is_floating(self.type) or kinds.is_null(self.type):
             return np.dtype(np.float64)
         if kinds.is_timestamp(self.type):
@@ -143,7 +141,7 @@ def _scan_text(path: str, own: TextOptions) -> _Text:
     dialect = read_dialect(stamp, own)
     index = row_index(stamp, dialect)
     if is_packed(stamp):
-        stamp = replace(stamp, packed=Packing(index.n_bytes, 0, step_for(index.n_bytes)))
+        stamp = replace(stamp, unpacked_bytes=index.n_bytes)
     columns = _sampled(stamp, dialect, index, own)
     last = len(columns) - 1
     nameless = own.names is None and dialect.names[last] == f"column_{last}"
@@ -186,7 +184,6 @@ def _source(name: str, stamp: FileStamp, table: Columns, options: Options) -> So
         fill_value = np.array("NaT", dtype)[()]
         if any(one.tz is not None for one in table.types.values()):
             attrs["timezone"] = "UTC"
-    points = 0 if stamp.packed is None else MOST_POINTS * POINT_BYTES
     return SourceHeader(
         file=stamp,
         name=name,
@@ -202,7 +199,7 @@ def _source(name: str, stamp: FileStamp, table: Columns, options: Options) -> So
         stored_bytes=stamp.size,
         format="csv",
         detail=table,
-        scratch_bytes=SCRATCH_BLOCKS * index.longest + points,
+        scratch_bytes=SCRATCH_BLOCKS * index.longest,
     )
 
 

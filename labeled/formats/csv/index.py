@@ -10,7 +10,9 @@ so rows are read in any order, whatever the size of the file.
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.bytesource import FileRef, StoredBytes, inflating
+from labeled.formats.bytesource import FileRef, StoredBytes
 from labeled.formats.csv.options import WHITESPACE, TextOptions
 from labeled.formats.header import FileStamp
 from labeled.formats.region import Array, Ints
@@ -223,11 +225,11 @@ def text_parts(stamp: FileStamp) -> Iterator[bytes]:
         for at in range(0, stamp.size, READ_BYTES):
             yield StoredBytes(stamp).pread(at, READ_BYTES)
         return
-    place = inflating(stamp)
     try:
-        while part := place.read(READ_BYTES):
-            yield part
-    except (OSError, EOFError) as fault:
+        with gzip.open(stamp.path) as file:
+            while part := file.read(READ_BYTES):
+                yield part
+    except (OSError, EOFError, zlib.error) as fault:
         raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
 
 
