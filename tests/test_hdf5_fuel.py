@@ -19,7 +19,7 @@ from labeled.errors import (
     UnknownNameError,
     UnsafeFileError,
 )
-from labeled.formats.hdf5.scan import scan
+from labeled.formats.hdf5.format import scan
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file, split_table
 
 N = 60

@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as hnp
 from labeled.errors import FileFormatError, LabeledWarning, ReadError, UnknownNameError
 from labeled.formats.cf import cf_of, decode
 from labeled.formats.hdf5 import labels
-from labeled.formats.hdf5.scan import scan
+from labeled.formats.hdf5.format import scan
 from labeled.formats.header import FileHeader, SourceHeader
 
 

@@ -22,15 +22,15 @@ from labeled.errors import (
     SplitError,
     UnsafeFileError,
 )
-from labeled.formats.hdf5.door import opened
+from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.safety import (
     FREE_BYTES,
     MOST_EXPANSION,
     check_claim,
+    opened,
     resolve,
     stored_bytes,
 )
-from labeled.formats.hdf5.scan import scan
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, split_table
 
 LABELS = {"x": ("batch", "index")}
@@ -313,7 +313,7 @@ import sys, warnings
 sys.path.insert(0, {root!r})
 warnings.simplefilter("ignore")
 from labeled.errors import LabeledError
-from labeled.formats.hdf5.scan import scan
+from labeled.formats.hdf5.format import scan
 for path in sys.argv[1:]:
     print("start", path, flush=True)
     try:

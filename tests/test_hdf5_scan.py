@@ -27,10 +27,10 @@ from labeled.errors import (
     UnknownNameError,
 )
 from labeled.formats.hdf5 import scan as scan_module
+from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
-from labeled.formats.hdf5.scan import scan
 from labeled.formats.reader import read_rows
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file
 

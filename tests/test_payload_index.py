@@ -17,8 +17,8 @@ from payload_files import COMPRESSIONS, Layout, header_of, layouts, write
 from labeled.errors import LabeledWarning
 from labeled.formats.hdf5 import chunkindex
 from labeled.formats.hdf5.chunkindex import build_index, chunk_index
+from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.scan import scan
 from labeled.formats.reader import UNSTORED, read_rows
 
 

@@ -27,8 +27,8 @@ from labeled.errors import (
     UnsafeFileError,
 )
 from labeled.formats.hdf5 import ragged as reading
+from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.scan import scan
 from labeled.ragged.flat import read_at
 
 STORED = ({}, {"chunks": (3,)}, {"chunks": (2,), "compression": "gzip", "shuffle": True})

@@ -31,21 +31,26 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, can_encode
-from labeled.formats.hdf5.flatlayout import datasets_of
+from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
 from labeled.formats.hdf5.others import Carrier, others_of
-from labeled.formats.hdf5.own import Checksums, read_checksums, read_statistics, write_own
+from labeled.formats.hdf5.own import (
+    Checksums,
+    datasets_of,
+    read_checksums,
+    read_statistics,
+    write_own,
+)
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.scales import Names
-from labeled.formats.hdf5.scan import scan
-from labeled.formats.hdf5.undo import undo_of
 from labeled.formats.hdf5.writing import (
+    Names,
     SourceWriter,
     changed_file,
     check_growable,
     grow_file,
     growable_sources,
     storable,
+    undo_of,
 )
 from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows

@@ -19,12 +19,12 @@ from dask.utils import format_bytes
 
 from labeled.errors import NotYetError, SplitError
 from labeled.formats.hdf5.filters import why_not, why_not_undone
+from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.groups import pattern_of_datasets
 from labeled.formats.hdf5.labels import default_name
 from labeled.formats.hdf5.others import others_of
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
-from labeled.formats.hdf5.scan import scan
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.writing.layouts import codec_of, shortened
 from labeled.writing.rewriting import order_of

@@ -27,8 +27,7 @@ from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.own import OWN
 from labeled.formats.hdf5.safety import to_bytes
-from labeled.formats.hdf5.scales import Coordinate, Names
-from labeled.formats.hdf5.writing import storable
+from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.region import Array
 from labeled.permute.addresses import address_of
 from labeled.writing.layouts import RaggedAs

@@ -22,10 +22,10 @@ from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError, SplitError, WriteError, warn
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, checksum
-from labeled.formats.hdf5.flatlayout import datasets_of
+from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.others import Carrier, others_of
+from labeled.formats.hdf5.own import datasets_of
 from labeled.formats.hdf5.ragged import open_ragged
-from labeled.formats.hdf5.scan import scan
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.registry import check_hdf5

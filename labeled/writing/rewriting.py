@@ -35,11 +35,10 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import SplitError
-from labeled.formats.hdf5.flatlayout import ATTRIBUTES
+from labeled.formats.hdf5.own import ATTRIBUTES
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.scales import Coordinate, Names
-from labeled.formats.hdf5.writing import storable
+from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.formats.reader import native, read_rows
 from labeled.formats.region import Array

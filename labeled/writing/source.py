@@ -27,8 +27,7 @@ from dask.base import is_dask_collection
 
 from labeled.errors import ArrayError
 from labeled.formats.cf import FILLS
-from labeled.formats.hdf5.scales import Names
-from labeled.formats.hdf5.writing import storable_text
+from labeled.formats.hdf5.writing import Names, storable_text
 from labeled.formats.region import Array
 from labeled.ragged.flat import Rows, block_cuts
 

@@ -30,8 +30,10 @@ from labeled.errors import (
 from labeled.formats.hdf5.fuel import write_table
 from labeled.formats.hdf5.others import Carrier
 from labeled.formats.hdf5.own import write_own
-from labeled.formats.hdf5.scales import Coordinate, Names, ScaleWriter
 from labeled.formats.hdf5.writing import (
+    Coordinate,
+    Names,
+    ScaleWriter,
     SourceWriter,
     attach_shapes,
     new_file,

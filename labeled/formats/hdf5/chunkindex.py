@@ -25,7 +25,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import open_bytes
-from labeled.formats.hdf5.door import h5_of
+from labeled.formats.hdf5.safety import h5_of
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.reader import UNSTORED, describe
 from labeled.formats.region import Array, Ints

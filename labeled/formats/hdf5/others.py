@@ -22,7 +22,6 @@ import h5py
 import numpy as np
 
 from labeled.errors import NotYetError, WriteError, warn
-from labeled.formats.hdf5.door import opened
 from labeled.formats.hdf5.dtypes import columns_of, item_of, refers, why_not_read
 from labeled.formats.hdf5.fuel import comments_of, read_table
 from labeled.formats.hdf5.labels import (
@@ -34,7 +33,7 @@ from labeled.formats.hdf5.labels import (
     scale_of,
 )
 from labeled.formats.hdf5.own import OWN
-from labeled.formats.hdf5.safety import Address, address, to_text
+from labeled.formats.hdf5.safety import Address, address, opened, to_text
 from labeled.formats.hdf5.writing import check_room, heap_bytes
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array

@@ -1,7 +1,30 @@
-"""What this library adds to a file it writes: statistics, and checksums of the rows.
+"""What this library adds to HDF5: the flat layout of ragged examples, statistics and checksums.
 
-Both lie in the group ``_labeled`` of the root, which neither readers of the Fuel layout nor
-netCDF readers enter, and which is no source here:
+A source ``x`` of n examples with k axes each is three datasets side by side:
+
+========================  ==============  =====================================================
+dataset                   shape           holds
+========================  ==============  =====================================================
+``x``                     (n_values,)     the elements of all examples, one example after
+                                          another, each in row-major order; any dtype of fixed
+                                          size, contiguous or chunked, any filter
+``x_offsets``             (n + 1,) int    example i is ``x[x_offsets[i]:x_offsets[i + 1]]``;
+                                          ascending, 0 first, at most n_values last
+``x_shapes``              (n, k) int      lengths of the axes of each example; their product is
+                                          the difference of its offsets. Left out where k is 1
+========================  ==============  =====================================================
+
+``x`` has the attributes ``ragged_offsets`` and ``ragged_shapes`` (names of those datasets,
+relative to the group of ``x``) and ``ragged_dims`` (k + 1 names: the example dim, then one
+an axis). Every axis has a dimension scale without values and the label of the same name
+(``x_value``, ``x_offset``, the example dim, ``x_axis``), so that netCDF libraries open the
+file too and see the same dims. In a split table only ``x`` is named; its rows are examples.
+
+The trade-off against HDF5's own variable length: an example cannot be replaced by a longer
+one in place, but any stretch of examples is one stretch of bytes, and filters compress it.
+
+Statistics and checksums lie in the group ``_labeled`` of the root, which neither readers of the
+Fuel layout nor netCDF readers enter, and which is no source here:
 
 - attribute ``statistics``: JSON, ``{source: {"rows": {...}, "splits": {name: {...}}}}``;
 - dataset ``checksums/<source>``: uint32 (k,), the CRC-32 of each stretch of ``rows`` rows
@@ -13,16 +36,18 @@ netCDF readers enter, and which is no source here:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.hdf5.door import opened
-from labeled.formats.hdf5.safety import NotThereError, resolve, to_text
+from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES
+from labeled.formats.hdf5.safety import NotThereError, opened, resolve, to_bytes, to_text
+from labeled.formats.header import SourceHeader
 from labeled.formats.region import Array
 
 OWN = "_labeled"
@@ -120,3 +145,104 @@ def _checked(path: str, name: str, dataset: h5py.Dataset) -> Checksums:
             f"stretches of {rows}; write the file again"
         )
     return Checksums(rows, n_rows, dataset[()])
+
+
+OFFSETS, SHAPES, DIMS = "ragged_offsets", "ragged_shapes", "ragged_dims"
+ATTRIBUTES = (OFFSETS, SHAPES, DIMS)
+
+
+def is_flat(dataset: h5py.Dataset) -> bool:
+    """Whether a dataset holds the values of a source in the flat layout."""
+    return bool(h5py.h5a.exists(dataset.id, OFFSETS.encode()))
+
+
+def part_paths(dataset: h5py.Dataset, name: str) -> dict[str, str]:
+    """Return where offsets and shapes are, by role; paths relative to where `name` is."""
+    out = {}
+    for role, key in (("offsets", OFFSETS), ("shapes", SHAPES)):
+        if h5py.h5a.exists(dataset.id, key.encode()):
+            said = _texts(dataset, key)
+            if len(said) != 1 or not said[0]:
+                raise FileFormatError(f"attribute {key!r} of {name!r} names no dataset: {said}")
+            out[role] = posixpath.join(posixpath.dirname(name), said[0])
+    return out
+
+
+def example_dims(dataset: h5py.Dataset, n_axes: int) -> tuple[str, ...]:
+    """Return the dims that a source in the flat layout names; ``""`` where it does not."""
+    said = _texts(dataset, DIMS) if h5py.h5a.exists(dataset.id, DIMS.encode()) else ()
+    return said if len(said) == n_axes + 1 else ("",) * (n_axes + 1)
+
+
+def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: Any) -> int:
+    """Check what the datasets of a source are, not yet what they hold; return n_axes.
+
+    Raises
+    ------
+    FileFormatError
+        If one of them has the wrong number of axes, rows or kind of number.
+    """
+    for role, dataset in (("values", values), ("offsets", offsets)):
+        if len(dataset.shape or ()) != 1:
+            raise FileFormatError(
+                f"the {role} of ragged source {name!r} have shape {dataset.shape}"
+            )
+    if offsets.dtype.kind not in "iu" or not len(offsets):
+        raise FileFormatError(
+            f"the offsets of ragged source {name!r} are {offsets.shape} {offsets.dtype}; they must "
+            "be integers, one more than there are examples"
+        )
+    if shapes is None:
+        return 1
+    n = len(offsets) - 1
+    if len(shapes.shape or ()) != 2 or shapes.shape[0] != n or shapes.dtype.kind not in "iu":
+        raise FileFormatError(
+            f"the shapes of ragged source {name!r} are {shapes.shape} {shapes.dtype}, but its "
+            f"offsets tell of {n} examples; they must be integers, one row an example"
+        )
+    if shapes.shape[1] > MAX_EXAMPLE_AXES:
+        raise FileFormatError(f"ragged source {name!r} claims {shapes.shape[1]} axes an example")
+    return int(shapes.shape[1])
+
+
+def _texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
+    values = np.reshape(np.asarray(dataset.attrs[key]), -1).tolist()
+    return tuple(to_text(v) if isinstance(v, bytes) else str(v) for v in values)
+
+
+# writing
+
+
+def member_names(name: str, n_axes: int) -> tuple[str, ...]:
+    """Return the datasets that stand beside the values: offsets and, for several axes, shapes.
+
+    Examples
+    --------
+    >>> member_names("x", 1), member_names("x", 3)
+    (('x_offsets',), ('x_offsets', 'x_shapes'))
+    """
+    return (f"{name}_offsets", f"{name}_shapes")[: 1 if n_axes == 1 else 2]
+
+
+def datasets_of(source: SourceHeader) -> dict[str, SourceHeader]:
+    """Return the datasets that a source is stored as, by name: one, but for the flat layout."""
+    if "values" not in source.parts:
+        return {source.name: source}
+    members = member_names(source.name, len(source.dims) - 1)
+    parts = dict(zip(members, ("offsets", "shapes"), strict=False))
+    return {source.name: source.parts["values"]} | {
+        member: replace(source.parts[role], name=member) for member, role in parts.items()
+    }
+
+
+def ragged_attrs(name: str, dims: Sequence[str]) -> dict[str, Any]:
+    """Return the attributes that make the dataset `name` the values of a ragged source.
+
+    Parameters
+    ----------
+    dims : sequence of str
+        The example dim, then one name an axis of examples.
+    """
+    last = name.rpartition("/")[2]
+    members = dict(zip((OFFSETS, SHAPES), member_names(last, len(dims) - 1), strict=False))
+    return {**members, DIMS: np.array([to_bytes(dim) for dim in dims], h5py.string_dtype())}

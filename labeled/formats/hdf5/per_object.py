@@ -25,7 +25,6 @@ from labeled.formats.bytesource import stamp_of
 from labeled.formats.examples import ExampleReader
 from labeled.formats.format import Options
 from labeled.formats.hdf5.arrays import attrs_of, plain_value
-from labeled.formats.hdf5.door import check_unchanged, h5_of, opened
 from labeled.formats.hdf5.dtypes import class_attrs, item_of, numbers_of, why_not_a_source
 from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.groups import matching, name_of, natural
@@ -34,6 +33,9 @@ from labeled.formats.hdf5.safety import (
     NotThereError,
     check_claim,
     check_dataset,
+    check_unchanged,
+    h5_of,
+    opened,
     resolve,
     to_bytes,
     to_text,
@@ -60,7 +62,7 @@ H5PY_BYTES = 8 * 1024 * 1024
 KEPT_FILES = 4096
 """Files of which it is kept what their examples hold."""
 
-DEEPEST = 16
+MAX_DEPTH = 16
 """Levels of groups below an example."""
 
 NAME, ATTRIBUTES = "name", "attrs/"
@@ -79,44 +81,30 @@ BY_H5PY = "each example is a dataset of its own, read by h5py"
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """What a source consists of: a dataset of each thing that a pattern matches.
-
-    Parameters
-    ----------
-    pattern : str
-        From the root of the file.
-    part : str
-        The dataset, by its path below each group; ``""`` where the things are datasets.
-    allow_external : bool
-        Whether links out of the file are followed.
-    """
+    """A source made of one dataset of each object that a pattern matches."""
 
     pattern: str
+    """From the root of the file."""
     part: str
+    """The path of the dataset below each group; ``""`` if the objects are datasets."""
     allow_external: bool = False
+    """Whether links out of the file are followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class EachValue:
-    """A value of each example that a pattern matches: its name, or an attribute that it has.
-
-    Parameters
-    ----------
-    pattern : str
-        From the root of the file.
-    attribute : str, optional
-        None for names.
-    allow_external : bool
-    """
+    """A source of one value of each object that a pattern matches: its name, or an attribute."""
 
     pattern: str
+    """From the root of the file."""
     attribute: str | None
+    """None for names."""
     allow_external: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A dataset of every example: its dtype in the file, and the shapes (n, axes)."""
+    """A dataset that every example has: its dtype in the file, and the shapes (n, axes)."""
 
     dtype: np.dtype[Any]
     shapes: Ints
@@ -124,29 +112,21 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """What all examples have; None where they differ."""
+        """The shape of all examples; None if they differ."""
         first: tuple[int, ...] = tuple(self.shapes[0].tolist())
-        alike = bool((self.shapes == first).all())
-        return first if alike else None
+        return first if bool((self.shapes == first).all()) else None
 
 
 @dataclass(frozen=True, eq=False)
-class Things:
-    """What a pattern matches in a file.
-
-    Parameters
-    ----------
-    names : list of str
-        Paths in natural order.
-    parts : mapping of str to Part
-        What each of them holds.
-    left_out : mapping of str to str
-        What only some hold, or what differs too much, with the reason.
-    """
+class Objects:
+    """The objects of a file that a pattern matches."""
 
     names: list[str]
+    """Paths in natural order."""
     parts: Mapping[str, Part]
+    """What each of them holds, by path below it."""
     left_out: Mapping[str, str]
+    """What only some hold, or what differs too much, with the reason."""
 
     def path(self, row: int, part: str) -> str:
         """Return where an example's dataset is."""
@@ -154,22 +134,23 @@ class Things:
 
 
 @lru_cache(maxsize=KEPT_FILES)
-def things_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Things:
+def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     """Look at everything that a pattern matches.
 
     Raises
     ------
     UnknownNameError
-        If it matches nothing, or a group of groups without datasets of their own.
+        If it matches nothing, or objects that have no dataset in common.
     FileFormatError
         If it matches datasets and groups.
     UnsafeFileError
         If a link or dataset leads out of the file and `allow_external` is False.
     """
     names: list[str] = []
-    sole: list[str] = []  # those that are datasets themselves
-    parts: dict[str, _Part] = {}
+    datasets: list[str] = []  # the names that are datasets themselves
+    found: dict[str, _Collected] = {}
     above, _, last = pattern.strip("/").rpartition("/")
+    where = f"in file {stamp.path!r}"
     with h5_of(stamp) as file:
         for parent, group in matching(file["/"], above, allow_external=allow_external).items():
             for name in sorted(map(to_text, group.id), key=natural):
@@ -178,103 +159,113 @@ def things_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Things:
                 path = f"{parent}/{name}".lstrip("/")
                 thing, outside = _opened(group, to_bytes(name), allow_external)
                 if isinstance(thing, h5py.h5d.DatasetID):
-                    sole.append(path)
+                    datasets.append(path)
                 elif not isinstance(thing, h5py.h5g.GroupID):
-                    continue  # what is neither is no example
+                    continue
                 names.append(path)
                 for part, dataset in _datasets(thing, outside, allow_external, path):
-                    if part not in parts:
-                        parts[part] = _Part(path, dataset.get_type(), *_axes_in(dataset)[1:])
-                    parts[part].add(path, dataset)
-        where = f"in file {stamp.path!r}"
+                    if part not in found:
+                        found[part] = _Collected(path, *_layout(dataset))
+                    found[part].add(path, dataset)
         if not names:
             raise UnknownNameError(
                 f"examples={pattern!r} matches neither groups nor datasets {where}"
             )
-        if sole and len(sole) < len(names):
+        if 0 < len(datasets) < len(names):
             raise FileFormatError(
-                f"examples={pattern!r} matches {len(names) - len(sole):,} groups and {len(sole):,} "
-                f"datasets ({listed(sole, 4)}) {where}; give a pattern that matches one kind"
+                f"examples={pattern!r} matches {len(names) - len(datasets):,} groups and "
+                f"{len(datasets):,} datasets ({listed(datasets, 4)}) {where}; give a pattern that "
+                "matches one kind"
             )
-        return _things(file, pattern, names, parts, where)
+        parts, left_out = {}, {}
+        for part, each in found.items():
+            first = file[f"{each.first}/{part}" if part else each.first]
+            why_not = each.why_no_source(first, len(names))
+            if why_not is None:
+                parts[part] = each.part(first)
+            else:
+                left_out[part] = why_not
+    if not parts:
+        reasons = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
+        raise UnknownNameError(
+            f"no dataset is the same in all {len(names):,} things that examples={pattern!r} "
+            f"matches {where} ({reasons or 'they hold none'}); give a pattern that matches fewer"
+        )
+    return Objects(names, parts, left_out)
 
 
 @dataclass
-class _Part:
-    """What is known so far of one dataset of each example."""
+class _Collected:
+    """One dataset of each example, as far as they have been looked at."""
 
     first: str
+    """The path of the first object that has it."""
+    shape: tuple[int, ...] | None
     kind: Any
-    n_axes: int
-    opaque: bool
-    """A single value of bytes, as many as there are."""
+    """Its type in HDF5; None for a single value of opaque bytes, of any number of them."""
     shapes: list[tuple[int, ...]] = field(default_factory=list)
-    stored: int = 0
-    widest: int | None = None
-    """The longest text, where texts of fixed length differ in it."""
+    stored_bytes: int = 0
+    text_bytes: int | None = None
+    """Bytes of the longest text, if texts of fixed length differ in it."""
     fault: str | None = None
 
     def add(self, path: str, dataset: Any) -> None:
-        """Take the dataset of one more example, or note why it is not like the others."""
+        """Take the dataset of one more example, or note how it differs from the first."""
+        shape, kind = _layout(dataset)
         if self.fault is not None:
             return
-        shape, n_axes, opaque = _axes_in(dataset)
-        if shape is None or n_axes != self.n_axes or opaque != self.opaque:
+        axes = len(self.shape or ()), self.kind is None
+        if shape is None or (len(shape), kind is None) != axes:
             self.fault = f"it has other axes in {path!r} than in {self.first!r}"
-        elif not self._takes(dataset.get_type()):
-            self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
-        else:
+        elif kind is not None and not kind.equal(self.kind):
+            if _is_fixed_text(kind) and _is_fixed_text(self.kind):
+                longest = self.text_bytes or self.kind.get_size()
+                self.text_bytes = max(longest, kind.get_size())
+            else:
+                self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
+        if self.fault is None and shape is not None:
             self.shapes.append(shape)
-            self.stored += dataset.get_storage_size()
+            self.stored_bytes += dataset.get_storage_size()
 
-    def _takes(self, kind: Any) -> bool:
-        """Whether an example of this type is one of them; texts may be longer and shorter."""
-        if self.opaque or kind.equal(self.kind):
-            return True
-        if not (_is_fixed_text(kind) and _is_fixed_text(self.kind)):
-            return False
-        self.widest = max(self.widest or self.kind.get_size(), kind.get_size())
-        return True
-
-    def why_not(self, dataset: h5py.Dataset, n: int) -> str | None:
+    def why_no_source(self, first: h5py.Dataset, n: int) -> str | None:
         """Return why these are not the examples of a source; None if they are."""
-        dtype = item_of(dataset)
         if self.fault is not None:
             return self.fault
         if len(self.shapes) < n:
             return f"only {len(self.shapes):,} of {n:,} groups have it"
-        if self.opaque:
+        if self.kind is None:
             return None
+        dtype = item_of(first)
         if vlen_base(dtype) is not None:
             return "each of its examples consists of rows of variable length"
         if is_text(dtype) and len(set(self.shapes)) > 1:
             return "its examples are texts, and not equally many in each"
-        return why_not_a_source(dataset)
+        return why_not_a_source(first)
 
-    def made(self, dataset: h5py.Dataset) -> Part:
-        """Return what is known of all of them."""
-        dtype = np.dtype(np.uint8) if self.opaque else numbers_of(item_of(dataset))
-        dtype = dtype if self.widest is None else np.dtype(f"S{self.widest}")
-        shapes = np.array(self.shapes, np.int64).reshape(len(self.shapes), self.n_axes)
-        return Part(dtype, shapes, self.stored)
+    def part(self, first: h5py.Dataset) -> Part:
+        """Return all of them as a part."""
+        dtype = np.dtype(np.uint8) if self.kind is None else numbers_of(item_of(first))
+        dtype = dtype if self.text_bytes is None else np.dtype(f"S{self.text_bytes}")
+        shapes = np.array(self.shapes, np.int64).reshape(len(self.shapes), len(self.shape or ()))
+        return Part(dtype, shapes, self.stored_bytes)
 
 
 def _is_fixed_text(kind: Any) -> bool:
     return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
 
 
-def _axes_in(dataset: Any) -> tuple[tuple[int, ...] | None, int, bool]:
-    """Return the shape of a dataset, how many axes that has, and whether it is opaque bytes."""
+def _layout(dataset: Any) -> tuple[tuple[int, ...] | None, Any]:
+    """Return the shape and type of a dataset; an opaque value is so many bytes without a type."""
     shape, kind = dataset.shape, dataset.get_type()
-    opaque = shape == () and kind.get_class() == h5py.h5t.OPAQUE
-    shape = (kind.get_size(),) if opaque else shape
-    return shape, len(shape or ()), opaque
+    if shape == () and kind.get_class() == h5py.h5t.OPAQUE:
+        return (kind.get_size(),), None
+    return shape, kind
 
 
 def _datasets(
     thing: Any, outside: bool, allow_external: bool, path: str, prefix: str = "", deep: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the datasets of a thing, by their paths below it."""
+    """Yield the datasets of an object, by their paths below it."""
     where = f"{path}/{prefix}".rstrip("/")
     if isinstance(thing, h5py.h5d.DatasetID):
         dataset = h5py.Dataset(thing)
@@ -282,9 +273,9 @@ def _datasets(
         yield prefix.rstrip("/"), thing
     elif isinstance(thing, h5py.h5g.GroupID):
         group = h5py.Group(thing)
-        if deep == DEEPEST:
+        if deep == MAX_DEPTH:
             raise FileFormatError(
-                f"groups below {path!r} in file {group.file.filename!r} nest more than {DEEPEST} "
+                f"groups below {path!r} in file {group.file.filename!r} nest more than {MAX_DEPTH} "
                 "deep, or run in a circle"
             )
         for raw in thing:
@@ -304,27 +295,6 @@ def _opened(group: h5py.Group, name: bytes, allow_external: bool) -> tuple[Any, 
     return found.thing.id, found.outside
 
 
-def _things(
-    file: h5py.File, pattern: str, names: list[str], found: Mapping[str, _Part], where: str
-) -> Things:
-    """Return what all examples hold, and why the rest is left out."""
-    n, parts, left_out = len(names), {}, {}
-    for name, part in found.items():
-        dataset = file["/".join(filter(None, (part.first, name)))]
-        fault = part.why_not(dataset, n)
-        if fault is None:
-            parts[name] = part.made(dataset)
-        else:
-            left_out[name] = fault
-    if not parts:
-        told = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
-        raise UnknownNameError(
-            f"no dataset is the same in all {n:,} things that examples={pattern!r} matches {where} "
-            f"({told or 'they hold none'}); give a pattern that matches fewer"
-        )
-    return Things(names, parts, left_out)
-
-
 # headers
 
 
@@ -334,7 +304,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     Raises
     ------
     FileFormatError, UnsafeFileError
-        As :func:`things_of` raises them.
+        As :func:`objects_of` raises them.
     UnknownNameError
         If the pattern matches nothing of use, or `sources` or `dims` name what is not there.
     DimsError
@@ -344,15 +314,15 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     """
     pattern = "/".join(filter(None, (options.group, options.examples)))
     allowed, given, stamp = options.allow_external, dict(options.dims), stamp_of(path)
-    things = things_of(stamp, pattern, allowed)
-    parts = {name_of(part, pattern): part for part in sorted(things.parts)}
-    not_opened = {name_of(part, pattern): why for part, why in things.left_out.items()}
+    objects = objects_of(stamp, pattern, allowed)
+    parts = {name_of(part, pattern): part for part in sorted(objects.parts)}
+    not_opened = {name_of(part, pattern): why for part, why in objects.left_out.items()}
     wanted = tuple(parts) if options.sources is None else options.sources
     headers: dict[str, SourceHeader] = {}
     unnamed: dict[str, Unnamed] = {}
     with opened(path, headers=True) as file:
         values = {NAME: EachValue(pattern, None, allowed)}
-        for key, value in sorted(attrs_of(file[things.names[0]], "an example", []).items()):
+        for key, value in sorted(attrs_of(file[objects.names[0]], "an example", []).items()):
             if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc":
                 values[f"{ATTRIBUTES}{key}"] = EachValue(pattern, key, allowed)
         values = {name: value for name, value in values.items() if name not in parts}
@@ -369,13 +339,13 @@ def scan_examples(path: str, options: Options) -> FileHeader:
                 headers[name] = _value_header(stamp, name, values[name], given.get(name))
                 continue
             each = Each(pattern, parts[name], allowed)
-            dataset = file[things.path(0, each.part)]
-            part = things.parts[each.part]
+            dataset = file[objects.path(0, each.part)]
+            part = objects.parts[each.part]
             headers[name], axes = _part_header(stamp, name, each, part, dataset, given.get(name))
             if axes:
                 unnamed[name] = Unnamed((0, *axes), headers[name].dims, headers[name].shape)
     check_unchanged(path, stamp)
-    splits = {ALL: {name: range(len(things.names)) for name in headers}}
+    splits = {ALL: {name: range(len(objects.names)) for name in headers}}
     faults = [*_how_to_name(unnamed), *describe_missing(headers.values())]
     return FileHeader(
         stamp=stamp,
@@ -484,8 +454,8 @@ class EachReader(ExampleReader):
 
     def shapes(self, rows: AnyRows) -> Rows:
         each = self.source.detail
-        things = things_of(self.source.file, each.pattern, each.allow_external)
-        return things.parts[each.part].shapes[np.asarray(rows, np.int64)]
+        objects = objects_of(self.source.file, each.pattern, each.allow_external)
+        return objects.parts[each.part].shapes[np.asarray(rows, np.int64)]
 
     def sizes(self, rows: AnyRows) -> Rows:
         return elements_of(self.shapes(rows))
@@ -508,13 +478,13 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
         If HDF5 cannot; names the row.
     """
     each = source.detail
-    things = things_of(source.file, each.pattern, each.allow_external)
+    objects = objects_of(source.file, each.pattern, each.allow_external)
     with h5_of(source.file) as file:
         for row, target in zip(rows.tolist(), targets, strict=True):
             if not target.size:
                 continue
             try:
-                values = np.asarray(file[things.path(row, each.part)][()])
+                values = np.asarray(file[objects.path(row, each.part)][()])
                 if values.dtype.kind == "V":  # complex numbers of two fields, or opaque bytes
                     values = np.frombuffer(values.tobytes(), source.dtype)
                 target[()] = values.reshape(target.shape)
@@ -539,7 +509,7 @@ def attribute_values(stamp: FileStamp, value: EachValue) -> Array:
     FileFormatError
         If an example has no such attribute, or one of another kind or shape; names it.
     """
-    names = things_of(stamp, value.pattern, value.allow_external).names
+    names = objects_of(stamp, value.pattern, value.allow_external).names
     if value.attribute is None:
         return np.array([_short(name, value.pattern) for name in names], object)
     with h5_of(stamp) as file:

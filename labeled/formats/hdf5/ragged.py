@@ -1,7 +1,7 @@
 """Reading ragged sources: examples of different shapes, never one call an example.
 
 Three layouts become one :class:`~labeled.ragged.RaggedReader`: the flat layout of this
-library (:mod:`.flatlayout`), Fuel's (rows of variable length with a `shapes` scale), and
+library (:mod:`.own`), Fuel's (rows of variable length with a `shapes` scale), and
 plain rows of variable length. Shapes, offsets and lengths are read by byte range like
 any dense source; they are checked against each other and against the file before any
 memory is taken for values.
@@ -27,11 +27,10 @@ from labeled.errors import FileFormatError
 from labeled.formats.cf import decode
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.examples import ExampleReader
-from labeled.formats.hdf5.door import h5_of
 from labeled.formats.hdf5.filters import require_filters
 from labeled.formats.hdf5.per_object import Each, EachReader
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.safety import check_claim
+from labeled.formats.hdf5.safety import check_claim, h5_of
 from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.memory import BLOCK_BYTES, scratch
 from labeled.formats.reader import (

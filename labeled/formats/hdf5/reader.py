@@ -22,7 +22,6 @@ import numpy as np
 from labeled.formats.bytesource import is_remote
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, Tiles
-from labeled.formats.hdf5.door import h5_of
 from labeled.formats.hdf5.dtypes import Column
 from labeled.formats.hdf5.filters import require_filters, why_not
 from labeled.formats.hdf5.per_object import (
@@ -32,7 +31,7 @@ from labeled.formats.hdf5.per_object import (
     EachValue,
     values_of,
 )
-from labeled.formats.hdf5.safety import resolve
+from labeled.formats.hdf5.safety import h5_of, resolve
 from labeled.formats.hdf5.sparse import SparseReader
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import (

@@ -34,13 +34,6 @@ from labeled.formats.hdf5.dtypes import (
     why_not_a_source,
 )
 from labeled.formats.hdf5.filters import describe_missing
-from labeled.formats.hdf5.flatlayout import (
-    ATTRIBUTES,
-    OFFSETS,
-    check_parts,
-    example_dims,
-    part_paths,
-)
 from labeled.formats.hdf5.labels import (
     SHAPE_LABELS,
     SHAPES,
@@ -52,6 +45,13 @@ from labeled.formats.hdf5.labels import (
     how_to_name_axes,
     how_to_name_examples,
     name_dims,
+)
+from labeled.formats.hdf5.own import (
+    ATTRIBUTES,
+    OFFSETS,
+    check_parts,
+    example_dims,
+    part_paths,
 )
 from labeled.formats.hdf5.safety import NotThereError, check_dataset, resolve
 from labeled.formats.hdf5.sparse import PARTS
@@ -285,7 +285,7 @@ def _raggedness(
 
 
 def _describe_flat(opening: Opening, info: ArrayInfo) -> Described:
-    """Describe a source in the flat layout; see :mod:`.flatlayout`."""
+    """Describe a source in the flat layout; see :mod:`.own`."""
     name = info.name
     faults: list[str] = []
     parts = {"values": info}

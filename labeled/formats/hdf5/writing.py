@@ -1,4 +1,4 @@
-"""Writing HDF5: files, sources and attributes; no other module opens a file to change it.
+"""Writing HDF5: files, sources, names of axes and attributes; no other module changes a file.
 
 A file is written from the beginning under a name of its own (see :mod:`.replacing`) and in
 the format of HDF5 1.10 to 1.14: the chunk index is quick to read, attributes may be of any
@@ -6,6 +6,22 @@ size, and h5py reads it from 3.8 on. Chunks come ready-made from :mod:`.encoding
 by ``write_direct_chunk``; contiguous rows and texts are handed to HDF5 as arrays.
 
 Chunked sources can always grow along axis 0; contiguous ones never can.
+
+Axes: every axis gets a label, which is all that the Fuel layout knows. A netCDF reader finds dims
+by dimension scales: one with values if there are coordinates along a dim, else an empty one that
+takes no space and is no variable. If sources give one name several lengths (or coordinates), the
+scales of the later ones are called ``<source>_<dim>``, since netCDF has one length a name;
+labels stay as they are, and go first when this library reads. A coordinate not called like its dim
+is, in a file without splits, a netCDF variable that the attribute `coordinates` of its sources
+names. In a file with splits it is one more scale of the axis, because only datasets that belong to
+a source exist there.
+
+Undoing: a source that grows in place keeps its whole chunks where they are. What HDF5 writes anew
+is its own tables and the short chunks at the end: little, so all but whole chunks is read into
+memory before anything is changed, and written back if the change fails. That takes no space:
+these bytes are in the file already, and what came after them is cut off. Only an exception can be
+undone so. A process that is killed, or a machine that stops, leaves the file as HDF5 had it, with
+its mark.
 """
 
 from __future__ import annotations
@@ -14,22 +30,24 @@ import contextlib
 import errno
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import h5py
 import numpy as np
+import numpy.typing as npt
 
 from labeled.errors import ArrayError, NotYetError, WriteError
 from labeled.formats.hdf5.arrays import INTERNAL
-from labeled.formats.hdf5.door import INCOMPLETE, opened
+from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.fuel import free_name, remove_table, write_table
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE, scale_of
-from labeled.formats.hdf5.own import Checksums, Statistics, write_own
-from labeled.formats.hdf5.safety import resolve, to_bytes
-from labeled.formats.hdf5.undo import Undo
-from labeled.formats.header import DEFLATE, SHUFFLE, Rows, vlen_base
+from labeled.formats.hdf5.own import OWN, Checksums, Statistics, write_own
+from labeled.formats.hdf5.safety import INCOMPLETE, opened, resolve, to_bytes
+from labeled.formats.header import DEFLATE, SHUFFLE, Rows, SourceHeader, vlen_base
 from labeled.formats.region import Array
 from labeled.formats.replacing import explained
 
@@ -472,3 +490,218 @@ def _lengthen_scales(file: h5py.File, names: Sequence[str]) -> None:
         scale.make_scale(f"{NOT_A_VARIABLE}.{length:10d}")
         for name in sources:
             file[name].dims[0].attach_scale(scale)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Coordinate:
+    """Values along one dim of a source."""
+
+    name: str
+    dim: str
+    values: Array
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Any:
+        """Something that is equal for coordinates that are the same."""
+        values = self.values
+        content = repr(values.tolist()) if values.dtype.kind == "O" else values.tobytes()
+        return self.name, self.dim, values.dtype.str, len(values), content
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Names:
+    """The names of a source's axes, and the coordinates along them."""
+
+    dims: tuple[str, ...]
+    coords: tuple[Coordinate, ...] = ()
+
+
+class ScaleWriter:
+    """Names the axes of the sources of one open file, sharing scales where they are equal.
+
+    Parameters
+    ----------
+    file : h5py.File
+        Open for writing; its sources are there.
+    empty : bool
+        Give dims without coordinates an empty scale.
+    with_table : bool
+        Whether the file has splits.
+    """
+
+    def __init__(self, file: h5py.File, *, empty: bool = True, with_table: bool) -> None:
+        self._file = file
+        self._empty = empty
+        self._with_table = with_table
+        self._made: dict[Any, h5py.Dataset] = {}
+
+    def name_axes(self, source: str, names: Names) -> None:
+        """Write labels and scales of one source."""
+        dataset = self._file[source]
+        variables: list[str] = []
+        for axis, dim in enumerate(names.dims):
+            set_label(dataset, axis, dim)
+            along = [coord for coord in names.coords if coord.dim == dim]
+            scale = self._scale(source, dim, dataset.shape[axis], along)
+            for coord in along:
+                if coord.name == dim:
+                    continue
+                if self._with_table or scale is None:
+                    dataset.dims[axis].attach_scale(self._coordinate(source, coord))
+                else:
+                    variables.append(self._variable(source, coord, scale))
+            if scale is not None:  # last: netCDF readers take the last scale for the dim
+                dataset.dims[axis].attach_scale(scale)
+        if variables:
+            dataset.attrs["coordinates"] = " ".join(variables)
+
+    def _scale(
+        self, source: str, dim: str, length: int, along: Sequence[Coordinate]
+    ) -> h5py.Dataset | None:
+        """Return the scale that stands for a dim itself; None where there shall be none."""
+        for coord in along:
+            if coord.name == dim:
+                return self._coordinate(source, coord)
+        return self._plain(source, dim, length) if self._empty else None
+
+    def _plain(self, source: str, dim: str, length: int) -> h5py.Dataset:
+        """Return the empty scale of a dim."""
+        key = (dim, length)
+        if key not in self._made:
+            # netCDF's own way: four-byte floats that are never allocated
+            scale = self._file.create_dataset(self._name(source, dim), (length,), ">f4")
+            scale.make_scale(f"{NOT_A_VARIABLE}.{length:10d}")
+            self._made[key] = scale
+        return self._made[key]
+
+    def _coordinate(self, source: str, coord: Coordinate) -> h5py.Dataset:
+        """Return a scale with values."""
+        key = coord.key
+        if key not in self._made:
+            scale = self._values(source, coord)
+            scale.make_scale(scale.name.rsplit("/", 1)[-1])
+            self._made[key] = scale
+        return self._made[key]
+
+    def _variable(self, source: str, coord: Coordinate, scale: h5py.Dataset) -> str:
+        """Write a coordinate as a netCDF variable along a scale; return its name."""
+        key = (scale.name, *coord.key)
+        if key not in self._made:
+            variable = self._values(source, coord)
+            set_label(variable, 0, coord.dim)
+            variable.dims[0].attach_scale(scale)
+            self._made[key] = variable
+        return str(self._made[key].name).lstrip("/")
+
+    def _values(self, source: str, coord: Coordinate) -> h5py.Dataset:
+        dataset = self._file.create_dataset(
+            self._name(source, coord.name),
+            coord.values.shape,
+            file_dtype(coord.values.dtype),
+        )
+        if coord.values.size:
+            dataset[...] = coord.values
+        set_attrs(dataset, coord.attrs)
+        return dataset
+
+    def _name(self, source: str, wanted: str) -> str:
+        wanted = to_bytes(wanted).decode(errors="replace")  # netCDF has names of valid text alone
+        plain = wanted.replace("/", "_")
+        return (
+            plain
+            if plain != OWN and plain not in self._file
+            else free_name(self._file, f"{source}_{wanted}")
+        )
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Undo:
+    """The bytes of a file that may change.
+
+    Parameters
+    ----------
+    path : str
+    n_bytes : int
+        Of the whole file.
+    kept : list of (offset, bytes)
+    """
+
+    path: str
+    n_bytes: int
+    kept: list[tuple[int, bytes]]
+
+    @property
+    def n_held(self) -> int:
+        """Bytes in memory."""
+        return sum(len(content) for _, content in self.kept)
+
+    def write_to(self, handle: int) -> None:
+        """Write the bytes into a file that is open, and make it as long as it was."""
+        for offset, content in self.kept:
+            view = memoryview(content)
+            while view:
+                written = os.pwrite(handle, view, offset)
+                offset, view = offset + written, view[written:]
+        os.ftruncate(handle, self.n_bytes)
+
+    def abandon(self, file: h5py.File) -> None:
+        """Close a file that is open in HDF5 without another byte being written to it."""
+        with contextlib.suppress(Exception), tempfile.TemporaryFile() as nowhere:
+            with contextlib.suppress(OSError):
+                self.write_to(nowhere.fileno())  # HDF5 may read what it knows to be there
+            os.dup2(nowhere.fileno(), file.id.get_vfd_handle())
+            file.close()
+
+    def take_back(self) -> None:
+        """Make the file what it was, on the disk."""
+        handle = os.open(self.path, os.O_WRONLY)
+        try:
+            self.write_to(handle)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def undo_of(
+    path: str, whole_rows: Mapping[str, tuple[SourceHeader, int]], most: int
+) -> Undo | None:
+    """Read what may change while sources grow; None where that is more than `most` bytes.
+
+    Parameters
+    ----------
+    path : str
+    whole_rows : mapping of source to (header, rows)
+        How many rows, whole chunks, are never written again.
+    most : int
+    """
+    n_bytes = os.path.getsize(path)
+    stretches = list(_between([_chunks(*each) for each in whole_rows.values()], n_bytes))
+    if sum(stop - start for start, stop in stretches) > most:
+        return None
+    with open(path, "rb") as file:
+        return Undo(path, n_bytes, [(a, os.pread(file.fileno(), b - a, a)) for a, b in stretches])
+
+
+def _chunks(source: SourceHeader, rows: int) -> tuple[Ints, Ints]:
+    """Return where the stored chunks of the first rows begin and end."""
+    assert source.chunks is not None
+    index = chunk_index(source)
+    n_chunks = rows // source.chunks[0] * int(np.prod(index.grid[1:], dtype=np.int64))
+    offsets, sizes, _ = index.find(np.arange(n_chunks, dtype=np.int64))
+    there = offsets >= 0
+    return offsets[there], (offsets + sizes)[there]
+
+
+def _between(chunks: list[tuple[Ints, Ints]], n_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield the stretches of a file that lie in no chunk."""
+    starts = np.concatenate([np.empty(0, np.int64), *(each[0] for each in chunks)])
+    stops = np.concatenate([np.empty(0, np.int64), *(each[1] for each in chunks)])
+    order = np.argsort(starts)
+    ends = np.concatenate([[0], np.maximum.accumulate(stops[order])])
+    begins = np.concatenate([starts[order], [n_bytes]])
+    for place in np.flatnonzero(begins > ends):
+        yield int(ends[place]), int(begins[place])
