@@ -26,7 +26,7 @@ from labeled.errors import (
     LabeledWarning,
     UnknownNameError,
 )
-from labeled.formats.hdf5 import scan as scan_module
+from labeled.formats.hdf5 import format as scan_module
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.labels import name_dims
 from labeled.formats.hdf5.reader import open_reader

@@ -109,6 +109,16 @@ def test_examples_are_read_to_any_places(
         assert not untouched.any()
 
 
+def test_empty_examples_behind_the_last_value_are_read(tmp_path: Any) -> None:
+    arrays = [np.zeros((1, 1), np.uint8), np.zeros((0, 0), np.uint8)]
+    reader = labeled.open_dataset(ragged_path(tmp_path / "x.h5", "flat", arrays))["x"].reader
+    rows, places = np.array([1, 1, 1]), np.zeros(3, np.int64)
+    assert read_at(reader, rows, np.zeros(0, np.uint8), places, places).tolist() == [[0, 0]] * 3
+    out = np.zeros(1, np.uint8)
+    rows, places = np.array([0, 1, 1]), np.array([0, 0, 0])
+    read_at(reader, rows, out, places, np.array([1, 0, 0]))
+
+
 @given(LAYOUT, st.data())
 def test_splits_subsets_and_loading_take_the_same_rows(
     tmp_path_factory: Any, layout: str, data: Any

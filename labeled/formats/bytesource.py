@@ -266,10 +266,11 @@ class UnpackedFile(_Unmapped):
         assert stamp.unpacked_bytes is not None
         self.size = stamp.unpacked_bytes
         self._stored = LocalFile(replace(stamp, unpacked_bytes=None))
-        self._gzip = gzip.open(stamp.path)  # noqa: SIM115 (both live as long as this)
-        self._copy = tempfile.TemporaryFile()  # noqa: SIM115
-        for file in (self._gzip, self._copy):
-            weakref.finalize(self, file.close).atexit = False
+        self._gzip = gzip.open(stamp.path)  # noqa: SIM115 (closed with this)
+        self._copy, name = tempfile.mkstemp(prefix="labeled-")
+        os.unlink(name)  # its bytes go when it is closed, however this process ends
+        weakref.finalize(self, self._gzip.close)
+        weakref.finalize(self, os.close, self._copy).atexit = False
         self._n_copied = 0
         self._lock = threading.Lock()
 
@@ -290,7 +291,7 @@ class UnpackedFile(_Unmapped):
             with self._lock:
                 while self._n_copied < stop:
                     self._inflate()
-        _read_rest(self._copy.fileno(), target.reshape(-1).view(np.uint8), offset, 0)
+        _read_rest(self._copy, target.reshape(-1).view(np.uint8), offset, 0)
 
     def _inflate(self) -> None:
         at = self._n_copied
@@ -305,14 +306,14 @@ class UnpackedFile(_Unmapped):
         if not part:
             raise EOFError(f"its contents end at byte {at}, before {self.size}")
         try:
-            self._copy.write(part)
-            self._copy.flush()
+            while part:
+                n = os.pwrite(self._copy, part, self._n_copied)
+                part, self._n_copied = part[n:], self._n_copied + n
         except OSError as fault:
             raise OSError(
                 f"unpacking it takes {self.size:,} bytes in {tempfile.gettempdir()!r} "
                 f"({fault.strerror}); free some space, or set TMPDIR to another folder"
             ) from fault
-        self._n_copied += len(part)
 
 
 class RemoteFile(_Unmapped):

@@ -320,7 +320,8 @@ class ContiguousReader(FileReader):
         one = len(self._stretches[1]) == 1 and base >= 0
         if not (one and short and self._direct) or self.io == "pread":
             return False
-        if any(is_cold(self, int(starts[k])) for k in {0, len(starts) // 2}):
+        held = starts[sizes > 0]  # the others may begin where the file ends
+        if any(is_cold(self, int(held[k])) for k in {0, len(held) // 2} if len(held)):
             return False
         file = self.file()
         file.check()
