@@ -74,10 +74,7 @@ def _normal(index: Any, size: int, where: str) -> Indexer:
         step = 1 if index.step is None else int(index.step)
         if step < 1:
             raise SelectionTypeError(f"{where}: a slice needs a positive step, found {index.step}")
-        count = len(range(*index.indices(size)))
-        start = index.indices(size)[0] if count else 0
-        step = step if count > 1 else 1
-        return slice(start, start + (count - 1) * step + 1 if count else start, step)
+        return _slice_of(range(size)[index])
     array = np.asarray(index)
     if array.dtype.kind not in "iu" and array.size:
         raise SelectionTypeError(f"{where}: expected integers or a slice, found {index!r}")
@@ -87,17 +84,20 @@ def _normal(index: Any, size: int, where: str) -> Indexer:
     if array.size and not (-size <= array.min() and array.max() < size):
         raise SelectionError(f"{where}: {index} lies outside 0..{size - 1}")
     array = np.where(array < 0, array + size, array)
-    return int(array) if array.ndim == 0 else _as_slice(array)
+    if array.ndim == 0:
+        return int(array)
+    step = int(array[1] - array[0]) if len(array) > 1 else 1
+    if len(array) and (step < 1 or (array[1:] - array[:-1] != step).any()):
+        return array
+    return _slice_of(range(int(array[0]), int(array[-1]) + 1, step) if len(array) else range(0))
 
 
-def _as_slice(rows: Ints) -> Indexer:
-    """Return a list as a slice where it is one: slices are views, and never out of order."""
-    if not len(rows):
+def _slice_of(positions: range) -> slice:
+    """Return ascending positions as the slice that ends right after the last of them."""
+    if not len(positions):
         return slice(0, 0, 1)
-    step = int(rows[1] - rows[0]) if len(rows) > 1 else 1
-    if step < 1 or (rows[1:] - rows[:-1] != step).any():
-        return rows
-    return slice(int(rows[0]), int(rows[-1]) + 1, step)
+    step = positions.step if len(positions) > 1 else 1
+    return slice(positions[0], positions[-1] + 1, step)
 
 
 def region_shape(region: Region) -> tuple[int, ...]:
@@ -321,45 +321,31 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
         If a request is not one of these kinds.
     """
     out: list[Indexer] = []
-    kept = -1
+    kept = 0
     for part in region:
         if isinstance(part, int):
             out.append(part)
-            continue
-        kept += 1
-        out.append(_narrowed(part, axes[kept], names[kept]) if kept in axes else part)
+        else:
+            out.append(_narrowed(part, axes[kept], names[kept]) if kept in axes else part)
+            kept += 1
     return tuple(out)
 
 
 def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
     n = length(part)
+    single = isinstance(request, int | np.integer) and not isinstance(request, bool)
     try:
-        if isinstance(request, int | np.integer) and not isinstance(request, bool):
-            return int(_entry(part, int(as_positions([request], n, "position")[0])))
-        wanted = as_positions(request, n, "position")
+        wanted = as_positions([request] if single else request, n, "position")
     except SelectionTypeError as error:
         raise SelectionTypeError(f"dim {name!r}: {error}") from None
     except SelectionError as error:
         raise SelectionError(f"dim {name!r} (length {n}): {error}") from None
-    if isinstance(part, slice) and isinstance(wanted, range) and wanted.step > 0:
-        return _slice_of(
-            range(part.start, part.stop, part.step)[wanted.start : wanted.stop : wanted.step]
-        )
-    positions = np.arange(n, dtype=np.int64)[np.asarray(wanted, dtype=np.int64)]
+    positions: Ints
     if isinstance(part, slice):
-        stepped: Ints = part.start + positions * part.step
-        return stepped
-    listed: Ints = part[positions]
-    return listed
-
-
-def _entry(part: slice | Ints, position: int) -> int:
-    if isinstance(part, slice):
-        return int(range(part.start, part.stop, part.step)[position])
-    return int(part[position])
-
-
-def _slice_of(rows: range) -> slice:
-    if not len(rows):
-        return slice(0, 0, 1)
-    return slice(rows[0], rows[-1] + 1, rows.step)
+        if isinstance(wanted, range) and wanted.step > 0:
+            taken = range(part.start, part.stop, part.step)
+            return _slice_of(taken[wanted.start : wanted.stop : wanted.step])
+        positions = part.start + np.asarray(wanted, np.int64) * part.step
+    else:
+        positions = part[np.asarray(wanted, np.int64)]
+    return int(positions[0]) if single else positions
