@@ -46,12 +46,16 @@ if TYPE_CHECKING:
     from labeled.transforms.augment import Augment, OneOf, PictureTransform
     from labeled.transforms.compose import (
         Collate,
-        Dataset,
+        ComposedPipeline,
+        ParallelCollate,
+        ParallelPipelines,
         ParallelTransforms,
         Pipeline,
         Place,
+        SequencePipeline,
         SequentialTransforms,
-        Trace,
+        StackedSequencePipeline,
+        Stages,
         Transform,
         identity,
         takes,
@@ -69,14 +73,6 @@ if TYPE_CHECKING:
         Resize,
     )
     from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
-    from labeled.transforms.pipelines import (
-        ComposedPipeline,
-        ParallelCollate,
-        ParallelPipelines,
-        SequencePipeline,
-        StackedSequencePipeline,
-        Stages,
-    )
     from labeled.transforms.running import StatesMemory
     from labeled.transforms.sample import Sample, Stack, stack
     from labeled.transforms.series import (
@@ -99,7 +95,6 @@ else:
     __getattr__ = names_in(
         [
             "labeled.transforms.compose",
-            "labeled.transforms.pipelines",
             "labeled.transforms.sample",
             "labeled.transforms.running",
             "labeled.transforms.augment",
@@ -119,7 +114,6 @@ __all__ = [
     "Concatenated",
     "Contrast",
     "Crop",
-    "Dataset",
     "Decode",
     "Illumination",
     "Jitter",
@@ -148,7 +142,6 @@ __all__ = [
     "Stages",
     "StatesMemory",
     "TimeWindow",
-    "Trace",
     "Transform",
     "decimate",
     "identity",

@@ -26,6 +26,7 @@ from labeled.forms import RowForm
 from labeled.transforms.compose import (
     Bound,
     Marked,
+    ParallelCollate,
     ParallelTransforms,
     Place,
     Rows,
@@ -38,8 +39,8 @@ from labeled.transforms.compose import (
     first_named,
     identity,
     name_of,
+    stages_of,
 )
-from labeled.transforms.pipelines import ParallelCollate, stages_of
 from labeled.transforms.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
 
 Mask = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from labeled.transforms.compose import Collate, Dataset, Pipeline, Transform
+from labeled.transforms.compose import Collate, Pipeline, Transform
 
 __all__ = [
     "Collate",
@@ -26,6 +26,15 @@ Times = npt.NDArray[np.floating[Any]]
 
 TSample = TypeVar("TSample", covariant=True)
 TMetadata = TypeVar("TMetadata", bound="Metadata")
+
+
+@runtime_checkable
+class Dataset(Protocol[TSample]):
+    """Samples by number."""
+
+    def __getitem__(self, index: Index, /) -> TSample: ...
+
+    def __len__(self) -> int: ...
 
 
 @runtime_checkable
