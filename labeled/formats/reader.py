@@ -156,6 +156,8 @@ def count(rows: Rows) -> int:
     """Return how many rows these are."""
     if isinstance(rows, range) or rows.ndim == 1:
         return len(rows)
+    if len(rows) <= FEW:
+        return sum([stop - start for start, stop in rows.tolist()])
     return int((rows[:, 1] - rows[:, 0]).sum())
 
 

@@ -17,14 +17,13 @@ from __future__ import annotations
 import itertools
 import math
 import mmap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.errors import ReadError
+from labeled.errors import LabeledError, ReadError
 from labeled.formats.bytesource import OpenFile
 from labeled.formats.contiguous import ContiguousReader, stretch_bases
 from labeled.formats.hdf5.chunkindex import chunk_index
@@ -32,6 +31,7 @@ from labeled.formats.hdf5.filters import DecodeError, Pipeline, damage
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, scratch
 from labeled.formats.reader import (
+    FEW,
     PIECE_BYTES,
     UNSTORED,
     ByteRanges,
@@ -39,10 +39,9 @@ from labeled.formats.reader import (
     FileReader,
     Io,
     Rows,
-    bands_of,
+    count,
     decoding,
-    groups_of,
-    naming_rows,
+    failed,
     row_nbytes,
     spread,
 )
@@ -54,10 +53,14 @@ from labeled.formats.region import (
     Ints,
     Region,
     box_plan,
+    c_strides,
     is_whole,
     outer_put,
     outer_take,
 )
+
+LISTED_ROWS = 1 << 18
+"""So many rows of many runs are listed one by one at a time."""
 
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
@@ -172,27 +175,99 @@ class PlainChunks(ContiguousReader):
         return np.where(offsets < 0, offsets, offsets + within * self._plan.row_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Band(NamedTuple):
+    """What is wanted of the chunks that hold the same rows."""
+
+    number: int
+    rows: slice | Ints
+    """Counted within the band; they ascend."""
+    n: int
+
+
+class _Group(NamedTuple):
     """Chunks that are read together: a line a band, a column a tile, flattened."""
 
-    parts: Ints
-    """(start, stop, number of the first row), one or more a band."""
-    bands: list[int]
-    ends: list[int]
-    """Which parts make up a band: the first of each, and one past the last of all."""
-    tiles: list[Tile]
-    plans: list[BoxPlan]
-    """What is fetched of the rows of each tile; none where whole chunks are decoded."""
-    numbers: list[int]
+    first: int
+    """The number of the first row, and of how many."""
+    n: int
+    bands: list[_Band]
+    tiles: range
     starts: list[int]
     """Where the bytes that are fetched of each chunk begin; negative if it was never stored."""
     lengths: list[int]
     masks: list[int]
 
-    def rows(self, b: int) -> tuple[int, int]:
-        """Return the first row that is wanted of band `b`, and one past the last."""
-        return int(self.parts[self.ends[b], 0]), int(self.parts[self.ends[b + 1] - 1, 1])
+
+class _Move(NamedTuple):
+    """How elements of a tile, or of several, go to a row of the result: as the widest items."""
+
+    item: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    strides: tuple[int, ...]
+    """In bytes, from the first chunk of a band on."""
+    to: int
+    to_strides: tuple[int, ...]
+    """The same from the beginning of a row of the result on."""
+
+
+def _moves(
+    tiles: Sequence[Tile],
+    chunk: tuple[int, ...],
+    chunk_bytes: int,
+    row: tuple[int, ...],
+    itemsize: int,
+) -> list[_Move]:
+    """Return what copies tiles, whose indexers are slices and integers; those in step at once."""
+    moves: list[_Move] = []
+    for t, tile in enumerate(tiles):
+        move = _move(tile, t * chunk_bytes, chunk, row, itemsize)
+        before = moves[-1] if moves else move
+        n = before.shape[0] if len(before.shape) > len(move.shape) else 1
+        step = (move.to - before.to) // n
+        if moves and _in_step(before, move, n, chunk_bytes, step):
+            move = before._replace(
+                shape=(n + 1, *move.shape),
+                strides=(chunk_bytes, *move.strides),
+                to_strides=(step, *move.to_strides),
+            )
+            moves.pop()
+        moves.append(move)
+    return moves
+
+
+def _in_step(before: _Move, move: _Move, n: int, chunk_bytes: int, step: int) -> bool:
+    """Whether a tile follows `n` alike, by the same step in the chunks and in the result."""
+    return (
+        before.item == move.item
+        and before.shape[-len(move.shape) or len(before.shape) :] == move.shape
+        and before.strides[-len(move.shape) or len(before.shape) :] == move.strides
+        and before.begin + n * chunk_bytes == move.begin
+        and before.to + n * step == move.to
+        and (n == 1 or before.to_strides[0] == step)
+    )
+
+
+def _move(
+    tile: Tile, begin: int, chunk: tuple[int, ...], row: tuple[int, ...], itemsize: int
+) -> _Move:
+    to, axis = 0, 0
+    axes: list[tuple[int, int, int]] = []
+    steps, to_steps = c_strides(chunk, itemsize), c_strides(row, itemsize)
+    for index, step in zip(tile.local, steps, strict=True):
+        if isinstance(index, int):
+            begin += index * step
+            continue
+        place = tile.trail[axis]
+        assert isinstance(index, slice)
+        assert isinstance(place, slice)
+        begin, to = begin + index.start * step, to + place.start * to_steps[axis]
+        axes.append((place.stop - place.start, index.step * step, to_steps[axis]))
+        axis += 1
+    while axes and axes[-1][1] == axes[-1][2] == itemsize:
+        itemsize *= axes.pop()[0]
+    shape, strides, to_strides = zip(*axes, strict=True) if axes else ((), (), ())
+    return _Move(np.dtype((np.void, itemsize)), shape, begin, strides, to, to_strides)
 
 
 class ChunkedReader(FileReader):
@@ -218,6 +293,7 @@ class ChunkedReader(FileReader):
         self.cache = cache
         self._chunks = source.chunks
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
+        self._most_stored = 2 * self._chunk_bytes + SLACK_BYTES
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = Tiles(self.region, source.row_shape, source.chunks[1:])
         self._plan = lru_cache(1024)(self._box_plan)
@@ -250,39 +326,66 @@ class ChunkedReader(FileReader):
 
     def _groups(self, runs: Ints) -> Iterator[_Group]:
         """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
-        for parts in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, self._bands_each):
+        bands, first = iter(self._bands(runs)), 0
+        while some := list(itertools.islice(bands, self._bands_each)):
+            n = sum([band.n for band in some])
             for tiles in self._spans:
-                yield self._group(parts, tiles)
+                yield self._group(first, n, some, tiles)
+            first += n
 
-    def _group(self, parts: Ints, tiles: range) -> _Group:
-        bands: list[int] = []
-        ends: list[int] = []
-        for i, start in enumerate(parts[:, 0].tolist()):  # most often very few
-            band = start // self.chunk_rows
-            if not bands or band != bands[-1]:
-                bands.append(band)
-                ends.append(i)
-        ends.append(len(parts))
-        found = [self._tile(t) for t in tiles]
-        numbers = [b * self._tiles.per_band + tile.number for b in bands for tile in found]
-        starts, lengths, masks = (
-            column.tolist() for column in chunk_index(self.source).find(np.array(numbers))
-        )
-        plans = [] if self.source.filters else [self._plan(t) for t in tiles]
-        group = _Group(parts, bands, ends, found, plans, numbers, starts, lengths, masks)
-        for k in range(len(numbers)) if plans else ():
-            b, t = divmod(k, len(plans))
-            start, stop = group.rows(b)
-            if starts[k] >= 0:
-                within = start - bands[b] * self.chunk_rows
-                starts[k] += within * plans[t].row_bytes + plans[t].starts[0]
-            lengths[k] = plans[t].bytes_of(stop - start)
-        return group
+    def _bands(self, runs: Ints) -> Iterable[_Band]:
+        """Return what is wanted of each band: few runs are looked at one by one."""
+        each = self.chunk_rows
+        if len(runs) > FEW:
+            return self._bands_of_many(runs)
+        bands: list[_Band] = []
+        for start, stop in runs.tolist():
+            while start < stop:
+                number, begin = divmod(start, each)
+                n = stop - start if stop - start < each - begin else each - begin
+                if bands and bands[-1].number == number:
+                    return self._bands_of_many(runs)
+                bands.append(_Band(number, slice(begin, begin + n), n))
+                start += n
+        return bands
+
+    def _bands_of_many(self, runs: Ints) -> Iterator[_Band]:
+        each = self.chunk_rows
+        low, high = int(runs[0, 0]) // each, (int(runs[-1, 1]) - 1) // each
+        if low < high and count(runs) > LISTED_ROWS:
+            middle = (low + high + 1) // 2 * each
+            for half in (np.minimum(runs, middle), np.maximum(runs, middle)):
+                yield from self._bands(half[half[:, 0] < half[:, 1]])
+            return
+        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+        numbers = rows // each
+        cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
+        for a, b in itertools.pairwise(cuts):
+            number, n = int(numbers[a]), b - a
+            yield _Band(number, slice(0, n) if n == each else rows[a:b] - number * each, n)
+
+    def _group(self, first: int, n: int, bands: list[_Band], tiles: range) -> _Group:
+        index, per_band = chunk_index(self.source), self._tiles.per_band
+        starts: list[int] = []
+        lengths: list[int] = []
+        masks: list[int] = []
+        for band in bands:
+            for t in tiles:
+                start, length, mask = index.entry(band.number * per_band + self._tile(t).number)
+                if not self.source.filters:
+                    plan, rows = self._plan(t), _stretch(band)
+                    start += rows.start * plan.row_bytes + plan.starts[0] if start >= 0 else 0
+                    length = plan.bytes_of(len(rows))
+                starts.append(start)
+                lengths.append(length)
+                masks.append(mask)
+        return _Group(first, n, bands, tiles, starts, lengths, masks)
 
     def _reads(self, group: _Group) -> Iterator[tuple[range, list[tuple[int, int]]]]:
         """Yield chunks that come together, and (offset, length) of each call; none if unstored."""
         starts, lengths, k = group.starts, group.lengths, 0
-        apart = not all(plan.read_through for plan in group.plans)
+        packed = bool(self.source.filters)
+        apart = not packed and not all(self._plan(t).read_through for t in group.tiles)
         while k < len(starts):
             first, at, end = k, starts[k], starts[k] + lengths[k]
             k += 1
@@ -290,12 +393,11 @@ class ChunkedReader(FileReader):
                 yield range(first, k), []
             elif apart:  # parts of long rows
                 b, t = divmod(first, len(group.tiles))
-                start, stop = group.rows(b)
-                plan = group.plans[t]
-                calls = plan.ranges(np.array([at - plan.starts[0]]), np.array([stop - start]))
+                plan, n = self._plan(group.tiles[t]), len(_stretch(group.bands[b]))
+                calls = plan.ranges(np.array([at - plan.starts[0]]), np.array([n]))
                 yield range(first, k), list(zip(*(c.tolist() for c in calls), strict=True))
             else:
-                gap = GAP_BYTES if self.source.filters else 0
+                gap = GAP_BYTES if packed else 0
                 while k < len(starts) and 0 <= starts[k] - end <= gap:
                     end = starts[k] + lengths[k]
                     k += 1
@@ -317,122 +419,131 @@ class ChunkedReader(FileReader):
         file = self.file()
         file.check()
         for group in self._groups(runs):
-            start, stop = int(group.parts[0, 0]), int(group.parts[-1, 1])
-            with naming_rows(self.source, start, stop):
+            try:
                 if self.cache is not None and self.source.filters:
                     self._store_cached(file, group, out, places, self.cache)
-                elif self._direct and (places is not None or len(group.parts) > len(group.bands)):
+                elif self._moves:
+                    self._store_moved(file, group, out, places, self._moves)
+                elif self._direct and (places is not None or _has_lists(group.bands)):
                     self._store_together(file, group, out, places)
                 else:
                     self._store_each(file, group, out, places)
+            except LabeledError:
+                raise
+            except (OSError, EOFError) as fault:
+                first, last = group.bands[0], group.bands[-1]
+                start = first.number * self.chunk_rows + _stretch(first).start
+                stop = last.number * self.chunk_rows + _stretch(last).stop
+                raise failed(self.source, start, stop, fault) from fault
 
     def _fetched(self, file: OpenFile, group: _Group) -> Iterator[tuple[int, Array | None]]:
         """Yield each chunk's place in a group and its bytes; None where it was never stored."""
+        starts, lengths = group.starts, group.lengths
+        if self.source.filters and max(lengths) > self._most_stored:
+            self._check_stored(group)
         for chunks, calls in self._reads(group):
             if not calls:
                 yield chunks[0], None
                 continue
-            for k in chunks if self.source.filters else ():
-                self._check_stored(group, k)
-            buffer, to = scratch("stored", sum(n for _, n in calls), calls[0][0]), 0
+            base = calls[0][0]
+            n_bytes = calls[0][1] if len(calls) == 1 else sum(n for _, n in calls)
+            buffer, to = scratch("stored", n_bytes, base), 0
             for at, n in calls:
                 file.read_into(buffer[to : to + n], at)
                 to += n
             for k in chunks:
-                begin = group.starts[k] - calls[0][0]
-                yield k, buffer[begin : begin + group.lengths[k]]
+                begin = starts[k] - base
+                yield k, buffer[begin : begin + lengths[k]]
 
-    def _check_stored(self, group: _Group, k: int) -> None:
-        if group.lengths[k] > 2 * self._chunk_bytes + SLACK_BYTES:
-            raise self._damaged(group, k, "more bytes stored than it can need")
+    def _check_stored(self, group: _Group) -> None:
+        for k, length in enumerate(group.lengths):
+            if length > self._most_stored:
+                raise self._damaged(group, k, "more bytes stored than it can need")
 
     def _decode(
         self, group: _Group, k: int, stored: Array | list[Array], out: Array | None
     ) -> Array:
-        """Undo the filters of a chunk, into `out` if that is given; return its elements."""
+        """Undo the filters of a chunk, into `out` if that is given; return its bytes."""
         try:
             with decoding():
-                data = self._pipeline.undo(stored, group.masks[k], out)
+                return self._pipeline.undo(stored, group.masks[k], out)
         except DecodeError as fault:
             raise self._damaged(group, k, str(fault)) from fault
+
+    def _elements(self, data: Array) -> Array:
         return np.ndarray(self._chunks, self.source.dtype, data)
 
     def _damaged(self, group: _Group, k: int, what: str) -> ReadError:
-        start = group.bands[k // len(group.tiles)] * self.chunk_rows
+        start = group.bands[k // len(group.tiles)].number * self.chunk_rows
         stop = min(start + self.chunk_rows, self.n_rows)
         return damage(self.source, start, stop, group.starts[k], what)
 
     def _store_each(self, file: OpenFile, group: _Group, out: Array, places: Ints | None) -> None:
         """Decode whole chunks to their places; copy what is wanted of others there."""
         flat = out.reshape(-1).view(np.uint8) if self._direct else out
+        n_tiles, b, first = len(group.tiles), 0, group.first
         for k, stored in self._fetched(file, group):
-            b, t = divmod(k, len(group.tiles))
-            if self._direct and stored is not None:
-                start, stop, first = group.parts[b].tolist()
-                if stop - start == self.chunk_rows:
-                    begin = first * self.row_bytes
-                    self._decode(group, k, stored, flat[begin : begin + self._chunk_bytes])
-                    continue
-            if stored is None or not group.plans:
-                chunk = None if stored is None else self._decode(group, k, stored, None)
-                base, local = group.bands[b] * self.chunk_rows, group.tiles[t].local
-            else:
-                base, stop = group.rows(b)
-                chunk, local = group.plans[t].view(stored, stop - base), group.plans[t].inner
-            self._put(chunk, base, local, group, b, t, out, places)
+            if k == (b + 1) * n_tiles:
+                first, b = first + group.bands[b].n, b + 1
+            band, t = group.bands[b], k - b * n_tiles
+            if self._direct and stored is not None and band.n == self.chunk_rows:
+                begin = first * self.row_bytes
+                self._decode(group, k, stored, flat[begin : begin + self._chunk_bytes])
+                continue
+            tile = self._tile(group.tiles[t])
+            chunk, rows, local = None, band.rows, tile.local
+            if stored is not None and self.source.filters:
+                chunk = self._elements(self._decode(group, k, stored, None))
+            elif stored is not None:
+                plan, wanted = self._plan(group.tiles[t]), _stretch(band)
+                chunk, local = plan.view(stored, len(wanted)), plan.inner
+                rows = slice(0, band.n) if isinstance(rows, slice) else rows - wanted.start
+            self._put(chunk, rows, local, tile, first, band.n, out, places)
             del chunk  # so that the next one is decoded into the same, hot memory
 
     def _put(
         self,
         chunk: Array | None,
-        base: int,
+        rows: slice | Ints,
         local: Region,
-        group: _Group,
-        b: int,
-        t: int,
+        tile: Tile,
+        first: int,
+        n: int,
         out: Array,
         places: Ints | None,
     ) -> None:
-        """Copy what is wanted of the rows of a chunk, or fill values, to their places.
-
-        Row `base` is the first of `chunk`, of which `local` is wanted.
-        """
-        parts = group.parts[group.ends[b] : group.ends[b + 1]]
-        first, n = int(parts[0, 2]), int((parts[:, 1] - parts[:, 0]).sum())
-        rows = None if len(parts) == 1 else spread(parts[:, 0] - base, parts[:, 1] - parts[:, 0])
+        """Copy `local` of `n` rows of a chunk, or fill values, to the places from `first` on."""
         step = max(1, PIECE_BYTES // self.row_bytes)  # no large copy on the way
         for a in range(0, n, step):
             z = min(n, a + step)
             place = slice(first + a, first + z) if places is None else places[first + a : first + z]
             values = np.asarray(self.source.fill_value, self.source.dtype)
-            if chunk is not None and rows is None:
-                start = int(parts[0, 0]) - base
-                values = outer_take(chunk[start + a : start + z], local)
-            elif chunk is not None and rows is not None:
+            if chunk is not None and isinstance(rows, slice):
+                values = outer_take(chunk[rows.start + a : rows.start + z], local)
+            elif chunk is not None and not isinstance(rows, slice):
                 values = outer_take(chunk, local, rows[a:z])
             if len(self._tiles) == 1:
                 put_rows(out, place, values)
             else:
-                outer_put(out, place, group.tiles[t].trail, values)
+                outer_put(out, place, tile.trail, values)
 
     def _store_together(
         self, file: OpenFile, group: _Group, out: Array, places: Ints | None
     ) -> None:
         """Decode chunks side by side, then copy the wanted rows of all with one call."""
-        each, n_bands, parts = self._chunk_bytes, len(group.bands), group.parts
-        joined = scratch("joined", n_bands * each)
-        rows = joined.view(self.source.dtype).reshape(-1, *self._chunks[1:])
+        each, c, bands = self._chunk_bytes, self.chunk_rows, group.bands
+        joined = scratch("joined", len(bands) * each)
+        rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, joined)
         for k, stored in self._fetched(file, group):
             if stored is None:
-                rows[k * self.chunk_rows : (k + 1) * self.chunk_rows] = self.source.fill_value
+                rows[k * c : (k + 1) * c] = self.source.fill_value
             else:
                 self._decode(group, k, stored, joined[k * each : (k + 1) * each])
-        counts = parts[:, 1] - parts[:, 0]
-        first, n = int(parts[0, 2]), int(counts.sum())
-        wanted = None
+        first, n, wanted = group.first, group.n, None
         if n < len(rows):
-            number = np.repeat(np.arange(n_bands), np.diff(group.ends))
-            wanted = spread(parts[:, 0] % self.chunk_rows + number * self.chunk_rows, counts)
+            every = np.arange(c)
+            parts = (every[x.rows] if isinstance(x.rows, slice) else x.rows for x in bands)
+            wanted = np.concatenate([part + k * c for k, part in enumerate(parts)])
         if places is not None:
             put_rows(out, places[first : first + n], rows, wanted)
         elif wanted is None:
@@ -440,29 +551,81 @@ class ChunkedReader(FileReader):
         else:
             np.take(rows, wanted, axis=0, out=out[first : first + n], mode="clip")
 
+    @cached_property
+    def _moves(self) -> list[_Move]:
+        """How small chunks without filters that lie across rows are copied; none for others."""
+        dtype, small = self.source.dtype, len(self._spans) == 1
+        lists = any(isinstance(index, np.ndarray) for index in self.region)
+        if self.source.filters or lists or not small or not dtype.isnative or dtype.hasobject:
+            return []
+        if not all(self._plan(t).read_through for t in self._spans[0]):
+            return []
+        chunk = self._chunks[1:], self._chunk_bytes
+        return _moves(self._tiles, *chunk, self.row_shape, dtype.itemsize)
+
+    def _store_moved(
+        self,
+        file: OpenFile,
+        group: _Group,
+        out: Array,
+        places: Ints | None,
+        moves: list[_Move],
+    ) -> None:
+        """Read chunks side by side, and copy each tile of as many bands as one call can."""
+        each, c, n_tiles = self._chunk_bytes, self.chunk_rows, len(group.tiles)
+        joined = scratch("joined", len(group.starts) * each, max(group.starts[0], 0))
+        for chunks, calls in self._reads(group):
+            k = chunks[0]
+            if not calls:
+                fill = np.asarray(self.source.fill_value, self.source.dtype)
+                joined[k * each : (k + 1) * each].view(fill.dtype)[:] = fill
+                continue
+            plan, begin = self._plan(group.tiles[k % n_tiles]), k * each
+            begin += _stretch(group.bands[k // n_tiles]).start * plan.row_bytes + plan.starts[0]
+            for at, n in calls:
+                file.read_into(joined[begin : begin + n], at)
+        first, k, row, band_bytes = group.first, 0, self.row_bytes, n_tiles * each
+        for _, same in itertools.groupby(group.bands, key=_alike):
+            bands = list(same)
+            rows, n = bands[0].rows, bands[0].n
+            for item, shape, begin, steps, to, to_steps in moves:
+                shape, steps = (len(bands), c, *shape), (band_bytes, each // c, *steps)
+                begin += k * band_bytes
+                values = np.ndarray(shape, item, joined, begin, steps)[:, rows]
+                if places is None:
+                    to, to_steps = to + first * row, (n * row, row, *to_steps)
+                    np.ndarray(values.shape, item, out, to, to_steps)[...] = values
+                else:
+                    there = places[first : first + len(bands) * n].reshape(len(bands), n)
+                    shape, to_steps = (len(out), *shape[2:]), (row, *to_steps)
+                    np.ndarray(shape, item, out, to, to_steps)[there] = values
+            k, first = k + len(bands), first + len(bands) * n
+
     def _store_cached(
         self, file: OpenFile, group: _Group, out: Array, places: Ints | None, cache: ChunkCache
     ) -> None:
         """Copy the wanted elements of chunks that are decoded once, though rows come bit by bit."""
-        n_tiles = len(group.tiles)
-        for b, band in enumerate(group.bands):
-            with cache.band(self.source.file.path, self.source.key, band) as kept:
-                for t in range(n_tiles):
-                    k = b * n_tiles + t
-                    number = group.numbers[k]
-                    if number not in kept and group.starts[k] >= 0:
-                        kept[number] = self._decode_own(file, group, k)
-                    base, local = band * self.chunk_rows, group.tiles[t].local
-                    self._put(kept.get(number), base, local, group, b, t, out, places)
+        first, k = group.first, 0
+        for band in group.bands:
+            with cache.band(self.source.file.path, self.source.key, band.number) as kept:
+                for t in group.tiles:
+                    if t not in kept and group.starts[k] >= 0:
+                        kept[t] = self._decode_own(file, group, k)
+                    tile = self._tile(t)
+                    self._put(kept.get(t), band.rows, tile.local, tile, first, band.n, out, places)
+                    k += 1
+            first += band.n
 
     def _decode_own(self, file: OpenFile, group: _Group, k: int) -> Array:
         """Read and decode one chunk into memory of its own."""
-        self._check_stored(group, k)
+        if group.lengths[k] > self._most_stored:
+            self._check_stored(group)
         # A map of its own: what an allocator is given back it may keep.
         length = group.lengths[k]
         stored = [np.frombuffer(mmap.mmap(-1, max(1, length)), np.uint8)[:length]]
         file.read_into(stored[0], group.starts[k])
-        return self._decode(group, k, stored, np.empty(self._chunk_bytes, np.uint8))
+        own = self._decode(group, k, stored, np.empty(self._chunk_bytes, np.uint8))
+        return self._elements(own)
 
     # scattered rows without filters, from a memory map
 
@@ -513,3 +676,21 @@ class ChunkedReader(FileReader):
         starts = np.stack([self._places(rows, t) for t in range(n_tiles)], axis=1).reshape(-1)
         lengths = np.tile([self._plan(t).stretch_bytes for t in range(n_tiles)], len(rows))
         return (ByteRanges(self.file, starts[starts >= 0], lengths[starts >= 0]),)
+
+
+def _stretch(band: _Band) -> range:
+    """Return the rows of a band from the first that is wanted to the last."""
+    if isinstance(band.rows, slice):
+        return range(band.rows.start, band.rows.stop)
+    return range(int(band.rows[0]), int(band.rows[-1]) + 1)
+
+
+def _has_lists(bands: Sequence[_Band]) -> bool:
+    return any(isinstance(band.rows, np.ndarray) for band in bands)
+
+
+def _alike(band: _Band) -> tuple[int, int]:
+    """Return what is the same of bands that are copied together."""
+    if isinstance(band.rows, slice):
+        return band.rows.start, band.rows.stop
+    return -1 - band.number, 0

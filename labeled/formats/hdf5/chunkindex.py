@@ -61,6 +61,16 @@ class ChunkIndex:
         held = (self.offsets, self.sizes, self.masks, self.numbers)
         return sum(column.nbytes for column in held if column is not None)
 
+    def entry(self, number: int) -> tuple[int, int, int]:
+        """Return the offset (-1 if it was never written), size and filter mask of one chunk."""
+        if self.numbers is not None:
+            entry = int(self.numbers.searchsorted(number))
+            if entry == len(self.numbers) or self.numbers[entry] != number:
+                return UNSTORED, 0, 0
+            number = entry
+        mask = 0 if self.masks is None else int(self.masks[number])
+        return self.offsets.item(number), self.sizes.item(number), mask
+
     def find(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
         """Return offsets (-1 where a chunk was never written), sizes and filter masks."""
         if self.numbers is None:
