@@ -148,7 +148,7 @@ def narrows(found: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
     return not np.can_cast(found, wanted, "safe")
 
 
-def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, first_row: int = 0) -> Array:
+def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> Array:
     """Return `x` in dtype `wanted`; `x` itself if that is None or already so.
 
     Parameters
@@ -159,8 +159,6 @@ def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, first_row:
         None keeps the dtype.
     batch_axis : int
         The axis along which rows are counted in messages.
-    first_row : int
-        The number of the first row, where `x` is part of something longer.
 
     Raises
     ------
@@ -180,13 +178,11 @@ def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, first_row:
     reason = why_not_cast(found, wanted)
     if reason is not None:
         raise SpaceTypeError(reason)
-    check_fits(x, wanted, batch_axis, first_row)
+    check_fits(x, wanted, batch_axis)
     return astype(x, wanted)
 
 
-def check_fits(
-    x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0, first_row: int = 0
-) -> None:
+def check_fits(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> None:
     """Raise a `SpaceError` that names the first integer `wanted` cannot hold, and its row."""
     if wanted is None or not narrows(dtype_of(x), wanted):
         return
@@ -200,9 +196,9 @@ def check_fits(
     value, position = offender
     row = position[batch_axis] if stored is None else int(stored.row[position[0]])
     raise SpaceError(
-        f"value {value} in row {row + first_row} does not fit {wanted} "
+        f"value {value} in row {row} does not fit {wanted} "
         f"({limits.min} to {limits.max}); ask for a wider dtype"
-    ).at_row(row + first_row)
+    ).at_row(row)
 
 
 def _first_outside(x: Array, low: int, high: int) -> tuple[int, tuple[int, ...]] | None:
@@ -285,7 +281,7 @@ def unflatten_rows(x: Array, shape: tuple[int, ...], channels: int, axes: Axes) 
 
 
 # ---------------------------------------------------------------- labels
-def check_labels(labels: Array, max_labels: int | None, first_row: int = 0) -> None:
+def check_labels(labels: Array, max_labels: int | None) -> None:
     """Check that labels are integers in ``[0, max_labels)``.
 
     Parameters
@@ -294,8 +290,6 @@ def check_labels(labels: Array, max_labels: int | None, first_row: int = 0) -> N
         Any integer dtype.
     max_labels : int or None
         None: only the sign is checked.
-    first_row : int
-        The number of the first row, where `labels` are part of something longer.
 
     Raises
     ------
@@ -312,19 +306,18 @@ def check_labels(labels: Array, max_labels: int | None, first_row: int = 0) -> N
     """
     found = dtype_of(labels)
     if found.kind not in "iu":
-        raise not_labels(labels, first_row)
+        raise not_labels(labels)
     top = np.iinfo(found).max if max_labels is None else max_labels - 1
     offender = _first_outside(labels, 0, int(top))
     if offender is not None:
         value, position = offender
         limit = "0 or more" if max_labels is None else f"0 to {max_labels - 1}"
-        row = position[0] + first_row
-        raise SpaceError(f"label {value} in row {row} is out of range, expected {limit}").at_row(
-            row
-        )
+        row = position[0]
+        text = f"label {value} in row {row} is out of range, expected {limit}"
+        raise SpaceError(text).at_row(row)
 
 
-def not_labels(labels: Array, first_row: int = 0) -> SpaceTypeError:
+def not_labels(labels: Array) -> SpaceTypeError:
     """Return why a batch of this dtype holds no labels: the first bad value, if it is at hand."""
     found = dtype_of(labels)
     text = f"labels must be integers, found {found}"
@@ -332,7 +325,7 @@ def not_labels(labels: Array, first_row: int = 0) -> SpaceTypeError:
         values = to_host(labels)
         bad = np.argwhere(~np.isfinite(values) | (values != np.floor(values)))
         if len(bad):
-            value, row = values[tuple(bad[0])], int(bad[0][0]) + first_row
+            value, row = values[tuple(bad[0])], int(bad[0][0])
             return SpaceTypeError(f"{text}: value {value} in row {row} is not a label").at_row(row)
     return SpaceTypeError(f"{text}; cast them first, e.g. with astype('int64')")
 
@@ -342,7 +335,6 @@ def one_hot(
     max_labels: int,
     mode: Mode = "concatenate",
     dtype: DTypeLike = np.float64,
-    first_row: int = 0,
     *,
     sparse: bool = False,
 ) -> Any:
@@ -362,8 +354,6 @@ def one_hot(
         its own.
     dtype : dtype
         Of the result.
-    first_row
-        As in :func:`check_labels`.
     sparse : bool
         Return a ``scipy.sparse.csr_array``.
 
@@ -381,7 +371,7 @@ def one_hot(
     >>> one_hot(np.array([[0, 2]]), 3, "concatenate", np.uint8, sparse=True).toarray()
     array([[1, 0, 0, 0, 0, 1]], dtype=uint8)
     """
-    check_labels(labels, max_labels, first_row)
+    check_labels(labels, max_labels)
     xp = namespace(labels)
     n, k = labels.shape
     width = max_labels if mode == "merge" else k * max_labels

@@ -66,12 +66,12 @@ from labeled.spaces.kinds import (
 )
 
 
-def _finish(x: Any, source: Space, target: ArraySpace, branch: str, first_row: int = 0) -> Any:
+def _finish(x: Any, source: Space, target: ArraySpace, branch: str) -> Any:
     """Cast to the target's dtype: the last step of every route."""
     if target.dtype is None or dtype_of(x) == target.dtype:
         return x
     axis = target.get_batch_axis()
-    return call_for(source, branch, cast, x, target.dtype, axis, first_row)
+    return call_for(source, branch, cast, x, target.dtype, axis)
 
 
 def _sizes_fit(source: Space, target: Space, branch: str) -> None:
@@ -87,14 +87,12 @@ def _dtypes_fit(source: ArraySpace, target: ArraySpace, branch: str) -> None:
 
 
 # ---------------------------------------------------------------- vectors and images
-def _recontained(
-    x: Any, source: VectorSpace, target: VectorSpace, branch: str, first_row: int = 0
-) -> Any:
+def _recontained(x: Any, source: VectorSpace, target: VectorSpace, branch: str) -> Any:
     if target.sparse and not source.sparse:
         x = csr(x)
     elif source.sparse and not target.sparse:
         x = x.toarray()
-    return _finish(x, source, target, branch, first_row)
+    return _finish(x, source, target, branch)
 
 
 def _is_dense(source: VectorSpace, target: ConvNDSpace, branch: str) -> None:
@@ -103,18 +101,14 @@ def _is_dense(source: VectorSpace, target: ConvNDSpace, branch: str) -> None:
         fault(SpaceTypeError, source, branch, f"{text}VectorSpace first")
 
 
-def _unflattened(
-    x: Any, source: VectorSpace, target: ConvNDSpace, branch: str, first_row: int = 0
-) -> Any:
+def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace, branch: str) -> Any:
     images = unflatten_rows(x, target.shape, target.channels, target.axes)
-    return _finish(images, source, target, branch, first_row)
+    return _finish(images, source, target, branch)
 
 
-def _flattened(
-    x: Any, source: ConvNDSpace, target: VectorSpace, branch: str, first_row: int = 0
-) -> Any:
+def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace, branch: str) -> Any:
     rows = flatten_rows(x, source.axes)
-    return _finish(csr(rows) if target.sparse else rows, source, target, branch, first_row)
+    return _finish(csr(rows) if target.sparse else rows, source, target, branch)
 
 
 def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace, branch: str) -> None:
@@ -149,14 +143,13 @@ def _expanded(
     source: LabelRows,
     target: Vectors,
     branch: str,
-    first_row: int = 0,
 ) -> Any:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     assert not isinstance(layout, str)
     mode, max_labels = layout
     dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
     expand = partial(one_hot, sparse=target.sparse)
-    return call_for(source, branch, expand, x, max_labels, mode, dtype, first_row)
+    return call_for(source, branch, expand, x, max_labels, mode, dtype)
 
 
 def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int] | str:
@@ -197,12 +190,10 @@ def _labels_are_the_same(source: LabelRows, target: LabelRows, branch: str) -> N
         fault(SpaceError, source, branch, text)
 
 
-def _relabelled(
-    x: Any, source: LabelRows, target: LabelRows, branch: str, first_row: int = 0
-) -> Any:
+def _relabelled(x: Any, source: LabelRows, target: LabelRows, branch: str) -> Any:
     limit = source.max_labels if target.max_labels is None else target.max_labels
-    call_for(source, branch, check_labels, x, limit, first_row)
-    return _finish(x, source, target, branch, first_row)
+    call_for(source, branch, check_labels, x, limit)
+    return _finish(x, source, target, branch)
 
 
 def _widths_fit(source: VectorSequenceSpace, target: VectorSequenceSpace, branch: str) -> None:
@@ -381,15 +372,18 @@ def _run_chunk(
 ) -> Any:
     while isinstance(chunk, list):
         (chunk,) = chunk
-    if start is not None:
-        return run(chunk, source, target, branch, first_row=int(start[0]))
     try:
         return run(chunk, source, target, branch)
     except SpaceError as error:
+        text, row = str(error), error.row
         if not refuses:
             raise
-        text = f"{error}; the row is counted within its chunk, as lengths of chunks are unknown"
-        raise type(error)(text) from error
+        if start is None:
+            text += "; the row is counted within its chunk, as lengths of chunks are unknown"
+        elif row is not None:
+            row, before = row + int(start[0]), row
+            text = text.replace(f" in row {before} ", f" in row {row} ", 1)
+        raise type(error)(text).at_row(row) from error
 
 
 def lazy_concat(pieces: list[Any]) -> Any:
