@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device.handoff import module
@@ -26,7 +27,7 @@ from labeled.loader.options import integer, shard_of
 
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 OF_WORKERS = (
     "in_order", "multiprocessing_context", "num_workers", "persistent_workers", "pin_memory",
@@ -43,52 +44,6 @@ SHOWN = ("batch_size", "shuffle", "seed")
 """Options that a repr shows."""
 
 DEALS = "this deals out to workers"
-
-
-class Turn(NamedTuple):
-    """A place in an epoch: parts from `first` on stand at batch `step`, those before one further.
-
-    torch's DataLoader takes a batch of each worker in turn, and a new one always begins with its
-    first worker. It goes on at a place if its workers are other parts: worker ``w`` serves part
-    ``first + w``.
-    """
-
-    step: int = 0
-    first: int = 0
-
-    def part(self, worker: int, n_workers: int) -> tuple[int, int]:
-        """Return which part a worker serves from here on, and from which of its batches.
-
-        Examples
-        --------
-        >>> [Turn(4, 2).part(worker, 3) for worker in range(3)]
-        [(2, 4), (0, 5), (1, 5)]
-        """
-        part = (self.first + worker) % n_workers
-        return part, self.step if part >= self.first else self.step + 1
-
-
-def turn_after(lengths: Sequence[int], delivered: int) -> Turn | None:
-    """Return the place after some batches; None at the end.
-
-    Parameters
-    ----------
-    lengths : sequence of int
-        Batches of each part, which differ by at most one.
-    delivered : int
-        Batches taken so far, over all parts.
-
-    Examples
-    --------
-    >>> turn_after([3, 2, 3], 4), turn_after([3, 2, 3], 7), turn_after([3, 2, 3], 8)
-    (Turn(step=1, first=1), Turn(step=2, first=2), None)
-    """
-    rounds = min(lengths)
-    if delivered < rounds * len(lengths):
-        return Turn(*divmod(delivered, len(lengths)))
-    left = [part for part, n in enumerate(lengths) if n > rounds]
-    place = delivered - rounds * len(lengths)
-    return Turn(rounds, left[place] if place else 0) if place < len(left) else None
 
 
 class WorkerRows:
@@ -145,9 +100,9 @@ class WorkerRows:
         """Name the next epoch; workers that live on do not hear of it, and follow their own."""
         self.begin(integer("epoch", epoch, least=0))
 
-    def begin(self, epoch: int, turn: Turn | None = None) -> None:
-        """Set what whoever iterates first from here on begins with."""
-        self.epoch, self.turn = epoch, turn or Turn()
+    def begin(self, epoch: int, step: int = 0) -> None:
+        """Set where whoever iterates first from here on begins: at a batch of each part."""
+        self.epoch, self.step = epoch, step
         self._live: tuple[int, Loader] | None = None
 
     def loader(self, part: int, n_parts: int, epoch: int, **options: Any) -> Loader:
@@ -162,17 +117,19 @@ class WorkerRows:
     def __iter__(self) -> Iterator[Any]:
         if self._live is None or self._live[0] != os.getpid():
             self._live = os.getpid(), self._begun()
+            if self._live[1].epoch != self.epoch:
+                return iter(())  # nothing is left of this part
         return iter(self._live[1])
 
     def _begun(self) -> Loader:
         """Return the loader of this process, at the place where it begins."""
         info = module("torch.utils.data").get_worker_info()
-        worker, n_workers = (0, 1) if info is None else (info.id, info.num_workers)
-        part, step = self.turn.part(worker, n_workers)
+        part, n_parts = (0, 1) if info is None else (info.id, info.num_workers)
         alone = {} if info is None else {"threads": 0}  # the worker itself reads ahead already
-        loader = self.loader(part, n_workers, self.epoch, **alone)
-        if step:
-            loader.load_state_dict({**loader.state_dict(), "step": step})
+        loader = self.loader(part, n_parts, self.epoch, **alone)
+        if self.step:
+            state = loader.state_dict()
+            loader.load_state_dict({**state, "step": min(self.step, state["n_batches"])})
         return loader
 
     def __getstate__(self) -> dict[str, Any]:
@@ -368,8 +325,9 @@ class DataLoader:
         epoch, delivered = self._place = self._next
         self._next = epoch + 1, 0
         self._begun += 1
-        turn = turn_after(self._lengths(epoch), delivered)
-        return iter(()) if turn is None else self._batches(epoch, delivered, turn, self._begun)
+        if delivered >= sum(self._lengths(epoch)):
+            return iter(())
+        return self._batches(epoch, delivered, self._begun)
 
     def start(self) -> None:
         """Make torch's loader, whose workers start with the epoch."""
@@ -377,15 +335,16 @@ class DataLoader:
             self._rows, batch_size=None, num_workers=self._num_workers, **self._torch_options
         )
 
-    def _batches(self, epoch: int, delivered: int, turn: Turn, number: int) -> Iterator[Any]:
+    def _batches(self, epoch: int, delivered: int, number: int) -> Iterator[Any]:
         self._check_live(number)
-        if turn != Turn() or self._workers_at != epoch:
-            self._rows.begin(epoch, turn)
+        # torch takes a batch of each worker in turn, from the first on: its round begins anew
+        step, again = divmod(delivered, self._n_parts)
+        if delivered or self._workers_at != epoch:
+            self._rows.begin(epoch, step)
             self.start()  # and let go of workers that live on
         lives_on = not self._num_workers or self._torch_options.get("persistent_workers")
-        in_turn = turn.first == 0  # else worker w is not part w, and would stay so
-        self._workers_at = epoch + 1 if lives_on and in_turn else None
-        for batch in self._loader:
+        self._workers_at = epoch + 1 if lives_on else None
+        for batch in islice(self._loader, again, None):
             delivered += 1
             self._place = epoch, delivered
             yield batch
@@ -406,16 +365,14 @@ class DataLoader:
         every worker has handed out as many, the number of workers may change.
         """
         epoch, delivered = self._place or self._next
-        turn = turn_after(self._lengths(epoch), delivered)
-        if turn is None:
-            epoch, delivered, turn = epoch + 1, 0, Turn()
-        lead = self._states(epoch)[0]
+        if delivered >= sum(self._lengths(epoch)):
+            epoch, delivered = epoch + 1, 0
+        lead = {**self._states(epoch)[0], "step": delivered // self._n_parts, "shard": None}
         return {
             "state_version": STATE_VERSION,
             "num_workers": self._n_parts,
             "delivered": delivered,
-            "first": turn.first,
-            "lead": {**lead, "step": turn.step, "shard": None},
+            "lead": lead,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -427,17 +384,18 @@ class DataLoader:
             If the state was saved for other rows, another order or batch size; or with
             another number of workers, of which some had handed out one batch more.
         """
-        found = {"state_version", "num_workers", "delivered", "first", "lead"}
+        found = {"state_version", "num_workers", "delivered", "lead"}
         if set(state) != found or state["state_version"] != STATE_VERSION:
             raise StateError("not a state of this data_loader: it has other entries or a version")
         lead, delivered = dict(state["lead"]), int(state["delivered"])
+        ahead = delivered % state["num_workers"]
         if state["num_workers"] == self._n_parts:
             lead["step"] = 0
-        elif state["first"]:
+        elif ahead:
             raise StateError(
-                f"the state was saved with {state['num_workers']} workers, the first "
-                f"{state['first']} of them a batch ahead: go on with as many, or save where "
-                "every worker has handed out as many batches"
+                f"the state was saved with {state['num_workers']} workers, the first {ahead} of "
+                "them a batch ahead: go on with as many, or save where every worker has handed out "
+                "as many batches"
             )
         else:
             delivered = 0

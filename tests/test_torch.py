@@ -247,10 +247,12 @@ def test_workers_that_live_on_go_on_to_the_next_epoch(train, workers):
 
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (3, True)])
 def test_a_place_is_found_again_in_every_epoch(train, workers, persistent):
+    """Three workers have 4, 4 and 3 batches, so that one has none left where others have."""
+
     def loader():
         return labeled.torch.data_loader(
             train,
-            8,
+            11,
             num_workers=workers,
             shuffle=True,
             seed=5,
@@ -261,7 +263,7 @@ def test_a_place_is_found_again_in_every_epoch(train, workers, persistent):
     epochs = [rows_of(whole), rows_of(whole)]
     assert len(epochs[0]) == len(loader())
     assert sorted(joined(epochs[1])) == list(range(N)) != sorted(epochs[0][0])
-    for stop in (1, 5, len(epochs[0])):
+    for stop in {1, 5, len(epochs[0])} | set(range(len(epochs[0]) - workers, len(epochs[0]))):
         first, other = loader(), loader()
         batches = iter(first)
         for _ in range(stop):
