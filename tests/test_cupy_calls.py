@@ -15,8 +15,7 @@ import pytest
 
 import labeled
 from labeled import Ragged, device, permute
-from labeled.device import handoff
-from labeled.device.cuda import cuda_device
+from labeled.device import cuda_device, handoff
 from labeled.errors import ArrayError, LoaderError
 
 TAKEN = {

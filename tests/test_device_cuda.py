@@ -8,7 +8,8 @@ import types
 import numpy as np
 import pytest
 
-from labeled.device import arrays, cuda
+from labeled.device import arrays
+from labeled.device import streams as cuda
 from labeled.errors import LoaderError
 
 STREAM = 0x1230

@@ -1,6 +1,5 @@
 """Where arrays live: the one door to CuPy, to streams and events, and to other libraries."""
 
-from labeled.device.adopting import adopted, brought_back, has_dlpack, is_foreign, library_of
 from labeled.device.arrays import (
     Array,
     astype,
@@ -22,9 +21,17 @@ from labeled.device.arrays import (
     to_device,
     to_host,
 )
-from labeled.device.cuda import cuda_device
-from labeled.device.handoff import LIBRARIES, HandOff, Library
-from labeled.device.streams import Device, Event, HostDevice, Stream
+from labeled.device.handoff import (
+    LIBRARIES,
+    HandOff,
+    Library,
+    adopted,
+    brought_back,
+    has_dlpack,
+    is_foreign,
+    library_of,
+)
+from labeled.device.streams import Device, Event, HostDevice, Stream, cuda_device
 
 __all__ = [
     "LIBRARIES",

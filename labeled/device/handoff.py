@@ -1,10 +1,13 @@
-"""Arrays handed to another library as its own, by DLPack: the same memory under another name.
+"""Arrays handed to another library, or taken from one, by DLPack: the same memory.
 
 The array that is handed over keeps the batch's memory as any view does, so it stays what
 it was as long as anybody holds it. A copy is made where a library asks for one: memory that is
 read-only has no place in any of them; JAX and TensorFlow take only memory that starts at a
 multiple of 64 bytes (TensorFlow ends the process over any other), JAX makes 32 bits of 64 unless
 asked otherwise; pinning copies into memory of its own.
+
+Only libraries that the array-API standard does not cover (torch, TensorFlow) have to be taken
+from: others work as they are wherever arrays of any kind do.
 """
 
 from __future__ import annotations
@@ -15,8 +18,17 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from labeled.device.arrays import Array, cupy_module, kernels_at, to_device, to_host
-from labeled.errors import LoaderError, MissingExtraError, did_you_mean
+from labeled.device.arrays import (
+    Array,
+    cupy_module,
+    cupy_that_finds,
+    is_array,
+    is_cupy,
+    kernels_at,
+    to_device,
+    to_host,
+)
+from labeled.errors import ArrayError, LabeledError, LoaderError, MissingExtraError, did_you_mean
 
 Library = Literal["numpy", "cupy", "torch", "jax", "tensorflow"]
 LIBRARIES: tuple[str, ...] = get_args(Library)
@@ -26,7 +38,14 @@ INSTALL = {name: f"pip install {name}" for name in ("torch", "jax", "tensorflow"
 ALIGNED = 64
 """Where memory must start that TensorFlow takes."""
 
+HOST, CUDA, PINNED, MANAGED = 1, 2, 3, 13
+"""Kinds of memory, as DLPack numbers them."""
 
+NOT_LENT = ("string", "resource", "variant")
+"""Dtypes of TensorFlow's that are no numbers; it ends the process where DLPack asks for them."""
+
+
+# ---------------------------------------------------------------- handed over
 @dataclass(frozen=True)
 class HandOff:
     """Hands arrays to a library.
@@ -134,3 +153,84 @@ def module(name: str) -> Any:
             f"handing arrays to {library} needs {library}, which does not load here ({error}): "
             f"{INSTALL[library]}"
         ) from error
+
+
+# ---------------------------------------------------------------- taken
+def has_dlpack(x: object) -> bool:
+    """Whether `x` is an array of another library that its memory can be asked of.
+
+    Examples
+    --------
+    >>> has_dlpack(np.zeros(3)), has_dlpack([0.0])
+    (False, False)
+    """
+    if isinstance(x, np.ndarray | np.generic) or is_cupy(x) or hasattr(x, "__dask_graph__"):
+        return False
+    return hasattr(type(x), "__dlpack__") and hasattr(type(x), "__dlpack_device__")
+
+
+def is_foreign(x: object) -> bool:
+    """Whether only DLPack knows what `x` holds: it does not follow the array-API standard."""
+    return has_dlpack(x) and not is_array(x)
+
+
+def adopted(x: Any) -> Array:
+    """Return an array of another library as one of NumPy, or of CuPy if it lives on a GPU.
+
+    Parameters
+    ----------
+    x : array with ``__dlpack__``
+
+    Returns
+    -------
+    array
+        The same memory, which is kept; not to be written to where its library says so.
+
+    Raises
+    ------
+    ArrayError
+        If its library does not let go of it (torch where gradients are followed; texts of
+        TensorFlow's), or NumPy has no such numbers or memory (bfloat16; devices that are no
+        GPU of NVIDIA's).
+    MissingExtraError
+        If it lives on a GPU and CuPy is not installed.
+    """
+    what = f"{library_of(x)}'s {type(x).__name__}"
+    if library_of(x) == "tensorflow" and x.dtype.name in NOT_LENT:
+        raise ArrayError(f"{what} of {x.dtype.name} is not an array of numbers; pass x.numpy()")
+    try:
+        kind, number = x.__dlpack_device__()
+        if kind in (HOST, PINNED):
+            return np.from_dlpack(x)
+        if kind in (CUDA, MANAGED):
+            cupy = cupy_that_finds(number)
+            with cupy.cuda.Device(number):
+                return cupy.from_dlpack(x)
+    except LabeledError:
+        raise
+    except Exception as error:  # libraries have errors of their own
+        raise ArrayError(
+            f"{what} does not come over ({error}); detach() it from gradients, or cast it to "
+            f"numbers that NumPy has"
+        ) from error
+    raise ArrayError(
+        f"{what} lives on a device of DLPack's kind {int(kind)}, of which nothing is known here; "
+        f"bring it to the host"
+    )
+
+
+def library_of(x: Any) -> str:
+    """Return the library that an array belongs to."""
+    return type(x).__module__.partition(".")[0]
+
+
+def brought_back(x: Array, library: str) -> Any:
+    """Return an array that came of :func:`adopted` ones as one of their library, where known.
+
+    Strides stay where the library has some.
+    """
+    if library not in LIBRARIES:
+        return x
+    if library == "torch" and not (isinstance(x, np.ndarray) and not x.flags.writeable):
+        return module("torch").from_dlpack(x)
+    return HandOff(library)(x)
