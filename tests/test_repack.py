@@ -20,7 +20,7 @@ import labeled
 from labeled.cli.main import main
 from labeled.errors import ArrayError, LabeledWarning, SplitError, UnknownNameError, WriteError
 from labeled.writing import repack as repacking
-from labeled.writing.rewriting import Listed, Within, moved, order_of
+from labeled.writing.splits import Listed, Within, moved, order_of
 
 
 def rows(n: int, seed: int = 0) -> dict[str, Any]:

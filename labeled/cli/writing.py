@@ -33,8 +33,7 @@ from labeled.cli.options import (
 )
 from labeled.dataset.files import find_files
 from labeled.errors import LabeledError, LabeledWarning
-from labeled.writing.rewriting import ORDERS
-from labeled.writing.splits import rules_of_words
+from labeled.writing.splits import ORDERS, rules_of_words
 from labeled.writing.write import RECORDS
 
 

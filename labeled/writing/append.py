@@ -74,7 +74,7 @@ from labeled.writing.ragged import (
     joined_examples,
     ragged_given,
 )
-from labeled.writing.rewriting import StoredSources, coordinates_of
+from labeled.writing.repack import StoredSources, coordinates_of
 from labeled.writing.source import Block, SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
 from labeled.writing.statistics import Tally

@@ -27,7 +27,7 @@ from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 from labeled.writing.layouts import codec_of, shortened
-from labeled.writing.rewriting import order_of
+from labeled.writing.splits import order_of
 
 SMALL_CHUNK_BYTES = 16 << 10
 LARGE_CHUNK_BYTES = 4 << 20

@@ -1,4 +1,4 @@
-"""Splits: which rows each names, as people write them, and by rules.
+"""Splits: which rows each names, as people write them, by rules, and in another order.
 
 ``{"train": (0, 90)}``, slices, ranges, lists of rows, masks, or any of these by source all
 become ``split -> source -> rows``, where rows are a range with step 1 or an int64 array.
@@ -12,6 +12,12 @@ taken in order. Every row lands in at most one drawn split, and in exactly one w
 shares add up to 1. With classes (*stratified*) every split gets its share of each class, give
 or take one row; with groups no group is cut, so shares hold only as nearly as the groups allow.
 
+An order maps new positions to old rows and back. Shuffling keeps every split together:
+rows change places only with rows that are in the same splits. Where splits are stretches
+they stay where they are, and the order is a keyed bijection that takes no memory; where
+they are lists, rows are put together by the splits they are in, and most lists become
+stretches. ``"splits"`` does only that, in the order that the splits themselves have.
+
 Only integers are dealt with here: labels come in as an array, rows go out as ranges and arrays.
 """
 
@@ -20,16 +26,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import SplitError, SplitTypeError, UnknownNameError, did_you_mean, warn
 from labeled.formats.header import Rows
-from labeled.samplers.permutation import explicit_permutation, key_of
+from labeled.samplers.permutation import Permutation, explicit_permutation, key_of
 
 Splits = dict[str, dict[str, Rows]]
 
@@ -41,6 +48,8 @@ HELP = (
 
 _STRETCH = re.compile(r"(-?\d*):(-?\d*)(?::(-?\d+))?")
 _ENOUGH = 1e-9
+
+ORDERS = ("keep", "splits", "shuffle")
 
 
 def as_splits(given: Any, n_rows: Mapping[str, int | None]) -> Splits:
@@ -249,12 +258,10 @@ def _bounds(rows: Rows) -> tuple[int, int]:
 # by rules
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Part of the rows that no stretch names: a share, a number of rows, or all that is left."""
+REST = "rest"
 
-    share: float | None = None
-    count: int | None = None
+Share = float | int | str
+"""Part of the rows that no stretch names: a share, a number of rows, or :data:`REST` of them."""
 
 
 def rules_of_words(words: Sequence[str]) -> dict[str, str]:
@@ -326,7 +333,7 @@ def splits_by_rules(
     read = {name: _rule(name, rule, n_rows) for name, rule in rules.items()}
     shares = {name: rule for name, rule in read.items() if isinstance(rule, Share)}
     fixed = {name: rule for name, rule in read.items() if name not in shares}
-    _check_kind(shares, in_order=in_order, classes=classes, groups=groups)
+    _check_together(shares, in_order=in_order, classes=classes, groups=groups)
     if not shares:
         return fixed
     pool = _left_over(fixed, n_rows)
@@ -342,62 +349,55 @@ def splits_by_rules(
 
 
 def _rule(name: str, rule: Any, n_rows: int) -> Any:
-    """Read one rule: a :class:`Share`, or rows that are known already."""
+    """Read one rule: a :data:`Share`, or rows that are known already."""
     if isinstance(rule, bool):
         raise SplitTypeError(f"split {name!r} is {rule!r}; {HELP}")
+    if isinstance(rule, str):
+        stretch = _STRETCH.fullmatch(rule)
+        if stretch:
+            return _stretch(name, rule, [int(n) if n else None for n in stretch.groups()], n_rows)
+        if rule == REST:
+            return REST
+        rule = int(rule) if re.fullmatch(r"\d+", rule) else _fraction(name, rule)
     if isinstance(rule, float | np.floating):
-        return _share(name, rule, float(rule))
+        if not 0 <= rule <= 1:
+            raise SplitError(f"split {name!r} has the share {rule:g}; a share is from 0 to 1")
+        return float(rule)
     if isinstance(rule, int | np.integer):
-        return Share(count=_count(name, int(rule), n_rows))
-    if not isinstance(rule, str):
-        return rule
-    stretch = _STRETCH.fullmatch(rule)
-    if stretch:
-        return _stretch(name, rule, [int(n) if n else None for n in stretch.groups()], n_rows)
-    if rule == "rest":
-        return Share()
-    if re.fullmatch(r"\d+", rule):
-        return Share(count=_count(name, int(rule), n_rows))
+        if not 0 <= rule <= n_rows:
+            raise SplitError(f"split {name!r} asks for {rule} rows, but there are {n_rows}")
+        return int(rule)
+    return rule
+
+
+def _fraction(name: str, rule: str) -> float:
     number, scale = (rule[:-1], 0.01) if rule.endswith("%") else (rule, 1.0)
     try:
-        share = float(number) * scale
+        return float(number) * scale
     except ValueError:
         raise SplitError(f"split {name!r} has the rule {rule!r}; {HELP}") from None
-    return _share(name, rule, share)
-
-
-def _share(name: str, rule: Any, share: float) -> Share:
-    if not 0 <= share <= 1:
-        raise SplitError(f"split {name!r} has the share {rule!r}; a share is from 0 to 1")
-    return Share(share=share)
-
-
-def _count(name: str, count: int, n_rows: int) -> int:
-    if not 0 <= count <= n_rows:
-        raise SplitError(f"split {name!r} asks for {count} rows, but there are {n_rows}")
-    return count
 
 
 def _stretch(name: str, rule: str, ends: Sequence[int | None], n_rows: int) -> range:
     start, stop, step = ends
-    for end in (start, stop):
-        if end is not None and not -n_rows <= end <= n_rows:
-            raise SplitError(
-                f"split {name!r} is rows {rule}, but there are {n_rows}; keep within them"
-            )
+    if any(end is not None and not -n_rows <= end <= n_rows for end in (start, stop)):
+        raise SplitError(f"split {name!r} is rows {rule}, but there are {n_rows}; keep within them")
     if step == 0:
         raise SplitError(f"split {name!r} is rows {rule}; a step is not 0")
     return range(*slice(start, stop, step).indices(n_rows))
 
 
-def _check_kind(shares: Mapping[str, Share], *, in_order: bool, classes: Any, groups: Any) -> None:
+def _check_together(
+    shares: Mapping[str, Share], *, in_order: bool, classes: Any, groups: Any
+) -> None:
+    """Refuse ways of dealing out rows that do not go together, or have nothing to deal out."""
     given = {"stratify": classes is not None, "group": groups is not None, "in_order": in_order}
     asked = [word for word, is_given in given.items() if is_given]
     if asked and not shares:
         raise SplitError(f"{asked[0]} needs splits by share, such as train=0.8 test=0.2")
     if len(asked) > 1:
         raise SplitError(f"{' and '.join(asked)} do not go together; choose one of them")
-    if sum(share == Share() for share in shares.values()) > 1:
+    if list(shares.values()).count(REST) > 1:
         raise SplitError("more than one split takes the rest; give one of them a share")
     floats = classes is not None and classes.dtype.kind == "f"
     if floats and 1 < classes.size == np.unique(classes).size:  # measurements by mistake
@@ -420,8 +420,8 @@ def _left_over(fixed: Mapping[str, Any], n_rows: int) -> IntArray:
 def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     """Return the share of every split, and last of all that of no split."""
     known = [
-        s.share if s.share is not None else 0.0 if s.count is None else s.count / max(n, 1)
-        for s in shares.values()
+        0.0 if isinstance(share, str) else share / max(n, 1) if isinstance(share, int) else share
+        for share in shares.values()
     ]
     total = math.fsum(known)
     if total > 1 + _ENOUGH:
@@ -430,9 +430,9 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
             f"from; shares must not add up to more than 1"
         )
     left = max(1 - total, 0.0) if total < 1 - _ENOUGH else 0.0
-    rest = [share == Share() for share in shares.values()]
-    if any(rest):
-        known[rest.index(True)], left = left, 0.0
+    for place, share in enumerate(shares.values()):
+        if share == REST:
+            known[place], left = left, 0.0
     return [*known, left]
 
 
@@ -481,3 +481,178 @@ def _ascending(rows: IntArray) -> Rows:
     if len(ordered) and int(ordered[-1] - ordered[0]) == len(ordered) - 1:
         return range(int(ordered[0]), int(ordered[-1]) + 1)
     return ordered
+
+
+# by changing places: an order says which row goes where
+
+
+@dataclass(frozen=True)
+class Within:
+    """Rows shuffled within stretches; nothing is stored that grows with their number.
+
+    Parameters
+    ----------
+    edges : tuple of int
+        Where stretches begin, and the end of the last.
+    seed : int
+    """
+
+    edges: tuple[int, ...]
+    seed: int
+
+    @property
+    def n_rows(self) -> int:
+        return self.edges[-1]
+
+    @cached_property
+    def _bijections(self) -> list[Permutation]:
+        return [
+            Permutation(stop - start, key_of(self.seed, "repack", start))
+            for start, stop in pairwise(self.edges)
+        ]
+
+    def old(self, positions: IntArray) -> IntArray:
+        return self._mapped(positions, forward=True)
+
+    def new(self, rows: IntArray) -> IntArray:
+        return self._mapped(rows, forward=False)
+
+    def _mapped(self, numbers: IntArray, *, forward: bool) -> IntArray:
+        out = np.empty_like(numbers)
+        which = np.searchsorted(self.edges, numbers, side="right") - 1
+        for stretch in np.unique(which).tolist():
+            here = which == stretch
+            bijection, start = self._bijections[stretch], self.edges[stretch]
+            local = numbers[here] - start
+            out[here] = start + bijection(local, inverse=not forward)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """Any order, as a list: ``rows[i]`` goes to position i. Sixteen bytes a row."""
+
+    rows: IntArray = field(repr=False)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _positions(self) -> IntArray:
+        out = np.empty(len(self.rows), np.int64)
+        out[self.rows] = np.arange(len(self.rows))
+        return out
+
+    def old(self, positions: IntArray) -> IntArray:
+        return self.rows[positions]
+
+    def new(self, rows: IntArray) -> IntArray:
+        return self._positions[rows]
+
+
+Order: TypeAlias = Within | Listed
+"""Which row goes where: ``old`` tells the rows of positions, ``new`` the positions of rows."""
+
+
+def order_of(
+    kind: str, splits: Mapping[str, Mapping[str, Rows]], n_rows: int, seed: int
+) -> Order | None:
+    """Return the order to write rows in; None where they keep their own.
+
+    Parameters
+    ----------
+    kind : {"keep", "splits", "shuffle"}
+    splits : mapping of split to mapping of source to rows
+    n_rows : int
+        Of every source.
+    seed : int
+        Of a shuffle.
+
+    Raises
+    ------
+    SplitError
+        If the sources of a split do not have the same rows of it.
+
+    Examples
+    --------
+    >>> order_of("splits", {"a": {"x": np.array([4, 0])}, "b": {"x": np.array([1, 3])}}, 5, 0)
+    Listed()
+    >>> _.rows.tolist()
+    [4, 0, 1, 3, 2]
+    """
+    if kind == "keep":
+        return None
+    by_split = {name: _common(name, by_source) for name, by_source in splits.items() if by_source}
+    if kind == "shuffle" and all(isinstance(rows, range) for rows in by_split.values()):
+        edges = {0, n_rows}
+        for rows in by_split.values():
+            assert isinstance(rows, range)
+            edges |= {rows.start, rows.stop} if len(rows) else set()
+        return Within(tuple(sorted(edges)), seed)
+    group, place = _groups(by_split, n_rows)
+    if kind == "shuffle":
+        place = explicit_permutation(n_rows, key_of(seed, "repack"))
+    return Listed(np.lexsort((place, group)).astype(np.int64))
+
+
+def _common(split: str, by_source: Mapping[str, Rows]) -> Rows:
+    """Return the rows of a split, which must be the same ones of every source."""
+    first, *others = by_source.values()
+    for other in others:
+        if other is not first and not (
+            first == other
+            if isinstance(first, range) and isinstance(other, range)
+            else np.array_equal(np.asarray(first), np.asarray(other))
+        ):
+            raise SplitError(
+                f"split {split!r} has different rows of its sources {tuple(by_source)}, so no "
+                f"order suits all of them; repack with order='keep'"
+            )
+    return first
+
+
+def _groups(by_split: Mapping[str, Rows], n_rows: int) -> tuple[IntArray, IntArray]:
+    """Return for every row a number for the splits it is in, and its place in the first."""
+    group = np.zeros(n_rows, np.int64)
+    place = np.arange(n_rows)
+    claimed = np.zeros(n_rows, bool)
+    for rows in by_split.values():
+        inside = np.zeros(n_rows, bool)
+        listed = np.asarray(rows, np.int64)
+        inside[listed] = True
+        group = np.unique(2 * group + ~inside, return_inverse=True)[1].astype(np.int64)
+        first = listed[::-1]  # of repeats, the first place counts: it is written last
+        fresh = ~claimed[first]
+        place[first[fresh]] = np.arange(len(listed) - 1, -1, -1)[fresh]
+        claimed |= inside
+    return group, place
+
+
+def moved(splits: Mapping[str, Mapping[str, Rows]], order: Order | None) -> Splits:
+    """Return the splits as they are after rows have changed places.
+
+    Stretches and ascending lists mean sets of rows, and ascend again; other lists keep their
+    sequence of examples.
+    """
+    if order is None or isinstance(order, Within):
+        return {name: dict(by_source) for name, by_source in splits.items()}
+    done: dict[int, Rows] = {}
+    out: Splits = {}
+    for name, by_source in splits.items():
+        out[name] = {}
+        for source, rows in by_source.items():
+            if id(rows) not in done:  # sources that share a list go on sharing it
+                done[id(rows)] = _moved(rows, order)
+            out[name][source] = done[id(rows)]
+    return out
+
+
+def _moved(rows: Rows, order: Order) -> Rows:
+    listed = np.asarray(rows, np.int64)
+    found = order.new(listed)
+    if isinstance(rows, range) or bool((np.diff(listed) > 0).all()):
+        found = np.sort(found)
+    if len(found) and bool((np.diff(found) == 1).all()):
+        return range(int(found[0]), int(found[-1]) + 1)
+    return found if len(found) else range(0)

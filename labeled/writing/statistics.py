@@ -206,12 +206,17 @@ class Measure:
     def examples(self, values: Array, shapes: Ints, which: Ints) -> Moments:
         """Measure some examples; `values` are those of all, `shapes` (n, axes of an example)."""
         edges = offsets_of(elements_of(shapes))
-        sizes = np.diff(edges)
-        held = which[sizes[which] > 0]
+        held = which[np.diff(edges)[which] > 0]
         total = Moments()
-        for a, b in pairwise(block_cuts(sizes[held], PIECE_VALUES)):
+        for a, b in pairwise(block_cuts(np.diff(edges)[held], PIECE_VALUES)):
             some = held[a:b]
-            total = total.merge(self._piece(_picked(values, edges, some), shapes[some]))
+            if (np.diff(some) == 1).all():  # they follow one another: no copy
+                piece = values[edges[some[0]] : edges[some[-1] + 1]]
+            else:
+                sizes = np.diff(edges)[some]
+                piece = np.empty(int(sizes.sum()), values.dtype)
+                copy_segments(piece, offsets_of(sizes)[:-1], values, edges[some], sizes)
+            total = total.merge(self._piece(piece, shapes[some]))
         return replace(total, n_rows=len(which))
 
     def _piece(self, values: Array, shapes: Ints) -> Moments:
@@ -220,12 +225,16 @@ class Measure:
         channels = 0 if axis is None else int(shapes[0, axis - 1])
         if axis is None or channels > MAX_CHANNELS or (shapes[:, axis - 1] != channels).any():
             return replace(self, channel_axis=None, by=None).rows(values)
-        if len(shapes) > 1:
-            apart = _channels_last(values, shapes, axis)
-        else:  # a view of it, where channels come first or last
+        if axis < shapes.shape[1] and len(shapes) == 1:
             before = math.prod(shapes[0, : axis - 1].tolist())
-            apart = np.moveaxis(values.reshape(before, channels, -1), 1, 2).reshape(-1, channels)
-        return replace(self, channel_axis=1).rows(apart)
+            values = np.moveaxis(values.reshape(before, channels, -1), 1, 2)
+        elif axis < shapes.shape[1]:  # sort the values of many small examples by their channel
+            sizes = elements_of(shapes)
+            step = np.arange(len(values)) - np.repeat(offsets_of(sizes)[:-1], sizes)
+            channel = step // np.repeat(elements_of(shapes[:, axis:]), sizes) % channels
+            values = values[np.argsort(channel.astype(np.uint16), kind="stable")]
+            values = values.reshape(channels, -1).T
+        return replace(self, channel_axis=1).rows(values.reshape(-1, channels))
 
 
 def _folded(rows: Array, axis: int | None) -> Array:
@@ -281,28 +290,6 @@ def _classes(rows: Array) -> Counter[int] | None:
     if len(values) > MAX_CLASSES:
         return None
     return Counter(dict(zip(map(int, values.tolist()), counts.tolist(), strict=True)))
-
-
-def _picked(values: Array, edges: Ints, rows: Ints) -> Array:
-    """Return the values of some examples, without a copy where they follow one another."""
-    if (np.diff(rows) == 1).all():
-        return values[edges[rows[0]] : edges[rows[-1] + 1]]
-    sizes = edges[rows + 1] - edges[rows]
-    places = offsets_of(sizes)
-    out = np.empty(int(places[-1]), values.dtype)
-    copy_segments(out, places[:-1], values, edges[rows], sizes)
-    return out
-
-
-def _channels_last(values: Array, shapes: Ints, axis: int) -> Array:
-    """Sort the values of small examples with as many channels: (values of each, channels)."""
-    channels = int(shapes[0, axis - 1])
-    sizes = elements_of(shapes)
-    step = np.arange(len(values)) - np.repeat(offsets_of(sizes)[:-1], sizes)
-    after = np.repeat(elements_of(shapes[:, axis:]), sizes)
-    channel = (step // after % channels).astype(np.uint16)
-    by_channel: Array = values[np.argsort(channel, kind="stable")]
-    return by_channel.reshape(channels, -1).T
 
 
 class Tally:

@@ -9,7 +9,7 @@ there shows when the file is opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +32,8 @@ from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.writing.write import checked_threads
 
-READ_BYTES = 4 << 20
+WAITING = 1024
+"""Comparisons that wait for a thread at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +115,45 @@ def verify(
     unseen = [name for name in known if name not in stored] if sources is None else []
     if unseen:  # what was written, and is no source now: gone, out of reach, or another name
         stored |= _stored(scan(path, sources=unseen, **options), unseen)
-    found: list[Difference] = []
     compared = {name: known[name].n_rows for name in stored if name in known}
     n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())
-    workers = checked_threads(threads)
+    found: list[Difference] = []
     title = f"verify {os.path.basename(header.stamp.path)}"
-    with progress_bar(progress, n_bytes, title) as told, ThreadPoolExecutor(workers) as pool:
+    with (
+        progress_bar(progress, n_bytes, title) as told,
+        ThreadPoolExecutor(checked_threads(threads)) as pool,
+    ):
         for name in compared:
-            comparison = _Comparison(stored[name], known[name], reader_of(stored[name]))
-            for size, differences in pool.map(comparison, comparison.stretches()):
-                found += differences
-                told(size)
-            found += comparison.missing()
+            source, sums = stored[name], known[name]
+            check = partial(_difference, source, sums, reader_of(source))
+            numbers = range(len(sums.values))
+            for begin in range(0, len(numbers), WAITING):
+                for problem in pool.map(check, numbers[begin : begin + WAITING]):
+                    found += [] if problem is None else [problem]
+                    told(source.row_bytes * sums.rows)
+            if sums.n_rows != source.n_rows:
+                few, many = sorted((sums.n_rows, source.n_rows))
+                words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"
+                found.append(Difference(name, few, many, words))
     without = tuple(name for name in stored if name not in known)
     return Verified(header.stamp.path, compared, _joined(found), without)
+
+
+def _difference(
+    source: SourceHeader, sums: Checksums, read: Callable[[range], Array], number: int
+) -> Difference | None:
+    """Read the rows of one checksum again; return what is wrong with them."""
+    most = min(sums.n_rows, source.n_rows)
+    start, stop = (min(at * sums.rows, most) for at in (number, number + 1))
+    try:
+        rows = read(range(start, stop))
+    except LabeledError as error:
+        return Difference(source.name, start, stop, f"cannot be read: {error}")
+    if rows.dtype.kind != "O":
+        rows = rows.astype(source.dtype, copy=False)  # as stored: its byte order counts
+    if checksum(rows) == int(sums.values[number]):
+        return None
+    return Difference(source.name, start, stop, "differ from what was written")
 
 
 def reader_of(source: SourceHeader) -> Callable[[range], Array]:
@@ -160,56 +186,6 @@ def _stored(header: FileHeader, names: Sequence[str]) -> dict[str, SourceHeader]
             )
         out |= datasets_of(source)
     return out
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    """One dataset, its checksums, and what reads its rows."""
-
-    source: SourceHeader
-    known: Checksums
-    read: Callable[[range], Array]
-
-    def stretches(self) -> Iterator[range]:
-        """Yield numbers of checksums whose rows are read together."""
-        per_sum = max(self.source.row_bytes * self.known.rows, 1)
-        step = max(READ_BYTES // per_sum, 1)
-        n = len(self.known.values)
-        return (range(i, min(i + step, n)) for i in range(0, n, step))
-
-    def __call__(self, stretch: range) -> tuple[int, list[Difference]]:
-        """Compare some checksums; where their rows cannot be read together, one by one."""
-        start, stop = self._rows(stretch)
-        size = (stop - start) * self.source.row_bytes
-        try:
-            rows = self.read(range(start, stop))
-        except LabeledError as error:
-            if len(stretch) > 1:
-                halves = (self(range(i, i + 1))[1] for i in stretch)
-                return size, [each for half in halves for each in half]
-            return size, [Difference(self.source.name, start, stop, f"cannot be read: {error}")]
-        if rows.dtype.kind != "O":
-            rows = rows.astype(self.source.dtype, copy=False)  # as stored: its byte order counts
-        return size, [
-            Difference(self.source.name, a, b, "differ from what was written")
-            for a, b in (self._rows(range(i, i + 1)) for i in stretch)
-            if checksum(rows[a - start : b - start]) != int(self.known.values[a // self.known.rows])
-        ]
-
-    def _rows(self, stretch: range) -> tuple[int, int]:
-        most = min(self.known.n_rows, self.source.n_rows)
-        return (
-            min(stretch.start * self.known.rows, most),
-            min(stretch.stop * self.known.rows, most),
-        )
-
-    def missing(self) -> list[Difference]:
-        """Say where the source has other rows than its checksums."""
-        written, there = self.known.n_rows, self.source.n_rows
-        if written == there:
-            return []
-        problem = f"the file has {there} rows, but {written} were written"
-        return [Difference(self.source.name, min(there, written), max(there, written), problem)]
 
 
 def _joined(differences: Sequence[Difference]) -> tuple[Difference, ...]:
