@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labeled.compat.mxnet import augmenter
-from labeled.compat.mxnet.output import Output
+from labeled.compat.mxnet.augmenter import Output
 from labeled.compat.mxnet.parameters import PictureParameters
 from labeled.compat.mxnet.twister import Twister
 

@@ -15,8 +15,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from old_pictures import PICTURE, RAW, SHAPE, augmenter_of, cv2, output_of, smooth, words_taken
 
+from labeled.compat.mxnet.augmenter import mean_of_outputs
 from labeled.compat.mxnet.opencv import hls_of, resize_cubic
-from labeled.compat.mxnet.output import mean_of_outputs
 from labeled.compat.mxnet.parameters import RULES
 from labeled.compat.mxnet.twister import Twister
 from labeled.errors import AugmentError

@@ -391,7 +391,7 @@ def test_many_files_are_gone_through_once_each(tmp_path, monkeypatch):
 
 
 def test_nothing_is_gone_through_that_is_not_asked_for(folder, monkeypatch):
-    monkeypatch.setattr(records_module, "_by_blocks", None)
+    monkeypatch.setattr(records_module, "_heads_of", None)
     monkeypatch.setattr(records_module, "sizes_by_blocks", None)
     ds = labeled.open_dataset(folder / "mixed.rec", sources=["images"], shape=(7, 7), channels=3)
     assert next(iter(ds.batches(9))).arrays["images"].shape == (9, 7, 7, 3)

@@ -22,7 +22,7 @@ import xarray as xr
 
 from labeled._validation import check_fields, whole
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
-from labeled.errors import AugmentError, DimsError, did_you_mean
+from labeled.errors import AugmentError, DimsError
 from labeled.forms import RowForm
 from labeled.ragged import Ragged
 from labeled.transforms.pictures import GROUP_BYTES, Array, PictureSize, Plan, RowRandom
@@ -99,13 +99,6 @@ def above_zero(name: str, value: Any) -> tuple[float, float]:
     if low <= 0:
         raise AugmentError(f"{name}={value!r} must be above 0")
     return low, high
-
-
-def choice_of(name: str, value: Any, known: Sequence[str]) -> str:
-    """Return one of some words."""
-    if not isinstance(value, str) or value not in known:
-        raise AugmentError(f"{name}={value!r} is not known; {did_you_mean(str(value), known)}")
-    return str(value)
 
 
 # names in, names out

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from labeled.transforms.augment import (
     Size,
     above_zero,
     chance_of,
-    choice_of,
     number_of,
     range_of,
     size_of,
@@ -41,7 +40,6 @@ from labeled.transforms.pictures import (
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
-KNOWN = partial(choice_of, known=get_args(Method))
 TRIES = 10
 
 MAX_KEPT_PIXELS = 1 << 26
@@ -233,7 +231,6 @@ class Resize(PictureTransform):
         ("size", size_of),
         ("shorter", partial(whole_of, least=1)),
         ("least", size_of),
-        ("method", KNOWN),
     )
 
     def __post_init__(self) -> None:
@@ -315,7 +312,7 @@ class RandomSizedCrop(_ResizedWindow):
     method: Method = "bilinear"
     antialias: bool = True
 
-    checks = (("size", size_of), ("edge", size_of), ("method", KNOWN))
+    checks = (("size", size_of), ("edge", size_of))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -357,7 +354,7 @@ class RandomResizedCrop(_ResizedWindow):
     method: Method = "bilinear"
     antialias: bool = True
 
-    checks = (("size", size_of), ("area", above_zero), ("aspect", above_zero), ("method", KNOWN))
+    checks = (("size", size_of), ("area", above_zero), ("aspect", above_zero))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -430,13 +427,11 @@ class Affine(PictureTransform):
         ("aspect", above_zero),
         ("limits", above_zero),
         ("fill", number_of),
-        ("method", partial(choice_of, known=get_args(Sampling))),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.canvas, str):
-            choice_of("canvas", self.canvas, ("same", "scaled"))
             return
         size = size_of("canvas", self.canvas)
         if np.ndim(self.canvas):

@@ -14,9 +14,8 @@ import logging
 import os
 import re
 import struct
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -24,10 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import Augmenter
+from labeled.compat.mxnet.augmenter import Augmenter, Output, mean_of_outputs
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, RoundBatches, Row
 from labeled.compat.mxnet.opencv import Picture, old_pixels
-from labeled.compat.mxnet.output import Output, mean_of_outputs
 from labeled.compat.mxnet.parameters import (
     OF_PICTURES,
     PictureParameters,
@@ -51,8 +49,8 @@ _Changed = tuple[int, npt.NDArray[Any], Picture]
 
 ENGINE_SEED = 111
 CHUNK_BYTES = 8 * MIB
-AHEAD_PER_THREAD = 2
-"""Pictures that are decoded before they are needed."""
+PER_THREAD = 16
+"""Pictures that each thread decodes before the first of them is needed."""
 
 log = logging.getLogger(__name__)
 
@@ -199,13 +197,9 @@ class _Rows:
         if self._pool is None:
             yield from map(self._decoded, chunk)
             return
-        waiting: deque[Future[_Changed]] = deque()
-        for payload in chunk:
-            waiting.append(self._pool.submit(self._decoded, payload))
-            if len(waiting) > AHEAD_PER_THREAD * self._threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        at_once = PER_THREAD * self._threads
+        for first in range(0, len(chunk), at_once):
+            yield from self._pool.map(self._decoded, chunk[first : first + at_once])
 
     def _decoded(self, payload: memoryview) -> _Changed:
         """Return id, labels and the decoded picture of a record."""

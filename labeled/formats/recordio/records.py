@@ -19,9 +19,8 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -52,6 +51,7 @@ from labeled.formats.recordio.framing import (
     unframe,
     unpack,
 )
+from labeled.permute.workers import share
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -494,27 +494,33 @@ def table_of(file: RecordFile) -> RecordTable:
     FileFormatError
         If a record has no such header; names the first.
     """
-    n = file.n_rows
-    ids, flags = np.empty(n, np.uint64), np.empty(n, np.uint32)
-    labels, sizes = np.empty(n, np.float32), np.empty(n, np.int64)
-    for rows, stored in _by_blocks(file, HEADER_BYTES):
-        some = slice(rows.start, rows.stop)
-        length, header = _lengths(file, rows, stored)
-        ids[some], flags[some] = header["id"], header["flag"]
-        labels[some] = header["label"]
-        sizes[some] = length - HEADER_BYTES - LABEL.itemsize * header["flag"].astype(np.int64)
+    lengths, headers = _heads_of(file)
+    flags = headers["flag"]
+    sizes = lengths - HEADER_BYTES - LABEL.itemsize * flags.astype(np.int64)
     if (sizes < 0).any():
         raise no_header(file, int(np.argmax(sizes < 0)))
-    return RecordTable(ids, flags, labels, sizes)
+    return RecordTable(headers["id"].copy(), flags.copy(), headers["label"].copy(), sizes)
 
 
 @lru_cache(maxsize=KEPT_FILES)
 def lengths_of(file: RecordFile) -> Rows:
     """Return the bytes of all payloads of a file, whatever they hold: int64 (n,)."""
-    out = np.empty(file.n_rows, np.int64)
-    for rows, stored in _by_blocks(file, HEADER_BYTES):
-        out[rows.start : rows.stop] = _lengths(file, rows, stored)[0]
-    return out
+    return _heads_of(file)[0]
+
+
+def _heads_of(file: RecordFile) -> tuple[Rows, Array]:
+    """Return the lengths of all payloads and what may be their headers; several threads read."""
+    n = file.n_rows
+    lengths, headers = np.empty(n, np.int64), np.empty(n, HEADER_DTYPE)
+
+    def some(first: int, last: int) -> None:
+        for start in range(first * BLOCK_ROWS, min(n, last * BLOCK_ROWS), BLOCK_ROWS):
+            rows = range(start, min(n, start + BLOCK_ROWS))
+            found = _lengths(file, rows, file.heads(rows, HEADER_BYTES))
+            lengths[start : rows.stop], headers[start : rows.stop] = found
+
+    share(some, -(-n // BLOCK_ROWS), THREADS)
+    return lengths, headers
 
 
 def no_header(file: RecordFile, row: int) -> FileFormatError:
@@ -528,19 +534,6 @@ def no_header(file: RecordFile, row: int) -> FileFormatError:
         f"record {row} of {file.stamp.path!r} has no header of labels and ids: {fault}; open with "
         "content='raw' to have the payloads as they are"
     )
-
-
-def _by_blocks(file: RecordFile, n_bytes: int) -> Iterator[tuple[range, Array]]:
-    """Yield rows and the beginnings of their records; several threads read, in order."""
-    n = file.n_rows
-    blocks = [range(a, min(n, a + BLOCK_ROWS)) for a in range(0, n, BLOCK_ROWS)]
-    if len(blocks) < 2:
-        yield from ((rows, file.heads(rows, n_bytes)) for rows in blocks)
-        return
-    with ThreadPoolExecutor(THREADS) as pool:
-        for first in range(0, len(blocks), THREADS):
-            few = blocks[first : first + THREADS]
-            yield from zip(few, pool.map(partial(file.heads, n_bytes=n_bytes), few), strict=True)
 
 
 def _lengths(file: RecordFile, rows: range, stored: Array) -> tuple[Rows, Array]:
