@@ -10,57 +10,59 @@ from collections.abc import Callable, Iterable
 
 from labeled.errors import UnknownAttributeError, closest, did_you_mean
 
-_BATCHES = "ds.batches(64, shuffle=True, seed=7) makes shuffled batches"
-_PIPELINE = "ds.batches(64, pipeline={'x': function}) changes examples"
-_NORMALIZE = "pass normalize={'x': (mean, std)}"
-_LENGTHS = "bucket=True makes batches of about equal length, ragged='pad' or 'flat' lays them out"
-_ORDER = "pass layout={'images': 'batch height width channel'}, the names of a source's axes"
+_BATCHES = "use ds.batches(64, shuffle=True, seed=7)"
+_PIPELINE = "use ds.batches(64, pipeline={'x': function})"
+_NORMALIZE = "use normalize={'x': (mean, std)}"
+_LENGTHS = "use bucket=True for batches of about equal length, and ragged='pad' or 'flat'"
+_ORDER = "use layout={'images': 'batch height width channel'}, naming the axes of a source"
 
 _ANSWERS = {
     "batch DataLoader dataloader loader iter_batches iterate shuffle sample": _BATCHES,
     "map apply transform with_transform set_transform collate_fn": _PIPELINE,
     "normalize mean std": _NORMALIZE,
     "axes data_format channels_last": _ORDER,
-    "axis_labels": "dims={'x': ('batch', 'height', 'width')} names axes, ds.dims has them",
+    "axis_labels": "use dims={'x': ('batch', 'height', 'width')} when opening; ds.dims has them",
     "max_tokens bucket_boundaries bucket_by_length group_by_length packing padding": _LENGTHS,
     "pad_to_multiple_of max_length truncate truncation": _LENGTHS,
-    "class_weight sample_weight": "balance='y' draws classes evenly, weights= rows in proportion",
-    "stratify": "balance='y' draws classes evenly; ds.train_test_split(stratify='y') keeps shares",
-    "buffer_size shuffle_buffer": "memory= or window_rows= say how many rows are shuffled together",
-    "drop_last drop_remainder": "pass last='drop'",
-    "random_state generator rng": "pass seed=, a whole number",
-    "batch_sampler": "pass sampler=",
-    "rank world_size num_replicas": "pass shard=(rank, world_size) or 'torch', and one seed=",
-    "n_jobs num_workers persistent_workers": "pass threads= for threads of this process; "
-    "labeled.torch.data_loader has worker processes",
-    "prefetch_factor": "pass prefetch=",
-    "pin_memory": "pass pinned=True, with output='torch'",
+    "class_weight sample_weight": "use balance='y' for even classes, or weights= for each row",
+    "stratify": "use balance='y' for even classes, or ds.train_test_split(stratify='y')",
+    "buffer_size shuffle_buffer": "use memory= or window_rows= to set how many rows are shuffled "
+    "together",
+    "drop_last drop_remainder": "use last='drop'",
+    "random_state generator rng": "use seed=7",
+    "batch_sampler": "use sampler=",
+    "rank world_size num_replicas": "use shard=(rank, world_size) or 'torch', with the same seed=",
+    "n_jobs num_workers persistent_workers": "use threads=4, or labeled.torch.data_loader for "
+    "worker processes",
+    "prefetch_factor": "use prefetch=",
+    "pin_memory": "use pinned=True with output='torch'",
     "output framework with_format set_format to to_torch to_tensor to_tf tensor cuda jax": (
-        "ds.batches(64, output='torch') makes tensors; 'jax', 'tensorflow' and 'cupy' do as well"
+        "use ds.batches(64, output='torch'), or 'jax', 'tensorflow', 'cupy'"
     ),
-    "repeat epochs reset": "each loop over ds.batches(...) is the next epoch",
-    "take limit head first skip iloc rows": "ds[:10] or ds.subset([5, 3]) choose rows; "
-    "itertools.islice(loader, 10) takes batches",
-    "filter query loc": "choose rows by a mask: ds.subset(ds['y'].values == 3)",
-    "sources columns features fields": "ds.select('x', 'y') chooses sources; ds.sources names them",
-    "split which_sets": "ds.split('train') chooses a split, splits= names them in a new file",
-    "kfold folds": "for train, test in KFold(5).split(ds): ds.subset(train), with scikit-learn",
-    "cache persist compute load_in_memory": "ds.load() reads these rows into memory",
-    "values numpy to_numpy array data": "one source: ds['x'].values; all of a batch: batch.arrays",
+    "repeat epochs reset": "each `for` over a loader is the next epoch",
+    "take limit head first skip iloc rows": "use ds[:10] or ds.subset([5, 3]) for rows, "
+    "itertools.islice(loader, 10) for batches",
+    "filter query loc": "use a mask: ds.subset(ds['y'].values == 3)",
+    "sources columns features fields": "use ds.select('x', 'y'); ds.sources has the names",
+    "split which_sets": "use ds.split('train'); to write splits, labeled.write(..., splits=...)",
+    "kfold folds": "use scikit-learn: for train, test in KFold(5).split(ds): ds.subset(train)",
+    "cache persist compute load_in_memory": "use ds.load()",
+    "values numpy to_numpy array data": "use ds['x'].values for one source, batch.arrays for all",
     "shape ndim dtype": "each source has its own: ds.shapes, ds.dtypes, batch['x'].shape",
-    "size n_rows num_rows n_batches num_batches": "len(ds) and batch.count count rows, "
-    "len(loader) batches",
-    "index ids": "batch.rows are positions in the dataset",
-    "next get_batch": "next(iter(ds.batches(64))) is the first batch",
-    "save to_hdf5 export": "labeled.write('new.hdf5', ds) makes a file",
-    "extend concatenate merge interleave": "labeled.concat([a, b]) joins rows",
+    "size n_rows num_rows n_batches num_batches": "use len(ds) or batch.count for rows, "
+    "len(loader) for batches",
+    "index ids": "use batch.rows, positions in the dataset",
+    "next get_batch": "use next(iter(ds.batches(64)))",
+    "save to_hdf5 export": "use labeled.write('new.hdf5', ds)",
+    "extend concatenate merge interleave": "use labeled.concat([a, b])",
     "open load read load_dataset read_hdf5 File open_mfdataset open_zarr from_file": (
-        "labeled.open_dataset(path) opens a file, a list, a glob or a folder"
+        "use labeled.open_dataset(path) with a file, a list, a glob or a folder"
     ),
-    "from_numpy from_xarray from_arrays": "labeled.batches({'x': array}, 64) serves arrays",
-    "engine mode": "files are recognised and only read; labeled.write and labeled.append write",
-    "info describe": "print(ds), ds.statistics('x'), or on a command line: labeled info FILE",
-    "lengths tolist to_list": "ragged.shapes has all lengths; list(ragged) has the examples",
+    "from_numpy from_xarray from_arrays": "use labeled.batches({'x': array}, 64)",
+    "engine mode": "files are opened for reading, whatever their format; to write use "
+    "labeled.write or labeled.append",
+    "info describe": "use print(ds), ds.statistics('x'), or `labeled info FILE` in a shell",
+    "lengths tolist to_list": "use ragged.shapes for lengths, list(ragged) for examples",
 }
 GUESSES = {name: answer for names, answer in _ANSWERS.items() for name in names.split()}
 
@@ -71,7 +73,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     Examples
     --------
     >>> suggestion("drop_last", ["last", "seed"])
-    "pass last='drop'"
+    "use last='drop'"
     >>> suggestion("sed", ["last", "seed"])
     "did you mean 'seed'? There are: 'last', 'seed'"
     """

@@ -64,7 +64,7 @@ def test_a_tree_of_groups_is_opened_group_by_group(ds):
         ("split", r"ds\.split\('train'\)"),
         ("which_sets", r"ds\.split\('train'\)"),
         ("shuffle", r"ds\.batches\(64, shuffle=True, seed=7\)"),
-        ("mode", "only read"),
+        ("mode", "for reading"),
         ("grup", "did you mean 'group'"),
     ],
 )

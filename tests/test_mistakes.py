@@ -19,7 +19,7 @@ import pytest
 import labeled
 
 PAGE = Path(__file__).parent.parent / "docs" / "mistakes.md"
-COLUMNS, MAX_LINES = 100, 3
+COLUMNS, MAX_LINES = 92, 3
 
 
 def cases(text: str) -> Iterator[tuple[str, str]]:
@@ -27,7 +27,7 @@ def cases(text: str) -> Iterator[tuple[str, str]]:
     for block in re.findall(r"```pycon\n(.*?)```", text, re.DOTALL):
         for case in block.split(">>> ")[1:]:
             code, _, message = case.partition("\n")
-            yield code, message
+            yield code, message.rstrip("\n") + "\n"
 
 
 def names(text: str) -> dict[str, object]:

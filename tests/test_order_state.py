@@ -195,12 +195,12 @@ def base():
 @pytest.mark.parametrize(
     ("order", "batch_rows", "last", "words"),
     [
-        (replace(base(), mode="full"), 10, "keep", ("mode", "'window'", "'full'")),
+        (replace(base(), mode="full"), 10, "keep", ("shuffle", "'window'", "'full'")),
         (replace(base(), window_rows=50), 10, "keep", ("window_rows", "30", "50")),
         (replace(base(), sticky_shards=True), 10, "keep", ("sticky_shards", "False", "True")),
         (replace(base(), units=units_of_range(0, 99, 10)), 10, "keep", ("n_rows", "100", "99")),
         (replace(base(), units=units_of_range(0, 100, 5)), 10, "keep", ("plan", "stored chunks")),
-        (base(), 20, "keep", ("batch_rows", "10", "20")),
+        (base(), 20, "keep", ("batch_size", "10", "20")),
         (base(), 10, "drop", ("last", "'keep'", "'drop'")),
     ],
 )

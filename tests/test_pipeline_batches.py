@@ -423,7 +423,7 @@ def test_a_seed_is_drawn_where_something_draws(dataset):
 @pytest.mark.parametrize(
     ("pipeline", "words"),
     [
-        ({"pictures": abs}, "no 'pictures' to transform; .*'images'"),
+        ({"pictures": abs}, "for 'pictures', which is not .*'images'"),
         ([{"images": abs}, {"images": shifted}], "takes whole batches, but follows"),
         ({"images": lambda image: image[..., : int(image[0, 0, 0])]}, "different shapes"),
         (whole(lambda batch, rng: batch), "'rng' of one row, but is given whole batches"),
@@ -445,7 +445,9 @@ def test_what_does_not_fit_is_told(dataset, pipeline, words):
     ],
 )
 def test_sources_that_are_not_there_are_told_before_anything_is_read(dataset, pipeline):
-    with pytest.raises(PipelineError, match="no 'image' to transform; did you mean 'images'"):
+    with pytest.raises(
+        PipelineError, match="for 'image', which is not a source; did you mean 'images'"
+    ):
         dataset.batches(9, pipeline=pipeline)
 
 

@@ -69,7 +69,7 @@ def test_parts_are_transformed_by_themselves(by_name, others):
 def test_parts_that_are_not_named_or_not_there():
     with pytest.raises(PipelineError, match="no transform is named for 'b'"):
         ParallelTransforms(a=abs, others="refuse")({"a": 1, "b": 2})
-    with pytest.raises(PipelineError, match="no 'aa' to transform; did you mean 'a'"):
+    with pytest.raises(PipelineError, match="for 'aa', which is not a source; did you mean 'a'"):
         ParallelTransforms(aa=abs)({"a": 1})
     with pytest.raises(PipelineTypeError, match=r"need a mapping.*found int"):
         ParallelTransforms(a=abs)(3)

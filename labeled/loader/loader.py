@@ -404,7 +404,7 @@ class EpochIterator(Generic[T]):
         if self._superseded:
             return LoaderError(
                 "this iteration ended when another one of the same loader began; a loader has "
-                "one live iterator (make a second loader to iterate twice at the same time)"
+                "one live iterator, so make a second loader to iterate twice at once"
             )
         if not self._ended:  # in a daemon thread, say
             return LoaderError("Python is ending, and with it the threads that read")

@@ -414,9 +414,9 @@ def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> D
 
 def _warn_of_no_batch(rows: OrderedRows) -> None:
     drawn, n_shards = rows.options.draws_rows, rows.options.shard[1]
-    why = "balance= and weights= make whole batches" if drawn else "last='drop'"
+    why = "balance= and weights= make whole batches" if drawn else "last='drop' drops short batches"
     warn(
-        f"every epoch is empty, for {why} and {count_words(rows.n_rows, 'row')} do not fill one "
+        f"every epoch is empty: {why}, and {count_words(rows.n_rows, 'row')} do not fill one "
         f"batch of batch_size={rows.batch_rows}"
         + (f" for each of {n_shards} shards" if n_shards > 1 else "")
         + "; pass a smaller batch_size"

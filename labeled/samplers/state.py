@@ -199,9 +199,10 @@ def restore(state: State, plan: AnyPlan, plan_hash: str) -> tuple[AnyPlan, int]:
     own = state_of(plan, 0, plan_hash)
     for name in AGREEING:
         if getattr(state, name) != getattr(own, name):
+            option = {"batch_rows": "batch_size", "mode": "shuffle"}.get(name, name)
             raise StateError(
-                f"the state was saved with {name}={getattr(state, name)!r}, this loader has "
-                f"{name}={getattr(own, name)!r}: make the loader with the saved value"
+                f"the state was saved with {option}={getattr(state, name)!r}, but this loader has "
+                f"{option}={getattr(own, name)!r}; make the loader with the saved value"
             )
     if state.plan_hash != plan_hash:
         raise StateError(

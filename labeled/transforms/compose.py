@@ -381,7 +381,7 @@ def check_parts(steps: Iterable[str], parts: Collection[str]) -> None:
     for name in steps:
         if name not in parts:
             hint = did_you_mean(str(name), map(str, parts))
-            raise PipelineError(f"there is no {name!r} to transform; {hint}")
+            raise PipelineError(f"a transform is for {name!r}, which is not a source; {hint}")
 
 
 def first_named(step: Any) -> tuple[str, ...]:

@@ -253,7 +253,7 @@ def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
     if set(counts) != set(header.sources):
         raise ArrayError(
             f"rows to append have sources {sorted(counts)}, but file {where!r} has "
-            f"{sorted(header.sources)}; give each of these"
+            f"{sorted(header.sources)}; pass rows of every source"
         )
     if len(set(counts.values())) > 1:
         raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
@@ -310,7 +310,8 @@ def _fitted(given: SourceToWrite, source: SourceHeader, where: str) -> SourceToW
     what = f"source {given.name!r} of file {where!r}"
     if given.row_shape != source.row_shape:
         raise ArrayError(
-            f"{what} has rows of shape {source.row_shape}, those to append have {given.row_shape}"
+            f"{what} has rows of shape {source.row_shape}, but rows to append have shape "
+            f"{given.row_shape}"
         )
     mine, theirs = source.attrs.get("units"), given.attrs.get("units")
     if given.encode is None and None not in (mine, theirs) and as_text(mine) != as_text(theirs):

@@ -201,7 +201,7 @@ def _of_one_path(
     if not os.path.exists(path):
         if glob.has_magic(path):
             return None
-        raise FileFormatError(f"there is no file or folder {path!r} to convert")
+        raise FileFormatError(f"file or folder {path!r} does not exist; check the path")
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
             return _of_store(path, "zarr", "zarr", example_dim)

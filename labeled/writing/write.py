@@ -242,19 +242,19 @@ def check_ending(path: str | os.PathLike[str]) -> None:
     (None, None, None)
     >>> check_ending("a.json")
     Traceback (most recent call last):
-    labeled.errors.WriteError: cannot write 'a.json': ... HDF5, which is not what ... 'a.hdf5'...
+    labeled.errors.WriteError: cannot write 'a.json': ... HDF5, ... another format; use 'a.hdf5'...
     """
     name = os.fsdecode(path)
     stem, ending = os.path.splitext(name)
     if ending.lower() in OTHERS:
         way = ""
         if ending.lower() == RECORDS:
-            way = "; labeled.convert makes one of a labelled file"
+            way = "; labeled.convert makes record files"
         elif ending.lower() in XARRAY:
             way = "; open_dataset(...).to_xarray() has to_dataframe(), to_zarr() and to_netcdf()"
         raise WriteError(
-            f"cannot write {name!r}: what is written is HDF5, which is not what a name "
-            f"in {ending} promises; name it {stem + '.hdf5'!r}{way}"
+            f"cannot write {name!r}: labeled.write makes HDF5, and a name in {ending} promises "
+            f"another format; use {stem + '.hdf5'!r}{way}"
         )
 
 
