@@ -13,7 +13,7 @@ import xarray as xr
 
 import labeled
 from labeled.errors import LabeledWarning, NotYetError, WriteError
-from labeled.formats.hdf5 import others
+from labeled.formats.hdf5 import extras
 
 N = 40
 KEPT = ("names", "pairs", "g/inner/deep", "empty", "nothing", "single", "packed", "spare")
@@ -191,7 +191,7 @@ def test_what_cannot_be_carried_is_refused_before_anything_is_written(tmp_path: 
 def test_a_copy_that_differs_is_found(
     fuel_file: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = others.Carrier.tie
+    real = extras.Extras.tie
 
     def damaged(self: Any, file: h5py.File) -> None:
         real(self, file)
@@ -199,7 +199,7 @@ def test_a_copy_that_differs_is_found(
         values[1] = values[2] if name == "packed" else values[0]
         file[name][...] = values
 
-    monkeypatch.setattr(others.Carrier, "tie", damaged)
+    monkeypatch.setattr(extras.Extras, "tie", damaged)
     with pytest.raises(WriteError, match=f"'{name}' of .* did not arrive"):
         labeled.repack(fuel_file, tmp_path / "new.h5")
     assert os.listdir(tmp_path) == ["old.h5"]

@@ -31,9 +31,9 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, can_encode
+from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
-from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.own import (
     Checksums,
     datasets_of,
@@ -178,8 +178,8 @@ def append(
         with progress_bar(progress, n_bytes, f"append to {os.path.basename(target)}") as told:
             if anew:
                 attrs = storable("the file", header.attrs)
-                carrier = Carrier(header, others_of(header))
-                new = Planned(inputs, plan, table, attrs, header.kind != "plain", carrier=carrier)
+                extras = extras_of(header)
+                new = Planned(inputs, plan, table, attrs, header.kind != "plain", extras=extras)
                 new.create(target, told, overwrite=True)
             elif in_place:
                 packed = any(recipe.layout.filters for recipe in recipes.values())

@@ -18,11 +18,11 @@ import numpy as np
 from dask.utils import format_bytes
 
 from labeled.errors import NotYetError, SplitError
+from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.filters import why_not, why_not_undone
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.groups import pattern_of_datasets
 from labeled.formats.hdf5.labels import default_name
-from labeled.formats.hdf5.others import others_of
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.header import FileHeader, Rows, SourceHeader
@@ -123,7 +123,7 @@ def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
         out += [each for split, by in header.splits.items() for each in _of_split(split, by)]
     numbered = {s.name: s.dims for s in header.sources.values() if s.shapes_path and _unnamed(s)}
     try:
-        others_of(header)
+        extras_of(header)
     except NotYetError as error:
         return Suspects(tuple(out), str(error), numbered)
     return Suspects(tuple(out), "; ".join(unreadable) or None, numbered)

@@ -38,8 +38,8 @@ from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError, SplitError, WriteError, warn
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, checksum
+from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.others import Carrier, others_of
 from labeled.formats.hdf5.own import ATTRIBUTES, datasets_of
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
@@ -167,7 +167,7 @@ def repack(
     dims = _dims_by_name(path, dims or {}, allow_external)
     header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
     budget, threads = checked_effort(storage.memory, storage.threads)
-    others = others_of(header)
+    extras = extras_of(header)
     table = None if header.kind != "fuel" else header.splits
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
     wished = wishes(list(header.sources), storage, AS_IT_IS)
@@ -185,8 +185,9 @@ def repack(
     with progress_bar(storage.progress, n_bytes, f"repack {os.path.basename(found)}") as told:
         stored.told = told
         attrs = storable("the file", _attrs(header, order, seed))
-        carrier = Carrier(header, others, None if moves is None else moves.old, budget // 4)
-        new = Planned(inputs, plan, splits, attrs, header.kind != "plain", carrier=carrier)
+        order_now = None if moves is None else moves.old
+        extras = replace(extras, order=order_now, budget=budget // 4)
+        new = Planned(inputs, plan, splits, attrs, header.kind != "plain", extras=extras)
         check = partial(_check, stored, ragged, splits, verify)
         new.create(found, told, overwrite=storage.overwrite, check=check)
     return found

@@ -27,8 +27,8 @@ from labeled.errors import (
     WriteError,
     warn,
 )
+from labeled.formats.hdf5.extras import Extras
 from labeled.formats.hdf5.fuel import write_table
-from labeled.formats.hdf5.others import Carrier
 from labeled.formats.hdf5.own import write_own
 from labeled.formats.hdf5.writing import (
     Coordinate,
@@ -280,7 +280,7 @@ class Planned:
     file_attrs: Mapping[str, Any]
     netcdf: bool
     splits_given: bool = False
-    carrier: Carrier | None = None
+    extras: Extras | None = None
     """Brings what an older file holds besides its sources."""
 
     @property
@@ -327,13 +327,13 @@ class Planned:
         with replacing(target, overwrite=overwrite) as part:
             with new_file(part) as file:
                 self._fill(file, told)
-            if self.carrier is not None:
-                self.carrier.check(part)
+            if self.extras is not None:
+                self.extras.check(part)
             check(part)
 
     def _fill(self, file: Any, told: Callable[[int], None]) -> None:
         """Write rows, names, splits and attributes into an open file."""
-        plan, inputs, table, carrier = self.plan, self.inputs, self.table, self.carrier
+        plan, inputs, table, extras = self.plan, self.inputs, self.table, self.extras
         writers = {
             name: SourceWriter.create(
                 file, name, given.dtype, given.shape, plan.recipes[name].layout
@@ -346,18 +346,18 @@ class Planned:
         counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
         if table is not None:
             check_inside(table, counts)
-        if carrier is not None:
-            carrier.copy(file)
+        if extras is not None:
+            extras.copy(file)
         scales = ScaleWriter(file, empty=self.netcdf, with_table=table is not None)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.names)
         for name, uneven in inputs.ragged.items():
             if uneven.kind == "fuel":
                 attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
-        if carrier is not None:
-            carrier.tie(file)
+        if extras is not None:
+            extras.tie(file)
         if table is not None:
-            comments = None if carrier is None else carrier.comments()
+            comments = None if extras is None else extras.comments()
             write_table(file, table, counts, comments=comments, scales=self.netcdf)
         set_attrs(file, self.file_attrs)
         write_own(file, plan.statistics(), plan.checksums(joiners))

@@ -12,6 +12,6 @@ Rows: `reader` chooses the path, and reads through h5py what has no other. `chun
 with filters or without, by `chunkindex` and `filters` (with `compiled` loops), `ragged` examples of
 different shapes, `sparse` matrices of cells.
 
-Writing: `writing`, `fuel` (splits), `encoding` (chunks made outside HDF5), `others` (what is copied
+Writing: `writing`, `fuel` (splits), `encoding` (chunks made outside HDF5), `extras` (what is copied
 from the old file), `own` (what this library adds).
 """

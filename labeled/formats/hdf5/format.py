@@ -38,7 +38,7 @@ from labeled.formats.cf import named_coordinates
 from labeled.formats.format import Format, Head, Options, check_once
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening, arrays_below, attrs_of
 from labeled.formats.hdf5.conventions import CONVENTIONS
-from labeled.formats.hdf5.fuel import TABLE, read_table, scan_fuel
+from labeled.formats.hdf5.fuel import read_table, scan_fuel
 from labeled.formats.hdf5.groups import MIN_ALIKE, how_to_join, is_pattern, matching
 from labeled.formats.hdf5.labels import Names, Scale, default_name
 from labeled.formats.hdf5.own import read_statistics
@@ -191,8 +191,7 @@ def _scan(
             )
         for base in bases:
             opening = Opening(base, stamp, options, dims, one_of_many=joined, name_all=name_all)
-            has_table = h5py.h5a.exists(base.id, TABLE.encode())
-            table = read_table(base) if has_table else None
+            table = read_table(base)
             headers.append(scan_generic(opening) if table is None else scan_fuel(opening, table))
     check_unchanged(path, stamp)
     return headers

@@ -20,7 +20,7 @@ newer, see :mod:`.writing`); in an older one HDF5 refuses them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,6 +70,7 @@ class TableRow:
     source: str
     rows: range | h5py.Reference
     available: bool
+    comment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,13 @@ class Table:
         return tuple(sorted({row.source for row in self.rows}))
 
     @property
-    def unavailable(self) -> frozenset[str]:
-        """Sources that no split provides."""
-        return frozenset(self.sources) - {row.source for row in self.rows if row.available}
+    def comments(self) -> dict[tuple[str, str], str]:
+        """The comments, by split and source."""
+        return {(row.split, row.source): row.comment for row in self.rows if row.comment}
 
 
 def read_table(base: h5py.Group) -> Table | None:
-    """Return the split table of a file (or group), or None where there is none.
+    """Return the split table of a file (or group), or None if there is none.
 
     An attribute called `split` that is not a table (a plain string, say) is not one.
 
@@ -106,87 +107,68 @@ def read_table(base: h5py.Group) -> Table | None:
     """
     if not h5py.h5a.exists(base.id, TABLE.encode()):
         return None
-    where = base.file.filename
+    where = f"the split table of file {base.file.filename!r}"
     try:
         table = base.attrs[TABLE]
     except Exception as error:  # any exception may come of a foreign or damaged type
-        raise SplitError(f"the split table of file {where!r} cannot be read: {error}") from error
+        raise SplitError(f"{where} cannot be read: {error}") from error
     names = getattr(getattr(table, "dtype", None), "names", None)
     if names is None:
         return None
-    _check_fields(where, np.atleast_1d(table))
-    rows = tuple(_table_rows(where, np.atleast_1d(table)))
-    _check_pairs(where, rows)
-    return Table(rows)
-
-
-def _check_fields(where: str, table: np.ndarray[Any, Any]) -> None:
-    names = table.dtype.names or ()
+    table = np.atleast_1d(table)
     missing = [name for name in _REQUIRED if name not in names]
     if missing:
         raise SplitError(
-            f"the split table of file {where!r} lacks {', '.join(map(repr, missing))}; it has "
+            f"{where} lacks {', '.join(map(repr, missing))}; it has "
             f"{', '.join(map(repr, names))}. Write it with the fields split, source, start, stop, "
             f"indices, available, comment"
         )
     for name in ("start", "stop"):
         if table.dtype[name].base.kind not in "iu":
             raise SplitError(
-                f"field {name!r} of the split table of file {where!r} is "
-                f"{table.dtype[name].base}; row numbers must be integers"
+                f"field {name!r} of {where} is {table.dtype[name].base}; row numbers must be "
+                "integers"
             )
     if table.ndim != 1 or len(table) == 0:
         raise SplitError(
-            f"the split table of file {where!r} has shape {table.shape}; it must be a list of at "
+            f"{where} has shape {table.shape}; it must be a list of at "
             f"least one (split, source) pair. Delete the attribute to open every dataset"
         )
-
-
-def _table_rows(where: str, table: np.ndarray[Any, Any]) -> Iterator[TableRow]:
-    names = table.dtype.names or ()
-    starts, stops = _numbers(where, table, "start"), _numbers(where, table, "stop")
-    available = _numbers(where, table, "available") if "available" in names else [True] * len(table)
-    references = table["indices"] if "indices" in names else [None] * len(table)
+    values = {}
+    for name in {"start", "stop", "available"}.intersection(names):
+        if table[name].size != len(table):  # shapes () and (1,) were both written
+            raise SplitError(
+                f"field {name!r} of {where} holds {table[name].shape[1:]} numbers a row; expected "
+                "one"
+            )
+        values[name] = table[name].reshape(-1).tolist()
+    rows: dict[tuple[str, str], TableRow] = {}
     for number, row in enumerate(table):
-        reference = references[number]
-        if isinstance(reference, np.ndarray):
-            reference = reference.reshape(-1)[0]
-        listed = isinstance(reference, h5py.Reference) and bool(reference)
-        yield TableRow(
-            number=number,
-            split=_name(row["split"]),
-            source=_name(row["source"]),
-            rows=reference if listed else range(int(starts[number]), int(stops[number])),
-            available=bool(available[number]),
+        split, source = _text(row["split"]), _text(row["source"])
+        comment = _text(row["comment"]) if "comment" in names else ""
+        reference = np.ravel(row["indices"])[0] if "indices" in names else None
+        is_list = isinstance(reference, h5py.Reference) and bool(reference)
+        if (split, source) in rows:
+            raise SplitError(
+                f"{where} names split {split!r} of source {source!r} twice, in rows "
+                f"{rows[split, source].number} and {number}; keep one of them"
+            )
+        rows[split, source] = TableRow(
+            number,
+            split,
+            source,
+            reference
+            if is_list
+            else range(int(values["start"][number]), int(values["stop"][number])),
+            bool(values["available"][number]) if "available" in names else True,
+            "" if comment == NO_COMMENT else comment,
         )
+    return Table(tuple(rows.values()))
 
 
-def _numbers(where: str, table: np.ndarray[Any, Any], name: str) -> list[Any]:
-    """Return a field of numbers of shape ``()`` or ``(1,)`` as a flat list."""
-    values = table[name]
-    if values.size != len(table):
-        raise SplitError(
-            f"field {name!r} of the split table of file {where!r} holds {values.shape[1:]} "
-            f"numbers a row; expected one"
-        )
-    flat: list[Any] = values.reshape(-1).tolist()
-    return flat
-
-
-def _name(value: Any) -> str:
+def _text(value: Any) -> str:
     value = np.ravel(value)[0]
     return to_text(bytes(value)) if isinstance(value, bytes) else str(value)
-
-
-def _check_pairs(where: str, rows: tuple[TableRow, ...]) -> None:
-    seen: dict[tuple[str, str], int] = {}
-    for row in rows:
-        first = seen.setdefault((row.split, row.source), row.number)
-        if first != row.number:
-            raise SplitError(
-                f"the split table of file {where!r} names split {row.split!r} of source "
-                f"{row.source!r} twice, in rows {first} and {row.number}; keep one of them"
-            )
 
 
 # scanning
@@ -248,7 +230,7 @@ def _source(opening: Opening, table: Table, name: str) -> ArrayInfo:
     try:
         thing, outside = resolve(base, name, allow_external=opening.options.allow_external)
     except NotThereError as error:
-        if name in table.unavailable:
+        if not any(row.available for row in table.rows if row.source == name):
             return ArrayInfo(name, name, why_not="it is not in the file, and no split provides it")
         names = [to_text(each) for each in base.id]
         raise SplitError(
@@ -291,32 +273,41 @@ def splits_of(
     """
     found: dict[str, dict[str, Rows]] = {split: {} for split in table.splits}
     lists: dict[Address, np.ndarray[Any, Any]] = {}
+    path = opening.stamp.path
     for row in table.rows:
         if not row.available or row.source not in sources:
             continue
-        pair = f"split {row.split!r}, source {row.source!r} of file {opening.stamp.path!r}"
-        n_rows = sources[row.source].n_rows
-        rows = row.rows
+        pair = f"split {row.split!r}, source {row.source!r} of file {path!r}"
+        n_rows, rows = sources[row.source].n_rows, row.rows
         if isinstance(rows, range):
-            _check_range(pair, row.number, rows, n_rows)
+            if not 0 <= rows.start <= rows.stop <= n_rows:
+                raise SplitError(
+                    f"{pair} is rows {rows.start} to {rows.stop}, but the source has {n_rows} "
+                    f"rows; expected 0 <= start <= stop <= {n_rows}. Correct row {row.number} of "
+                    "the split table"
+                )
         else:
             dataset = _index_dataset(pair, row.number, opening.base.file, rows)
             key = address(dataset)
             if key not in lists:
                 lists[key] = _integers(pair, row.number, dataset, opening)
             rows = lists[key]
-            _check_inside(pair, rows, n_rows)
-        _check_length(row, rows, found[row.split], opening.stamp.path)
+            outside = np.flatnonzero((rows < 0) | (rows >= n_rows))
+            if outside.size:
+                at = int(outside[0])
+                raise SplitError(
+                    f"{pair} lists row {rows[at]} (at position {at} of its index dataset), but "
+                    f"the source has rows 0 to {n_rows - 1}; correct the list"
+                )
+        for name, known in found[row.split].items():
+            if len(known) != len(rows):
+                raise SplitError(
+                    f"split {row.split!r} of file {path!r} has {len(known)} rows of source "
+                    f"{name!r} but {len(rows)} of source {row.source!r}; they must agree. Correct "
+                    f"the split table, or open one of them with sources=[{name!r}]"
+                )
         found[row.split][row.source] = rows
     return found
-
-
-def _check_range(pair: str, number: int, rows: range, n_rows: int) -> None:
-    if not 0 <= rows.start <= rows.stop <= n_rows:
-        raise SplitError(
-            f"{pair} is rows {rows.start} to {rows.stop}, but the source has {n_rows} rows; "
-            f"expected 0 <= start <= stop <= {n_rows}. Correct row {number} of the split table"
-        )
 
 
 def _index_dataset(
@@ -356,26 +347,6 @@ def _integers(
     rows = np.ascontiguousarray(values, dtype=np.int64)
     rows.flags.writeable = False
     return rows
-
-
-def _check_inside(pair: str, rows: np.ndarray[Any, Any], n_rows: int) -> None:
-    outside = np.flatnonzero((rows < 0) | (rows >= n_rows))
-    if outside.size:
-        at = int(outside[0])
-        raise SplitError(
-            f"{pair} lists row {rows[at]} (at position {at} of its index dataset), but the source "
-            f"has rows 0 to {n_rows - 1}; correct the list"
-        )
-
-
-def _check_length(row: TableRow, rows: Rows, others: Mapping[str, Rows], path: str) -> None:
-    for name, known in others.items():
-        if len(known) != len(rows):
-            raise SplitError(
-                f"split {row.split!r} of file {path!r} has {len(known)} rows of source {name!r} "
-                f"but {len(rows)} of source {row.source!r}; they must agree. Correct the split "
-                f"table, or open one of them with sources=[{name!r}]"
-            )
 
 
 # writing
@@ -426,58 +397,41 @@ def split_array(
     names = sorted({source for pairs in splits.values() for source in pairs} | set(sources))
     if not splits or not names:
         raise SplitError("a split table needs at least one split with one source; found none")
-    rows = [
-        _pair(split, source, pairs.get(source))
-        for split, pairs in splits.items()
-        for source in names
-    ]
-    table: np.ndarray[Any, Any] = np.empty(len(rows), dtype=_dtype(rows))
-    for place, row in zip(table, rows, strict=True):
-        for name, value in row.items():
-            place[name] = value
-    return table
-
-
-def _pair(split: str, source: str, pair: Pair | None) -> dict[str, Any]:
-    """Return the fields of one pair; one that is not given is there, but not available."""
-    available = pair is not None
-    items: list[Any] = [0, 0] if pair is None else list(pair)
-    if not 2 <= len(items) <= 4:
-        raise SplitError(
-            f"split {split!r} of source {source!r} is {tuple(items)!r}; expected (start, stop), "
-            f"and perhaps a reference to row numbers and a comment"
-        )
-    start, stop, reference, comment = items + [None, ""][len(items) - 2 :]
-    if not isinstance(comment, str):
-        raise SplitTypeError(
-            f"the comment on split {split!r} of source {source!r} is {comment!r}; give a text"
-        )
-    return {
-        "split": split.encode(),
-        "source": source.encode(),
-        "start": int(start),
-        "stop": int(stop),
-        "indices": h5py.Reference() if reference is None else reference,
-        "available": available,
-        "comment": (comment or NO_COMMENT).encode(),
-    }
-
-
-def _dtype(rows: Sequence[Mapping[str, Any]]) -> np.dtype[Any]:
-    def text(name: str) -> str:
-        return f"S{max(max(len(row[name]) for row in rows), 1)}"
-
-    return np.dtype(
-        [
-            ("split", text("split")),
-            ("source", text("source")),
-            ("start", np.int64),
-            ("stop", np.int64),
-            ("indices", h5py.ref_dtype),
-            ("available", np.bool_),
-            ("comment", text("comment")),
-        ]
+    rows: list[tuple[Any, ...]] = []
+    for split, pairs in splits.items():
+        for source in names:
+            pair = pairs.get(source)
+            items: list[Any] = [0, 0] if pair is None else list(pair)
+            if not 2 <= len(items) <= 4:
+                raise SplitError(
+                    f"split {split!r} of source {source!r} is {tuple(items)!r}; expected (start, "
+                    f"stop), and perhaps a reference to row numbers and a comment"
+                )
+            start, stop, reference, comment = items + [None, ""][len(items) - 2 :]
+            if not isinstance(comment, str):
+                raise SplitTypeError(
+                    f"the comment on split {split!r} of source {source!r} is {comment!r}; give a "
+                    "text"
+                )
+            reference = h5py.Reference() if reference is None else reference
+            texts = split.encode(), source.encode(), (comment or NO_COMMENT).encode()
+            rows.append((*texts[:2], int(start), int(stop), reference, pair is not None, texts[2]))
+    splits_type, sources_type, comments_type = (
+        f"S{max(1, *(len(row[field]) for row in rows))}" for field in (0, 1, 6)
     )
+    dtype = [
+        ("split", splits_type),
+        ("source", sources_type),
+        ("start", np.int64),
+        ("stop", np.int64),
+        ("indices", h5py.ref_dtype),
+        ("available", np.bool_),
+        ("comment", comments_type),
+    ]
+    table: np.ndarray[Any, Any] = np.empty(len(rows), dtype)
+    for place, row in enumerate(rows):
+        table[place] = row
+    return table
 
 
 def write_table(
@@ -503,47 +457,36 @@ def write_table(
         Make each list a dimension scale, which netCDF readers take for a coordinate; they
         refuse datasets whose axes have no scale.
     """
-    said = {} if comments is None else comments
+    comments = {} if comments is None else comments
     written: dict[bytes, h5py.Reference] = {}
     pairs: dict[str, dict[str, Pair]] = {}
     for split, by_source in splits.items():
         pairs[split] = {}
         for source, rows in by_source.items():
+            comment = comments.get((split, source), "")
             if isinstance(rows, range):
-                pairs[split][source] = (rows.start, rows.stop, None, said.get((split, source), ""))
+                pairs[split][source] = (rows.start, rows.stop, None, comment)
                 continue
             key = np.ascontiguousarray(rows, np.int64).tobytes()
             if key not in written:
                 alone = len({id(r) for r in by_source.values()}) == 1
                 name = split if alone else f"{split}_{source}"
                 written[key] = _write_list(base, name, rows, scales)
-            pairs[split][source] = (-1, -1, written[key], said.get((split, source), ""))
+            pairs[split][source] = (-1, -1, written[key], comment)
     base.attrs[TABLE] = split_array(pairs, sources=sources)
-
-
-def comments_of(base: h5py.Group) -> dict[tuple[str, str], str]:
-    """Return the comments of a split table, by split and source."""
-    said: dict[tuple[str, str], str] = {}
-    for row in np.atleast_1d(base.attrs[TABLE]):
-        if "comment" in (row.dtype.names or ()):
-            comment = _name(row["comment"])
-            if comment not in ("", NO_COMMENT):
-                said[_name(row["split"]), _name(row["source"])] = comment
-    return said
 
 
 def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
     """Remove a split table and the lists of rows it refers to; return its comments."""
-    said = comments_of(base)
-    table = np.atleast_1d(base.attrs[TABLE])
-    for row in table:
-        reference = np.ravel(row["indices"])[0] if "indices" in (table.dtype.names or ()) else None
-        if isinstance(reference, h5py.Reference) and reference:
-            name = h5py.h5r.get_name(reference, base.file.id)
+    table = read_table(base)
+    assert table is not None
+    for row in table.rows:
+        if not isinstance(row.rows, range):
+            name = h5py.h5r.get_name(row.rows, base.file.id)
             if name is not None and name in base:  # several pairs may share one list
                 del base[name]
     del base.attrs[TABLE]
-    return said
+    return table.comments
 
 
 def _write_list(
