@@ -138,7 +138,11 @@ class LocalFile:
             self._fd = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as fault:
             if fault.errno == errno.EMFILE:
-                raise _no_more(stamp) from fault
+                raise FileFormatError(
+                    f"cannot open {stamp.path!r}: this process has as many files open as it may. "
+                    f"At most {most_open()} of them are kept open here; close others, or allow "
+                    "more with resource.setrlimit or ulimit -n"
+                ) from fault
             raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
         # Not __del__: it runs while weak references still find the object, and os.close lets
         # other threads run, so one of them could read from a descriptor that is closed.
@@ -151,7 +155,7 @@ class LocalFile:
 
     def check(self) -> None:
         """Raise FileChangedError unless the file is still the one that was opened."""
-        check_open(self.stamp, self._fd)
+        _check_stat(self.stamp, os.fstat(self._fd))
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
@@ -354,27 +358,15 @@ class RemoteFile(_Unmapped):
 OpenFile = LocalFile | RemoteFile | UnpackedFile
 
 
-def _opened(stamp: FileStamp) -> OpenFile:
-    if is_remote(stamp.path):
-        return RemoteFile(stamp)
-    return LocalFile(stamp) if stamp.unpacked_bytes is None else UnpackedFile(stamp)
-
-
-def _no_more(stamp: FileStamp) -> FileFormatError:
-    return FileFormatError(
-        f"cannot open {stamp.path!r}: this process has as many files open as it may. At most "
-        f"{most_open()} of them are kept open here; close others, or allow more with "
-        "resource.setrlimit or ulimit -n"
-    )
-
-
-def _changed(stamp: FileStamp, found: os.stat_result) -> FileChangedError:
+def _check_stat(stamp: FileStamp, found: os.stat_result) -> None:
+    if (found.st_size, found.st_mtime_ns) == (stamp.size, stamp.mtime_ns):
+        return
     what = (
         f"{stamp.size} bytes then, {found.st_size} now"
         if found.st_size != stamp.size
         else modified(stamp.mtime_ns, found.st_mtime_ns)
     )
-    return FileChangedError(
+    raise FileChangedError(
         f"{stamp.path!r} has changed since it was opened: {what}. Open it again."
     )
 
@@ -437,7 +429,8 @@ class _Files:
             if file is not None:
                 self.held.move_to_end(stamp)
                 return file
-        file = _opened(stamp)
+        kind = LocalFile if stamp.unpacked_bytes is None else UnpackedFile
+        file = RemoteFile(stamp) if is_remote(stamp.path) else kind(stamp)
         with self.lock:
             file = self.held.setdefault(stamp, file)
             self.held.move_to_end(stamp)
@@ -495,10 +488,6 @@ class StoredBytes:
         data = np.empty(max(0, min(n, self._stamp.size - offset)), np.uint8)
         self._file().read_into(data, offset)
         return data.tobytes()
-
-    def check(self) -> None:
-        """Raise FileChangedError unless the file is still the one that was opened."""
-        self._file().check()
 
 
 def _nothing() -> None:
@@ -564,18 +553,10 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     return FileStamp(name, found.st_size, found.st_mtime_ns)
 
 
-def check_open(stamp: FileStamp, descriptor: int) -> None:
-    """Raise FileChangedError unless an open file is still the one that a stamp tells of."""
-    found = os.fstat(descriptor)
-    if found.st_mtime_ns != stamp.mtime_ns or found.st_size != stamp.size:
-        raise _changed(stamp, found)
-
-
 def check_path(stamp: FileStamp) -> None:
     """Raise FileChangedError unless the file at a path is still the one that was opened."""
     try:
         found = os.stat(stamp.path)
     except OSError as fault:
         raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
-    if found.st_mtime_ns != stamp.mtime_ns or found.st_size != stamp.size:
-        raise _changed(stamp, found)
+    _check_stat(stamp, found)

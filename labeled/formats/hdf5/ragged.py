@@ -217,7 +217,13 @@ class FlatReader(ExampleReader):
 
     def _bounds(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and how long they are, checked."""
-        starts, stops = self._edges(rows)
+        run = as_run(rows)
+        if run is not None:
+            edges = _integers(self._offsets, range(run.start, run.stop + 1))
+            starts, stops = edges[:-1], edges[1:]
+        else:
+            starts = _integers(self._offsets, listed(rows))
+            stops = _integers(self._offsets, listed(rows) + 1)
         n_values = self.source.parts["values"].n_rows
         bad = (starts < 0) | (stops < starts) | (stops > n_values)
         if bad.any():
@@ -228,14 +234,6 @@ class FlatReader(ExampleReader):
                 f"(there are {n_values} values); the file is damaged, so write it again"
             )
         return starts, stops - starts
-
-    def _edges(self, rows: AnyRows) -> tuple[Rows, Rows]:
-        """Return where examples begin and end, as the file says."""
-        run = as_run(rows)
-        if run is not None:
-            edges = _integers(self._offsets, range(run.start, run.stop + 1))
-            return edges[:-1], edges[1:]
-        return _integers(self._offsets, listed(rows)), _integers(self._offsets, listed(rows) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,10 +250,15 @@ class VlenReader(ExampleReader):
         return 1 if shapes is None else int(shapes.shape[1])
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def _stored(self) -> np.dtype[Any]:
+        """The dtype of the values in the file."""
         base = vlen_base(self.source.dtype)
         assert base is not None, "checked by open_ragged"
-        return native(base)
+        return base
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return native(self._stored)
 
     @property
     def why(self) -> str:
@@ -264,7 +267,7 @@ class VlenReader(ExampleReader):
 
     @cached_property
     def _references(self) -> Reader | None:
-        """Reader of what the dataset itself holds, where its bytes can be reached."""
+        """Reader of what the dataset itself holds; None if its bytes cannot be reached."""
         source = self.source
         if source.storage not in ("contiguous", "chunked", "empty"):
             return None
@@ -275,14 +278,9 @@ class VlenReader(ExampleReader):
         return None if reader.kind == "h5py" else reader
 
     def sizes(self, rows: AnyRows) -> Rows:
-        references = self._references
-        if references is None:
+        if self._references is None:
             return self._lengths_by_reading(listed(rows))
-        return self._lengths(read_rows(references, rows), rows)
-
-    def _lengths(self, references: Array, rows: AnyRows) -> Rows:
-        """Return the lengths that references tell, refusing what no file could hold."""
-        lengths: Rows = references["length"].astype(np.int64)
+        lengths: Rows = read_rows(self._references, rows)["length"].astype(np.int64)
         most = self.source.file.size // self.dtype.itemsize
         if len(lengths) and int(lengths.max()) > most:
             at = int(np.argmax(lengths))
@@ -296,14 +294,25 @@ class VlenReader(ExampleReader):
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
     def read_flat(self, rows: AnyRows) -> Flat:
-        wanted, sizes = listed(rows), self.sizes(rows)
-        shapes = checked_shapes(self.source, rows, sizes, self.io)
-        self._check_claim(wanted, sizes)
+        wanted, sizes, source = listed(rows), self.sizes(rows), self.source
+        shapes = checked_shapes(source, rows, sizes, self.io)
+        _, first = np.unique(wanted, return_index=True)
+        total = float(sizes[first].sum(dtype=np.float64)) * self.dtype.itemsize
+        if total > source.file.size:
+            raise FileFormatError(
+                f"{self.where}: its rows claim {total:.0f} bytes, more than the "
+                f"{source.file.size} of the file; the file is damaged"
+            )
         offsets = offsets_of(sizes)
-        base = vlen_base(self.source.dtype)
-        assert base is not None, "checked by open_ragged"
-        out = np.empty(int(offsets[-1]), base)
-        self._by_h5py(out, offsets, wanted, sizes)
+        out = np.empty(int(offsets[-1]), self._stored)
+        with h5_of(source.file) as file:
+            require_filters(source)
+            dataset = file[source.key]
+
+            def read(some: Rows) -> Array:
+                return self._values(dataset, wanted[some], sizes[some])
+
+            read_in_blocks(out, offsets, wanted, read, BLOCK_ROWS)
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
@@ -312,42 +321,26 @@ class VlenReader(ExampleReader):
         copy_segments(out, places, flat.values, flat.offsets[:-1], sizes)
         return flat.shapes
 
-    def _by_h5py(self, out: Array, offsets: Rows, rows: Rows, sizes: Rows) -> None:
-        with h5_of(self.source.file) as file:
-            require_filters(self.source)
-            dataset = file[self.source.key]
-
-            def read(some: Rows) -> Array:
-                return self._read(dataset, rows[some], sizes[some])
-
-            read_in_blocks(out, offsets, rows, read, BLOCK_ROWS)
-
-    def _check_claim(self, rows: Rows, sizes: Rows) -> None:
-        """Refuse lengths that the whole file could not hold together."""
-        _, first = np.unique(rows, return_index=True)
-        total = float(sizes[first].sum(dtype=np.float64)) * self.dtype.itemsize
-        if total > self.source.file.size:
-            raise FileFormatError(
-                f"{self.where}: its rows claim {total:.0f} bytes, more than the "
-                f"{self.source.file.size} of the file; the file is damaged"
-            )
-
-    def _read(self, dataset: h5py.Dataset, rows: Rows, sizes: Rows) -> Array:
+    def _values(self, dataset: h5py.Dataset, rows: Rows, sizes: Rows) -> Array:
         """Read ascending rows, each once, flat."""
         arrays = self._arrays(dataset, rows)
         found = np.fromiter(map(len, arrays), np.int64, len(arrays))
         check_sizes(self.where, rows, found, sizes)
         held = [array for array in arrays if len(array)]
         values = np.concatenate(held) if held else np.empty(0, self.dtype)
-        base = vlen_base(self.source.dtype)
-        assert base is not None, "checked by open_ragged"
-        return values if base.isnative or not byte_order_lost() else values.view(base)
+        stored = self._stored
+        return values if stored.isnative or not byte_order_lost() else values.view(stored)
 
     def _arrays(self, dataset: h5py.Dataset, rows: Rows) -> list[Array]:
-        """Read ascending rows as HDF5 hands them out, by slices as large as pay."""
+        """Read ascending rows as HDF5 hands them out, in slices if skipping does not pay."""
+        cuts = [0, len(rows)]
+        if len(rows) and int(rows[-1] - rows[0]) >= DENSE * len(rows):
+            cuts = np.cumsum(
+                [0, *(stop - start for start, stop in runs_of(rows).tolist())]
+            ).tolist()
         out: list[Array] = []
         try:
-            for a, b in _stretches(rows):
+            for a, b in pairwise(cuts):
                 first, some = int(rows[a]), rows[a:b]
                 out += dataset[first : int(rows[b - 1]) + 1][some - first].tolist()
         except Exception as fault:  # what HDF5 makes of damage is nearly any of them
@@ -465,11 +458,3 @@ def _integers(reader: Reader, rows: AnyRows) -> Rows:
     """Read integers as int64; what does not fit comes out negative, and is refused later."""
     values: Rows = read_rows(reader, rows).astype(np.int64, copy=False)
     return values
-
-
-def _stretches(rows: Rows) -> list[tuple[int, int]]:
-    """Cut ascending rows where skipping pays more than reading through."""
-    if len(rows) and int(rows[-1] - rows[0]) < DENSE * len(rows):
-        return [(0, len(rows))]
-    ends = np.cumsum([0, *(stop - start for start, stop in runs_of(rows).tolist())])
-    return list(pairwise(ends.tolist()))
