@@ -74,13 +74,49 @@ BY_COLUMNS = (
 )
 
 
-def without_bookkeeping(opening: Opening, infos: Infos) -> Infos:
-    """Put aside what PyTables and pandas keep for themselves."""
+def kinds_of_datasets(opening: Opening, infos: Infos) -> Infos:
+    """Put aside bookkeeping of PyTables and pandas; set scales apart; take each field of a table
+    for itself; say which datasets hold no examples, and why."""
     found = []
     for info in infos:
         why_not = _why_bookkeeping(info)
-        found.append(info if why_not is None else replace(info, why_not=why_not, error=None))
+        if why_not is not None:
+            found.append(replace(info, why_not=why_not, error=None))
+        elif not info.is_array:
+            found.append(info)
+        elif is_scale(info.dataset):
+            found.append(_scale(info))
+        else:
+            found += _fields(info)
     return found
+
+
+def _scale(info: ArrayInfo) -> ArrayInfo:
+    scale, why_not = scale_of(info.dataset), None
+    if scale.name in (SHAPES, SHAPE_LABELS):
+        why_not = f"it holds the {scale.name!r} of a ragged source"
+    elif scale.has_values:
+        why_not = why_not_a_source(info.dataset)
+        if why_not is None and info.dataset.shape == ():
+            why_not = "it is a scale of a single value"
+    return replace(info, scale=scale, why_not=why_not)
+
+
+def _fields(info: ArrayInfo) -> Infos:
+    """Return each field of a table, or the dataset itself if it is none."""
+    why_not = why_not_a_source(info.dataset)
+    if why_not is None:
+        return [info]
+    item = item_of(info.dataset)
+    if info.dataset.shape and item.subdtype is not None:
+        return [replace(info, column=Column())]
+    if info.dataset.shape and item.names is not None and not varies(item):
+        found = []
+        for column, fault in columns_of(item):
+            name = "/".join((info.name, *column.fields))
+            found.append(replace(info, name=name, column=column, why_not=fault))
+        return found
+    return [replace(info, why_not=why_not)]
 
 
 def _why_bookkeeping(info: ArrayInfo) -> str | None:
@@ -103,43 +139,6 @@ def _why_bookkeeping(info: ArrayInfo) -> str | None:
         if last == "axis0" or (is_array and short_attribute(values, "PSEUDOATOM") == "object"):
             return "it names columns of a frame of pandas"
     return None
-
-
-def dimension_scales(opening: Opening, infos: Infos) -> Infos:
-    """Set dimension scales apart."""
-    found = []
-    for info in infos:
-        if info.is_array and is_scale(info.dataset):
-            scale, why_not = scale_of(info.dataset), None
-            if scale.name in (SHAPES, SHAPE_LABELS):
-                why_not = f"it holds the {scale.name!r} of a ragged source"
-            elif scale.has_values:
-                why_not = why_not_a_source(info.dataset)
-                if why_not is None and info.dataset.shape == ():
-                    why_not = "it is a scale of a single value"
-            info = replace(info, scale=scale, why_not=why_not)
-        found.append(info)
-    return found
-
-
-def tables(opening: Opening, infos: Infos) -> Infos:
-    """Take each field of a table for itself; say which datasets hold no examples, and why."""
-    found = []
-    for info in infos:
-        why_not = why_not_a_source(info.dataset) if info.is_array else None
-        if why_not is None:
-            found.append(info)
-            continue
-        item = item_of(info.dataset)
-        if info.dataset.shape and item.subdtype is not None:
-            found.append(replace(info, column=Column()))
-        elif info.dataset.shape and item.names is not None and not varies(item):
-            for column, fault in columns_of(item):
-                name = "/".join((info.name, *column.fields))
-                found.append(replace(info, name=name, column=column, why_not=fault))
-        else:
-            found.append(replace(info, why_not=why_not))
-    return found
 
 
 def sparse_matrices(opening: Opening, infos: Infos) -> Infos:
@@ -400,9 +399,7 @@ def one_name_each(opening: Opening, infos: Infos) -> Infos:
 
 
 CONVENTIONS: tuple[Callable[[Opening, Infos], Infos], ...] = (
-    without_bookkeeping,
-    dimension_scales,
-    tables,
+    kinds_of_datasets,
     sparse_matrices,
     pandas_frames,
     cells,

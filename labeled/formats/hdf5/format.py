@@ -47,12 +47,11 @@ from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader, read_scalar
 from labeled.formats.hdf5.safety import (
     GoneError,
-    NotThereError,
     address,
     check_claim,
     check_unchanged,
+    find,
     opened,
-    resolve,
     stored_bytes,
     to_text,
 )
@@ -198,10 +197,7 @@ def _scan(
 
 
 def _group(root: h5py.Group, path: str, group: str, *, allow_external: bool) -> h5py.Group:
-    try:
-        found = resolve(root, group, allow_external=allow_external).thing
-    except NotThereError:
-        found = None
+    found = find(root, group, allow_external=allow_external).thing
     if isinstance(found, h5py.Dataset):
         raise UnknownNameError(
             f"{group!r} in file {path!r} is a dataset, not a group; open it with "

@@ -15,7 +15,7 @@ from typing import Any
 
 import h5py
 
-from labeled.formats.hdf5.safety import NotThereError, resolve, to_text
+from labeled.formats.hdf5.safety import find, to_text
 from labeled.formats.header import SourceHeader
 
 MIN_ALIKE = 3
@@ -45,16 +45,11 @@ def matching(base: h5py.Group, pattern: str, *, allow_external: bool) -> dict[st
             for path, group in found.items()
             for name in sorted(map(to_text, group.id), key=natural)
             if fnmatchcase(name, part)
-            and isinstance(thing := _there(group, name, allow_external), h5py.Group)
+            and isinstance(
+                thing := find(group, name, allow_external=allow_external).thing, h5py.Group
+            )
         }
     return found
-
-
-def _there(group: h5py.Group, name: str, allow_external: bool) -> Any:
-    try:
-        return resolve(group, name, allow_external=allow_external).thing
-    except NotThereError:
-        return None
 
 
 def natural(name: str) -> list[Any]:

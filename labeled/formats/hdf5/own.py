@@ -46,7 +46,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError
 from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES
-from labeled.formats.hdf5.safety import NotThereError, opened, resolve, to_bytes, to_text
+from labeled.formats.hdf5.safety import find, opened, to_bytes, to_text
 from labeled.formats.header import SourceHeader
 from labeled.formats.region import Array
 
@@ -119,20 +119,14 @@ def read_checksums(path: str) -> dict[str, Checksums]:
     """
     found: dict[str, Checksums] = {}
     with opened(path) as file:
-        try:
-            group = resolve(file["/"], f"{OWN}/{CHECKSUMS}").thing
-        except NotThereError:
-            return found
-        pending = [("", group)]
-        while pending:
-            prefix, group = pending.pop()
-            for raw in group.id:
-                name = to_text(raw)
-                thing = resolve(group, name).thing
-                if isinstance(thing, h5py.Group):
-                    pending.append((f"{prefix}{name}/", thing))
-                elif isinstance(thing, h5py.Dataset):
-                    found[prefix + name] = _checked(path, prefix + name, thing)
+        group = find(file["/"], f"{OWN}/{CHECKSUMS}").thing
+
+        def visit(name: str, thing: Any) -> None:
+            if isinstance(thing, h5py.Dataset):
+                found[name] = _checked(path, name, thing)
+
+        if isinstance(group, h5py.Group):
+            group.visititems(visit)
     return found
 
 

@@ -30,13 +30,12 @@ from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.groups import matching, name_of, natural
 from labeled.formats.hdf5.labels import MAX_SUGGESTED, Unnamed, axes_of, default_name, name_dims
 from labeled.formats.hdf5.safety import (
-    NotThereError,
     check_claim,
     check_dataset,
     check_unchanged,
+    find,
     h5_of,
     opened,
-    resolve,
     to_bytes,
     to_text,
 )
@@ -288,11 +287,8 @@ def _opened(group: h5py.Group, name: bytes, allow_external: bool) -> tuple[Any, 
     """Return the identifier behind a link, and whether it leads out of the file."""
     if group.id.links.get_info(name).type == h5py.h5l.TYPE_HARD:
         return h5py.h5o.open(group.id, name), False
-    try:
-        found = resolve(group, to_text(name), allow_external=allow_external)
-    except NotThereError:
-        return None, False
-    return found.thing.id, found.outside
+    found = find(group, to_text(name), allow_external=allow_external)
+    return getattr(found.thing, "id", None), found.outside
 
 
 # headers

@@ -238,7 +238,7 @@ class GoneError(NotThereError):
 class Found(NamedTuple):
     """An object at the end of a checked path; `outside` where a link left the file."""
 
-    thing: h5py.Group | h5py.Dataset | h5py.Datatype
+    thing: Any
     outside: bool = False
 
 
@@ -293,6 +293,14 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
                 raise
             raise GoneError(_leads_nowhere(here, name, path, kind)) from error
     return Found(here, outside)
+
+
+def find(base: h5py.Group, path: str, *, allow_external: bool = False) -> Found:
+    """Return what :func:`resolve` finds; None as the thing if the path leads nowhere."""
+    try:
+        return resolve(base, path, allow_external=allow_external)
+    except NotThereError:
+        return Found(None)
 
 
 def _leads_nowhere(group: h5py.Group, name: bytes, path: str, kind: int) -> str:
@@ -370,11 +378,8 @@ def _check_virtual(dataset: h5py.Dataset, path: str, depth: int) -> None:
         if file_name != "." or "%" in dataset_name:
             what = f"is a virtual dataset over {file_name!r}:{dataset_name!r}"
             _refuse(dataset, path, what, allow_external=False)
-        try:
-            inner = resolve(dataset.file["/"], dataset_name).thing
-        except NotThereError:
-            continue  # HDF5 reads fill values for a piece that is not there
-        if isinstance(inner, h5py.Dataset):
+        inner = find(dataset.file["/"], dataset_name).thing
+        if isinstance(inner, h5py.Dataset):  # HDF5 reads fill values for one that is not there
             check_dataset(inner, path, depth=depth + 1)
 
 
