@@ -8,9 +8,9 @@ AnnData, scales), and `format` makes sources of it; `fuel` does in a file with a
 `per_object` if examples are datasets or groups of their own. They use `sources` (the header of
 one source), `labels` (names of axes), `dtypes` and `groups` (of one file, joined).
 
-Rows: `reader` chooses the path, and reads through h5py what has no other. `chunked` reads chunks,
-with filters or without, by `chunkindex` and `filters` (with `compiled` loops), `ragged` examples of
-different shapes, `sparse` matrices of cells.
+Rows: `reader` chooses the path, and reads sparse matrices, and through h5py what has no other.
+`chunked` reads chunks, with filters or without, by `chunkindex` and `filters` (with `compiled`
+loops), `ragged` examples of different shapes.
 
 Writing: `writing`, `fuel` (splits), `encoding` (chunks made outside HDF5), `extras` (what is copied
 from the old file), `own` (what this library adds).

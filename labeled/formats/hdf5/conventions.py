@@ -54,7 +54,6 @@ from labeled.formats.hdf5.labels import (
     texts_of,
 )
 from labeled.formats.hdf5.safety import Address
-from labeled.formats.hdf5.sparse import PARTS
 
 Infos = list[ArrayInfo]
 
@@ -66,6 +65,9 @@ _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nan
 _ARRAYS = ("ARRAY", "CARRAY", "EARRAY")
 _BLOCK, _ITEMS = re.compile(r"block\d+_values"), re.compile(r"block\d+_items")
 _CATEGORIES = re.compile(r"(?:.*/)?meta/[^/]+/meta/table")
+
+PARTS = ("data", "indices", "indptr")
+"""Datasets of a sparse matrix."""
 
 BY_COLUMNS = (
     "the sparse matrix %r is stored by columns (CSC), where no row can be read alone, and opens as "

@@ -13,12 +13,14 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import h5py
 import numpy as np
 
+from labeled.errors import ReadError
 from labeled.formats.bytesource import is_remote
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, Tiles
@@ -32,9 +34,9 @@ from labeled.formats.hdf5.per_object import (
     values_of,
 )
 from labeled.formats.hdf5.safety import h5_of, resolve
-from labeled.formats.hdf5.sparse import SparseReader
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import (
+    PIECE_BYTES,
     UNSTORED,
     ByteRanges,
     FileReader,
@@ -46,6 +48,7 @@ from labeled.formats.reader import (
     failed,
     groups_of,
     native,
+    read_rows,
     spread,
 )
 from labeled.formats.region import (
@@ -63,6 +66,9 @@ log = logging.getLogger(__name__)
 
 H5PY_GAP_BYTES = 256 * 1024
 """Rows read through between others: a call costs as much as copying them."""
+
+PIECE_VALUES = 1 << 16
+"""Values that are read at a time, at least."""
 
 _OBJECT_BYTES = 64  # a guess at what a variable-length item takes
 
@@ -103,7 +109,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
         why = "names or attributes of examples, kept in memory"
         return ValuesReader(source, region, values_of, why)
     if source.storage == "sparse":
-        return SparseReader(source, region, io, open_reader)
+        return SparseReader(source, region, io)
     reason = why_not_by_range(source)
     if reason is not None:
         log.info("%s is read through h5py: %s", describe(source), reason)
@@ -192,6 +198,107 @@ class H5pyReader(FileReader):
         """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""
         rows = np.array([int(p[-1, 1] - p[0, 0]) for p in self._calls(runs)], np.int64)
         return (ByteRanges(None, np.full(len(rows), UNSTORED), rows * self._box_bytes),)
+
+
+class SparseReader(FileReader):
+    """Reads rows of a sparse matrix into dense ones.
+
+    Zeros are filled in where a row is read; see :mod:`.conventions` for what such a group holds.
+    Where rows begin is read once, 8 bytes a row, and kept.
+
+    The trade-off: a network wants dense rows anyway; a matrix that is wanted sparse is opened as
+    the three arrays it is, with ``group=``.
+    """
+
+    kind = "sparse"
+    why = "a sparse matrix: zeros are filled in where rows are read"
+
+    def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
+        super().__init__(source, region, io)
+        (columns,) = self.region
+        wanted = np.atleast_1d(np.arange(source.shape[1])[columns])
+        self._columns, self._repeated = np.unique(wanted, return_inverse=True)
+        self._is_one_to_one = self._columns.size == wanted.size
+        self._places = np.full(source.shape[1], -1, np.int64)
+        if self._is_one_to_one:
+            self._places[wanted] = np.arange(wanted.size)
+        else:
+            self._places[self._columns] = np.arange(self._columns.size)
+        self.chunk_rows = _band_rows(source, max(self.row_bytes, 1))
+
+    @cached_property
+    def _parts(self) -> Mapping[str, Reader]:
+        return {n: open_reader(part, io=self.io) for n, part in self.source.parts.items()}
+
+    @cached_property
+    def _begins(self) -> Ints:
+        begins = read_rows(self._parts["indptr"], range(self.n_rows + 1))
+        n_values = self.source.parts["data"].n_rows
+        if begins[0] != 0 or begins[-1] > n_values:
+            raise self._damaged(f"its rows end at value {begins[-1]} of {n_values}")
+        if bool((begins[1:] < begins[:-1]).any()):
+            raise self._damaged("a row ends before it begins")
+        return begins.astype(np.int64, copy=False)
+
+    def _damaged(self, what: str) -> ReadError:
+        return ReadError(f"{self.where}: {what} ('indptr'); copy the file again")
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        for bands in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
+            self._read_band(bands, out, places)
+
+    def _read_band(self, bands: Ints, out: Array, places: Ints | None) -> None:
+        begins = self._begins
+        runs = self._values(bands[:, :2])
+        rows = spread(bands[:, 0], bands[:, 1] - bands[:, 0])
+        counts = begins[rows + 1] - begins[rows]
+        values, columns = (read_rows(self._parts[role], runs) for role in ("data", "indices"))
+        if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < len(self._places):
+            raise ReadError(
+                f"{self.where}, rows {rows[0]} to {rows[-1]}: a value lies in column "
+                f"{int(columns.max())} of {len(self._places)} ('indices'); copy the file again"
+            )
+        number = np.arange(len(rows)) + bands[0, 2]
+        targets = number if places is None else places[number]
+        at = self._places[columns]
+        if self._is_one_to_one:
+            out[targets] = 0
+            _add(out, np.repeat(targets, counts), at, values)
+        else:
+            made = np.zeros((len(rows), self._columns.size), out.dtype)
+            _add(made, np.repeat(np.arange(len(rows)), counts), at, values)
+            out[targets] = made[:, self._repeated]
+
+    def _values(self, runs: Ints) -> Ints:
+        """Return the runs of values that rows hold."""
+        values = self._begins[runs]
+        held: Ints = values[values[:, 1] > values[:, 0]]
+        return held
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        values = self._values(runs)
+        parts = (self._parts[role] for role in ("data", "indices"))
+        return [one for part in parts for one in part.byte_ranges(values)]
+
+
+def _add(out: Array, at: Ints, places: Ints, values: Array) -> None:
+    """Add values at rows and columns, -1 for none; those that come twice add up, as in SciPy."""
+    if places.min(initial=0) < 0:
+        kept = places >= 0
+        at, places, values = at[kept], places[kept], values[kept]
+    if out.flags.c_contiguous:  # NumPy adds by one index many times as fast as by two
+        width = out.shape[1] if out.ndim > 1 else 1
+        np.add.at(out.reshape(-1), at * width + places, values)
+    else:
+        np.add.at(out, at if out.ndim == 1 else (at, places), values)
+
+
+def _band_rows(source: SourceHeader, row_bytes: int) -> int:
+    """Return how many rows are read at a time: four chunks of values, or as many as pay a call."""
+    chunks = source.parts["data"].chunks
+    n_values = PIECE_VALUES if chunks is None else max(4 * chunks[0], PIECE_VALUES)
+    mean = max(source.parts["data"].n_rows // max(source.n_rows, 1), 1)
+    return max(n_values // mean, PIECE_BYTES // row_bytes, 1)
 
 
 def read_scalar(source: SourceHeader) -> Array:

@@ -25,7 +25,7 @@ import numpy as np
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import cf_of, with_bounds_units
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening, attrs_of
-from labeled.formats.hdf5.conventions import meaning_of
+from labeled.formats.hdf5.conventions import PARTS, meaning_of
 from labeled.formats.hdf5.dtypes import (
     Column,
     bytes_are_numpy,
@@ -54,7 +54,6 @@ from labeled.formats.hdf5.own import (
     part_paths,
 )
 from labeled.formats.hdf5.safety import NotThereError, check_dataset, resolve
-from labeled.formats.hdf5.sparse import PARTS
 from labeled.formats.header import (
     FileHeader,
     FileStamp,
