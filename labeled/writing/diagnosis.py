@@ -18,10 +18,10 @@ import numpy as np
 from dask.utils import format_bytes
 
 from labeled.errors import NotYetError, SplitError
+from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.filters import why_not, why_not_undone
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.groups import pattern_of_datasets
 from labeled.formats.hdf5.labels import default_name
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes

@@ -3,10 +3,10 @@
 `format` is what this folder offers to others, and opens a file; `safety` opens it for the others
 (nothing outside the file, no more than it stores).
 
-Headers: `arrays` walks a file and lists what lies there, `conventions` say what that means (pandas,
-AnnData, scales), and `format` makes sources of it; `fuel` does in a file with a split table,
-`per_object` if examples are datasets or groups of their own. They use `sources` (the header of
-one source), `labels` (names of axes), `dtypes` and `groups` (of one file, joined).
+Headers: `arrays` walks a file and lists what lies there (and which groups are alike),
+`conventions` say what that means (pandas, AnnData, scales), and `format` makes sources of it;
+`fuel` does in a file with a split table, `per_object` if examples are datasets or groups of their
+own. They use `sources` (the header of one source), `labels` (names of axes) and `dtypes`.
 
 Rows: `reader` chooses the path, and reads sparse matrices, and through h5py what has no other.
 `chunked` reads chunks, with filters or without, by `chunkindex` and `filters` (with `compiled`

@@ -36,10 +36,18 @@ from labeled.errors import (
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.cf import named_coordinates
 from labeled.formats.format import Format, Head, Options, check_once
-from labeled.formats.hdf5.arrays import ArrayInfo, Opening, arrays_below, attrs_of
+from labeled.formats.hdf5.arrays import (
+    MIN_ALIKE,
+    ArrayInfo,
+    Opening,
+    arrays_below,
+    attrs_of,
+    how_to_join,
+    is_pattern,
+    matching,
+)
 from labeled.formats.hdf5.conventions import CONVENTIONS
 from labeled.formats.hdf5.fuel import read_table, scan_fuel
-from labeled.formats.hdf5.groups import MIN_ALIKE, how_to_join, is_pattern, matching
 from labeled.formats.hdf5.labels import Names, Scale, default_name
 from labeled.formats.hdf5.own import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples

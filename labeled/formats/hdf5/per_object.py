@@ -24,10 +24,9 @@ from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, list
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.examples import ExampleReader
 from labeled.formats.format import Options
-from labeled.formats.hdf5.arrays import attrs_of, plain_value
+from labeled.formats.hdf5.arrays import attrs_of, matching, name_of, natural, plain_value
 from labeled.formats.hdf5.dtypes import class_attrs, item_of, numbers_of, why_not_a_source
 from labeled.formats.hdf5.filters import describe_missing
-from labeled.formats.hdf5.groups import matching, name_of, natural
 from labeled.formats.hdf5.labels import MAX_SUGGESTED, Unnamed, axes_of, default_name, name_dims
 from labeled.formats.hdf5.safety import (
     check_claim,
