@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.formats import bytesource
-from labeled.formats.bytesource import ASIDE_BYTES, LEAST_BYTES, open_bytes, stamp_of
+from labeled.formats.bytesource import ASIDE_BYTES, MIN_ASIDE_BYTES, open_bytes, stamp_of
 from labeled.formats.memory import CLOSE_BYTES, PAGE_BYTES, apart, scratch, too_close
 
-LARGE = LEAST_BYTES + 5
+LARGE = MIN_ASIDE_BYTES + 5
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def distances(monkeypatch):
     def noting(fd, buffers, offset, *flags):
         for buffer in buffers:
             there = np.asarray(buffer)
-            if there.nbytes >= LEAST_BYTES:
+            if there.nbytes >= MIN_ASIDE_BYTES:
                 found.append((there.ctypes.data - offset) % PAGE_BYTES)
         return preadv(fd, buffers, offset, *flags)
 
@@ -65,7 +65,7 @@ def test_bytes_are_read_right_at_any_distance(tmp_path, distances, distance, n_b
 
     np.testing.assert_array_equal(target, data[12:][:n_bytes])
     assert all(not 0 < found < CLOSE_BYTES for found in distances)
-    assert bool(distances) == (n_bytes >= LEAST_BYTES)
+    assert bool(distances) == (n_bytes >= MIN_ASIDE_BYTES)
 
 
 def test_a_file_that_ends_early_is_told_of_memory_that_is_close_too(tmp_path):

@@ -25,7 +25,7 @@ from labeled.errors import (
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.safety import (
     FREE_BYTES,
-    MOST_EXPANSION,
+    MAX_EXPANSION,
     check_claim,
     opened,
     resolve,
@@ -283,7 +283,7 @@ def test_deflated_data_is_never_refused(tmp_path: Path) -> None:
 
     assert data is not None
     assert 64 * 2**20 / stored_bytes([source])[0] > 900  # as well as deflate can
-    assert 64 * 2**20 / stored_bytes([source])[0] < MOST_EXPANSION
+    assert 64 * 2**20 / stored_bytes([source])[0] < MAX_EXPANSION
     check_claim(replace(source, stored_bytes=stored_bytes([source])[0] * 1000), 64000 * 2**20)
 
 

@@ -67,7 +67,7 @@ of 3 KiB 0.95 as many a second at 1 GiB, 0.75 at 256 MiB and 0.50 at 64 MiB (of 
 A call a row instead took five times as long.
 """
 
-LEAST_BYTES = 1 << 14
+MIN_ASIDE_BYTES = 1 << 14
 """Less than this is read as fast as one can look where it goes to."""
 
 ASIDE_BYTES = 1 << 17
@@ -76,7 +76,7 @@ ASIDE_BYTES = 1 << 17
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
 
 
-def most_open() -> int:
+def max_open() -> int:
     """Return how many files are kept open, by what the process may open now."""
     try:
         import resource  # not on Windows
@@ -140,7 +140,7 @@ class LocalFile:
             if fault.errno == errno.EMFILE:
                 raise FileFormatError(
                     f"cannot open {stamp.path!r}: this process has as many files open as it may. "
-                    f"At most {most_open()} of them are kept open here; close others, or allow "
+                    f"At most {max_open()} of them are kept open here; close others, or allow "
                     "more with resource.setrlimit or ulimit -n"
                 ) from fault
             raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
@@ -160,7 +160,7 @@ class LocalFile:
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
         want = target.nbytes
-        if want >= LEAST_BYTES and too_close(target, offset):
+        if want >= MIN_ASIDE_BYTES and too_close(target, offset):
             self._read_aside(target.reshape(-1).view(np.uint8), offset)
             return
         if want <= _SINGLE_READ_BYTES:
@@ -186,7 +186,7 @@ class LocalFile:
         descriptor is left (a map takes one of its own). Reading by calls needs none of that.
 
         Around a row that is missing the system fetches far more than the row, which pays for
-        others in a file that stays in memory. A larger one is told that rows are `scattered`.
+        others in a file that stays in memory. A larger one is info that rows are `scattered`.
         """
         held = self._map
         if held is None and self.stamp.size:
@@ -224,7 +224,7 @@ class LocalFile:
         return True
 
     def advise(self, offset: int, n: int) -> None:
-        """Tell the system that these bytes will be read soon, where it can be told."""
+        """Tell the system that these bytes will be read soon, where it can be info."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, offset, n, os.POSIX_FADV_WILLNEED)
 
@@ -389,10 +389,10 @@ class _FsspecSource:
         except ImportError as fault:
             raise MissingExtraError(f"reading {path!r} needs fsspec: install fsspec") from fault
         self._fs, self._path = fsspec.url_to_fs(path)
-        told = self._fs.info(self._path)  # one request, where each is one over a network
-        self.size = int(told["size"])
+        info = self._fs.info(self._path)  # one request, where each is one over a network
+        self.size = int(info["size"])
         own = getattr(self._fs.ukey, "__func__", None) is not common  # which would ask again
-        key = str(self._fs.ukey(self._path) if own else told).encode()  # size, times, tags
+        key = str(self._fs.ukey(self._path) if own else info).encode()  # size, times, tags
         self.version = int.from_bytes(hashlib.blake2b(key, digest_size=7).digest())
 
     def pread(self, offset: int, n: int) -> bytes:
@@ -434,7 +434,7 @@ class _Files:
         with self.lock:
             file = self.held.setdefault(stamp, file)
             self.held.move_to_end(stamp)
-            dropped = [self.held.popitem(last=False) for _ in range(len(self.held) - most_open())]
+            dropped = [self.held.popitem(last=False) for _ in range(len(self.held) - max_open())]
         del dropped  # closed here, outside the lock, unless somebody still reads
         return file
 

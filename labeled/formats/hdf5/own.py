@@ -155,17 +155,17 @@ def part_paths(dataset: h5py.Dataset, name: str) -> dict[str, str]:
     out = {}
     for role, key in (("offsets", OFFSETS), ("shapes", SHAPES)):
         if h5py.h5a.exists(dataset.id, key.encode()):
-            said = _texts(dataset, key)
-            if len(said) != 1 or not said[0]:
-                raise FileFormatError(f"attribute {key!r} of {name!r} names no dataset: {said}")
-            out[role] = posixpath.join(posixpath.dirname(name), said[0])
+            names = _texts(dataset, key)
+            if len(names) != 1 or not names[0]:
+                raise FileFormatError(f"attribute {key!r} of {name!r} names no dataset: {names}")
+            out[role] = posixpath.join(posixpath.dirname(name), names[0])
     return out
 
 
 def example_dims(dataset: h5py.Dataset, n_axes: int) -> tuple[str, ...]:
     """Return the dims that a source in the flat layout names; ``""`` where it does not."""
-    said = _texts(dataset, DIMS) if h5py.h5a.exists(dataset.id, DIMS.encode()) else ()
-    return said if len(said) == n_axes + 1 else ("",) * (n_axes + 1)
+    names = _texts(dataset, DIMS) if h5py.h5a.exists(dataset.id, DIMS.encode()) else ()
+    return names if len(names) == n_axes + 1 else ("",) * (n_axes + 1)
 
 
 def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: Any) -> int:

@@ -219,7 +219,7 @@ MAX_VIRTUAL_DEPTH = 8
 FREE_BYTES = 1 << 30
 """What may be allocated for a dataset whatever it stores (see :func:`check_claim`)."""
 
-MOST_EXPANSION = 1100
+MAX_EXPANSION = 1100
 """Bytes that one stored byte may stand for: deflate cannot pass 1032."""
 
 
@@ -453,7 +453,7 @@ def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:
 
     Up to :data:`FREE_BYTES` (1 GiB) may always be allocated, so lazily allocated datasets
     and fill values of any shape can be read piece by piece. Beyond it, a dataset must
-    store at least one byte for every :data:`MOST_EXPANSION` (1100) asked for at once;
+    store at least one byte for every :data:`MAX_EXPANSION` (1100) asked for at once;
     deflate reaches 1032 to 1, so no deflated data is refused, while a shape written by
     hand over nothing is. Better codecs on constant data can pass that ratio; reading such
     data in pieces of up to 1 GiB works. One chunk counts whole: it is decoded whole.
@@ -485,7 +485,7 @@ def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:
     if wanted <= FREE_BYTES or header.storage in ("virtual", "external"):
         return
     (stored,) = stored_bytes([header])
-    if wanted > stored * MOST_EXPANSION:
+    if wanted > stored * MAX_EXPANSION:
         raise UnsafeFileError(
             f"source {header.name!r} in file {header.file.path!r} claims shape {header.shape} of "
             f"{header.dtype}, and {wanted} bytes of it are asked for at once, but only {stored} "

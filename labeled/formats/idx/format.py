@@ -197,10 +197,10 @@ def default_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
 def _check_counts(sources: dict[str, SourceHeader]) -> None:
     counts = {source.file.path: source.n_rows for source in sources.values()}
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{n} in {path!r}" for path, n in counts.items())
+        counts_text = ", ".join(f"{n} in {path!r}" for path, n in counts.items())
         raise FileFormatError(
-            f"files that belong together hold different numbers of rows: {told}; name those that "
-            "fit, or open them apart"
+            f"files that belong together hold different numbers of rows: {counts_text}; name those "
+            "that fit, or open them apart"
         )
 
 
@@ -216,15 +216,15 @@ DTYPES: dict[int, np.dtype[Any]] = {
     0x0E: np.dtype(">f8"),
 }
 
-MOST_AXES = 64
+MAX_AXES = 64
 """What NumPy can hold."""
 
-_MOST_ROW_BYTES = 1 << 40
-_MOST_EMPTY_ROWS = 1 << 24
+_MAX_ROW_BYTES = 1 << 40
+_MAX_EMPTY_ROWS = 1 << 24
 """Rows that take no byte, or bytes of a row where there is none."""
 GZIP = b"\x1f\x8b"
 
-MOST_EXPANSION = 1032
+MAX_EXPANSION = 1032
 """Bytes that one deflated byte may stand for."""
 
 
@@ -259,7 +259,7 @@ def is_idx(data: bytes) -> bool:
     >>> is_idx(bytes([0, 0, 8, 3])), is_idx(bytes([0, 0, 7, 3])), is_idx(b"PK")
     (True, False, False)
     """
-    return len(data) >= 4 and data[:2] == b"\0\0" and data[2] in DTYPES and 0 < data[3] <= MOST_AXES
+    return len(data) >= 4 and data[:2] == b"\0\0" and data[2] in DTYPES and 0 < data[3] <= MAX_AXES
 
 
 def read_header(path: str) -> IdxHeader:
@@ -301,12 +301,12 @@ def read_header(path: str) -> IdxHeader:
 
 def _check_rows(header: IdxHeader) -> None:
     """Refuse rows that no memory holds, and great numbers of rows that take no byte."""
-    if not header.row_bytes and header.shape[0] > _MOST_EMPTY_ROWS:
+    if not header.row_bytes and header.shape[0] > _MAX_EMPTY_ROWS:
         raise UnsafeFileError(
             f"file {header.stamp.path!r} claims {header.shape[0]} rows of no values (shape "
             f"{header.shape}); it is damaged, or no IDX file"
         )
-    most = _MOST_ROW_BYTES if header.shape[0] else _MOST_EMPTY_ROWS
+    most = _MAX_ROW_BYTES if header.shape[0] else _MAX_EMPTY_ROWS
     if math.prod(max(n, 1) for n in header.shape[1:]) * header.dtype.itemsize > most:
         raise UnsafeFileError(
             f"file {header.stamp.path!r} claims the shape {header.shape} of {header.dtype}: no row "
@@ -332,11 +332,11 @@ def _check_plain(header: IdxHeader) -> IdxHeader:
 
 def _check_packed(header: IdxHeader) -> IdxHeader:
     stamp, end = header.stamp, header.end
-    if end > stamp.size * MOST_EXPANSION:
+    if end > stamp.size * MAX_EXPANSION:
         raise UnsafeFileError(
             f"file {stamp.path!r} claims {end} bytes (shape {header.shape} of {header.dtype}), but "
             f"its {stamp.size} compressed bytes cannot stand for more than "
-            f"{stamp.size * MOST_EXPANSION}; it is damaged, so copy it again"
+            f"{stamp.size * MAX_EXPANSION}; it is damaged, so copy it again"
         )
     return replace(header, stamp=replace(stamp, unpacked_bytes=end))
 
