@@ -449,7 +449,7 @@ def test_an_epoch_whose_threads_end_with_python_is_not_taken_for_finished(tmp_pa
     written = labeled.write(tmp_path / "d.hdf5", {"x": np.zeros((3000, 3000), np.uint8)})
     with iter(labeled.open_dataset(written).batches(7, memory="7 MiB", threads=1)) as epoch:
         next(epoch)
-        epoch._source.stop()
+        epoch._source.close()
         with pytest.raises(LoaderError, match="Python is ending"):
             list(epoch)
 

@@ -82,12 +82,6 @@ class Buffer:
             return True
         return False
 
-    def forget(self) -> None:
-        """Let go of objects that were held before, so that their memory is free at once."""
-        for array in self.arrays.values():
-            if array.dtype.hasobject:
-                array[:] = None
-
     @property
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays.values())
@@ -150,7 +144,9 @@ class BufferPool:
             for buffer in self.buffers:
                 if not buffer.taken and buffer.unreferenced():
                     buffer.taken = True
-                    buffer.forget()
+                    for array in buffer.arrays.values():
+                        if array.dtype.hasobject:
+                            array[:] = None  # so that their memory is free at once
                     return buffer
         if not more and not force:
             return None

@@ -68,7 +68,8 @@ class Collator:
     ) -> None:
         self._plan, self._epoch, self._windows, self._stats = plan, epoch, windows, stats
         self._windows_pool, self._batch_pool = pools
-        self._window: LoadedWindow | None = None
+        self.window: LoadedWindow | None = None
+        """What batches are cut from; let go of by whoever ends the iteration."""
         self._group, self._skips, self._finish = plan.group, plan.options.skips, plan.finish
         self._span, self._padded_rows = epoch.span, epoch.batch_rows if epoch.last == "pad" else 0
         self._many_a_window = plan.sizes.job_rows >= 2 * epoch.batch_rows
@@ -89,21 +90,24 @@ class Collator:
         start, stop = self._span(number)
         count = stop - start
         length = self._padded_rows or count
-        window = self._window
+        window = self.window
         if start < stop and (window is None or start >= window.stop):
             window = self._advance()
         copies = self._joins or (self._many_a_window and self._windows_pool.extra)
         if window is not None and stop <= window.stop and count == length and not copies:
             a, b = start - window.start, stop - window.start
-            spans: list[Span] = [(window, a, b)]
-            arrays = {name: array[a:b] for name, array in window.arrays.items()}
+            arrays, spans = {}, [(window, a, b)]
+            for name, array in window.arrays.items():
+                arrays[name] = array[a:b]
         else:
             arrays, spans = self._joined(window, start, stop, length)
         began = perf_counter()
         lost, before = None, count
         if self._skips:
             arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
-        contents = [(one.content, a, b) for one, a, b in spans]  # no window: that is memory
+        contents = []
+        for one, a, b in spans:
+            contents.append((one.content, a, b))  # no window: that is memory
         rows = partial(rows_of_spans, contents, self._group, length, lost)
         data = self._finish(arrays, rows, count, length)
         self._stats.format_s += perf_counter() - began
@@ -134,12 +138,14 @@ class Collator:
     ) -> tuple[dict[str, Any], list[Span]]:
         """Copy a batch out of the window or windows that hold it, the first of them given.
 
-        Another thread may end the iteration meanwhile, so what `let_go` clears is not asked.
+        Another thread may end the iteration meanwhile, and clear `window`, so that is not asked.
         """
         buffer = self._batch_pool.take(force=True)
         assert buffer is not None
         buffer.taken = False  # held from here on by its views alone
-        arrays: dict[str, Any] = {name: array[:length] for name, array in buffer.arrays.items()}
+        arrays: dict[str, Any] = {}
+        for name, array in buffer.arrays.items():
+            arrays[name] = array[:length]
         ragged: dict[str, list[RaggedRows]] = {}
         spans: list[Span] = []
         place = 0
@@ -158,23 +164,20 @@ class Collator:
                     array[a:b] = None  # moved: what they refer to is the batch's alone
             spans.append((window, a, b))
             place, start = place + b - a, end
-        arrays |= {name: RaggedRows.joined(parts, length) for name, parts in ragged.items()}
+        for name, parts in ragged.items():
+            arrays[name] = RaggedRows.joined(parts, length)
         return arrays, spans
 
     def _advance(self) -> LoadedWindow:
         """Let go of the window that is used up and take the next one."""
-        self._window = None
+        self.window = None
         window = self._windows.next()
         if window is None:
             raise Interrupted
         if window.unread:
             window.lost = rescue(self._plan.lanes, window.content, self._group, window.arrays)
-        self._window = window
+        self.window = window
         return window
-
-    def let_go(self) -> None:
-        """Hold no window any more."""
-        self._window = None
 
     def transformed(self, made: Made, stopped: Callable[[], bool]) -> Made | None:
         """Take a batch through what a pipeline does in threads; None if the epoch was stopped."""

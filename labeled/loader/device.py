@@ -206,14 +206,6 @@ class DeviceWindows:
         self._source.poke()
         self._go_on()
 
-    def check_process(self) -> None:
-        """Raise :class:`LoaderError` if a fork left the threads behind."""
-        self._source.check_process()
-
-    def stop(self) -> None:
-        """Let :meth:`next` return None soon, whoever is in it; :meth:`close` must follow."""
-        self._source.stop()
-
     def close(self) -> None:
         """Stop; returns when no slot is written or copied from, and no window read, any more."""
         self._source.close()
@@ -262,7 +254,7 @@ class DeviceCollator:
         self.source = source
         self.stats = stats
         self._there = recipe.on_device
-        self._window: Uploaded | None = None
+        self.window: Uploaded | None = None
 
     def batch(self, number: int) -> Made:
         """Build one batch; its arrays hold what they should once its event is done.
@@ -305,12 +297,12 @@ class DeviceCollator:
 
     def _window_at(self, start: int) -> Uploaded:
         """Return the window that holds a place."""
-        if self._window is None or start >= self._window.stop:
-            self._window = None  # its place is free once its batches are made
-            self._window = self.source.next()
-            if self._window is None:
+        if self.window is None or start >= self.window.stop:
+            self.window = None  # its place is free once its batches are made
+            self.window = self.source.next()
+            if self.window is None:
                 raise Interrupted
-        return self._window
+        return self.window
 
     def _joined(
         self, stream: Stream, start: int, stop: int, length: int, contents: list[Piece]
@@ -359,13 +351,13 @@ class DeviceCollator:
 
     def _room(self, length: int) -> dict[str, Array]:
         """Make memory for a batch."""
-        device = self._there.device
-        return {
-            name: device.empty((length, *shape), dtype)
-            if name in self._there.layout
-            else np.empty((length, *shape), dtype)
-            for name, (shape, dtype) in self.recipe.layout.items()
-        }
+        arrays = {}
+        for lane in self.recipe.lanes:
+            there = lane.name in self._there.layout
+            empty = self._there.device.empty if there else np.empty
+            shape = (length, *lane.source.row_shape)
+            arrays[lane.name] = empty(shape, lane.source.stored_dtype)
+        return arrays
 
     def _placed(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """Bring arrays of numbers that were made on the host to the device."""
@@ -376,10 +368,6 @@ class DeviceCollator:
             else array
             for name, array in arrays.items()
         }
-
-    def let_go(self) -> None:
-        """Hold no window any more."""
-        self._window = None
 
 
 def _copy(window: Uploaded, a: int, b: int, arrays: dict[str, Array], place: int) -> None:

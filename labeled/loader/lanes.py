@@ -73,9 +73,15 @@ class Lane:
     _warm_jobs: int = field(default=0, repr=False)
     name: str = field(init=False)
     layout: RowLayout = field(init=False, repr=False)
+    row_bytes: int = field(init=False, repr=False)
+    """Bytes of a row; where rows differ, what no window exceeds on average."""
+    nbytes: int = field(init=False, repr=False)
+    """Bytes of all rows."""
 
     def __post_init__(self) -> None:
         self.name, self.layout = self.source.name, self.source.layout
+        self.row_bytes = self.source.row_bytes
+        self.nbytes = len(self.selection) * self.row_bytes
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles a lane reads them again."""
@@ -96,16 +102,6 @@ class Lane:
         return self.reader.kind in ("contiguous", "memory") or self.layout.picked
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of a row; where rows differ, what no window exceeds on average."""
-        return self.source.row_bytes
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all rows."""
-        return len(self.selection) * self.row_bytes
-
-    @property
     def is_loaded(self) -> bool:
         """Whether its rows are kept, and here already."""
         return self.kept is not None
@@ -115,7 +111,7 @@ class Lane:
         if self.keep and self.kept is None:
             self.kept = load_rows(self.source, self.selection, threads)
             log.info(
-                "%s: %d rows are read and kept in memory", self.source.where, len(self.selection)
+                "source %r: %d rows are read and kept in memory", self.name, len(self.selection)
             )
 
     def memory_layout(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -139,7 +135,7 @@ class Lane:
             Receives stored values; every row is written once.
         """
         if self.kept is not None:
-            return (self._kept_task(content, group, out),)
+            return (partial(copy_kept, self.kept, content, group, out),)
         read = self.file_rows(content, group)
         rows = read.rows
         listed = not isinstance(rows, range) and rows.ndim == 1
@@ -173,7 +169,9 @@ class Lane:
         some = rows[[0, len(rows) // 2]]
         if some.ndim == 2:
             some = some.sum(axis=1) // 2
-        cold = any(is_cold(self.reader, row) for row in some.tolist())
+        cold = False
+        for row in some.tolist():
+            cold = cold or is_cold(self.reader, row)
         if small and not cold:
             self._warm_jobs = TRUSTED_JOBS
         return cold
@@ -184,19 +182,6 @@ class Lane:
         return [
             partial(advise, self.reader, rows) for rows in several if self._cold(rows, small=False)
         ]
-
-    def _kept_task(self, content: WindowRows, group: Rows | None, out: Array) -> Task:
-        kept = self.kept
-        assert kept is not None
-
-        def copy() -> None:
-            if group is None and content.run is not None:
-                np.copyto(out, kept[content.run[0] : content.run[1]])
-            else:
-                positions = content.rows if group is None else group[content.rows]
-                take_rows(kept, positions, out)
-
-        return copy
 
     def cost(self, content: WindowRows, group: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
@@ -235,7 +220,7 @@ Of two tasks in file order both decode the chunk between. Others wait for Python
 jobs in full shuffle that were cut in three took twice as long.
 """
 
-DEAR_TASK_BYTES = 3 << 20
+EXPENSIVE_TASK_BYTES = 3 << 20
 """The same where examples are made one by one, so that none of it is a temporary copy."""
 
 
@@ -245,26 +230,24 @@ class RaggedLane(Lane):
 
     Parameters
     ----------
-    bound : int
-        No window of the order holds more than this many bytes a row.
+    examples : RaggedReader, optional
+        The rows themselves, by position, where they are kept.
     """
 
     source: RaggedSource
     reader: Any  # a RaggedReader
-    bound: int = 0
     examples: RaggedReader | None = field(default=None, repr=False)
-    """The rows themselves, by position, where they are kept."""
+
+    def __post_init__(self) -> None:
+        self.name, self.layout = self.source.name, self.source.layout
+        self.row_bytes = self.source.row_bytes + OBJECT_BYTES
+        self.nbytes = int(self.position_bytes(None).sum())
+        self._one_by_one = comes_one_by_one(self.reader)
+        self._task_bytes = EXPENSIVE_TASK_BYTES if self._one_by_one else RAGGED_TASK_BYTES
+        self._fill = fill_apart if self._one_by_one else fill_together
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "examples": None}
-
-    @property
-    def row_bytes(self) -> int:
-        return self.bound or self.source.row_bytes + OBJECT_BYTES
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.position_bytes(None).sum())
 
     @property
     def is_loaded(self) -> bool:
@@ -295,21 +278,11 @@ class RaggedLane(Lane):
         """Return what must be done so that `out` holds the rows in batch order."""
         reader, rows, places = self._wanted(content, group)
         cuts = block_cuts(self._bytes(rows), self._task_bytes)
-        fill = fill_apart if self._one_by_one else fill_together
-        return [partial(fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
-
-    @property
-    def _task_bytes(self) -> int:
-        return DEAR_TASK_BYTES if self._one_by_one else RAGGED_TASK_BYTES
-
-    @property
-    def _one_by_one(self) -> bool:
-        return comes_one_by_one(self.reader)
+        return [partial(self._fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
 
     def read_again(self, rows: Rows, places: Rows, out: Any) -> None:
         """Read some examples by themselves, in the caller, to their places in `out`."""
-        fill = fill_apart if self._one_by_one else fill_together
-        fill(self.reader, rows, places, out)
+        self._fill(self.reader, rows, places, out)
 
     def _wanted(self, content: WindowRows, group: Rows | None) -> tuple[RaggedReader, Rows, Rows]:
         """Return who reads, which of its rows in file order, and their places."""
@@ -356,6 +329,14 @@ class RaggedLane(Lane):
         return Cost(stored, nbytes, len(cuts) - 1)
 
 
+def copy_kept(kept: Array, content: WindowRows, group: Rows | None, out: Array) -> None:
+    """Copy rows that are kept to their places in a window."""
+    if group is None and content.run is not None:
+        np.copyto(out, kept[content.run[0] : content.run[1]])
+    else:
+        take_rows(kept, content.rows if group is None else group[content.rows], out)
+
+
 def fill_together(reader: RaggedReader, rows: Rows, places: Rows, out: RaggedRows) -> None:
     """Read examples, each to its place in the window."""
     starts = out.offsets[places]
@@ -368,10 +349,3 @@ def fill_apart(reader: RaggedReader, rows: Rows, places: Rows, out: Array) -> No
     """Read examples and put each, as an array of its own memory, at its place."""
     for place, example in zip(places.tolist(), own_examples(reader, rows), strict=True):
         out[place] = example
-
-
-def lane_of(source: Any, selection: Selection) -> Lane:
-    """Make the lane of a source, ragged or dense."""
-    if isinstance(source, RaggedSource):
-        return RaggedLane(source, selection, source.examples())
-    return Lane(source, selection, source.reader())

@@ -122,15 +122,16 @@ class Loader:
     # iterating
 
     def __iter__(self) -> EpochIterator[Any]:
-        return self._start(lambda data, rows, count: data)
+        return self._start(with_rows=False)
 
     def with_rows(self) -> WithRows:
         """Iterate ``(data, rows, count)``: the batch, which rows it holds, how many are real."""
         return WithRows(self)
 
-    def _start(self, shape: Callable[[Any, Callable[[], Rows], int], T]) -> EpochIterator[T]:
+    def _start(self, *, with_rows: bool) -> EpochIterator[Any]:
         if os.getpid() != self._pid:
-            self._begin_in_fork()
+            # Memory of its own: threads that did not come along seem to use the old one.
+            self._pid, self._pools = os.getpid(), None
         live = self._live() if self._live is not None else None
         if live is not None:
             live.supersede()
@@ -138,7 +139,7 @@ class Loader:
         self._stats = Stats()
         log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
         try:
-            iterator = EpochIterator(self, plan, first, shape)
+            iterator = EpochIterator[Any](self, plan, first, with_rows=with_rows)
         except MemoryError:
             with enough_memory(self.plan.sizes.memory_bytes):
                 raise
@@ -147,33 +148,19 @@ class Loader:
         self._next, self._first_batch, self._place = following, 0, (plan, first, False)
         return iterator
 
-    def _begin_in_fork(self) -> None:
-        """Take memory of its own: threads that did not come along seem to use the old one."""
-        self._pid, self._pools = os.getpid(), None
-
     def pools(self) -> tuple[BufferPool, BufferPool]:
         """Return the memory for windows and for single batches, kept across epochs."""
         if self._pools is None:
             plan, sizes = self.plan, self.plan.sizes
-            rows, read = max(sizes.job_rows, 1), {}
+            read, joined = {}, {}
             for lane in plan.lanes:
                 read[lane.name] = lane.memory_layout()
+                joined[lane.name] = lane.source.row_shape, lane.source.stored_dtype
             self._pools = (
-                BufferPool(read, rows, sizes.slots, plan.allocate, fills=True),
-                BufferPool(plan.layout, plan.held_rows, sizes.in_flight + 2),
+                BufferPool(read, max(sizes.job_rows, 1), sizes.slots, plan.allocate, fills=True),
+                BufferPool(joined, plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools
-
-    def _prefetcher(self, epoch: AnyPlan, first_batch: int) -> Prefetcher:
-        """Read what is kept, and make what reads the windows of an epoch."""
-        plan, began = self.plan, perf_counter()
-        for lane in plan.lanes:  # unless it is there already
-            lane.load(plan.sizes.loaders)
-        self._stats.load_s += perf_counter() - began
-        return Prefetcher(
-            plan.jobs(epoch, first_batch), plan.lanes, plan.group, self.pools()[0], self._stats,
-            reads_ahead=plan.sizes.reads_ahead, skips=plan.options.skips,
-        )  # fmt: skip
 
     def _device_windows(self, windows: Prefetcher) -> DeviceWindows:
         """Copy windows to the device."""
@@ -238,10 +225,6 @@ class Loader:
         if epoch != self.epoch:
             self._next, self._first_batch, self._place = self._next.at_epoch(epoch), 0, None
 
-    def handed_out(self, plan: AnyPlan, n_batches: int, *, finished: bool = False) -> None:
-        """Note how far the live iterator has come, and whether its loop has ended."""
-        self._place = plan, n_batches, finished
-
     def __getstate__(self) -> dict[str, Any]:
         return {
             "plan": self.plan,
@@ -269,7 +252,7 @@ class WithRows:
     loader: Loader
 
     def __iter__(self) -> EpochIterator[tuple[Any, Rows, int]]:
-        return self.loader._start(lambda data, rows, count: (data, rows(), count))
+        return self.loader._start(with_rows=True)
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -283,12 +266,13 @@ class EpochIterator(Generic[T]):
         loader: Loader,
         plan: AnyPlan,
         first_batch: int,
-        shape: Callable[[Any, Callable[[], Rows], int], T],
+        *,
+        with_rows: bool,
     ) -> None:
         self._loader = loader
         self._recipe = loader.plan
         self._plan = plan
-        self._shape = shape
+        self._with_rows = with_rows
         self._batch = first_batch
         self._stats = loader._stats
         self._superseded = False
@@ -296,15 +280,22 @@ class EpochIterator(Generic[T]):
         self._error = ""
         """What broke the iteration off."""
         self._turn = RLock()
-        loader_plan, sizes = loader.plan, loader.plan.sizes
-        windows = loader._prefetcher(plan, first_batch)
+        self._pid = os.getpid()
+        loader_plan, sizes, stats = loader.plan, loader.plan.sizes, self._stats
+        began, pools = perf_counter(), loader.pools()
+        for lane in loader_plan.lanes:  # unless it is there already
+            lane.load(sizes.loaders)
+        stats.load_s += perf_counter() - began
+        windows = Prefetcher(
+            loader_plan.jobs(plan, first_batch), loader_plan.lanes, loader_plan.group, pools[0],
+            stats, reads_ahead=sizes.reads_ahead, skips=loader_plan.options.skips,
+        )  # fmt: skip
         self._finalizer = weakref.finalize(self, windows.let_go)
         self._source: Prefetcher | DeviceWindows = windows
         self._collator: Collator | DeviceCollator
         self._next_made: Callable[[], Made] | None = None
         """Where threads make the batches."""
         if loader_plan.on_device is None:
-            pools, stats = loader.pools(), self._stats
             self._collator = collator = Collator(loader_plan, plan, windows, pools, stats)
             if sizes.in_flight:
                 batches = range(first_batch, plan.n_batches)
@@ -334,7 +325,11 @@ class EpochIterator(Generic[T]):
         return self._plan.n_batches - self._batch
 
     def __next__(self) -> T:
-        self._source.check_process()
+        if os.getpid() != self._pid:
+            raise LoaderError(
+                "this iterator was made in another process, whose threads did not come along; "
+                "make a new one here with iter(loader)"
+            )
         number = None
         try:
             with self._turn:  # threads that share an iterator get different batches
@@ -390,7 +385,7 @@ class EpochIterator(Generic[T]):
             self._bar.update(n_batches - self._batch)
         self._batch = n_batches
         if not self._superseded:
-            self._loader.handed_out(self._plan, n_batches, finished=finished)
+            self._loader._place = self._plan, n_batches, finished
 
     def _broke_off(self, number: int, error: BaseException) -> None:
         """End before batch `number`: what follows is not read, and cannot be passed over."""
@@ -436,7 +431,9 @@ class EpochIterator(Generic[T]):
         stats.n_bytes += count * plan.row_bytes
         if data is NOTHING:
             return cast("T", data)
-        return self._shape(data if plan.hand is None else plan.hand(data), rows, count)
+        if plan.hand is not None:
+            data = plan.hand(data)
+        return cast("T", (data, rows(), count) if self._with_rows else data)
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""
@@ -463,7 +460,7 @@ class EpochIterator(Generic[T]):
         if self._bar is not None:
             self._bar.close()
         self._finalizer.detach()
-        self._collator.let_go()
+        self._collator.window = None
         self._source.close()
 
     def __enter__(self) -> EpochIterator[T]:

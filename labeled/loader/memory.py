@@ -34,10 +34,10 @@ from dask.utils import format_bytes
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, explain_memory_errors, warn
 from labeled.formats.memory import room_bytes
-from labeled.loader.lanes import Lane, RaggedLane, lane_of
+from labeled.loader.lanes import Lane, RaggedLane
 from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.ordering import Grouping, OrderedRows, group_rows
-from labeled.samplers.units import UniformUnits, Units
+from labeled.samplers.units import Units
 from labeled.samplers.windows import Mode
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
@@ -333,7 +333,11 @@ class Reading:
         """Bytes of the ragged examples of a batch as they are laid out."""
         row_bytes, scratch_bytes, beside_bytes = layout.out_row_bytes, 0, KEPT_BESIDE_BYTES
         for name, source in sources.items():
-            lane = lane_of(source, selections[name])
+            lane = (
+                RaggedLane(source, selections[name], source.examples())
+                if isinstance(source, RaggedSource)
+                else Lane(source, selections[name], source.reader())
+            )
             self.lanes.append(lane)
             row_bytes += lane.row_bytes
             scratch_bytes = max(scratch_bytes, lane.layout.scratch_bytes)
@@ -376,7 +380,7 @@ class Reading:
                 lane.keep = lane.name in terms.kept
                 if isinstance(lane, RaggedLane):
                     most = self.worst[lane.name].of(max(1, sizes.job_rows))
-                    lane.bound = max(1, -(-most // max(1, sizes.job_rows)))
+                    lane.row_bytes = max(1, -(-most // max(1, sizes.job_rows)))
             return self.lanes, self.grouping, sizes
         return None
 
@@ -736,14 +740,3 @@ def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Size
         index_bytes=sizes.index_bytes + index_bytes,
         whole=sizes,
     )
-
-
-def job_offset_of(mode: Mode, lanes: list[Lane], grouping: Grouping, sizes: Sizes) -> int | None:
-    """Where jobs may be cut so that no stored chunk is read by two of them."""
-    units = grouping.units
-    if mode != "file":
-        return None
-    chunked = any(lane.reader.chunk_rows > 1 and not lane.keep for lane in lanes)
-    if not chunked or not isinstance(units, UniformUnits):
-        return None
-    return units.first_rows if sizes.job_rows % units.unit_rows == 0 else None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -80,33 +80,48 @@ class BatchOptions:
     as_tuple: bool = False
     progress: bool = False
 
+    skips: bool = field(init=False, repr=False)
+    """Whether rows that cannot be read are left out."""
+    draws_rows: bool = field(init=False, repr=False)
+    """Whether rows are drawn with replacement."""
+    lays_out: bool = field(init=False, repr=False)
+    """Whether batches are cast, scaled or laid out, so that spaces of sources matter."""
+    line: Line | None = field(init=False, repr=False)
+    """The steps of the pipeline."""
+    memory_bytes: int = field(init=False, repr=False)
+
     def __post_init__(self) -> None:
         check_fields(self, LoaderError, but=("shard",))
         for name in ("seed", *_LEAST):
             value = getattr(self, name)
             if value is not None:
-                self._set(name, integer(name, value, least=_LEAST.get(name)))
-        self._set("shard", shard_of(self.shard))
+                self.__dict__[name] = integer(name, value, least=_LEAST.get(name))
+        self.__dict__["shard"] = shard_of(self.shard)
+        self.__dict__["skips"] = self.errors == "skip"
+        self.__dict__["draws_rows"] = self.balance is not None or self.weights is not None
+        self.__dict__["line"] = None if self.pipeline is None else line_of(self.pipeline)
         if self.batch_size is None and self.sampler is None:
             raise LoaderError("batch_size is missing; pass rows per batch, as in ds.batches(64)")
         if self.max_lost is not None:
             self._check_lost()
         if self.sampler is not None:
-            self._set("sampler", self._listed())
+            self.__dict__["sampler"] = self._listed()
         elif self.draws_rows:
             self._check_draws()
         self._spell_out()
-        _ = self.memory_bytes
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+        self.__dict__["lays_out"] = False
+        for one in (self.specs, self.dtype, self.scale, self.shift, self.layout, self.one_hot):
+            if one is not None:
+                self.__dict__["lays_out"] = True
+        memory = DEFAULT_MEMORY if self.memory is None else self.memory
+        self.__dict__["memory_bytes"] = memory_of(memory)
 
     def _spell_out(self) -> None:
         """Set the options that `drop_last` and `normalize` are short for."""
         if self.drop_last:
             if self.last not in ("keep", "drop"):
                 raise LoaderError(f"drop_last=True contradicts last={self.last!r}; leave one out")
-            self._set("last", "drop")
+            self.__dict__["last"] = "drop"
         if self.specs is not None:
             for name in self._given("layout", "one_hot"):
                 raise LoaderError(
@@ -116,15 +131,15 @@ class BatchOptions:
             if self._given("scale", "shift"):
                 raise LoaderError("normalize= sets scale= and shift=; leave these out")
             scale, shift = normalizing(self.normalize)
-            self._set("scale", scale)
-            self._set("shift", shift)
+            self.__dict__["scale"] = scale
+            self.__dict__["shift"] = shift
 
     def _check_lost(self) -> None:
         """Check how many rows may be left out: a count, or a fraction below 1."""
         if not self.skips:
             raise LoaderError(f"max_lost={self.max_lost!r} means something with errors='skip' only")
         if not isinstance(self.max_lost, float | np.floating) or not 0 <= self.max_lost < 1:
-            self._set("max_lost", integer("max_lost", self.max_lost, least=0))
+            self.__dict__["max_lost"] = integer("max_lost", self.max_lost, least=0)
 
     def _listed(self) -> Sampler:
         """Take a sampler as it is, or list what an iterable of requests yields.
@@ -170,33 +185,9 @@ class BatchOptions:
         ]
 
     @property
-    def skips(self) -> bool:
-        return self.errors == "skip"
-
-    @property
-    def lays_out(self) -> bool:
-        """Whether batches are cast, scaled or laid out, so that spaces of sources matter."""
-        wanted = (self.specs, self.dtype, self.scale, self.shift, self.layout, self.one_hot)
-        return any(one is not None for one in wanted)
-
-    @property
-    def draws_rows(self) -> bool:
-        """Whether rows are drawn with replacement."""
-        return self.balance is not None or self.weights is not None
-
-    @cached_property
-    def line(self) -> Line | None:
-        """The steps of the pipeline."""
-        return None if self.pipeline is None else line_of(self.pipeline)
-
-    @property
     def line_draws(self) -> bool:
         """Whether the pipeline draws random numbers."""
         return self.line is not None and self.line.draws
-
-    @cached_property
-    def memory_bytes(self) -> int:
-        return memory_of(DEFAULT_MEMORY if self.memory is None else self.memory)
 
     def seed_for(self, *, ordered: bool) -> int:
         """Return the seed: one drawn where the order or a pipeline needs it and none is given.

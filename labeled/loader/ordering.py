@@ -66,7 +66,14 @@ def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
     asked of a batch never changes which rows it holds.
     """
 
-    return max(sources.values(), key=lambda one: (one.layout.expensive, one.row_bytes, one.name))
+    most: AnySource | None = None
+    weight = (False, 0, "")
+    for source in sources.values():
+        own = (source.layout.expensive, source.row_bytes, source.name)
+        if most is None or own > weight:
+            most, weight = source, own
+    assert most is not None
+    return most
 
 
 def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
@@ -98,14 +105,8 @@ def _grouped_list(selection: Selection, layout: RowLayout, least: int) -> Groupi
     return Grouping(units_of_groups(chunk[group], least), group)
 
 
-def layout_words(selections: Mapping[str, Selection], grouping: Grouping) -> list[Any]:
-    """Return what the order depends on besides its parameters: rows and unit boundaries."""
-    rows = sorted((name, rows.token) for name, rows in selections.items())
-    return [rows, grouping.units.digest]
-
-
-def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource | None:
-    """Find the source whose examples are measured for buckets; None without buckets.
+def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource:
+    """Find the source whose examples are measured for buckets.
 
     Raises
     ------
@@ -113,8 +114,6 @@ def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource
         If it is none, several could be meant, or rows are not shuffled within windows.
     """
     bucket = rows.options.bucket
-    if bucket is False:
-        return None
     if rows.options.shuffle not in (True, "window") or rows.repeats:
         raise LoaderError(
             f"bucket={bucket!r} arranges rows within their windows: give shuffle='window' with it, "
@@ -146,6 +145,8 @@ class OrderedRows:
 
     Parameters
     ----------
+    held_rows : int
+        Rows of the largest batch there can be: fewer than asked for where there are no more.
     weights : float64 array, optional
         How often each row is drawn, where rows are drawn with replacement.
     """
@@ -153,6 +154,7 @@ class OrderedRows:
     options: BatchOptions
     n_rows: int
     batch_rows: int
+    held_rows: int
     mode: Mode
     last: Last
     seed: int
@@ -162,12 +164,6 @@ class OrderedRows:
     def repeats(self) -> bool:
         """Whether a row may come more than once in an epoch."""
         return self.weights is not None or self.options.sampler is not None
-
-    @property
-    def held_rows(self) -> int:
-        """Rows of the largest batch there can be: fewer than asked for where there are no more."""
-        filled_up = self.options.sampler is not None or self.last in ("pad", "wrap")
-        return self.batch_rows if filled_up else min(self.batch_rows, max(self.n_rows, 1))
 
 
 def ordered_rows(
@@ -183,33 +179,24 @@ def ordered_rows(
     elif options.draws_rows or options.shuffle == "window" or options.bucket is not False:
         mode = "window"
     elif options.shuffle:  # full where random rows are cheap
-        cheap = all(source.layout.random for source in sources.values())
-        mode = "full" if cheap else "window"
+        mode = "full"
+        for source in sources.values():
+            if not source.layout.random:
+                mode = "window"
     sampler: Any = options.sampler
-    return OrderedRows(
-        options,
-        n_rows,
-        (options.batch_size or 1) if sampler is None else sampler.batch_rows or 1,
-        mode,
-        "drop" if options.draws_rows else options.last,
-        options.seed_for(ordered=sampler is None and mode != "file"),
-        _draw_weights(options, sources, selections, n_rows),
-    )
-
-
-def _draw_weights(
-    options: BatchOptions,
-    sources: Mapping[str, AnySource],
-    selections: Mapping[str, Selection],
-    n_rows: int,
-) -> npt.NDArray[np.float64] | None:
-    """Return one weight a row, where rows are drawn."""
+    last = "drop" if options.draws_rows else options.last
+    batch_rows = held_rows = (options.batch_size if sampler is None else sampler.batch_rows) or 1
+    if sampler is None and last not in ("pad", "wrap"):  # nothing fills it up
+        held_rows = min(batch_rows, max(n_rows, 1))
+    seed = options.seed_for(ordered=sampler is None and mode != "file")
+    given, weights = options.weights, None
     if options.balance is not None:
-        return balanced_weights(read_classes("balance", options.balance, sources, selections))
-    weights = options.weights
-    if isinstance(weights, str):
-        weights = read_classes("weights", weights, sources, selections)
-    return None if weights is None else checked_weights(weights, n_rows)
+        weights = balanced_weights(read_classes("balance", options.balance, sources, selections))
+    elif given is not None:
+        if isinstance(given, str):
+            given = read_classes("weights", given, sources, selections)
+        weights = checked_weights(given, n_rows)
+    return OrderedRows(options, n_rows, batch_rows, held_rows, mode, last, seed, weights)
 
 
 def read_classes(

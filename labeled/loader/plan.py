@@ -30,7 +30,7 @@ from labeled.loader.layout import (
     layout_of,
     line_in_form,
 )
-from labeled.loader.memory import Sizes, job_offset_of, picked_sizes, plan_memory, warn_of_room
+from labeled.loader.memory import Sizes, picked_sizes, plan_memory, warn_of_room
 from labeled.loader.options import BatchOptions
 from labeled.loader.ordering import (
     OrderedRows,
@@ -38,12 +38,12 @@ from labeled.loader.ordering import (
     buckets_of,
     epoch_plan_of,
     governing_source,
-    layout_words,
     ordered_rows,
 )
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import plan_hash
+from labeled.samplers.units import UniformUnits
 from labeled.samplers.windows import Window, WindowRows
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
@@ -223,7 +223,8 @@ class LoaderPlan:
         Dataset position of each grouped position (index lists, shuffled).
     sizes : Sizes
     job_offset : int, optional
-        See :func:`labeled.loader.jobs.cut_jobs`.
+        Jobs of file order are cut at ``offset + k * job_rows``, so that no stored chunk is read
+        twice; places are cut (at multiples of `job_rows`) when None.
     finish : BatchLayout
     options : BatchOptions
     held_rows : int
@@ -270,11 +271,6 @@ class LoaderPlan:
     def batch_rows(self) -> int:
         return self.epoch_plan.batch_rows
 
-    @property
-    def layout(self) -> Layout:
-        """Row shape and dtype of what is read of each source."""
-        return {lane.name: (lane.source.row_shape, lane.source.stored_dtype) for lane in self.lanes}
-
     def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Make the memory of a source in a buffer."""
         if self.on_device is not None:
@@ -286,10 +282,17 @@ class LoaderPlan:
 
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
-        windows = epoch_plan.windows(first_batch)
+        windows, job_rows = epoch_plan.windows(first_batch), self.sizes.job_rows
         if self.sizes.whole is not None:
-            return picked_jobs(windows, self.sizes.job_rows)
-        return cut_jobs(windows, self.sizes.job_rows, self.job_offset)
+            yield from picked_jobs(windows, job_rows)
+            return
+        for window in windows:
+            if window.stop - window.start <= job_rows and self.job_offset is None:
+                yield window
+            elif window.content.run is not None:
+                yield from _run_jobs(window, window.content.run[0], job_rows, self.job_offset)
+            else:  # in order, or in memory already
+                yield from _listed_jobs(window, job_rows)
 
     @cached_property
     def all_kept(self) -> bool:
@@ -322,7 +325,7 @@ def plan_batches(
     if not sources:
         raise LoaderError("there is no source to make batches of")
     rows = ordered_rows(options, sources, selections, n_rows)
-    measured = bucket_source(rows, sources)
+    measured = None if options.bucket is False else bucket_source(rows, sources)
     # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
     pads = rows.last == "pad"
@@ -351,18 +354,25 @@ def plan_batches(
         sizes.promised_bytes,
     )  # fmt: skip
     warn_of_room(sizes.promised_bytes)
-    words = layout_words(selections, grouping)
+    row_bytes, job_offset, units = 0, None, grouping.units
+    for lane in lanes:
+        row_bytes += lane.row_bytes
+        chunked = rows.mode == "file" and lane.reader.chunk_rows > 1 and not lane.keep
+        if chunked and isinstance(units, UniformUnits) and not sizes.job_rows % units.unit_rows:
+            job_offset = units.first_rows  # no stored chunk is read by two jobs
+    tokens = sorted(zip(selections, [rows.token for rows in selections.values()], strict=True))
+    layout_hash = f"{key_of(repr([tokens, units.digest])):032x}"
     return LoaderPlan(
         lanes=lanes,
         epoch_plan=epoch_plan,
         group=grouping.group,
         sizes=sizes,
-        job_offset=job_offset_of(rows.mode, lanes, grouping, sizes),
+        job_offset=job_offset,
         finish=layout,
         options=options,
         held_rows=rows.held_rows,
-        row_bytes=sum([lane.row_bytes for lane in lanes]),
-        plan_hash=plan_hash(epoch_plan, f"{key_of(repr(words)):032x}"),
+        row_bytes=row_bytes,
+        plan_hash=plan_hash(epoch_plan, layout_hash),
         line=line,
         uncounted=() if made is None else made.uncounted,
         on_device=on_device,
@@ -427,28 +437,6 @@ def _warn_of_no_batch(rows: OrderedRows) -> None:
 # cutting windows into jobs
 
 
-def cut_jobs(windows: Iterable[Window], job_rows: int, offset: int | None) -> Iterator[Job]:
-    """Cut windows into jobs of `job_rows` rows.
-
-    Parameters
-    ----------
-    windows : iterable of Window
-    job_rows : int
-        Rows of a job. Windows that hold more are in order, or in memory already.
-    offset : int, optional
-        Cut the rows of runs at ``offset + k * job_rows``, so that no stored chunk is
-        read twice; places are cut (at multiples of `job_rows`) when None.
-    """
-    for window in windows:
-        content = window.content
-        if window.stop - window.start <= job_rows and offset is None:
-            yield window
-        elif content.run is not None:
-            yield from _run_jobs(window, content.run[0], job_rows, offset)
-        else:
-            yield from _listed_jobs(window, job_rows)
-
-
 def picked_jobs(windows: Iterable[Window], job_rows: int) -> Iterator[Job]:
     """Cut shuffled windows into jobs of `job_rows` rows; the first names the next windows."""
     several = iter(windows)
@@ -467,9 +455,11 @@ def _listed_jobs(
     if ahead is not None:
         runs = [following.content.runs for following in ahead]
         soon = tuple(one for one in runs if one is not None)
-    for a, b in _cuts(start, window.stop, job_rows, 0):
+    a = start
+    while a < window.stop:
+        b = min(window.stop, a + job_rows - a % job_rows)
         yield a, b, WindowRows(listed=rows[a - start : b - start], soon=soon)
-        soon = None if soon is None else ()
+        a, soon = b, None if soon is None else ()
 
 
 def _run_jobs(window: Window, first: int, job_rows: int, offset: int | None) -> Iterator[Job]:
@@ -480,13 +470,6 @@ def _run_jobs(window: Window, first: int, job_rows: int, offset: int | None) -> 
         yield a, b, WindowRows(run=(a + shift, b + shift))
         a, b = b, b + job_rows
     yield a, window.stop, WindowRows(run=(a + shift, window.stop + shift))
-
-
-def _cuts(start: int, stop: int, step: int, offset: int) -> Iterator[tuple[int, int]]:
-    while start < stop:
-        end = min(stop, start + step - (start - offset) % step)
-        yield start, end
-        start = end
 
 
 def n_cuts(start: int, stop: int, step: int) -> int:

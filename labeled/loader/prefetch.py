@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LoaderError, ReadError
+from labeled.errors import ReadError
 from labeled.formats.reader import CLOCK
 from labeled.loader.buffers import BufferPool, LoadedWindow
 from labeled.loader.lanes import Lane
@@ -131,9 +131,9 @@ class Prefetcher:
             Whatever reading this window raised, with the traceback of the thread.
         """
         while True:
-            window = self._take_ready()
+            window = self._first_ready()
             if window is not None:
-                return self._hand_out(window)
+                return window
             with self._lock:
                 if self._stopped:
                     return None
@@ -141,7 +141,14 @@ class Prefetcher:
                 if item is None:
                     if not self._loading and self._windows is None:
                         return None
-                    self._sleep()
+                    began, self._caller_sleeps = perf_counter(), True
+                    while self._loading and not (
+                        self._loading[0].ready or self._tasks or self._stopped
+                    ):
+                        self._changed.wait()
+                    self._caller_sleeps = False
+                    if not self._made_by_threads:
+                        self._stats.wait_s += perf_counter() - began
                     continue
             took = self.read(*item)
             if not self._made_by_threads:
@@ -150,24 +157,21 @@ class Prefetcher:
     def ready(self) -> LoadedWindow | None:
         """Return the next window if it is filled already and nothing went wrong; never waits."""
         try:
-            if not self._loading[0].ready or self._loading[0].error is not None:
-                return None
+            return None if self._loading[0].error is not None else self._first_ready()
         except IndexError:
             return None
-        window = self._take_ready()
-        return None if window is None else self._hand_out(window)
 
-    def _take_ready(self) -> LoadedWindow | None:
+    def _first_ready(self) -> LoadedWindow | None:
         """Take the first window if it is filled, without the lock, which planning holds long.
 
         Another thread may stop the epoch meanwhile, and clear what was there.
         """
         try:
-            return self._loading.popleft() if self._loading[0].ready else None
+            window = self._loading.popleft() if self._loading[0].ready else None
         except IndexError:
+            window = None
+        if window is None:
             return None
-
-    def _hand_out(self, window: LoadedWindow) -> LoadedWindow:
         if window.error is not None:
             with self._changed:
                 self._end_reading()
@@ -181,16 +185,6 @@ class Prefetcher:
         if self._sleeping and self._pool.n_free >= self._pool.enough:
             with self._changed:
                 self._changed.notify_all()
-
-    def _sleep(self) -> None:
-        """Wait, with the lock held, until the first window is ready or a task appears."""
-        began = perf_counter()
-        self._caller_sleeps = True
-        while self._loading and not (self._loading[0].ready or self._tasks or self._stopped):
-            self._changed.wait()
-        self._caller_sleeps = False
-        if not self._made_by_threads:
-            self._stats.wait_s += perf_counter() - began
 
     # batches of a pipeline
 
@@ -275,21 +269,14 @@ class Prefetcher:
     # what everybody does
 
     def _work(self) -> None:
-        while self._work_once():
-            pass
-
-    def _work_once(self) -> bool:
-        """Do one piece of work; False when all is done.
-
-        A call of its own, so that a thread that sleeps refers to no task: that would keep
-        the buffer of a window handed out long ago.
-        """
-        work = self._wait_for_work()
-        if isinstance(work, int):
-            self._make(work)
-        elif work is not None:
-            self.read(*work)
-        return work is not None
+        """Do one piece of work after another, until all is done."""
+        while (work := self._wait_for_work()) is not None:
+            if isinstance(work, int):
+                self._make(work)
+            else:
+                self.read(*work)
+            # A thread that sleeps must refer to no task: that would keep the buffer of a window.
+            work = None
 
     def _wait_for_work(self) -> int | tuple[LoadedWindow, Task] | None:
         """Return the next batch to make or task to do, None when all is done; sleep meanwhile."""
@@ -329,7 +316,18 @@ class Prefetcher:
             if job is None:
                 self._end_reading(keeps=True)
                 return False
-            self._open(buffer.arrays, *job)
+            start, stop, content = job
+            window = LoadedWindow(start, stop, content, {})
+            tasks: list[tuple[LoadedWindow, Task]] = []
+            for lane in self._lanes:
+                out = lane.room(content, self._group, buffer.arrays[lane.name], stop - start)
+                window.arrays[lane.name] = out
+                tasks.extend(zip(repeat(window), lane.tasks(content, self._group, out)))
+            window.pending, window.ready = len(tasks), not tasks
+            self._loading.append(window)
+            self._tasks.extend(tasks)
+            self._stats.n_windows += 1
+            self._stats.n_tasks += len(tasks)
         except BaseException as error:  # met behind the windows that are on their way
             failed = LoadedWindow(0, 0, WindowRows(), {}, ready=True, error=error)
             self._loading.append(failed)
@@ -343,20 +341,6 @@ class Prefetcher:
         if self._sleeping and len(self._tasks) > 1:
             self._changed.notify_all()
         return True
-
-    def _open(self, memory: dict[str, Any], start: int, stop: int, content: WindowRows) -> None:
-        window = LoadedWindow(start, stop, content, {})
-        tasks: list[tuple[LoadedWindow, Task]] = []
-        for lane in self._lanes:
-            out = lane.room(content, self._group, memory[lane.name], stop - start)
-            window.arrays[lane.name] = out
-            tasks.extend(zip(repeat(window), lane.tasks(content, self._group, out)))
-        window.pending = len(tasks)
-        window.ready = not tasks
-        self._loading.append(window)
-        self._tasks.extend(tasks)
-        self._stats.n_windows += 1
-        self._stats.n_tasks += len(tasks)
 
     def _end_reading(self, *, keeps: bool = False) -> None:
         """Open no window any more; drop those on their way, unless one `keeps` them."""
@@ -393,26 +377,14 @@ class Prefetcher:
 
     # the end
 
-    def check_process(self) -> None:
-        """Raise :class:`LoaderError` if a fork left the threads behind."""
-        if os.getpid() != self._pid:
-            raise LoaderError(
-                "this iterator was made in another process, whose threads did not come along; "
-                "make a new one here with iter(loader)"
-            )
-
-    def stop(self) -> None:
-        """Tell every thread to end after the task it is doing; :meth:`close` must follow."""
-        with self._changed:
-            self._stopped = True
-            self._made.clear()
-            self._end_reading()
-
     def close(self) -> None:
         """Stop the threads; returns when none of them touches a buffer any more."""
         if os.getpid() != self._pid:  # threads that were left behind may hold the lock for ever
             return
-        self.stop()
+        with self._changed:
+            self._stopped = True
+            self._made.clear()
+            self._end_reading()
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
