@@ -111,7 +111,7 @@ class Lane:
         if self.keep and self.kept is None:
             self.kept = load_rows(self.source, self.selection, threads)
             log.info(
-                "source %r: %d rows are read and kept in memory", self.name, len(self.selection)
+                "%s: %d rows are read and kept in memory", self.source.where, len(self.selection)
             )
 
     def memory_layout(self) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -153,12 +153,11 @@ def casts_of(
     LoaderError
         If a factor or a layout does not fit, or a cast would lose values.
     """
-    if not options.lays_out:
-        return {}
     asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
     layout, one_hot = options.layout or {}, options.one_hot or {}
     for argument, option in {**asked, "layout": layout, "one_hot": one_hot}.items():
-        _check_names(option if isinstance(option, Mapping) else (), sources, argument)
+        if isinstance(option, Mapping):
+            _check_names(option, sources, argument)
     casts = {}
     for name, source in sources.items():
         label = isinstance(spaces.get(name), IndexSpace) or source.dtype.kind not in "biufc"
@@ -493,31 +492,54 @@ class BatchLayout:
     casts: Mapping[str, Cast]
     ragged: Mapping[str, RaggedForm]
 
-    @cached_property
-    def _dims(self) -> dict[str, tuple[str, ...]]:
-        dims: dict[str, tuple[str, ...]] = {}
+    dims: dict[str, tuple[str, ...]] = field(init=False, repr=False)
+    """Of what is handed out without specs."""
+    info: dict[str, ExampleInfo] = field(init=False, repr=False)
+    out_dtypes: dict[str, np.dtype[Any]] = field(init=False, repr=False)
+    """The dtype of each source as it is handed out."""
+    out_row_bytes: int = field(init=False, repr=False)
+    """Bytes of one row as handed out, where that takes memory of its own."""
+    placed_row_bytes: int = field(init=False, repr=False)
+    """Bytes of one row that are decoded where it was read, and handed out changed."""
+    decoded: list[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        specs, dims, info, dtypes = self.specs, dict[str, tuple[str, ...]](), {}, {}
+        decoded, out_bytes, placed_bytes = list[str](), 0, 0
         for name, source in self.sources.items():
-            if name in self.ragged:
-                dims.update(self.ragged[name].out_dims)
+            cast, ragged, inner = self.casts.get(name), self.ragged.get(name), source.dims[1:]
+            if source.decodes:
+                decoded.append(name)
+                if specs is not None or cast is not None:
+                    placed_bytes += math.prod(source.row_shape) * source.dtype.itemsize
+            if specs is not None:
+                continue
+            dtypes[name], batch_axis, sizes = source.dtype, 0, source.row_shape
+            if cast is not None:
+                dtypes[name] = result_dtype(source.dtype, cast.dtype, cast.scaled)
+                batch_axis = cast.batch_axis
+            if ragged is not None:
+                dims.update(ragged.out_dims)
+            elif cast is not None:
+                laid_out = cast.sizes(source, 1)
+                dims[name], sizes = tuple(laid_out), tuple(laid_out.values())
             else:
-                dims[name] = tuple(self._cast(name).sizes(source, 0))
-        return dims
-
-    def _cast(self, name: str) -> Cast:
-        return self.casts.get(name, Cast())
-
-    @cached_property
-    def _info(self) -> dict[str, ExampleInfo]:
-        found = {}
-        for name, source in self.sources.items():
-            inner = source.dims[1:] if name in self.ragged else ()
+                dims[name] = source.dims
+            if ragged is None and (cast is not None or source.decodes):
+                out_bytes += math.prod(sizes) * dtypes[name].itemsize
             names = class_names_of(getattr(source, "attrs", {}))
-            found[name] = ExampleInfo(names, inner, self._cast(name).batch_axis)
-        return found
-
-    @cached_property
-    def _decoded(self) -> tuple[str, ...]:
-        return tuple([name for name, source in self.sources.items() if source.decodes])
+            info[name] = ExampleInfo(names, () if ragged is None else inner, batch_axis)
+        if specs is not None:
+            dtypes = {step.source: step.dtype for step in specs.steps}
+            out_bytes = specs.out_bytes(1)
+        self.__dict__.update(
+            dims=dims,
+            info=info,
+            out_dtypes=dtypes,
+            out_row_bytes=out_bytes,
+            placed_row_bytes=placed_bytes,
+            decoded=decoded,
+        )
 
     @property
     def form(self) -> Form:
@@ -539,7 +561,7 @@ class BatchLayout:
             return RowForm((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
         forms = {}
         for name, source in self.sources.items():
-            sizes = self._cast(name).sizes(source, 0)
+            sizes = self.casts.get(name, Cast()).sizes(source, 0)
             dims, shapes = tuple(sizes)[1:], [tuple(sizes.values())[1:]]
             if isinstance(source, RaggedSource):
                 blocks = shape_blocks(source, selections[name])
@@ -550,38 +572,6 @@ class BatchLayout:
                 dims, shapes = source.dims[1:], list(extremes(several))
             forms[name] = RowForm(dims, tuple(shapes), self.out_dtypes[name])
         return forms
-
-    @cached_property
-    def out_dtypes(self) -> dict[str, np.dtype[Any]]:
-        """The dtype of each source as it is handed out."""
-        if self.specs is not None:
-            return {step.source: step.dtype for step in self.specs.steps}
-        dtypes = {}
-        for name, source in self.sources.items():
-            cast = self.casts.get(name)
-            dtypes[name] = source.dtype
-            if cast is not None:
-                dtypes[name] = result_dtype(source.dtype, cast.dtype, cast.scaled)
-        return dtypes
-
-    @cached_property
-    def out_row_bytes(self) -> int:
-        """Bytes of one row as handed out, where that takes memory of its own."""
-        if self.specs is not None:
-            return self.specs.out_bytes(1)
-        total = 0
-        for name, source in self.sources.items():
-            if name not in self.ragged and (name in self.casts or source.decodes):
-                sizes = self._cast(name).sizes(source, 1)
-                total += math.prod(sizes.values()) * self.out_dtypes[name].itemsize
-        return total
-
-    @cached_property
-    def placed_row_bytes(self) -> int:
-        """Bytes of one row that are decoded where it was read, and handed out changed."""
-        changed = [n for n in self._decoded if self.specs is not None or n in self.casts]
-        sources = [self.sources[name] for name in changed]
-        return sum(math.prod(one.row_shape) * one.dtype.itemsize for one in sources)
 
     @cached_property
     def copied(self) -> frozenset[str]:
@@ -602,8 +592,8 @@ class BatchLayout:
         `place`. A value that does not fit is named by its row of the dataset, too.
         """
         try:
-            if self._decoded:
-                for name in self._decoded:
+            if self.decoded:
+                for name in self.decoded:
                     arrays[name] = self.sources[name].decode(arrays[name])
                 arrays = place(arrays)
             if count < length:
@@ -618,7 +608,7 @@ class BatchLayout:
                 arrays = place(self._ragged_laid_out(arrays, count))
             if self.specs is not None:
                 return self.specs(arrays)
-            return Batch(arrays, self._dims, rows, count, self._info)
+            return Batch(arrays, self.dims, rows, count, self.info)
         except SpaceError as error:
             if error.row is None:
                 raise
@@ -651,7 +641,8 @@ def layout_of(
         If specs do not fit the sources, or ragged examples their spaces (reads shapes).
     """
     value = options.pad_value
-    _check_names(value if isinstance(value, Mapping) else (), sources, "pad_value")
+    if isinstance(value, Mapping):
+        _check_names(value, sources, "pad_value")
     padding = {}
     for name, source in sources.items():
         own = value.get(name, 0) if isinstance(value, Mapping) else value
@@ -659,7 +650,8 @@ def layout_of(
         padding[name] = np.array("NaT", source.dtype)[()] if no_time else own
     casts: dict[str, Cast] = {}
     if options.specs is None:
-        casts, ragged, compiled = casts_of(options, sources, spaces), {}, None
+        casts = casts_of(options, sources, spaces) if options.lays_out else {}
+        ragged, compiled = {}, None
         for name, cast in casts.items() if options.line is not None else ():
             if cast.batch_axis:
                 raise LoaderError(
@@ -776,10 +768,8 @@ def _check_lengths(source: Any, selection: Selection, lengths: tuple[int, ...] |
             )
 
 
-def line_in_form(line: Line | None, layout: BatchLayout) -> Line | None:
+def line_in_form(line: Line, layout: BatchLayout) -> Line:
     """Tell the steps of a pipeline how batches are laid out."""
-    if line is None:
-        return None
     if layout.form.axes is None:
         line.check_named(layout.sources)
     flat = [name for name, ragged in layout.ragged.items() if ragged.layout == "flat"]

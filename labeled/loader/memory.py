@@ -593,7 +593,7 @@ class Sum:
         if self.all_kept and self.rows.mode == "window":
             window_rows = wanted.window_rows or max(self.rows.n_rows, 1)
         alone = wanted.threads == 0 or (wanted.threads is None and wanted.prefetch == 0)
-        job_bytes = ALONE_JOB_BYTES if alone else JOB_BYTES
+        job_bytes = min(JOB_BYTES, ALONE_JOB_BYTES) if alone else JOB_BYTES
         if self.decoded:
             job_bytes = min(DECODED_JOB_BYTES, free // DECODED_BUFFERS)
         fitting = self.rows_within(min(job_bytes, free // slots))

@@ -102,7 +102,10 @@ class EpochPlan:
     @cached_property
     def n_rows(self) -> int:
         """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
-        return sum(hi - lo for _, lo, hi in self._segments)
+        n_rows = 0
+        for _, lo, hi in self._segments:
+            n_rows += hi - lo
+        return n_rows
 
     @cached_property
     def _segments(self) -> list[tuple[Arranged, int, int]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,10 @@ class UniformUnits:
     unit_rows: int
     first_rows: int
     start: int = 0
+    count: int = field(init=False, repr=False)
+    """How many units there are."""
+    max_rows: int = field(init=False, repr=False)
+    """Rows of the longest unit."""
 
     def __post_init__(self) -> None:
         if self.n_rows < 0 or self.unit_rows < 1 or not 1 <= self.first_rows <= self.unit_rows:
@@ -55,17 +59,9 @@ class UniformUnits:
                 f"{self.n_rows} rows: need n_rows >= 0 and 1 <= first_rows <= unit_rows"
             )
 
-    @property
-    def count(self) -> int:
-        """How many units there are."""
-        if self.n_rows == 0:
-            return 0
-        return 1 + max(0, -((self.first_rows - self.n_rows) // self.unit_rows))
-
-    @property
-    def max_rows(self) -> int:
-        """Rows of the longest unit."""
-        return min(self.unit_rows, self.n_rows)
+        count = 1 + max(0, -((self.first_rows - self.n_rows) // self.unit_rows))
+        most = min(self.unit_rows, self.n_rows)
+        self.__dict__.update(count=count if self.n_rows else 0, max_rows=most)
 
     @property
     def digest(self) -> str:

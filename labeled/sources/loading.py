@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
+from operator import call
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,14 +66,11 @@ def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> Sequence[T
     if reader.kind == "records":  # between two tasks pictures drive all else out of the caches
         share = count(rows) * row_nbytes(reader.row_shape, reader.dtype)
         n_bytes = max(RECORD_BYTES, min(share // processors(), 8 * RECORD_BYTES))
-    if places is None:
-        return [
-            partial(reader.read, part, out[which]) for part, which in pieces(reader, rows, n_bytes)
-        ]
-    return [
-        partial(reader.read, part, out, places[which])
-        for part, which in pieces(reader, rows, n_bytes)
-    ]
+    tasks: list[Task] = []
+    for part, which in pieces(reader, rows, n_bytes):
+        target = (out[which], None) if places is None else (out, places[which])
+        tasks.append(partial(reader.read, part, *target))
+    return tasks
 
 
 def enough_memory(source: AnySource, selection: Selection) -> AbstractContextManager[None]:
@@ -120,20 +118,11 @@ def load_rows(
     if not len(selection):
         return out
     tasks = tasks_of(source.reader(), read_of(selection), out, PIECE_BYTES)
-    if threads == 1 or len(tasks) <= 1:
-        for number, task in enumerate(tasks):
-            task()
-            _advance(advance, out.nbytes, number, len(tasks))
-        return out
-    with ThreadPoolExecutor(min(threads, len(tasks)), "labeled-load") as pool:
-        for number, _ in enumerate(pool.map(lambda task: task(), tasks)):
-            _advance(advance, out.nbytes, number, len(tasks))
+    with ThreadPoolExecutor(max(1, min(threads, len(tasks))), "labeled-load") as pool:
+        alone = threads == 1 or len(tasks) <= 1  # no thread is started then
+        done = map(call, tasks) if alone else pool.map(call, tasks)
+        for number, _ in enumerate(done, 1):
+            if advance is not None:  # tasks are about equally large
+                before = out.nbytes * (number - 1) // len(tasks)
+                advance(out.nbytes * number // len(tasks) - before)
     return out
-
-
-def _advance(
-    advance: Callable[[int], object] | None, n_bytes: int, number: int, n_tasks: int
-) -> None:
-    """Tell of a task that is done: tasks are about equally large."""
-    if advance is not None:
-        advance(n_bytes * (number + 1) // n_tasks - n_bytes * number // n_tasks)

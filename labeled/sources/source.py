@@ -171,6 +171,8 @@ class Source:
     """How stored values are decoded; None where the reader decodes each file its own way."""
     packed_differently: bool = field(init=False, repr=False)
     """Whether the files differ in CF conventions, so that each is decoded as it is read."""
+    part: Region = field(init=False, repr=False)
+    """The region; nothing where rows are read whole."""
     decodes: bool = field(init=False, repr=False)
     """Whether stored values differ from what they mean: CF conventions, or text."""
 
@@ -180,6 +182,7 @@ class Source:
             if not isinstance(part, int):
                 dims.append(dim)
         n_rows, row_shape, cf, differ, text = 1, region_shape(self.region), None, False, False
+        taken: Region = ()
         if self.loaded is not None:
             n_rows, stored_dtype = len(self.loaded), self.loaded.dtype
         else:
@@ -190,6 +193,7 @@ class Source:
                 differ = differ or repr(other.cf) != repr(first.cf)
             cf = None if differ else first.cf
             text = first.dtype.kind == "O" and is_text(first.dtype)
+            taken = () if is_whole(self.region, first.row_shape) else self.region
             stored_dtype = decoded_dtype(first) if differ else first.dtype.newbyteorder("=")
         self.__dict__.update(
             dims=tuple(dims),
@@ -200,6 +204,7 @@ class Source:
             row_bytes=math.prod(row_shape) * stored_dtype.itemsize,
             cf=cf,
             packed_differently=differ,
+            part=taken,
             decodes=cf is not None or text,
         )
 
@@ -258,7 +263,7 @@ class Source:
         if self.loaded is not None:
             return RowLayout(None, direct=True, mapped=True)
         chunks, itemsize = self.headers[0].chunks, self.stored_dtype.itemsize
-        here, in_part = not is_elsewhere(self.headers), bool(self._part)
+        here, in_part = not is_elsewhere(self.headers), bool(self.part)
         mappable = here and self.io != "pread"
         kinds, scratch, expensive, plain, across = set(), 0, False, True, True
         for header in self.headers:
@@ -342,7 +347,7 @@ class Source:
         readers: list[Reader] = []
         for header in self.headers:
             opened = format_named(header.format)
-            reader = opened.open_reader(header, region=self._part, io=self.io)
+            reader = opened.open_reader(header, region=self.part, io=self.io)
             if header.cf is not None and self.packed_differently:
                 reader = DecodingReader(reader, header.cf)
             readers.append(reader)
@@ -358,11 +363,6 @@ class Source:
         if not self.file_dims:
             return self.decode(format_named(self.headers[0].format).read_scalar(self.headers[0]))
         return self.decode(read_rows(self.reader(), range(self.n_rows)))
-
-    @property
-    def _part(self) -> Region:
-        """The region; nothing where rows are read whole."""
-        return () if is_whole(self.region, self.headers[0].row_shape) else self.region
 
     def decode(self, raw: Array) -> Array:
         """Turn stored values into what they mean: CF scale, offset, fill and times; text."""
@@ -437,5 +437,4 @@ def decoded_dtype(header: SourceHeader) -> np.dtype[Any]:
 
 def is_elsewhere(headers: Iterable[SourceHeader]) -> bool:
     """Whether a row may take a request of its own, so that rows are best read in stretches."""
-    paths = {header.file.path for header in headers}
-    return any(map(is_remote, paths))
+    return any(map(is_remote, [header.file.path for header in headers]))
