@@ -8,22 +8,19 @@ wherever that is, so the machine that asks needs no GPU of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
-from inspect import getdoc
-from typing import Any, Concatenate, Literal, ParamSpec
+from inspect import getdoc, signature
+from typing import Any, ParamSpec
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled._validation import check_arguments
 from labeled.dataset.dataset import Dataset, spaces_of
 from labeled.device import (
-    Device,
-    Library,
     adopted,
     device_number,
     has_dlpack,
@@ -35,10 +32,8 @@ from labeled.device import (
 from labeled.device.arrays import cupy_module
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError, did_you_mean
 from labeled.loader.loader import Loader
-from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
+from labeled.loader.options import BatchOptions
 from labeled.loader.plan import plan_batches
-from labeled.samplers.listed import Sampler
-from labeled.samplers.plan import Last
 from labeled.selection import Selection
 from labeled.sources.source import AnySource, Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
@@ -46,53 +41,26 @@ from labeled.spaces import Space, format_dataarray, space_of, undo_format
 P = ParamSpec("P")
 
 
-def _with_options_documented(call: Callable[P, Loader]) -> Callable[P, Loader]:
-    """Put what :meth:`labeled.Dataset.batches` says of its options into a docstring."""
+def _takes_options(call: Callable[P, Loader]) -> Callable[P, Loader]:
+    """Let a signature and docstring name the options of :meth:`labeled.Dataset.batches`."""
+    own, shared = signature(call), signature(Dataset.batches)
+    parameters = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    parameters += [one for one in shared.parameters.values() if one.kind is one.KEYWORD_ONLY]
+    call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     _, _, options = (getdoc(Dataset.batches) or "").partition("\nshuffle : ")
-    options = options.partition("\n\nReturns\n")[0]
+    options, _, _ = options.partition("\n\nReturns\n")
     call.__doc__ = (getdoc(call) or "").replace("**options\n", f"shuffle : {options}\n")
     return call
 
 
-@_with_options_documented
 @check_arguments(LoaderError)
+@_takes_options
 def batches(
     obj: xr.Dataset | xr.DataArray | Mapping[str, Any] | Any,
     batch_size: int | None = None,
     *,
     dim: str = "batch",
-    shuffle: Shuffle = False,
-    seed: int | None = None,
-    epoch: int = 0,
-    last: Last = "keep",
-    drop_last: bool = False,
-    layout: Axes | None = None,
-    one_hot: Mapping[str, int] | None = None,
-    normalize: Any = None,
-    specs: Any = None,
-    memory: float | str | None = None,
-    window_rows: int | None = None,
-    shard: Shard = (0, 1),
-    sticky_shards: bool = False,
-    balance: str | None = None,
-    weights: npt.ArrayLike | str | None = None,
-    sampler: Sampler | Iterable[Any] | None = None,
-    dtype: Any = None,
-    scale: Any = None,
-    shift: Any = None,
-    pad_value: Any = 0,
-    ragged: RaggedLayout = "list",
-    bucket: bool | str = False,
-    threads: int | None = None,
-    prefetch: int | None = None,
-    errors: Literal["raise", "skip"] = "raise",
-    max_lost: int | float | None = None,
-    pipeline: Any = None,
-    device: str | Device = "cpu",
-    output: Library | None = None,
-    pinned: bool = False,
-    as_tuple: bool = False,
-    progress: bool = False,
+    **options: Any,
 ) -> Loader:
     """Serve any xarray object, or arrays, in batches along a dim, by the loader of files.
 
@@ -134,7 +102,7 @@ def batches(
     >>> [batch["t"].shape for batch in batches(steps.chunk(time=3), 4, dim="time")]
     [(4, 2), (2, 2)]
     """
-    options = BatchOptions(**{n: one for n, one in locals().items() if n not in ("obj", "dim")})
+    asked = BatchOptions(batch_size, **options)
     obj = _as_dataset(obj, dim)
     found = [name for name, array in obj.data_vars.items() if dim in array.dims]
     if not found:
@@ -145,19 +113,7 @@ def batches(
     n_rows = int(obj.sizes[dim])
     rows = dict.fromkeys(sources, Selection.all(n_rows))
     spaces = spaces_of(sources, rows, {})
-    return Loader(plan_batches(sources, rows, spaces, n_rows, options))
-
-
-def _of_accessor(
-    call: Callable[Concatenate[Any, P], Loader],
-) -> Callable[Concatenate[Any, P], Loader]:
-    """Make a function of an object the method of its accessor."""
-
-    @wraps(call)
-    def method(self: Any, /, *args: P.args, **options: P.kwargs) -> Loader:
-        return call(self._object, *args, **options)
-
-    return method
+    return Loader(plan_batches(sources, rows, spaces, n_rows, asked))
 
 
 def _source(array: xr.DataArray, dim: str, name: str) -> AnySource:
@@ -214,7 +170,9 @@ class LabeledDataset:
     def __init__(self, dataset: xr.Dataset) -> None:
         self._object = dataset
 
-    batches = _of_accessor(batches)
+    @wraps(batches)
+    def batches(self, *args: Any, **options: Any) -> Loader:
+        return batches(self._object, *args, **options)
 
 
 @xr.register_dataarray_accessor("labeled")
@@ -268,7 +226,9 @@ class LabeledArray:
         )
         return laid_out
 
-    batches = _of_accessor(batches)
+    @wraps(batches)
+    def batches(self, *args: Any, **options: Any) -> Loader:
+        return batches(self._object, *args, **options)
 
     def to_device(self, device: str) -> xr.DataArray:
         """Return the array with its data on a device; coordinates stay where they are.
