@@ -43,8 +43,6 @@ DECIDED = (
 SHOWN = ("batch_size", "shuffle", "seed")
 """Options that a repr shows."""
 
-DEALS = "this deals out to workers"
-
 
 class WorkerRows:
     """Batches of torch tensors, shared out to the workers of a DataLoader.
@@ -90,7 +88,7 @@ class WorkerRows:
     ) -> None:
         check_options(options, "DataLoader(rows, batch_size=None, {name}=...)")
         given = {"batch_size": batch_size, "output": output, **options}
-        self.options = shared_options(dataset, given, DEALS)
+        self.options = shared_options(dataset, given, "this shares out to workers")
         self.dataset = dataset
         self.shard = shard_of(shard)
         self.resumed: Mapping[str, Any] | None = None
@@ -101,7 +99,7 @@ class WorkerRows:
         self.begin(integer("epoch", epoch, least=0))
 
     def begin(self, epoch: int, step: int = 0) -> None:
-        """Set where whoever iterates first from here on begins: at a batch of each part."""
+        """Set the batch of each part at which the next iteration begins."""
         self.epoch, self.step = epoch, step
         self._live: tuple[int, Loader] | None = None
 

@@ -45,7 +45,15 @@ from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
 from labeled.writing.packing import Packed
-from labeled.writing.write import DEFAULTS, Path, Planned, WriteKeywords, check_ending, planned
+from labeled.writing.write import (
+    DEFAULTS,
+    Path,
+    Planned,
+    WriteKeywords,
+    WriteOptions,
+    check_ending,
+    planned,
+)
 
 LOOK_S = 0.2
 """How often progress is looked for."""
@@ -124,12 +132,12 @@ def write(
         named = None if workers is None else list(there)
         if writer == HERE or (writer is None and _is_here(sources)):
             target = check_target(path, overwrite=asked.overwrite, n_bytes=made.certain_bytes)
-            with made.bar(target, asked.progress) as told:
-                made.begun_by(_Away(at, named)).create(target, told, overwrite=asked.overwrite)
+            with made.bar(target, asked.progress) as advance:
+                made.begun_by(_Away(at, named)).create(target, advance, overwrite=asked.overwrite)
             return target
         able = there if writer is None else workers_of(at)
         hosts = _writers(at, able, os.path.dirname(target), writer)
-        return _sent_off(at, made, target, asked.overwrite, hosts, named, wait_s, asked.progress)
+        return _sent_off(at, made, target, asked, hosts, named, wait_s)
 
 
 def _is_here(sources: Any) -> bool:
@@ -159,7 +167,7 @@ def _writers(
     if not asked:
         names = sorted(info.name for info in there.values())
         raise ClusterError(f"writer={writer!r} is none of the workers {names}, nor {HERE!r}")
-    unable = ask(client, asked.values(), _looked_at, folder, versions())
+    unable = ask(client, asked.values(), _write_problem, folder, versions())
     able = [info for info in asked.values() if info not in unable]
     if not able:
         raise ClusterError(
@@ -173,7 +181,7 @@ def _writers(
     return [info.address for info in able] if writer else sorted({info.host for info in able})
 
 
-def _looked_at(folder: str, wanted: Mapping[str, str]) -> str | None:
+def _write_problem(folder: str, wanted: Mapping[str, str]) -> str | None:
     """Look at a folder on a worker; return what is wrong, if something is."""
     other = version_problem(wanted)
     if other is not None:
@@ -187,22 +195,20 @@ def _sent_off(
     client: distributed.Client,
     made: Planned,
     target: str,
-    overwrite: bool,
+    asked: WriteOptions,
     hosts: Sequence[str],
     named: Sequence[str] | None,
     wait_s: float,
-    progress: bool | None,
 ) -> str:
     """Have a worker write the file; return where it lies."""
     run = f"labeled-write-{uuid.uuid4().hex}"
     recipe = cloudpickle.dumps(made)
-    told = distributed.Queue(run, client=client)
+    reports = distributed.Queue(run, client=client)
     try:
-        with made.bar(target, progress) as bar, large_graphs():
-            future = client.submit(
-                _write, recipe, target, overwrite, run, named, workers=hosts, pure=False, key=run
-            )
-            _wait_for(client, future, told, bar, hosts, wait_s)
+        with made.bar(target, asked.progress) as bar, large_graphs():
+            args = recipe, target, asked.overwrite, run, named
+            future = client.submit(_write, *args, workers=hosts, pure=False, key=run)
+            _wait_for(client, future, reports, bar, hosts, wait_s)
         written: str = future.result()
         future.cancel()  # or it would be made again if its worker were lost while somebody holds it
         return written
@@ -216,13 +222,13 @@ def _sent_off(
             distributed.Event(_stop(run), client=client).set()
         raise
     finally:
-        told.close()
+        reports.close()
 
 
 def _wait_for(
     client: distributed.Client,
     future: Any,
-    told: distributed.Queue,
+    reports: distributed.Queue,
     bar: Callable[[int], None],
     hosts: Sequence[str],
     wait_s: float,
@@ -232,7 +238,7 @@ def _wait_for(
     while not future.done():
         with suppress(TimeoutError):
             distributed.wait(future, timeout=LOOK_S)
-        for now in told.get(batch=True):
+        for now in reports.get(batch=True):
             bar(max(now - done, 0))  # a restarted write reports less
             done = max(now, done)
         now_s = time.monotonic()
@@ -260,8 +266,8 @@ def _write(
     with distributed.worker_client() as client, large_graphs():
         made: Planned = pickle.loads(recipe)
         target = check_target(target, overwrite=overwrite, n_bytes=made.certain_bytes)
-        with _Teller(client, run) as told:
-            made.begun_by(_Away(client, named)).create(target, told, overwrite=overwrite)
+        with _Progress(client, run) as advance:
+            made.begun_by(_Away(client, named)).create(target, advance, overwrite=overwrite)
     return target
 
 
@@ -269,15 +275,15 @@ class _Stopped(Exception):
     """Nobody waits for the file any more."""
 
 
-class _Teller:
-    """Tells how many bytes are written, now and then, and hears whether to go on."""
+class _Progress:
+    """Reports now and then how many bytes are written, and asks whether to go on."""
 
     def __init__(self, client: distributed.Client, run: str) -> None:
         self._queue = distributed.Queue(run, client=client)
         self._stop = distributed.Event(_stop(run), client=client)
         self._done, self._next = 0, 0.0
 
-    def __enter__(self) -> _Teller:
+    def __enter__(self) -> _Progress:
         return self
 
     def __exit__(self, *_: object) -> None:

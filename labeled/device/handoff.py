@@ -41,8 +41,8 @@ ALIGNED = 64
 HOST, CUDA, PINNED, MANAGED = 1, 2, 3, 13
 """Kinds of memory, as DLPack numbers them."""
 
-NOT_LENT = ("string", "resource", "variant")
-"""Dtypes of TensorFlow's that are no numbers; it ends the process where DLPack asks for them."""
+NOT_NUMERIC = ("string", "resource", "variant")
+"""TensorFlow dtypes that are not numbers; it ends the process if DLPack asks for them."""
 
 
 # ---------------------------------------------------------------- handed over
@@ -75,7 +75,7 @@ class HandOff:
     def __post_init__(self) -> None:
         if str(self.library) not in LIBRARIES:
             raise LoaderError(
-                f"output={self.library!r} is no library that batches are handed to; "
+                f"output={self.library!r} is not a library that batches are handed to; "
                 f"{did_you_mean(str(self.library), LIBRARIES)}"
             )
         if self.pinned and self.library != "torch":
@@ -196,7 +196,7 @@ def adopted(x: Any) -> Array:
         If it lives on a GPU and CuPy is not installed.
     """
     what = f"{library_of(x)}'s {type(x).__name__}"
-    if library_of(x) == "tensorflow" and x.dtype.name in NOT_LENT:
+    if library_of(x) == "tensorflow" and x.dtype.name in NOT_NUMERIC:
         raise ArrayError(f"{what} of {x.dtype.name} is not an array of numbers; pass x.numpy()")
     try:
         kind, number = x.__dlpack_device__()

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from labeled.compat.fuel.config_parser import config
 
-MOST_FULL = 0.9
+MAX_DISK_USE = 0.9
 
 
 def cache_file(filename: str) -> str:
@@ -40,7 +40,7 @@ def cache_file(filename: str) -> str:
 
 def _has_room(folder: str, n_bytes: int) -> bool:
     disk = shutil.disk_usage(folder)
-    return disk.used + n_bytes <= MOST_FULL * disk.total
+    return disk.used + n_bytes <= MAX_DISK_USE * disk.total
 
 
 def _copy(path: str, copy: str) -> None:

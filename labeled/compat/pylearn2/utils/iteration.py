@@ -86,7 +86,7 @@ class SubsetIterator:
         return self.batch_size * self.num_batches > self._dataset_size
 
 
-class _Walk(SubsetIterator):
+class _OneEpoch(SubsetIterator):
     """A subset iterator that walks once through an epoch."""
 
     def __init__(
@@ -101,12 +101,12 @@ class _Walk(SubsetIterator):
         self._dataset_size = dataset_size
         self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
         self._rng = make_np_rng(rng, which_method=["randint", "shuffle"])
-        self._requests = self._walk()
+        self._requests = self._subsets()
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         raise NotImplementedError
 
-    def _walk(self) -> Iterator[Any]:
+    def _subsets(self) -> Iterator[Any]:
         """Return the subsets of the epoch."""
         raise NotImplementedError
 
@@ -123,7 +123,7 @@ class _Walk(SubsetIterator):
 
 
 # ---------------------------------------------------------------- each row once
-class SequentialSubsetIterator(_Walk):
+class SequentialSubsetIterator(_OneEpoch):
     """Slices in order; the last may be shorter.
 
     Examples
@@ -145,7 +145,7 @@ class SequentialSubsetIterator(_Walk):
             raise OldValueError(f"{n} rows make {most} batches of {batch_size}, not {num_batches}")
         return batch_size, most if num_batches is None else num_batches
 
-    def _walk(self) -> Iterator[Any]:
+    def _subsets(self) -> Iterator[Any]:
         return map(self._slice, self._numbers())
 
     def _numbers(self) -> range:
@@ -160,7 +160,7 @@ class ShuffledSequentialSubsetIterator(SequentialSubsetIterator):
     fancy = True
     stochastic = True
 
-    def _walk(self) -> Iterator[Any]:
+    def _subsets(self) -> Iterator[Any]:
         rows = permutation(self._rng, self._dataset_size)  # drawn now, not with the first batch
         return (rows[self._slice(number)] for number in self._numbers())
 
@@ -173,7 +173,7 @@ class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
 
     stochastic = True
 
-    def _walk(self) -> Iterator[Any]:
+    def _subsets(self) -> Iterator[Any]:
         return map(self._slice, permutation(self._rng, int(self._num_batches)).tolist())
 
     @property
@@ -182,14 +182,14 @@ class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
 
 
 # ---------------------------------------------------------------- rows drawn with replacement
-class RandomUniformSubsetIterator(_Walk):
+class RandomUniformSubsetIterator(_OneEpoch):
     """Index arrays of rows drawn with replacement."""
 
     fancy = True
     stochastic = True
     uniform_batch_size = True
 
-    def _walk(self) -> Iterator[Any]:
+    def _subsets(self) -> Iterator[Any]:
         for _ in range(int(self._num_batches)):
             rows = self._rng.randint(0, self._dataset_size, size=self._batch_size)
             yield np.asarray(rows, np.int64)
@@ -213,7 +213,7 @@ class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
 
     fancy = False
 
-    def _walk(self) -> Iterator[Any]:
+    def _subsets(self) -> Iterator[Any]:
         for _ in range(int(self._num_batches)):
             start = int(self._rng.randint(0, self._dataset_size - self._batch_size + 1, size=1)[0])
             yield slice(start, start + self._batch_size)
@@ -426,39 +426,29 @@ class FiniteDatasetIterator:
     ) -> None:
         if data_specs is None:
             raise OldTypeError("FiniteDatasetIterator needs data_specs")
-        require(is_flat_specs(data_specs), f"data_specs must be flat, found {data_specs}")
         self._dataset = dataset
         self._subset_iterator = subset_iterator
         self._return_tuple = return_tuple
-        space, source = data_specs
-        spaces = space.components if isinstance(space, CompositeSpace) else [space]
-        if isinstance(space, CompositeSpace) and isinstance(source, str):
+        _, spaces = _flat(data_specs)
+        composite, given = isinstance(data_specs[0], CompositeSpace), data_specs[1]
+        if composite and isinstance(given, str):
             raise OldValueError(
-                f"{space} takes a tuple of {len(spaces)} sources, found the name {source!r}; write "
-                f"{(source,) * len(spaces)}"
+                f"{data_specs[0]} takes a tuple of {len(spaces)} sources, found the name {given!r}"
+                f"; write {(given,) * len(spaces)}"
             )
-        names = source if isinstance(source, tuple) else (source,)
-        require(len(names) == len(spaces), f"{len(spaces)} spaces for the sources {source!r}")
-        self._source, self._space = names, spaces
-        given = [None] * len(names) if convert is None else list(convert)
-        require(len(given) == len(names), f"{len(given)} functions for {len(names)} sources")
-        self._positions, self._convert = self._met(dataset.get_data_specs(), given)
-
-    def _met(
-        self, own_specs: Any, convert: Sequence[Convert | None]
-    ) -> tuple[list[int], list[Convert]]:
-        """Find each source in the dataset, and how its batches become the space asked for."""
-        require(is_flat_specs(own_specs), f"the dataset's own specs must be flat: {own_specs}")
-        own_space, own_source = own_specs
-        spaces = own_space.components if isinstance(own_space, CompositeSpace) else [own_space]
-        names = list(own_source) if isinstance(own_source, tuple | list) else [own_source]
-        positions, functions = [], []
-        for name, space, function in zip(self._source, self._space, convert, strict=True):
+        self._source = given if isinstance(given, tuple) else (given,)  # a list is no tuple here
+        require(len(self._source) == len(spaces), f"{len(spaces)} spaces for the sources {given!r}")
+        functions = [None] * len(spaces) if convert is None else list(convert)
+        require(len(functions) == len(spaces), f"{len(functions)} functions for {len(spaces)}")
+        names, own_spaces = _flat(dataset.get_data_specs())
+        self._positions: list[int] = []
+        self._convert: list[Convert] = []
+        for name, space, function in zip(self._source, spaces, functions, strict=True):
             if name not in names:
-                raise OldValueError(f"the dataset has no source {name!r}; it has {names}")
-            positions.append(names.index(name))
-            functions.append(function or _formatting(spaces[positions[-1]], space))
-        return positions, functions
+                raise OldValueError(f"the dataset has no source {name!r}; it has {list(names)}")
+            at = names.index(name)
+            self._positions.append(at)
+            self._convert.append(function or _formatting(own_spaces[at], space))
 
     def __iter__(self) -> FiniteDatasetIterator:
         return self
@@ -503,6 +493,14 @@ class FiniteDatasetIterator:
     @property
     def stochastic(self) -> bool:
         return self._subset_iterator.stochastic
+
+
+def _flat(specs: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """Return the names and the spaces of specs that must be flat."""
+    require(is_flat_specs(specs), f"data_specs must be flat, found {specs}")
+    space, source = specs
+    spaces = space.components if isinstance(space, CompositeSpace) else [space]
+    return tuple(source) if isinstance(source, tuple | list) else (source,), spaces
 
 
 def _formatting(own: Any, space: Any) -> Convert:
