@@ -31,10 +31,11 @@ _ANSWERS = {
     "drop_last drop_remainder": "use last='drop'",
     "random_state generator rng": "use seed=7",
     "batch_sampler": "use sampler=",
-    "rank world_size num_replicas": "use shard=(rank, world_size) or 'torch', with the same seed=",
+    "rank world_size num_replicas num_shards": "use shard=(rank, world_size) or 'torch', with the same seed=",
     "n_jobs num_workers persistent_workers": "use threads=4, or labeled.torch.data_loader for "
     "worker processes",
     "prefetch_factor": "use prefetch=",
+    "prefetch_to_device": "use device='cuda', which copies ahead",
     "pin_memory": "use pinned=True with output='torch'",
     "output framework with_format set_format to to_torch to_tensor to_tf tensor cuda jax": (
         "use ds.batches(64, output='torch'), or 'jax', 'tensorflow', 'cupy'"

@@ -244,6 +244,7 @@ def test_the_package_lists_its_public_names_only():
 def test_hints_do_not_list_internals(ds):
     with pytest.raises(UnknownAttributeError) as caught:
         _ = ds.batches(4).prefetch_to_device
+    assert "device='cuda'" in str(caught.value)
     assert not re.search("handed_out|pools|windows", str(caught.value))
 
 
