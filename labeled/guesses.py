@@ -31,7 +31,7 @@ _ANSWERS = {
     "drop_last drop_remainder": "use last='drop'",
     "random_state generator rng": "use seed=7",
     "batch_sampler": "use sampler=",
-    "rank world_size num_replicas num_shards": "use shard=(rank, world_size) or 'torch', with the same seed=",
+    "rank world_size num_replicas num_shards": "use shard=(rank, world_size) or 'torch'",
     "n_jobs num_workers persistent_workers": "use threads=4, or labeled.torch.data_loader for "
     "worker processes",
     "prefetch_factor": "use prefetch=",
