@@ -343,7 +343,7 @@ def test_number_lines_are_aligned(values: np.ndarray[Any, Any]) -> None:
         (("head", "FILE", "--split", "trian"), "did you mean 'train'?"),
         (("demo", "--file", "FILE", "--memory", "1 kiB"), "too small"),
         (("demo", "--file", "FILE", "--memory", "lots"), "is not a size"),
-        (("demo", "--file", "no_such_folder/x.hdf5", "--keep"), "there is no folder"),
+        (("demo", "--file", "no_such_folder/x.hdf5", "--keep"), "no_such_folder' does not exist"),
         (("demo", "--file", "no_such.hdf5"), "does not exist"),
     ],
 )
@@ -505,7 +505,11 @@ def test_a_file_without_sources_is_told(tmp_path: Path) -> None:
 def test_help_and_version() -> None:
     page = run("--help").stdout
     assert all(name in page for name in ("info", "head", "demo", "open_dataset"))
-    assert all(run(name, "--help").exit_code == 0 for name in main.commands)
+    for name in ("", *main.commands):
+        usage, _, *lines = run(*name.split(), "--help").stdout.splitlines()
+        assert usage.startswith("Usage: ")
+        assert lines[0].startswith(f"  labeled {name}")
+        assert len(lines) <= 38, name  # a screen
     assert labeled.__version__ in run("--version").stdout
 
 
@@ -552,7 +556,7 @@ def test_completion_completes(shell, monkeypatch):
 
 
 def test_every_command_says_in_one_line_what_it_does() -> None:
-    listed = run("--help").stdout.partition("Commands:")[2].partition("Try it")[0]
+    listed = run("--help").stdout.partition("Commands:")[2].partition("In Python")[0]
     assert "..." not in listed
     assert len(listed.split("\n")) == len(main.commands) + 3
 

@@ -81,7 +81,7 @@ def test_the_demo_learns_real_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert (shown.exit_code, shown.stderr) == (0, "")
     text = shown.stdout
     assert "image_features" in text
-    assert "('c', 0, 1, 'b')" in text
+    assert "'channel height width batch'" in text
     assert "first batch: (1, 8, 8, 256) uint8" in text
     assert figure(r"([\d,]+) rows in batches", text) == 1_797
     assert figure(r"([\d,]+) rows/s", text) > 0

@@ -28,7 +28,7 @@ from deflate import zlib_decompress
 
 import labeled
 from labeled.cli.memory import PeakMemory
-from labeled.cli.options import external_option
+from labeled.cli.options import command, external_option, json_option, seconds_option
 from labeled.display.text import count_words, table
 from labeled.errors import LoaderError
 from labeled.samplers.quality import batch_entropies
@@ -290,19 +290,13 @@ def watch(job: Job, found: list[Figures], limit_s: float) -> None:
             one.peak_bytes = task.result()
 
 
-@click.command(short_help="Measure reading rates on your file.")
+@command("labeled bench digits.hdf5", "labeled bench digits.hdf5 --source images --seconds 2")
 @click.argument("file")
 @click.option("--source", metavar="NAME", help="Default: the one with the largest rows.")
 @click.option("--batch-size", default=256, show_default=True, type=click.IntRange(min=1))
 @click.option("--memory", metavar="SIZE", default="64 MiB", show_default=True)
-@click.option(
-    "--seconds",
-    default=0.3,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    help="Time limit of a loop in each of four rounds.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@seconds_option
+@json_option
 @external_option
 def bench(
     file: str,
@@ -313,10 +307,11 @@ def bench(
     as_json: bool,
     allow_external: bool,
 ) -> None:
-    """Compare how fast labeled, plain h5py and a bare loop read batches of FILE.
+    """Measure reading rates on your file.
 
-    FILE is only read. It is in the page cache after the first round, which is not counted.
-    h5py and the bare loop take part where they can read the layout of FILE.
+    labeled, plain h5py and a bare loop take turns, four rounds each. The first round is not
+    counted: FILE, which is only read, is in the page cache after it. h5py and the bare loop take
+    part if they can read the layout of FILE.
     """
     dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
     if not any(len(dataset.selection(one)) for one in dataset.sources):

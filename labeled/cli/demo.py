@@ -16,37 +16,32 @@ from time import perf_counter
 from typing import Any
 
 import click
-import h5py
 import numpy as np
 from dask.utils import format_bytes
 
+import labeled
 from labeled.cli.memory import PeakMemory
-from labeled.dataset.dataset import Dataset
-from labeled.dataset.opening import open_dataset
+from labeled.cli.options import command
 from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, MissingExtraError, how_to_install
-from labeled.formats.hdf5.fuel import split_array
-from labeled.loader.batch import Batch
-from labeled.loader.loader import Loader
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
-from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 
 N_DIGITS, TEST_EVERY = 1_797, 5
 ROW_BYTES = 65
 """An image of 8 x 8 and its target."""
 
-CHUNK_ROWS, BLOCK_ROWS = 256, 1 << 15
+BLOCK_ROWS = 1 << 15
 BATCH_ROWS = 256
 TIMES_MEMORY = 4
 EPOCHS, MAX_STEPS = 40, 2_000
 SHORT_S, MORE_EPOCHS = 0.1, 20
 SEED = 7
 CACHE_LINE = 64
-AXES = ("c", 0, 1, "b")
-SOURCES = ("image_features", "targets")
+AXES = "channel height width batch"
+IMAGES, TARGETS = "image_features", "targets"
 
 
-@click.command(short_help="Open, show, iterate and train on real digits.")
+@command("labeled demo", "labeled demo --file yours.hdf5")
 @click.option(
     "--file", "path", metavar="FILE", help="Your own file, or with --keep where to write one."
 )
@@ -64,7 +59,7 @@ SOURCES = ("image_features", "targets")
 )
 @click.option("--keep", is_flag=True, help="Keep the file written.")
 def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -> None:
-    """Open a file, look at it, iterate it shuffled, and train a classifier on it.
+    """Open, show, iterate and train on real digits.
 
     Without FILE, real scanned digits, which come with scikit-learn (the extra "demo"), are
     written to a temporary file. With a FILE that exists, that is opened and iterated; one that
@@ -92,15 +87,13 @@ def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -
 
 
 def write_digits(path: str, n_rows: int) -> None:
-    """Write scikit-learn's scanned digits in the Fuel layout, with plain h5py.
+    """Write scikit-learn's scanned digits.
 
     Every fifth digit is for testing. Rows beyond the digits repeat them, each on its own side:
     a classifier is never tested on what it has seen.
 
     Raises
     ------
-    FileFormatError
-        If there is no folder to write to.
     MissingExtraError
         If scikit-learn is not installed.
     """
@@ -111,30 +104,24 @@ def write_digits(path: str, n_rows: int) -> None:
             "the demo reads the digits that come with scikit-learn, which is not installed; "
             "give a file of your own, or " + how_to_install("scikit-learn", "demo")
         ) from None
-    if not os.path.isdir(folder := os.path.dirname(os.path.abspath(path))):
-        raise FileFormatError(f"cannot write {path!r}: there is no folder {folder!r}")
-    images, targets = load_digits(return_X_y=True)
+    found = load_digits()
+    images, targets = found.images.astype(np.uint8), found.target.astype(np.uint8)
     began = perf_counter()
     tested = np.arange(N_DIGITS) % TEST_EVERY == TEST_EVERY - 1
     n_train = n_rows - n_rows * int(tested.sum()) // N_DIGITS
-    sides = {"train": (0, n_train, ~tested), "test": (n_train, n_rows, tested)}
-    with h5py.File(path, "x") as file:
-        for name, dims, values in (
-            (SOURCES[0], ("batch", "channel", "height", "width"), images.reshape(-1, 1, 8, 8)),
-            (SOURCES[1], ("batch", "index"), targets.reshape(-1, 1)),
-        ):
-            shape = values.shape[1:]
-            stored = file.create_dataset(name, (n_rows, *shape), "u1", chunks=(CHUNK_ROWS, *shape))
-            for axis, dim in enumerate(dims):
-                stored.dims[axis].label = dim
-            for begin, end, chosen in sides.values():
-                own = values[chosen].astype(np.uint8)
-                for first in range(begin, end, BLOCK_ROWS):
-                    rows = np.arange(first, min(first + BLOCK_ROWS, end))
-                    stored[first : first + len(rows)] = own[(rows - begin) % len(own)]
-        ends = {split: dict.fromkeys(SOURCES, side[:2]) for split, side in sides.items()}
-        file.attrs["split"] = split_array(ends)
-        file.attrs["title"] = "scanned digits, 8 x 8 pixels, 0 (paper) to 16 (ink)"
+    sides = ((~tested, n_train), (tested, n_rows - n_train))
+    digits = np.concatenate(
+        [np.resize(np.flatnonzero(side).astype(np.int16), n) for side, n in sides]
+    )
+    blocks = [digits[first : first + BLOCK_ROWS] for first in range(0, n_rows, BLOCK_ROWS)]
+    labeled.write(
+        path,
+        ({IMAGES: images[some, None], TARGETS: targets[some, None]} for some in blocks),
+        splits={"train": (0, n_train), "test": (n_train, n_rows)},
+        dims={IMAGES: ("batch", "channel", "height", "width"), TARGETS: ("batch", "index")},
+        attrs={"title": "scanned digits, 8 x 8 pixels, 0 (paper) to 16 (ink)"},
+        progress=False,
+    )
     click.echo(
         f"Wrote {n_rows:,} rows of scanned digits in {perf_counter() - began:.2g} s: "
         f"{path}, {format_bytes(os.path.getsize(path))}."
@@ -144,10 +131,10 @@ def write_digits(path: str, n_rows: int) -> None:
 def demo_digits(path: str, memory_bytes: int) -> None:
     """Show, iterate and learn the digits."""
     dataset = open_and_show(path)
-    space = Conv2DSpace((8, 8), num_channels=1, axes=AXES)
-    specs = (CompositeSpace((space, VectorSpace(10, dtype="uint8"))), SOURCES)
-    click.echo(f"\nOne shuffled epoch, images laid out as {AXES}, targets one-hot:")
-    iterate(dataset, memory_bytes, specs=specs)
+    click.echo(f"\nOne shuffled epoch, images laid out as {AXES!r}, targets one-hot:")
+    iterate(
+        dataset, memory_bytes, layout={IMAGES: AXES}, one_hot={TARGETS: 10}, dtype={TARGETS: "u1"}
+    )
     click.echo("\nA softmax classifier in NumPy:")
     learn(dataset, memory_bytes)
 
@@ -172,18 +159,20 @@ def demo_own(path: str, memory_bytes: int) -> None:
     iterate(dataset, memory_bytes)
 
 
-def open_and_show(path: str) -> Dataset:
+def open_and_show(path: str) -> labeled.Dataset:
     """Open a file, say how long that took, and print its repr."""
     began = perf_counter()
-    dataset = open_dataset(path)
+    dataset = labeled.open_dataset(path)
     opening_ms = (perf_counter() - began) * 1e3
     click.echo(f"Opened in {opening_ms:.1f} ms (headers only):\n\n{dataset!r}")
     return dataset
 
 
-def iterate(dataset: Dataset, memory_bytes: int, **options: Any) -> None:
+def iterate(dataset: labeled.Dataset, memory_bytes: int, **options: Any) -> None:
     """Iterate shuffled epochs, and print what the first one took."""
-    loader = dataset.batches(BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes, **options)
+    loader = dataset.batches(
+        BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes, as_tuple=True, **options
+    )
     n_rows = dataset.n_rows
     with PeakMemory() as memory:
         seconds, n_bytes, shapes = one_epoch(loader)
@@ -205,13 +194,12 @@ def iterate(dataset: Dataset, memory_bytes: int, **options: Any) -> None:
         click.echo(f"  the {MORE_EPOCHS} epochs after it: {n_rows / usual:,.0f} rows/s (median)")
 
 
-def one_epoch(loader: Loader) -> tuple[float, int, str]:
+def one_epoch(loader: labeled.Loader) -> tuple[float, int, str]:
     """Touch every cache line of an epoch; return seconds, bytes and the form of the first batch."""
     n_bytes, shapes = 0, ""
     began = perf_counter()
     with progress_bar(None, len(loader), "reading", "batches") as advance:
-        for batch in loader:
-            arrays = tuple(batch.arrays.values()) if isinstance(batch, Batch) else batch
+        for arrays in loader:
             shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
             for array in arrays:
                 if array.dtype.kind != "O" and array.flags.c_contiguous:
@@ -221,13 +209,13 @@ def one_epoch(loader: Loader) -> tuple[float, int, str]:
     return perf_counter() - began, n_bytes, shapes
 
 
-def learn(dataset: Dataset, memory_bytes: int, rate: float = 0.5) -> None:
+def learn(dataset: labeled.Dataset, memory_bytes: int, rate: float = 0.5) -> None:
     """Train by gradient descent on split "train", test on "test", and print the accuracy."""
     options: dict[str, Any] = {
-        "specs": (CompositeSpace((VectorSpace(64), VectorSpace(10))), SOURCES),
-        "dtype": "float32",
-        "scale": 1 / 16,
+        "normalize": {IMAGES: (0, 16)},
+        "one_hot": {TARGETS: 10},
         "memory": memory_bytes,
+        "as_tuple": True,
     }
     test = dataset.split("test")
     loader = dataset.split("train").batches(BATCH_ROWS // 2, shuffle=True, seed=SEED, **options)
@@ -236,15 +224,16 @@ def learn(dataset: Dataset, memory_bytes: int, rate: float = 0.5) -> None:
     began = perf_counter()
     epochs = itertools.chain.from_iterable(itertools.repeat(loader))
     for images, targets in itertools.islice(epochs, n_steps):
-        odds = np.exp(images @ weights + bias)
+        pixels = images.reshape(-1, 64)
+        odds = np.exp(pixels @ weights + bias)
         wrong = odds / odds.sum(axis=1, keepdims=True) - targets
         step = np.float32(rate / len(images))
-        weights -= step * (images.T @ wrong)
+        weights -= step * (pixels.T @ wrong)
         bias -= step * wrong.sum(axis=0)
     seconds = perf_counter() - began
     right = 0
     for images, targets in test.batches(BATCH_ROWS, **options):
-        guessed = (images @ weights + bias).argmax(axis=1)
+        guessed = (images.reshape(-1, 64) @ weights + bias).argmax(axis=1)
         right += int((guessed == targets.argmax(axis=1)).sum())
     click.echo(
         f"  trained on {n_steps:,} batches of {loader.batch_size} rows of 'train' in "

@@ -20,11 +20,13 @@ import xarray as xr
 
 from labeled.cli.info import plain_values
 from labeled.cli.options import (
+    command,
     dims_option,
     examples_option,
     external_option,
     given,
     group_option,
+    json_option,
 )
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
@@ -49,14 +51,18 @@ GAP = 2
 INDENT = "  "
 
 
-@click.command(short_help="Show the first rows; small images are drawn.")
+@command(
+    "labeled head digits.hdf5",
+    "labeled head digits.hdf5 images --rows 3 --split test",
+    "labeled head plain.hdf5 photos --dims photos=batch,height,width,channel",
+)
 @click.argument("file")
 @click.argument("source", required=False)
 @click.option("--rows", "n_rows", default=5, show_default=True, type=click.IntRange(min=0))
-@click.option("--split", "split", metavar="NAME", help="Rows of this split; of the file if not.")
-@dims_option("Names of all its axes, where the file has none: photos=batch,height,width,channel.")
+@click.option("--split", metavar="NAME", help="Rows of this split; of the file if not given.")
+@dims_option
 @click.option("--numbers", is_flag=True, help="Print images as numbers, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON: source to values.")
+@json_option
 @group_option
 @examples_option
 @external_option
@@ -72,14 +78,10 @@ def head(
     as_json: bool,
     **params: Any,
 ) -> None:
-    """Show the first rows of FILE: of SOURCE, or of every source.
+    """Show the first rows of SOURCE, or of every source.
 
     Small images, known by the names of their axes (height, width, perhaps channel), are drawn:
     in colour on a terminal (not with NO_COLOR), else in shades.
-
-    \b
-      labeled head digits.hdf5 images --rows 3 --split test
-      labeled head plain.hdf5 photos --dims photos=batch,height,width,channel
     """
     opened = given(ctx, "file", "source", "n_rows", "split", "numbers", "as_json")
     dataset = open_dataset(file, sources=source, **opened)

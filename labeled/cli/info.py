@@ -19,11 +19,13 @@ from dask.utils import format_bytes
 
 from labeled.cli.options import (
     SECONDS,
+    command,
     examples_option,
     external_option,
     given,
     group_option,
     in_flags,
+    json_option,
     one_line,
     run_isolated,
     sources_option,
@@ -47,15 +49,14 @@ MAX_LINES = 20
 """Of each table about sources, below what a repr shows of them."""
 
 
-@click.command(short_help="Show what files hold: sources, splits, chunks, sizes.")
+@command("labeled info digits.hdf5", "labeled info data/ --json")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @sources_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@json_option
 @click.option(
     "--isolated",
     is_flag=True,
-    help="Open each file in a process of its own, which is ended after "
-    f"{SECONDS:g} seconds: for files that may be damaged.",
+    help=f"A process for each file, ended after {SECONDS:g} s: it may be damaged.",
 )
 @group_option
 @examples_option
@@ -64,11 +65,11 @@ MAX_LINES = 20
 def info(
     ctx: click.Context, /, files: Sequence[str], as_json: bool, isolated: bool, **params: Any
 ) -> None:
-    """Show what files hold: sources, splits, chunks, codecs, sizes.
+    """Show what files hold: sources, splits, chunks, sizes.
 
-    Reads headers only. FILE may be a file, a folder or a quoted glob; every file found is
-    shown by itself, but of more than three that are alike only the first. A file that cannot
-    be opened is reported, and the exit code is then 1.
+    Reads headers only. FILE may be a file, a folder or a quoted glob. Every file found is
+    shown by itself, but of more than three that are alike only the first. If a file cannot be
+    opened, it is reported, and the exit code is 1.
     """
     if isolated:
         run_isolated(ctx, "isolated")

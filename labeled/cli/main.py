@@ -19,13 +19,24 @@ from labeled.cli.bench import bench
 from labeled.cli.demo import demo
 from labeled.cli.head import head
 from labeled.cli.info import info
-from labeled.cli.options import in_flags, one_line
+from labeled.cli.options import in_flags, one_line, write_examples
 from labeled.cli.writing import append, convert, doctor, repack, verify
 from labeled.errors import LabeledError, LabeledWarning
+
+EXAMPLES = (
+    "labeled demo                            without a file of your own",
+    "labeled info FILE                       what is in it",
+    "labeled head FILE images --rows 4       its first pictures",
+    "labeled convert FOLDER FILE --split train=0.8 test=0.2",
+)
 
 
 class Commands(click.Group):
     """A group of commands that says errors and warnings in one line each."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, EXAMPLES)
+        super().format_help_text(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         def said(message: object) -> str:
@@ -67,14 +78,7 @@ def warnings_as_lines(said: Callable[[object], str]) -> Iterator[None]:
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
-Try it without a file of your own:
-  labeled demo
-Inspect a file:
-  labeled info FILE
-  labeled head FILE images --rows 4
-Import other formats, with splits:
-  labeled convert ORIGIN FILE --split train=0.8 test=0.2
-Use it from Python:
+In Python:
   ds = labeled.open_dataset("FILE")
   for batch in ds.batches(256, shuffle=True, seed=7): ...
 

@@ -23,7 +23,30 @@ import click
 
 from labeled.dataset.files import find_files
 
-Command = Callable[..., Any]
+Decorator = Callable[[Any], Any]
+
+
+class WithExamples(click.Command):
+    """A command whose help begins with lines to copy."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.examples = examples
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+        super().format_help_text(ctx, formatter)
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    """Write lines to copy as they are."""
+    formatter.write_paragraph()
+    formatter.write("".join(f"  {line}\n" for line in examples))
+
+
+def command(*examples: str) -> Decorator:
+    """Make a command of a function; its docstring follows the examples in its help."""
+    return click.command(cls=WithExamples, examples=examples)
 
 
 def given(ctx: click.Context, *without: str) -> dict[str, Any]:
@@ -36,24 +59,35 @@ def given(ctx: click.Context, *without: str) -> dict[str, Any]:
     }
 
 
-def together(*options: Command) -> Command:
+def together(*options: Decorator) -> Decorator:
     """Return a decorator that adds options in the order in which they are given."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def by_source(read: Callable[[str], Any]) -> Any:
-    """Return what reads ``[NAME=]VALUE`` words: a mapping of source, or one value for all."""
+def pairs(
+    read: Callable[[str], Any], *, alone: bool = False, cut: Callable[..., Any] = str.rpartition
+) -> Any:
+    """Return what reads words ``NAME=VALUE`` as a mapping, by the rule `read` for values.
+
+    Parameters
+    ----------
+    alone : bool
+        Take one ``VALUE`` without a name, for all.
+    cut : callable
+        ``str.partition`` where values hold ``=`` sooner than names.
+    """
 
     def values(ctx: click.Context, option: click.Parameter, words: Sequence[str]) -> Any:
-        named: dict[str, Any] = {}
-        plain: list[Any] = []
+        named, plain = {}, []
         for word in words:
-            name, equals, value = word.rpartition("=")
+            name, equals, value = cut(word, "=") if "=" in word else ("", "", word)
+            if not (name if equals else alone):
+                raise click.UsageError(f"{option.opts[0]} {word}: give NAME=VALUE")
             try:
                 found = read(value)
             except ValueError:
                 raise click.UsageError(
-                    f"--{option.name} {word}: {value!r} cannot be read; see --help"
+                    f"{option.opts[0]} {word}: {value!r} cannot be read; see --help"
                 ) from None
             if equals:
                 named[name] = found
@@ -61,11 +95,16 @@ def by_source(read: Callable[[str], Any]) -> Any:
                 plain.append(found)
         if len(plain) > 1 or (plain and named):
             raise click.UsageError(
-                f"--{option.name} is given for all sources and once more; name a source"
+                f"{option.opts[0]} is given for all sources and once more; name a source"
             )
-        return named or (plain[0] if plain else None)
+        return plain[0] if plain else named
 
     return values
+
+
+def names_of(text: str) -> list[str]:
+    """Read ``a,b,c``."""
+    return text.split(",")
 
 
 def lengths_of(text: str) -> Any:
@@ -76,90 +115,53 @@ def lengths_of(text: str) -> Any:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-def names_of(cut: Callable[[str, str], tuple[str, str, str]]) -> Any:
-    """Return what reads ``NAME=a,b,c`` words.
-
-    `cut` is ``str.partition``, or ``str.rpartition`` where the names before ``=`` hold such signs
-    sooner than those behind.
-    """
-
-    def names(ctx: click.Context, option: click.Parameter, words: Sequence[str]) -> Any:
-        out: dict[str, list[str]] = {}
-        for word in words:
-            name, equals, listed = cut(word, "=")
-            if not equals or not name:
-                raise click.UsageError(f"--{option.name} {word}: give SOURCE=name,name,...")
-            out[name] = listed.split(",")
-        return out or None
-
-    return names
-
-
-def values_of(ctx: click.Context, option: click.Parameter, words: Sequence[str]) -> dict[str, Any]:
-    """Read ``NAME=VALUE`` words; values as in JSON where they are, else texts.
+def value_of(text: str) -> Any:
+    """Read a value of JSON where it is one, else a text.
 
     Examples
     --------
-    >>> values_of(None, click.Option(["--option"]), ["channels=1", "delimiter=;"])
-    {'channels': 1, 'delimiter': ';'}
+    >>> value_of("1"), value_of(";")
+    (1, ';')
     """
-    out: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"{option.opts[0]} {word}: give NAME=VALUE")
-        try:
-            out[name] = json.loads(value)
-        except ValueError:
-            out[name] = value
-    return out
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def pairs_option(name: str, metavar: str, words: str, read: Any, *target: str) -> Decorator:
+    """Return an option that takes a word for each source."""
+    return click.option(name, *target, multiple=True, metavar=metavar, callback=read, help=words)
+
+
+def or_none(text: str) -> str | None:
+    """Read ``none`` as None."""
+    return None if text == "none" else text
 
 
 storage_options = together(
-    click.option(
-        "--layout",
-        multiple=True,
-        metavar="[NAME=]LAYOUT",
-        callback=by_source(str),
-        help="auto, contiguous or chunked; for one source with NAME=.",
+    pairs_option(
+        "--layout", "[NAME=]LAYOUT", "auto, contiguous or chunked.", pairs(str, alone=True)
     ),
-    click.option(
-        "--compression",
-        multiple=True,
-        metavar="[NAME=]CODEC",
-        callback=by_source(lambda text: None if text == "none" else text),
-        help="none, gzip, zstd or lz4; for one source with NAME=.",
+    pairs_option(
+        "--compression", "[NAME=]CODEC", "none, gzip, zstd or lz4.", pairs(or_none, alone=True)
     ),
-    click.option(
-        "--level",
-        multiple=True,
-        metavar="[NAME=]LEVEL",
-        callback=by_source(int),
-        help="Of compression.",
-    ),
-    click.option(
+    pairs_option("--level", "[NAME=]LEVEL", "Of compression.", pairs(int, alone=True)),
+    pairs_option(
         "--chunks",
-        multiple=True,
-        metavar="[NAME=]ROWS",
-        callback=by_source(lengths_of),
-        help="Rows of a chunk, or its whole shape: 64 or 64,3,32,32.",
+        "[NAME=]ROWS",
+        "Rows of a chunk, or its shape: 64,3,32,32.",
+        pairs(lengths_of, alone=True),
     ),
 )
 """How sources are stored."""
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
 effort_options = together(
-    click.option(
-        "--memory",
-        metavar="SIZE",
-        help="By how much this process may grow. Default: 128 MiB, or what the largest "
-        "piece needs that cannot be cut.",
-    ),
-    click.option(
-        "--progress/--no-progress",
-        default=None,
-        help="Show bytes a second and the time left, on stderr. Default: on a terminal.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON."),
+    click.option("--memory", metavar="SIZE", help="How much this may grow [default: 128 MiB]."),
+    click.option("--progress/--no-progress", default=None, help="Default: on a terminal."),
+    json_option,
 )
 """How much memory is used, and what is shown meanwhile."""
 
@@ -169,34 +171,37 @@ sources_option = click.option(
     "--source", "sources", multiple=True, metavar="NAME", help="Only this source."
 )
 
+seconds_option = click.option(
+    "--seconds",
+    default=0.3,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time limit of a measurement.",
+)
+
+opened_option = pairs_option(
+    "--option",
+    "NAME=VALUE",
+    "How to open it: channels=1, delimiter=;",
+    pairs(value_of, cut=str.partition),
+    "opened",
+)
+
+dims_option = pairs_option(
+    "--dims", "SOURCE=a,b,c", "Names of all its axes, if the file has none.", pairs(names_of)
+)
+
 external_option = click.option(
-    "--allow-external",
-    is_flag=True,
-    help="Follow links and storage out of the file; only for files that you trust.",
+    "--allow-external", is_flag=True, help="Follow links to other files, if you trust it."
 )
 
 group_option = click.option(
-    "--group",
-    metavar="GROUP",
-    help="Only what lies below this group of an HDF5 file; a pattern ('data/*') joins many.",
+    "--group", metavar="GROUP", help="Below this group of an HDF5 file; 'data/*' joins many."
 )
 
 examples_option = click.option(
-    "--examples",
-    metavar="PATTERN",
-    help="Each dataset or group of an HDF5 file that this matches ('data/*') is one example.",
+    "--examples", metavar="PATTERN", help="HDF5 datasets or groups that are one example each."
 )
-
-
-def dims_option(words: str = "Names of all its axes.") -> Command:
-    """Return the option that names axes."""
-    return click.option(
-        "--dims",
-        multiple=True,
-        metavar="SOURCE=a,b,c",
-        callback=names_of(str.rpartition),
-        help=words,
-    )
 
 
 # messages

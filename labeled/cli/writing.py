@@ -17,19 +17,24 @@ from dask.utils import format_bytes
 import labeled
 from labeled.cli.info import visible
 from labeled.cli.options import (
+    command,
     dims_option,
     effort_options,
     examples_option,
     external_option,
     given,
     in_flags,
+    json_option,
     names_of,
     one_line,
+    opened_option,
     overwrite_option,
+    pairs,
+    pairs_option,
     run_isolated,
+    seconds_option,
     sources_option,
     storage_options,
-    values_of,
 )
 from labeled.dataset.files import find_files
 from labeled.errors import LabeledError, LabeledWarning
@@ -37,7 +42,11 @@ from labeled.writing.splits import ORDERS, rules_of_words
 from labeled.writing.write import RECORDS
 
 
-@click.command(short_help="Import other formats into a labelled file, with splits.")
+@command(
+    "labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets",
+    "labeled convert train_x.npy test_x.npy digits.hdf5",
+    "labeled convert pictures/ pictures.hdf5 --resize 64 --split train=0.9 test=rest",
+)
 @click.argument("origin")
 @click.argument("target")
 @click.argument("more", metavar="[SPLIT=RULE]...", nargs=-1)
@@ -45,31 +54,23 @@ from labeled.writing.write import RECORDS
     "--split",
     multiple=True,
     metavar="SPLIT=RULE",
-    help="Rows of a split: 0:50000, 0.8, 80%, 1000 or rest. More SPLIT=RULE may follow.",
+    help="Its rows: 0:50000, 0.8, 80%, 1000 or rest.",
 )
 @click.option("--stratify", metavar="SOURCE", help="Give every split its share of each class.")
 @click.option("--group", metavar="SOURCE", help="Never cut what has one value of SOURCE.")
 @click.option("--seed", default=0, show_default=True, help="Of the rows that are drawn.")
 @click.option("--in-order", is_flag=True, help="Take shares in the order of rows.")
-@click.option("--only", multiple=True, metavar="SPLIT", help="Take only rows of this split.")
-@click.option("--source", "sources", multiple=True, metavar="NAME", help="Take only this source.")
-@dims_option()
-@click.option(
+@click.option("--only", multiple=True, metavar="SPLIT", help="Only rows of this split.")
+@sources_option
+@dims_option
+@pairs_option(
     "--columns",
-    multiple=True,
-    metavar="SOURCE=a,b,c",
-    callback=names_of(str.partition),
-    help="Columns of a table that become one source.",
+    "SOURCE=a,b,c",
+    "Columns of a table that become one source.",
+    pairs(names_of, cut=str.partition),
 )
 @click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scaled, then cut.")
-@click.option(
-    "--option",
-    "opened",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=values_of,
-    help="How ORIGIN is opened: channels=1, delimiter=;, ...",
-)
+@opened_option
 @examples_option
 @external_option
 @click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
@@ -80,19 +81,11 @@ from labeled.writing.write import RECORDS
 def convert(
     ctx: click.Context, /, origin: str, target: str, more: Sequence[str], **params: Any
 ) -> None:
-    """Import ORIGIN into the labelled file TARGET.
+    """Import other formats into a labelled file, with splits.
 
-    ORIGIN may be .npy, .npz, .parquet, a zarr store, netCDF, a folder of pictures by class,
-    or what labeled opens (HDF5, CSV, IDX, .rec); or several files, all those before TARGET.
-    TARGET is a labelled HDF5 file, unless it ends in .rec. It appears only once it is complete;
-    whatever cut a conversion short, begin it again.
-
-    \b
-      labeled convert digits.npz digits.hdf5 --split train=0:1500 test=1500:
-      labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets
-      labeled convert train_x.npy test_x.npy digits.hdf5
-      labeled convert digits.hdf5 test.hdf5 --only test
-      labeled convert pictures/ pictures.hdf5 --resize 64 --split train=0.9 test=rest
+    ORIGIN may be .npy, .npz, .parquet, zarr, netCDF, a folder of pictures by class, or what
+    labeled opens (HDF5, CSV, IDX, .rec); or several files, all those before TARGET. TARGET is
+    HDF5, unless it ends in .rec, and appears only once it is complete.
     """
     paths = [origin, target, *itertools.takewhile(lambda word: "=" not in word, more)]
     *origins, target = paths
@@ -127,31 +120,22 @@ def resize_of(text: str | None) -> dict[str, Any]:
     return {"resize": max(height, width), "shape": (height, width)}
 
 
-@click.command(short_help="Add the rows of another file to a file.")
+@command("labeled append all.hdf5 monday.csv --split train")
 @click.argument("file")
 @click.argument("more")
 @click.option("--split", metavar="NAME", help="The split of FILE, old or new, that gets the rows.")
-@click.option("--only", metavar="NAME", help="Take only rows of this split of MORE.")
-@click.option("--source", "sources", multiple=True, metavar="NAME", help="Take only this source.")
-@click.option(
-    "--option",
-    "opened",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=values_of,
-    help="How MORE is opened: labels=species, delimiter=;, ...",
-)
+@click.option("--only", metavar="NAME", help="Only rows of this split of MORE.")
+@sources_option
+@opened_option
 @click.option("--in-place", is_flag=True, help="Change FILE itself; its sources must be chunked.")
 @effort_options
 @click.pass_context
 def append(ctx: click.Context, /, file: str, more: str, only: str | None, **params: Any) -> None:
-    """Add the rows of MORE to FILE, which has the same sources.
+    """Add the rows of another file to a file.
 
-    MORE is anything that labeled opens (HDF5, CSV, IDX, .rec). A copy of FILE grows and then
-    takes its place, so that FILE is whole at any time; --in-place costs only what is new.
-
-    \b
-      labeled append all.hdf5 monday.csv --split train
+    MORE has the same sources as FILE, and is anything that labeled opens (HDF5, CSV, IDX,
+    .rec). A copy of FILE grows and then takes its place, so that FILE is whole at any time;
+    --in-place costs only what is new.
     """
     started = perf_counter()
     with warnings.catch_warnings():  # axes that MORE does not name are those of FILE
@@ -163,7 +147,11 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
     report(path, perf_counter() - started, params["as_json"])
 
 
-@click.command(short_help="Rewrite a file with other chunks, codec or row order.")
+@command(
+    "labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip",
+    "labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'",
+    "labeled repack sorted.hdf5 mixed.hdf5 --shuffle --seed 7",
+)
 @click.argument("file")
 @click.argument("target")
 @storage_options
@@ -175,26 +163,21 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
     type=click.Choice(ORDERS),
     default="keep",
     show_default=True,
-    help="splits puts the rows of each split together, shuffle mixes them there as well.",
+    help="splits: rows of a split together; shuffle: mixed there, too.",
 )
 @click.option("--shuffle", is_flag=True, help="The same as --order shuffle.")
 @click.option("--seed", default=0, show_default=True, help="Of the shuffle.")
-@dims_option()
+@dims_option
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the rows.")
 @external_option
 @overwrite_option
 @effort_options
 @click.pass_context
 def repack(ctx: click.Context, /, file: str, target: str, shuffle: bool, **params: Any) -> None:
-    """Write FILE again as TARGET, stored differently; what is not asked for stays as it is.
+    """Rewrite a file with other chunks, codec or row order.
 
-    Before TARGET takes its name, its rows are read back and compared with those of FILE.
-    TARGET may be FILE itself, with --overwrite.
-
-    \b
-      labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip
-      labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'
-      labeled repack sorted.hdf5 mixed.hdf5 --shuffle --seed 7
+    What is not asked for stays as it is. Before TARGET takes its name, its rows are read back
+    and compared with those of FILE. TARGET may be FILE itself, with --overwrite.
     """
     options = given(ctx, "file", "target", "shuffle", "as_json")
     if shuffle and params["order"] not in ("keep", "shuffle"):
@@ -234,22 +217,22 @@ def report(path: str, seconds: float, as_json: bool, **more: Any) -> None:
     click.echo(words)
 
 
-@click.command(short_help="Compare rows with their stored checksums.")
+@command("labeled verify digits.hdf5", "labeled verify data/ --timeout 60")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @sources_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON list with one entry a file.")
+@json_option
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Read each file in a process of its own, which is ended after so many seconds.",
+    help="A process for each file, ended after so long.",
 )
 @external_option
 @click.pass_context
 def verify(
     ctx: click.Context, /, files: Sequence[str], as_json: bool, timeout: float | None, **params: Any
 ) -> None:
-    """Compare rows with the checksums stored when FILE was written.
+    """Compare rows with their stored checksums.
 
     Reads every row once. Names source and rows that differ, and files that cannot be compared;
     the exit code is then 1. With --timeout, a damaged file can neither end the command nor keep
@@ -283,21 +266,15 @@ def verify(
         ctx.exit(1)
 
 
-@click.command(short_help="Report slow layouts and the command that fixes them.")
+@command("labeled doctor slow.hdf5")
 @click.argument("file")
-@click.option("--target", help="Target of the printed command. Default: a free name beside FILE.")
-@click.option(
-    "--seconds",
-    default=0.3,
-    show_default=True,
-    type=click.FloatRange(min=0, min_open=True),
-    help="Time of each measurement.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--target", help="Of the printed command [default: a free name].")
+@seconds_option
+@json_option
 @external_option
 @click.pass_context
 def doctor(ctx: click.Context, /, file: str, as_json: bool, **params: Any) -> None:
-    """Report slow layouts in FILE, and print the command that fixes them.
+    """Report slow layouts and the command that fixes them.
 
     Each fix is tried on a sample of rows, so rates are those of this machine. Of similar
     findings the most expensive is shown (--json has all). The exit code is 1 if anything is
