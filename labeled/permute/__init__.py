@@ -106,8 +106,8 @@ def copy(
                 or out is src
             ):
                 out = arguments.checked_out(out, known.shape, known.dtype, src)
-            if known.plan is None:
-                out[...] = src.transpose(axes) if known.moved else src
+            if known.plainly:
+                blocked.move_plainly(known.plan, out, src)
                 return out
             if compiled.run(known.plan, out, src, None, None, None, threads):
                 return out
@@ -228,7 +228,7 @@ def _permute(
     if found.pure and rows is None and compiled.left_to_numpy(found):
         if dtype is None:
             _remember(src, axes, found, plainly=True)
-        result[...] = src.transpose(found.order)
+        blocked.move_plainly(found, result, src)
         return result
     if found.pure and rows is None and not found.tiled and not compiled.available():
         result[...] = src.transpose(found.order)
@@ -251,10 +251,9 @@ class _Known:
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    plan: Plan | None
-    """For a kernel; None where NumPy is the fastest."""
-    moved: bool
-    """Whether any axis goes elsewhere."""
+    plan: Plan
+    plainly: bool
+    """Whether NumPy is the fastest, rather than a kernel."""
 
 
 _copies: dict[tuple[Any, ...], _Known] = {}
@@ -265,6 +264,4 @@ def _remember(src: Array, axes: tuple[int, ...], found: Plan, *, plainly: bool) 
     """Keep in mind how a pure copy of arrays of one dtype is made: by NumPy, or by a kernel."""
     if len(_copies) >= KNOWN_COPIES:
         _copies.clear()
-    moved = found.order != tuple(range(src.ndim))
-    plan = None if plainly else found
-    _copies[src.shape, src.strides, axes] = _Known(found.shape, src.dtype, plan, moved)
+    _copies[src.shape, src.strides, axes] = _Known(found.shape, src.dtype, found, plainly)

@@ -90,6 +90,15 @@ def merged_factor(plan: Plan, factor: Array, ndim: int) -> Array:
     return np.tile(found, (1,) * (found.ndim - 1) + (plan.repeat,))
 
 
+def move_plainly(plan: Plan, dst: Array, src: Array) -> None:
+    """Make a pure move with one NumPy copy; short runs go as one item each."""
+    if plan.run_item is None or dst.nbytes < SMALL_BYTES:
+        dst[...] = src.transpose(plan.order) if plan.moved else src
+        return
+    to, there = dst.reshape(plan.lengths), src.transpose(plan.order).reshape(plan.lengths)
+    to.view(plan.run_item)[..., 0] = there.view(plan.run_item)[..., 0]
+
+
 def run(job: Job, threads: int = 1) -> None:
     """Do a copy tile by tile, on up to so many threads."""
     if job.rows is not None:

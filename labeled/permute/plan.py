@@ -43,6 +43,10 @@ ENOUGH_RUNS = 1024
 SMALL_TILE_BYTES = 256
 """Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
 
+SHORT_RUN_BYTES = 512
+"""Runs up to this are moved by NumPy as one item each: u8 rows of 28 and 32 bytes 1.7 to 3.5 times
+as fast as item by item, f4 rows of 128 bytes 1.1 to 1.6 times."""
+
 FACTOR_SHARE = 4
 """A table of factors may have one entry for so many items; beyond, NumPy does as well."""
 
@@ -108,6 +112,19 @@ class Plan:
         """Whether the fast axis stays: items that lie together do so on both sides."""
         last = len(self.lengths) - 1
         return self.src_strides[last] == self.dst_strides[last] and self.axis != last
+
+    @cached_property
+    def run_item(self) -> np.dtype[Any] | None:
+        """A short run of a large pure move as one item; None where there are none."""
+        n_bytes = self.lengths[-1] * self.final.itemsize
+        plain = self.final.kind in "biufcmMV" and not self.final.hasobject
+        short = self.in_runs and len(self.lengths) > 1 and n_bytes <= SHORT_RUN_BYTES
+        return np.dtype((np.void, n_bytes)) if short and plain else None
+
+    @cached_property
+    def moved(self) -> bool:
+        """Whether any axis goes elsewhere."""
+        return self.order != tuple(range(len(self.order)))
 
     @cached_property
     def size(self) -> int:
