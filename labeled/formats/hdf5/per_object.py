@@ -4,12 +4,14 @@ Utterances, molecules, seismograms and demonstrations often come so: ``data/trac
 names them, and one pass over their headers finds what each holds. That pass is made once a process
 for a file, and kept; what travels is the pattern.
 
-The trade-off: h5py reads the examples one after the other, under its lock. A file that is read
-often is better written once as rows: ``labeled convert FILE NEW --examples 'data/*'``.
+Contiguous examples are read by byte range. The trade-off: h5py reads all others one after the
+other, under its lock. A file that is read often is better written once as rows:
+``labeled convert FILE NEW --examples 'data/*'``.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -21,11 +23,17 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import open_bytes, stamp_of
 from labeled.formats.examples import ExampleReader
 from labeled.formats.format import Options
 from labeled.formats.hdf5.arrays import attrs_of, matching, name_of, natural, plain_value
-from labeled.formats.hdf5.dtypes import class_attrs, item_of, numbers_of, why_not_a_source
+from labeled.formats.hdf5.dtypes import (
+    bytes_are_numpy,
+    class_attrs,
+    item_of,
+    numbers_of,
+    why_not_a_source,
+)
 from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.labels import MAX_SUGGESTED, Unnamed, axes_of, default_name, name_dims
 from labeled.formats.hdf5.safety import (
@@ -50,7 +58,16 @@ from labeled.formats.header import (
     vlen_base,
 )
 from labeled.formats.memory import put_rows
-from labeled.formats.reader import UNSTORED, ByteRanges, FileReader, Io, count, failed, spread
+from labeled.formats.reader import (
+    UNSTORED,
+    ByteRanges,
+    FileReader,
+    Io,
+    count,
+    failed,
+    naming_rows,
+    spread,
+)
 from labeled.formats.region import Array, Ints, Region, outer_take
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
 
@@ -74,7 +91,7 @@ RAGGED = "every example is a dataset of its own shape"
 EXAMPLE = "example"
 """The example dim, where an axis of the examples has its usual name."""
 
-BY_H5PY = "each example is a dataset of its own, read by h5py"
+WHY = "each example is a dataset of its own: by file offset where HDF5 has not to decode it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +123,8 @@ class Part:
 
     dtype: np.dtype[Any]
     shapes: Ints
+    offsets: Ints
+    """Where the bytes of each lie in the file; negative where only HDF5 can read them."""
     stored_bytes: int
 
     @property
@@ -164,7 +183,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
                 for part, dataset in _datasets(thing, outside, allow_external, path):
                     if part not in found:
                         found[part] = _Collected(path, *_layout(dataset))
-                    found[part].add(path, dataset)
+                    found[part].add(path, dataset, outside)
         if not names:
             raise UnknownNameError(
                 f"examples={pattern!r} matches neither groups nor datasets {where}"
@@ -202,12 +221,13 @@ class _Collected:
     kind: Any
     """Its type in HDF5; None for a single value of opaque bytes, of any number of them."""
     shapes: list[tuple[int, ...]] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
     stored_bytes: int = 0
     text_bytes: int | None = None
     """Bytes of the longest text, if texts of fixed length differ in it."""
     fault: str | None = None
 
-    def add(self, path: str, dataset: Any) -> None:
+    def add(self, path: str, dataset: Any, outside: bool) -> None:
         """Take the dataset of one more example, or note how it differs from the first."""
         shape, kind = _layout(dataset)
         if self.fault is not None:
@@ -223,7 +243,10 @@ class _Collected:
                 self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
         if self.fault is None and shape is not None:
             self.shapes.append(shape)
-            self.stored_bytes += dataset.get_storage_size()
+            stored, offset = dataset.get_storage_size(), dataset.get_offset()
+            self.stored_bytes += stored
+            lost = outside or not stored or offset is None
+            self.offsets.append(0 if 0 in shape else UNSTORED if lost else offset)
 
     def why_no_source(self, first: h5py.Dataset, n: int) -> str | None:
         """Return why these are not the examples of a source; None if they are."""
@@ -245,7 +268,16 @@ class _Collected:
         dtype = np.dtype(np.uint8) if self.kind is None else numbers_of(item_of(first))
         dtype = dtype if self.text_bytes is None else np.dtype(f"S{self.text_bytes}")
         shapes = np.array(self.shapes, np.int64).reshape(len(self.shapes), len(self.shape or ()))
-        return Part(dtype, shapes, self.stored_bytes)
+        offsets = np.array(self.offsets, np.int64)
+        same = self.kind is not None and bytes_are_numpy(item_of(first), self.kind)
+        if (
+            not same
+            or self.text_bytes is not None
+            or dtype.kind in "OV"
+            or not hasattr(os, "preadv")
+        ):
+            offsets[:] = UNSTORED
+        return Part(dtype, shapes, offsets, self.stored_bytes)
 
 
 def _is_fixed_text(kind: Any) -> bool:
@@ -421,7 +453,7 @@ def _how_to_name(unnamed: Mapping[str, Unnamed]) -> list[str]:
 class EachRowsReader(FileReader):
     """Examples of one shape; a :class:`~labeled.formats.reader.Reader`."""
 
-    kind, why = "records", BY_H5PY
+    kind, why = "records", WHY
 
     def __init__(self, source: SourceHeader, region: Region, io: Io = "auto") -> None:
         super().__init__(source, region, io)
@@ -445,7 +477,7 @@ class EachRowsReader(FileReader):
 class EachReader(ExampleReader):
     """Examples of different shapes; follows :class:`~labeled.ragged.RaggedReader`."""
 
-    kind, why, chunk_rows = "records", BY_H5PY, 1
+    kind, why, chunk_rows = "records", WHY, 1
 
     def shapes(self, rows: AnyRows) -> Rows:
         each = self.source.detail
@@ -474,6 +506,14 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
     """
     each = source.detail
     objects = objects_of(source.file, each.pattern, each.allow_external)
+    offsets = objects.parts[each.part].offsets[rows].tolist()
+    if UNSTORED not in offsets:  # by range: about twenty times as fast as h5py finds them
+        bytes_of_file = open_bytes(source.file)
+        bytes_of_file.check()
+        for row, offset, target in zip(rows.tolist(), offsets, targets, strict=True):
+            with naming_rows(source, row, row + 1):
+                bytes_of_file.read_into(target, offset)
+        return
     with h5_of(source.file) as file:
         for row, target in zip(rows.tolist(), targets, strict=True):
             if not target.size:
