@@ -1,7 +1,7 @@
 """CF attributes of a variable: packed numbers, fill values and times, decoded by xarray.
 
 :func:`cf_of` decides from the attributes whether there is something to decode, and
-:func:`decode` has xarray do it on a NumPy array.
+:func:`decode` does it for a NumPy array: packed numbers are unpacked here, xarray does the rest.
 
 Left raw on purpose, with a warning: times in calendars that ``datetime64`` cannot hold,
 and units that only look like times. Strings are never decoded. Times come out as
@@ -192,8 +192,28 @@ def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
         first = next(attrs[key] for key in FILLS if key in attrs)
         values = np.where(np.isin(shown, cf.fills), np.asarray(first).astype(values.dtype), values)
     if cf.attrs:
-        values = _by_xarray(values, cf)
+        values = (_unpacked if _is_packed(values.dtype, cf) else _by_xarray)(values, cf)
     return values.astype(cf.dtype, copy=np.may_share_memory(values, raw))
+
+
+def _is_packed(dtype: np.dtype[Any], cf: CF) -> bool:
+    """Whether values are numbers that become floats, as wide as they are or wider."""
+    wide = dtype.kind != "f" or dtype.itemsize <= cf.dtype.itemsize
+    return wide and cf.dtype.kind == "f" and dict(cf.attrs).keys() <= {*PACKED, *FILLS}
+
+
+def _unpacked(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
+    """Do for packed numbers what xarray does, which takes ten times as long for small ones."""
+    attrs = dict(cf.attrs)
+    found = values.astype(cf.dtype)
+    if "scale_factor" in attrs:
+        np.multiply(found, attrs["scale_factor"], out=found, casting="same_kind")
+    if "add_offset" in attrs:
+        np.add(found, attrs["add_offset"], out=found, casting="same_kind")
+    for key in FILLS:
+        if key in attrs:
+            found[values == attrs[key]] = np.nan
+    return found
 
 
 def _by_xarray(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
