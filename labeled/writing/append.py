@@ -61,24 +61,20 @@ from labeled.writing.layouts import RaggedAs
 from labeled.writing.packing import (
     Before,
     Plan,
-    Recipe,
     fitting,
-    recipe_for,
     store,
     tally_for,
-    works_of,
 )
 from labeled.writing.ragged import (
     Examples,
     RaggedToWrite,
     joined_examples,
-    ragged_given,
+    ragged_to_write,
 )
 from labeled.writing.repack import StoredSources, coordinates_of
 from labeled.writing.source import Block, SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
-from labeled.writing.statistics import Tally
-from labeled.writing.write import Planned, checked_effort, naming, tallies_for
+from labeled.writing.write import Planned, checked_effort, naming
 
 _NO_END = np.iinfo(np.int64).max
 
@@ -147,7 +143,7 @@ def append(
     >>> labeled.open_dataset(path).split("train")["x"].values
     array([0., 1., 2., 0., 1.])
     """
-    budget, threads = checked_effort(memory, threads)
+    effort = checked_effort(memory, threads)
     check_hdf5(path, "adding rows")
     header = scan(path, decode_cf=False)
     with naming(f"rows were to be added to {header.stamp.path!r}"):
@@ -157,38 +153,27 @@ def append(
             target = check_target(header.stamp.path, overwrite=True)
         old = _Old.of(header)
         inputs = _fitting(inputs_of(_as_ragged(sources, header)), header)
-        growable = growable_sources(target, [n for n, s in header.sources.items() if not s.ragged])
-        growable |= {name: False for name, source in header.sources.items() if source.ragged}
         table = _new_table(header, split, _count(inputs))
-        _check_possible(header, growable, inputs, in_place=in_place)
-        anew = not all(growable.values())
-        if anew:
-            inputs = _old_then_new(StoredSources(header, target, budget), inputs)
-        recipes = {
-            name: _recipe(old, given, stored, anew=anew)
-            for source in header.sources.values()
-            for name, stored in datasets_of(source).items()
-            for given in [inputs.sources[name]]
-        }
-        tallies = tallies_for(inputs, table, bool(old.statistics))
-        if not anew:
-            tallies = {name: _tally(old, given, split) for name, given in inputs.sources.items()}
-        plan = fitting(Plan(recipes, tallies, budget, threads), inputs, memory)
-        n_bytes = inputs.n_bytes
-        with progress_bar(progress, n_bytes, f"append to {os.path.basename(target)}") as told:
-            if anew:
+        growing = _can_grow(header, target, inputs, in_place=in_place)
+        if not growing:
+            inputs = _old_then_new(StoredSources(header, target, effort[0]), inputs)
+        plan = fitting(old.plan(inputs, table, effort, split if growing else None, growing), memory)
+        with progress_bar(
+            progress, inputs.n_bytes, f"append to {os.path.basename(target)}"
+        ) as advance:
+            if not growing:
                 attrs = storable("the file", header.attrs)
                 extras = extras_of(header)
-                new = Planned(inputs, plan, table, attrs, header.kind != "plain", extras=extras)
-                new.create(target, told, overwrite=True)
+                new = Planned(plan, table, attrs, header.kind != "plain", extras=extras)
+                new.create(target, advance, overwrite=True)
             elif in_place:
-                packed = any(recipe.layout.filters for recipe in recipes.values())
-                check_changeable(target, n_bytes=0 if packed else n_bytes or 0)
-                _grow(target, old, inputs, plan, split, told, mark=True)
+                packed = any(recipe.layout.filters for recipe in plan.recipes.values())
+                check_changeable(target, n_bytes=0 if packed else inputs.n_bytes or 0)
+                _grow(target, old, plan, split, advance, mark=True)
             else:
                 with replacing(target) as part:
                     clone(target, part)
-                    _grow(part, old, inputs, plan, split, told, mark=False)
+                    _grow(part, old, plan, split, advance, mark=False)
                     check_same(header.stamp, "append again")
     return os.path.realpath(header.stamp.path)
 
@@ -219,6 +204,42 @@ class _Old:
             if name in stored and each.n_rows == stored[name].n_rows
         }
         return cls(header, n_rows, sums, read_statistics(where))
+
+    def plan(
+        self,
+        inputs: Inputs,
+        table: Splits | None,
+        effort: tuple[int, int],
+        split: str | None,
+        growing: bool,
+    ) -> Plan:
+        """Plan rows that are stored as the old ones were.
+
+        In a file that grows, checksums and statistics go on where those of the old rows end.
+        """
+        layouts = {
+            name: Layout(stored.chunks, stored.filters)
+            if can_encode(stored.filters)
+            else Layout()  # HDF5 encodes
+            for source in self.header.sources.values()
+            for name, stored in datasets_of(source).items()
+        }
+        plan = Plan.of(inputs, layouts, table, effort, statistics=bool(self.statistics))
+        recipes, tallies = dict(plan.recipes), dict(plan.tallies)
+        for name, recipe in recipes.items():
+            sums, known = self.checksums.get(name), self.statistics.get(name)
+            recipes[name] = replace(recipe, checksums=sums is not None)
+            if not growing:
+                continue
+            if sums is not None:
+                recipes[name] = replace(recipe, unit_rows=sums.rows)
+            fresh: Splits = {} if split is None else {split: {name: range(self.n_rows, _NO_END)}}
+            tallies[name] = None
+            if known is not None:
+                tallies[name] = tally = tally_for(inputs.sources[name], fresh)
+                if tally is not None:
+                    tally.go_on(known)
+        return replace(plan, recipes=recipes, tallies=tallies)
 
     def before(self, name: str, unit_rows: int, *, checksums: bool) -> Before:
         """Return the whole units of a source, and its rows after the last of them."""
@@ -344,24 +365,24 @@ def _count(inputs: Inputs) -> int | None:
     return next(iter(inputs.n_rows.values()))
 
 
-def _check_possible(
-    header: FileHeader, growable: Mapping[str, bool], inputs: Inputs, *, in_place: bool
-) -> None:
-    where = header.stamp.path
-    fixed = sorted(name for name, can in growable.items() if not can)
+def _can_grow(header: FileHeader, target: str, inputs: Inputs, *, in_place: bool) -> bool:
+    """Tell whether every source can become longer where it lies, or the file is written anew."""
+    where, sources = header.stamp.path, header.sources.values()
     along = sorted(
         name
         for name, variable in header.variables.items()
-        if variable.dims and any(variable.dims[0] == s.dims[0] for s in header.sources.values())
+        if variable.dims and any(variable.dims[0] == source.dims[0] for source in sources)
     )
     if along:
         raise NotYetError(
             f"file {where!r} has coordinates {along} along its example dim, which append cannot "
             f"make longer yet; write the file again with all rows"
         )
+    growable = growable_sources(target, [source.name for source in sources if not source.ragged])
+    fixed = sorted(source.name for source in sources if not growable.get(source.name))
     if not fixed:
         check_growable(where, list(header.sources))
-        return
+        return True
     if in_place:
         raise WriteError(
             f"sources {fixed} of file {where!r} are contiguous or ragged and cannot grow in "
@@ -372,6 +393,7 @@ def _check_possible(
             f"sources {fixed} of file {where!r} are contiguous or ragged, and rows must be counted "
             f"before they are written anew; give arrays in place of batches"
         )
+    return False
 
 
 def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Splits | None:
@@ -403,36 +425,12 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
     return table
 
 
-def _recipe(old: _Old, given: SourceToWrite, stored: SourceHeader, *, anew: bool) -> Recipe:
-    """Return how new rows of a dataset are packed: as the old ones were."""
-    known = can_encode(stored.filters)
-    layout = Layout(stored.chunks, stored.filters) if known else Layout()  # else HDF5 encodes
-    sums = old.checksums.get(given.name)
-    recipe = recipe_for(given, layout, sums is not None)
-    if anew or sums is None or vlen_base(stored.dtype) is not None:
-        return recipe
-    return replace(recipe, unit_rows=sums.rows)
-
-
-def _tally(old: _Old, given: SourceToWrite, split: str | None) -> Tally | None:
-    """Return what goes on measuring where the old statistics ended."""
-    known = old.statistics.get(given.name)
-    if known is None:
-        return None
-    table: Splits = {} if split is None else {split: {given.name: range(old.n_rows, _NO_END)}}
-    tally = tally_for(given, table, True)
-    if tally is not None:
-        tally.go_on(known)
-    return tally
-
-
 def _grow(
     path: str,
     old: _Old,
-    inputs: Inputs,
     plan: Plan,
     split: str | None,
-    told: Callable[[int], None],
+    advance: Callable[[int], None],
     *,
     mark: bool,
 ) -> None:
@@ -449,15 +447,15 @@ def _grow(
         if undo is not None:
             plan = replace(plan, budget=plan.budget - undo.n_held)
     with changed_file(path, mark=mark, undo=undo) as file:
-        writers = {name: SourceWriter(file[name], growing=True) for name in inputs.sources}
-        joiners = store(plan, works_of(plan, inputs, old.n_rows), writers, told, before)
+        writers = {name: SourceWriter(file[name], growing=True) for name in plan.recipes}
+        joiners = store(plan, writers, advance, old.n_rows, before)
         counts = {name: joiner.n_rows for name, joiner in joiners.items()}
         if len(set(counts.values())) > 1:
             raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
         n_new = next(iter(counts.values())) - old.n_rows
         grow_file(
             file,
-            list(inputs.sources),
+            list(plan.recipes),
             _new_table(old.header, split, n_new),
             plan.statistics(),
             plan.checksums(joiners),
@@ -467,16 +465,16 @@ def _grow(
 def _old_then_new(stored: StoredSources, new: Inputs) -> Inputs:
     """Return all rows that the file will have, as they are written anew."""
     given: dict[str, SourceToWrite] = {}
-    uneven: dict[str, RaggedToWrite] = {}
+    raggeds: dict[str, RaggedToWrite] = {}
     for name, source in stored.header.sources.items():
         if source.ragged is None:
             given[name] = _followed(stored.dense(source), new.sources[name])
             continue
         examples = _joined(source, stored.examples(source), new.ragged[name])
         kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-        uneven[name], datasets = ragged_given(name, examples, None, kind)
+        raggeds[name], datasets = ragged_to_write(name, examples, None, kind)
         given |= datasets
-    return Inputs(given, ragged=uneven)
+    return Inputs(given, ragged=raggeds)
 
 
 def _followed(old: SourceToWrite, new: SourceToWrite) -> SourceToWrite:

@@ -31,7 +31,7 @@ from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.region import Array
 from labeled.permute.addresses import address_of
 from labeled.writing.layouts import RaggedAs
-from labeled.writing.ragged import RaggedToWrite, examples_of, is_ragged, ragged_given
+from labeled.writing.ragged import RaggedToWrite, examples_of, is_ragged, ragged_to_write
 from labeled.writing.source import (
     TEXT_BYTES,
     Block,
@@ -53,7 +53,7 @@ from labeled.writing.source import (
 from labeled.writing.tables import frame_column, frame_sources, is_column, is_frame
 
 KINDS = "biufcSO"
-MOST_AXES = 32
+MAX_AXES = 32
 
 
 @runtime_checkable
@@ -180,9 +180,11 @@ def inputs_of(
         )
         for n, g in given.sources.items()
     }
-    uneven = {n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()}
+    raggeds = {
+        n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()
+    }
     more = map(with_fields, batches)
-    return Inputs(open_ended, {}, chain([whole], more), uneven)
+    return Inputs(open_ended, {}, chain([whole], more), raggeds)
 
 
 def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -258,13 +260,13 @@ def _all_given(
                 f"dims= names {name!r}, which is no source; {did_you_mean(name, sources)}"
             )
     given: dict[str, SourceToWrite] = {}
-    uneven: dict[str, RaggedToWrite] = {}
+    raggeds: dict[str, RaggedToWrite] = {}
     for name, value in sources.items():
         if not (dense and isinstance(value, xr.DataArray)) and is_ragged(value):
             examples = examples_of(name, value)
-            uneven[name], datasets = ragged_given(name, examples, dims.get(name), kind)
+            raggeds[name], datasets = ragged_to_write(name, examples, dims.get(name), kind)
         else:
-            datasets = {name: given_of(name, value, dims.get(name))}
+            datasets = {name: source_to_write(name, value, dims.get(name))}
         for each in datasets:
             if each in given or (each != name and each in sources):
                 raise ArrayError(
@@ -272,7 +274,7 @@ def _all_given(
                     f"rename the other source"
                 )
         given |= datasets
-    return Inputs(given, ragged=uneven)
+    return Inputs(given, ragged=raggeds)
 
 
 def check_name(name: Any, others: Container[str]) -> None:
@@ -296,16 +298,16 @@ def check_name(name: Any, others: Container[str]) -> None:
             )
 
 
-def given_of(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:
+def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:
     """Return one source as it will be written."""
     array = _as_array(name, value)
     dtype, encode, told = _stored(name, np.dtype(array.dtype))
     shape = tuple(array.shape)
     if len(shape) == 0:
         raise ArrayError(f"source {name!r} is a single value; a source needs an axis of examples")
-    if len(shape) > MOST_AXES:
+    if len(shape) > MAX_AXES:
         raise ArrayError(
-            f"source {name!r} has {len(shape)} axes, and HDF5 knows {MOST_AXES}; reshape it"
+            f"source {name!r} has {len(shape)} axes, and HDF5 knows {MAX_AXES}; reshape it"
         )
     _check_known(name, shape)
     found = (
@@ -485,7 +487,7 @@ def _blocks(name: str, array: Any) -> Blocks:
         data = array.data if isinstance(array, xr.DataArray) else array
         return partial(_dask_blocks, name, data)
     if isinstance(array, SequentialSource):
-        return partial(_passing_blocks, array)
+        return partial(_sequential_blocks, array)
     return partial(slices, _reader(array), array.shape[0])
 
 
@@ -494,7 +496,7 @@ def _reader(array: Any) -> Callable[[int, int], Any]:
     return partial(_values if isinstance(array, xr.DataArray) else _sliced, array)
 
 
-def _passing_blocks(array: SequentialSource, rows: int) -> Iterator[Block]:
+def _sequential_blocks(array: SequentialSource, rows: int) -> Iterator[Block]:
     """Read while blocks are handed out: nobody can jump into such an array.
 
     Such a block is in memory before it is counted as on its way, so it is a smaller one.
@@ -512,11 +514,11 @@ def _sliced(array: Any, start: int, stop: int) -> Any:
     if mapping is None or array.mode == "c" or not rows.flags.c_contiguous:
         return rows
     kept = np.array(rows)
-    _let_go(mapping, rows)
+    _release_pages(mapping, rows)
     return kept
 
 
-def _let_go(mapping: mmap.mmap, rows: Array) -> None:
+def _release_pages(mapping: mmap.mmap, rows: Array) -> None:
     """Give the pages of a mapped file back that rows lie in; touching them maps them again."""
     if not hasattr(mmap, "MADV_DONTNEED") or not rows.nbytes:
         return

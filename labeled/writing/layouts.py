@@ -30,7 +30,7 @@ from labeled.formats.header import (
 from labeled.spaces.arrays import value_for
 
 LAYOUTS = ("auto", "contiguous", "chunked")
-MOST_CHUNK_BYTES = 256 * 1024
+MAX_CHUNK_BYTES = 256 * 1024
 HDF5_CHUNK_BYTES = (1 << 32) - 1
 
 TEXT_BYTES = 64
@@ -246,7 +246,7 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
     row_shape = tuple(max(int(n or 0), 1) for n in rest)
     row_bytes = max(math.prod(row_shape) * itemsize, 1)
     if asked is None:
-        rows = 1 << max((MOST_CHUNK_BYTES // row_bytes).bit_length() - 1, 0)
+        rows = 1 << max((MAX_CHUNK_BYTES // row_bytes).bit_length() - 1, 0)
         asked = rows if n_rows is None else min(rows, 1 << max(n_rows - 1, 0).bit_length())
     chunks: tuple[Any, ...] = tuple(asked) if isinstance(asked, Iterable) else (asked, *row_shape)
     fits = len(chunks) == len(shape) and all(

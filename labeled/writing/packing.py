@@ -35,7 +35,7 @@ from labeled.formats.hdf5.own import Checksums
 from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
-from labeled.writing.inputs import Inputs, given_of
+from labeled.writing.inputs import Inputs, source_to_write
 from labeled.writing.ragged import is_ragged
 from labeled.writing.source import Block, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
@@ -63,7 +63,7 @@ BLOCKS = 8
 COUNTED_BYTES = 1 << 20
 """Less memory than that is not refused: an interpreter takes and gives back as much at a time."""
 
-LEAST_BLOCK_BYTES = 1 << 16
+MIN_BLOCK_BYTES = 1 << 16
 """Smaller blocks would cost more to hand out than to write."""
 
 SCRATCH_SHARE = 16
@@ -85,7 +85,7 @@ BATCHES = 2
 """Batches that are there at a time: one whose rows are on their way, and one being made."""
 
 SPARE = 3
-"""Rows on their way take one part in so many of the memory: see :attr:`Plan.room`."""
+"""Rows on their way take one part in so many of the memory: see :attr:`Plan.rows_budget`."""
 
 HELD_UNITS = 2
 """Units of rows that wait for more: as they came, and put together."""
@@ -345,8 +345,9 @@ def _computed(task: Any) -> Packed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How the rows of every source are packed and measured."""
+    """What is written: every source, how its rows are packed and measured, in how much memory."""
 
+    inputs: Inputs
     recipes: Mapping[str, Recipe]
     tallies: Mapping[str, Tally | None]
     budget: int
@@ -356,8 +357,28 @@ class Plan:
     held: int = 0
     """Bytes that are taken whatever is on its way."""
 
+    @classmethod
+    def of(
+        cls,
+        inputs: Inputs,
+        layouts: Mapping[str, Layout],
+        table: Splits | None,
+        effort: tuple[int, int],
+        *,
+        statistics: bool = True,
+        checksums: bool = True,
+    ) -> Plan:
+        """Plan rows that are stored in some layouts; `effort` is bytes of memory, and threads."""
+        sources = inputs.sources.items()
+        recipes = {n: recipe_for(source, layouts[n], checksums) for n, source in sources}
+        tallies = {  # of a ragged source, only the values are measured
+            n: tally_for(source, table) if statistics and not inputs.is_member(n) else None
+            for n, source in sources
+        }
+        return cls(inputs, recipes, tallies, *effort)
+
     @property
-    def room(self) -> int:
+    def rows_budget(self) -> int:
         """Bytes of rows on their way at a time, as they are read and as they are packed.
 
         Of what is given, they take one part: the system's allocator holds on to about as much
@@ -365,10 +386,10 @@ class Plan:
         """
         if self.begin is not None:
             return self.budget
-        return max((self.budget - self.aside) // SPARE, 1)
+        return max((self.budget - self.reserved) // SPARE, 1)
 
     @property
-    def aside(self) -> int:
+    def reserved(self) -> int:
         """Bytes that are taken besides: by every thread, by rows that wait for more, and always."""
         units = [each.unit_rows * each.row_bytes for each in self.recipes.values()]
         return self.held + self.threads * SCRATCH_BYTES + HELD_UNITS * max(units, default=0)
@@ -388,7 +409,7 @@ class Plan:
         }
 
 
-def fitting(plan: Plan, inputs: Inputs, memory: float | str | None) -> Plan:
+def fitting(plan: Plan, memory: float | str | None) -> Plan:
     """Return a plan with memory enough for the largest piece that cannot be cut.
 
     Parameters
@@ -401,10 +422,10 @@ def fitting(plan: Plan, inputs: Inputs, memory: float | str | None) -> Plan:
     LoaderError
         If `memory` is too small; says what is needed, and of which source.
     """
-    batches = sum(BATCHES * given.batch_bytes for given in inputs.sources.values())
-    base = max(map(_base_bytes, inputs.sources.values()))
-    plan = replace(plan, held=base + batches)
-    needs = {name: batches + _needed(plan, given) for name, given in inputs.sources.items()}
+    sources = plan.inputs.sources
+    batches = sum(BATCHES * source.batch_bytes for source in sources.values())
+    plan = replace(plan, held=batches + max(map(_base_bytes, sources.values())))
+    needs = {name: batches + _needed(plan, source) for name, source in sources.items()}
     name = max(needs, key=lambda name: needs[name])
     needed = needs[name]
     if needed <= max(plan.budget, COUNTED_BYTES):
@@ -469,26 +490,26 @@ def measure_for(given: SourceToWrite) -> Measure | None:
     return Measure.of(given.names.dims, given.row_shape, dtype, cf)
 
 
-def tally_for(given: SourceToWrite, table: Splits | None, statistics: bool) -> Tally | None:
+def tally_for(source: SourceToWrite, table: Splits | None) -> Tally | None:
     """Return what gathers the statistics of a source; None where there is nothing to gather."""
-    measure = measure_for(given) if statistics else None
+    measure = measure_for(source)
     if measure is None:
         return None
-    rows = {s: by[given.name] for s, by in (table or {}).items() if given.name in by}
+    rows = {s: by[source.name] for s, by in (table or {}).items() if source.name in by}
     return Tally(rows, decoded=measure.cf is not None)
 
 
-def works_of(plan: Plan, inputs: Inputs, first: int = 0) -> Iterator[Work]:
+def works_of(plan: Plan, first: int = 0) -> Iterator[Work]:
     """Yield the blocks of all sources: one after another, or batch by batch.
 
     Row 0 of the inputs is row `first` of the file.
     """
-    if inputs.batches is not None:
-        yield from _works_of_batches(plan, inputs, inputs.batches, first)
+    if plan.inputs.batches is not None:
+        yield from _works_of_batches(plan, plan.inputs.batches, first)
         return
-    for given in inputs.sources.values():
-        for block in given.blocks(_rows_a_block(plan, given)):
-            yield work_of(plan, given, block, first)
+    for source in plan.inputs.sources.values():
+        for block in source.blocks(_rows_a_block(plan, source)):
+            yield work_of(plan, source, block, first)
 
 
 def _weight(given: SourceToWrite) -> int:
@@ -499,7 +520,7 @@ def _weight(given: SourceToWrite) -> int:
 def _rows_a_block(plan: Plan, given: SourceToWrite) -> int:
     """Return how many rows to read at a time: whole units, or chunks, or less if need be."""
     recipe = plan.recipes[given.name]
-    most = min(BLOCK_BYTES, max(plan.room // BLOCKS, min(LEAST_BLOCK_BYTES, plan.budget // 8)))
+    most = min(BLOCK_BYTES, max(plan.rows_budget // BLOCKS, min(MIN_BLOCK_BYTES, plan.budget // 8)))
     rows = max(most // max(given.row_bytes * _weight(given), 1), 1)
     step = (
         recipe.unit_rows if rows >= recipe.unit_rows else min(_chunk_rows(recipe), recipe.unit_rows)
@@ -532,10 +553,11 @@ def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int = 0) -> W
 
 
 def _works_of_batches(
-    plan: Plan, inputs: Inputs, batches: Iterable[Mapping[str, Any]], first: int
+    plan: Plan, batches: Iterable[Mapping[str, Any]], first: int
 ) -> Iterator[Work]:
-    done = dict.fromkeys(inputs.sources, first)
-    names = set(inputs.n_rows)
+    sources = plan.inputs.sources
+    done = dict.fromkeys(sources, first)
+    names = set(plan.inputs.n_rows)
     for number, batch in enumerate(batches):
         if set(batch) != names:
             raise ArrayError(
@@ -543,51 +565,60 @@ def _works_of_batches(
                 f"{sorted(names)}; give every batch the same"
             )
         for name, value in batch.items():
-            ragged = inputs.ragged.get(name)
+            ragged = plan.inputs.ragged.get(name)
             if ragged is None:
-                rest = f"the first had {inputs.sources[name].row_shape}"
-                if is_ragged(value):
-                    raise ArrayError(
-                        f"batch {number} has examples of different shapes of source {name!r}, but "
-                        f"all of {rest}; give labeled.Ragged.of(examples) in every batch"
-                    )
-                given = given_of(name, value, None)
-                if given.row_shape != inputs.sources[name].row_shape:
-                    raise ArrayError(
-                        f"batch {number} has rows of shape {given.row_shape} of source {name!r}, "
-                        f"but {rest}; where shapes differ, give labeled.Ragged.of(examples) in "
-                        f"every batch"
-                    )
-                datasets = {name: given}
+                datasets = {name: _more_rows(number, sources[name], value)}
             else:
                 datasets = ragged.batch(value, done)
-            for each, given in datasets.items():
-                known = replace(inputs.sources[each], blocks=given.blocks)
-                for block in given.blocks(_rows_a_block(plan, given)):
+            for each, more in datasets.items():
+                known = replace(sources[each], blocks=more.blocks)
+                for block in more.blocks(_rows_a_block(plan, more)):
                     yield work_of(plan, known, block, done[each])
-                done[each] += int(given.shape[0] or 0)
+                done[each] += int(more.shape[0] or 0)
+
+
+def _more_rows(number: int, first: SourceToWrite, value: Any) -> SourceToWrite:
+    """Return the rows of a batch, which must be of the shape of the first ones."""
+    rest = f"the first had {first.row_shape}"
+    if is_ragged(value):
+        raise ArrayError(
+            f"batch {number} has examples of different shapes of source {first.name!r}, but all of "
+            f"{rest}; give labeled.Ragged.of(examples) in every batch"
+        )
+    more = source_to_write(first.name, value, None)
+    if more.row_shape != first.row_shape:
+        raise ArrayError(
+            f"batch {number} has rows of shape {more.row_shape} of source {first.name!r}, but "
+            f"{rest}; where shapes differ, give labeled.Ragged.of(examples) in every batch"
+        )
+    return more
 
 
 def store(
     plan: Plan,
-    works: Iterable[Work],
     writers: Mapping[str, SourceWriter],
-    told: Callable[[int], None],
+    advance: Callable[[int], None],
+    first: int = 0,
     before: Mapping[str, Before] | None = None,
 ) -> dict[str, Joiner]:
-    """Do the work, and store what comes of it; return what put the blocks together."""
+    """Do the work, and store what comes of it; return what put the blocks together.
+
+    Row 0 of the inputs is row `first` of the file; `before` are the rows there that are packed
+    once more.
+    """
     joiners = {
         name: Joiner(recipe, partial(_put, writers[name]), (before or {}).get(name))
         for name, recipe in plan.recipes.items()
     }
+    works = works_of(plan, first)
     for name, packed in packed_in_order(
-        works, threads=plan.threads, budget=plan.room, begin=plan.begin
+        works, threads=plan.threads, budget=plan.rows_budget, begin=plan.begin
     ):
         joiners[name].take(packed)
         tally = plan.tallies[name]
         if tally is not None:
             tally.add(packed.moments)
-        told((packed.stop - packed.start) * plan.recipes[name].row_bytes)
+        advance((packed.stop - packed.start) * plan.recipes[name].row_bytes)
     for joiner in joiners.values():
         joiner.finish()
     return joiners

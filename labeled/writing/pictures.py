@@ -209,14 +209,14 @@ class Pictures:
         """Of all files."""
         return sum(os.path.getsize(os.path.join(self.folder, path)) for path in self.paths)
 
-    def encoded(self, told: Callable[[int], None]) -> Iterator[bytes]:
+    def encoded(self, advance: Callable[[int], None]) -> Iterator[bytes]:
         """Yield the files as they are; each must be a picture."""
         for path in self.paths:
             with open(os.path.join(self.folder, path), "rb") as file:
                 data = file.read()
             self._head(path, data)
             yield data
-            told(len(data))
+            advance(len(data))
 
     def __getitem__(self, rows: slice) -> Array:
         """Decode consecutive pictures of one shape."""
@@ -321,8 +321,8 @@ def export(
     if own_splits(dataset):
         warn(".rec has no place for splits")
     n_bytes = int(dataset[images].nbytes)
-    with progress_bar(progress, n_bytes, f"write {os.path.basename(path)}") as told:
-        examples = _each_picture(dataset.select(images), images, budget, told)
+    with progress_bar(progress, n_bytes, f"write {os.path.basename(path)}") as advance:
+        examples = _each_picture(dataset.select(images), images, budget, advance)
         write_records(
             path,
             examples,
@@ -358,10 +358,10 @@ def pass_on(
     assert isinstance(pictures, Pictures)
     path = check_target(target, overwrite=overwrite)
     labels = sources.get("labels")
-    with progress_bar(progress, pictures.n_bytes, f"write {os.path.basename(path)}") as told:
+    with progress_bar(progress, pictures.n_bytes, f"write {os.path.basename(path)}") as advance:
         write_records(
             path,
-            pictures.encoded(told),
+            pictures.encoded(advance),
             labels=[0] * len(pictures) if labels is None else labels,
             overwrite=overwrite,
         )
@@ -395,7 +395,9 @@ def _roles(dataset: Any, name: str) -> list[str]:
     return [role_of(dim) or str(dim) for dim in dataset[name].dims[1:]]
 
 
-def _each_picture(one: Any, name: str, budget: int, told: Callable[[int], None]) -> Iterator[Array]:
+def _each_picture(
+    one: Any, name: str, budget: int, advance: Callable[[int], None]
+) -> Iterator[Array]:
     """Yield pictures by height, width and channel."""
     roles = _roles(one, name)
     axes = [roles.index(role) for role in ("height", "width", "channel") if role in roles]
@@ -403,5 +405,5 @@ def _each_picture(one: Any, name: str, budget: int, told: Callable[[int], None])
         rows = one.subset(slice(a, b)).load().loaded[name]
         for row in rows.to_objects() if isinstance(rows, Ragged) else rows:
             image = row.transpose(axes)
-            told(image.nbytes)
+            advance(image.nbytes)
             yield image if image.ndim == 3 else image[..., np.newaxis]

@@ -295,7 +295,7 @@ class RaggedToWrite:
         )
 
 
-def ragged_given(
+def ragged_to_write(
     name: str, examples: Examples, dims: Sequence[str | None] | None, kind: RaggedAs
 ) -> tuple[RaggedToWrite, dict[str, SourceToWrite]]:
     """Return a ragged source, and its datasets as they will be written."""

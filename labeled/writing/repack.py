@@ -61,12 +61,12 @@ from labeled.writing.layouts import (
     kept_layout,
     wishes,
 )
-from labeled.writing.packing import Plan, fitting, recipe_for
-from labeled.writing.ragged import Examples, RaggedToWrite, ragged_given
+from labeled.writing.packing import Plan, fitting
+from labeled.writing.ragged import Examples, RaggedToWrite, ragged_to_write
 from labeled.writing.source import Block, SourceToWrite, mean_of_texts, slices, text_blocks
 from labeled.writing.splits import ORDERS, Order, Splits, moved, order_of
 from labeled.writing.verify import reader_of
-from labeled.writing.write import Planned, check_ending, checked_effort, tallies_for
+from labeled.writing.write import Planned, check_ending, checked_effort
 
 IntArray = npt.NDArray[np.int64]
 Read = Callable[[int, int], Array]
@@ -166,7 +166,8 @@ def repack(
     storage = replace(AS_STORED, **options)
     dims = _dims_by_name(path, dims or {}, allow_external)
     header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
-    budget, threads = checked_effort(storage.memory, storage.threads)
+    effort = checked_effort(storage.memory, storage.threads)
+    budget = effort[0]
     extras = extras_of(header)
     table = None if header.kind != "fuel" else header.splits
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
@@ -177,19 +178,17 @@ def repack(
     inputs = stored.inputs(ragged)
     layouts = _layouts(header, inputs, wished)
     splits = None if table is None else moved(table, moves)
-    recipes = {n: recipe_for(g, layouts[n], True) for n, g in inputs.sources.items()}
-    plan = Plan(recipes, tallies_for(inputs, splits, True), budget, threads)
-    plan = fitting(plan, inputs, storage.memory)
-    plan = replace(plan, budget=plan.aside + max(plan.budget - plan.aside, 0) // 3)
+    plan = fitting(Plan.of(inputs, layouts, splits, effort), storage.memory)
+    plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
     n_bytes = (1 + verify) * (1 + (moves is not None)) * (inputs.n_bytes or 0)
-    with progress_bar(storage.progress, n_bytes, f"repack {os.path.basename(found)}") as told:
-        stored.told = told
+    with progress_bar(storage.progress, n_bytes, f"repack {os.path.basename(found)}") as advance:
+        stored.advance = advance
         attrs = storable("the file", _attrs(header, order, seed))
         order_now = None if moves is None else moves.old
         extras = replace(extras, order=order_now, budget=budget // 4)
-        new = Planned(inputs, plan, splits, attrs, header.kind != "plain", extras=extras)
+        new = Planned(plan, splits, attrs, header.kind != "plain", extras=extras)
         check = partial(_check, stored, ragged, splits, verify)
-        new.create(found, told, overwrite=storage.overwrite, check=check)
+        new.create(found, advance, overwrite=storage.overwrite, check=check)
     return found
 
 
@@ -253,12 +252,12 @@ def _attrs(header: FileHeader, order: str, seed: int) -> dict[str, Any]:
     if order == "keep":
         return attrs
     try:
-        told = json.loads(str(attrs.get(PROVENANCE, "{}")))
+        known = json.loads(str(attrs.get(PROVENANCE, "{}")))
     except ValueError:
-        told = {"before": str(attrs[PROVENANCE])}
+        known = {"before": str(attrs[PROVENANCE])}
     done = {"order": order} | ({"seed": seed} if order == "shuffle" else {})
-    told["repacked"] = [*told.get("repacked", []), done]
-    return {**attrs, PROVENANCE: json.dumps(told, sort_keys=True)}
+    known["repacked"] = [*known.get("repacked", []), done]
+    return {**attrs, PROVENANCE: json.dumps(known, sort_keys=True)}
 
 
 # the new file against the old one
@@ -318,7 +317,7 @@ def _check_rows(
                     f"{block.start} to {block.stop - 1}; the disk or memory may be damaged, and "
                     f"the original is untouched"
                 )
-            stored.told(rows.nbytes)
+            stored.advance(rows.nbytes)
 
 
 def _looks(source: SourceHeader) -> tuple[Any, ...]:
@@ -342,7 +341,7 @@ class StoredSources:
         Bytes of memory for what is read and put in order.
     order : Order, optional
         Where rows change places.
-    told : callable of int
+    advance : callable of int
         Hears how many bytes were put into buckets.
     """
 
@@ -350,7 +349,7 @@ class StoredSources:
     target: str
     budget: int
     order: Order | None = None
-    told: Callable[[int], None] = lambda _: None
+    advance: Callable[[int], None] = lambda _: None
 
     @property
     def block_bytes(self) -> int:
@@ -360,15 +359,17 @@ class StoredSources:
     def inputs(self, ragged: RaggedAs | None = None) -> Inputs:
         """Return everything to write, in the new order; `ragged` is how examples are stored."""
         given: dict[str, SourceToWrite] = {}
-        uneven: dict[str, RaggedToWrite] = {}
+        raggeds: dict[str, RaggedToWrite] = {}
         for name, source in self.header.sources.items():
             if source.ragged is None:
                 given[name] = self.dense(source)
                 continue
             kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-            uneven[name], datasets = ragged_given(name, self.examples(source), None, ragged or kind)
+            raggeds[name], datasets = ragged_to_write(
+                name, self.examples(source), None, ragged or kind
+            )
             given |= datasets
-        return Inputs(given, ragged=uneven)
+        return Inputs(given, ragged=raggeds)
 
     def dense(self, source: SourceHeader) -> SourceToWrite:
         """Return a source of one shape."""
@@ -435,7 +436,7 @@ class StoredSources:
     def _buckets(self, sizes: int | IntArray, lots: Iterator[Lot]) -> Read:
         assert self.order is not None
         buckets = Buckets(self.order, sizes, self.budget, self.target)
-        buckets.fill(lots, self.told)
+        buckets.fill(lots, self.advance)
         return buckets.read
 
     def _reader(self, source: SourceHeader) -> tuple[Read, int]:
@@ -533,7 +534,7 @@ class Buckets:
         self._lock = threading.Lock()
         self._held: OrderedDict[int, tuple[Array, IntArray]] = OrderedDict()
 
-    def fill(self, lots: Iterator[Lot], told: Callable[[int], None]) -> None:
+    def fill(self, lots: Iterator[Lot], advance: Callable[[int], None]) -> None:
         """Take all rows as they come; the first pass."""
         free = self._begin[:-1].copy()
         for start, raw, begins in lots:
@@ -549,7 +550,7 @@ class Buckets:
                     self._file.seek(int(free[number]))
                     self._file.write(part.data)
                 free[number] += len(part)
-            told(len(values))
+            advance(len(values))
 
     def _picked(self, values: Array, offsets: IntArray, which: IntArray) -> tuple[Array, IntArray]:
         """Put rows in another order."""

@@ -120,7 +120,7 @@ def verify(
     found: list[Difference] = []
     title = f"verify {os.path.basename(header.stamp.path)}"
     with (
-        progress_bar(progress, n_bytes, title) as told,
+        progress_bar(progress, n_bytes, title) as advance,
         ThreadPoolExecutor(checked_threads(threads)) as pool,
     ):
         for name in compared:
@@ -130,7 +130,7 @@ def verify(
             for begin in range(0, len(numbers), WAITING):
                 for problem in pool.map(check, numbers[begin : begin + WAITING]):
                     found += [] if problem is None else [problem]
-                    told(source.row_bytes * sums.rows)
+                    advance(source.row_bytes * sums.rows)
             if sums.n_rows != source.n_rows:
                 few, many = sorted((sums.n_rows, source.n_rows))
                 words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"

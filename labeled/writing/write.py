@@ -44,10 +44,9 @@ from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import RaggedAs, Storage, StorageKeywords, Wish, layout_for, wishes
-from labeled.writing.packing import Begin, Plan, fitting, recipe_for, store, tally_for, works_of
+from labeled.writing.packing import Begin, Plan, fitting, store
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
-from labeled.writing.statistics import Tally
 
 Path = str | os.PathLike[str]
 
@@ -223,8 +222,8 @@ def write_with(
         made = planned(sources, splits, options)
         target = check_target(path, overwrite=options.overwrite, n_bytes=made.certain_bytes)
         made.warn_of(sources)
-        with made.bar(target, options.progress) as told:
-            made.create(target, told, overwrite=options.overwrite)
+        with made.bar(target, options.progress) as advance:
+            made.create(target, advance, overwrite=options.overwrite)
     return target
 
 
@@ -274,7 +273,6 @@ def naming(file: str) -> Iterator[None]:
 class Planned:
     """A file that is still to be written, with everything checked that can be before."""
 
-    inputs: Inputs
     plan: Plan
     table: Splits | None
     file_attrs: Mapping[str, Any]
@@ -288,14 +286,14 @@ class Planned:
         """Bytes that the file will take whatever is in it."""
         return sum(
             given.row_bytes * (given.shape[0] or 0)
-            for name, given in self.inputs.sources.items()
+            for name, given in self.plan.inputs.sources.items()
             if not self.plan.recipes[name].layout.filters and given.dtype.kind != "O"
         )
 
     def warn_of(self, sources: Any) -> None:
         """Warn of unequal lengths, of splits that overlap, and of coordinates left out."""
         if self.table is None:
-            _warn_of_lengths(self.inputs.n_rows)
+            _warn_of_lengths(self.plan.inputs.n_rows)
         if self.table is not None and self.splits_given:
             warn_of_overlaps(self.table)
         names = left_out(sources)
@@ -309,7 +307,7 @@ class Planned:
         self, target: str, progress: bool | None
     ) -> AbstractContextManager[Callable[[int], None]]:
         """Return a bar of the bytes that are written."""
-        return progress_bar(progress, self.inputs.n_bytes, f"write {os.path.basename(target)}")
+        return progress_bar(progress, self.plan.inputs.n_bytes, f"write {os.path.basename(target)}")
 
     def begun_by(self, begin: Begin) -> Planned:
         """Return the same file with the work of dask done by `begin`."""
@@ -318,7 +316,7 @@ class Planned:
     def create(
         self,
         target: str,
-        told: Callable[[int], None],
+        advance: Callable[[int], None],
         *,
         overwrite: bool,
         check: Callable[[str], None] = lambda part: None,
@@ -326,14 +324,15 @@ class Planned:
         """Make the file and put it in its place, once `check` has seen the path of all of it."""
         with replacing(target, overwrite=overwrite) as part:
             with new_file(part) as file:
-                self._fill(file, told)
+                self._fill(file, advance)
             if self.extras is not None:
                 self.extras.check(part)
             check(part)
 
-    def _fill(self, file: Any, told: Callable[[int], None]) -> None:
+    def _fill(self, file: Any, advance: Callable[[int], None]) -> None:
         """Write rows, names, splits and attributes into an open file."""
-        plan, inputs, table, extras = self.plan, self.inputs, self.table, self.extras
+        plan, table, extras = self.plan, self.table, self.extras
+        inputs = plan.inputs
         writers = {
             name: SourceWriter.create(
                 file, name, given.dtype, given.shape, plan.recipes[name].layout
@@ -342,7 +341,7 @@ class Planned:
         }
         for name, given in inputs.sources.items():
             set_attrs(file[name], given.attrs)
-        joiners = store(plan, works_of(plan, inputs), writers, told)
+        joiners = store(plan, writers, advance)
         counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
         if table is not None:
             check_inside(table, counts)
@@ -351,9 +350,9 @@ class Planned:
         scales = ScaleWriter(file, empty=self.netcdf, with_table=table is not None)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.names)
-        for name, uneven in inputs.ragged.items():
-            if uneven.kind == "fuel":
-                attach_shapes(file, name, np.concatenate(uneven.shapes), uneven.dims[1:])
+        for name, ragged in inputs.ragged.items():
+            if ragged.kind == "fuel":
+                attach_shapes(file, name, np.concatenate(ragged.shapes), ragged.dims[1:])
         if extras is not None:
             extras.tie(file)
         if table is not None:
@@ -387,19 +386,10 @@ def planned(
         n: layout_for(n, g.shape, g.dtype, wished.get(n, Wish())) for n, g in inputs.sources.items()
     }
     file_attrs = _file_attrs(inputs, o.attrs, o.provenance)
-    budget, threads = checked_effort(o.memory, o.threads, usual)
-    recipes = {n: recipe_for(g, layouts[n], o.checksums) for n, g in inputs.sources.items()}
-    plan = Plan(recipes, tallies_for(inputs, table, o.statistics), budget, threads)
-    plan = fitting(plan, inputs, o.memory) if here else plan
-    return Planned(inputs, plan, table, file_attrs, o.netcdf, inherited is None)
-
-
-def tallies_for(inputs: Inputs, table: Splits | None, statistics: bool) -> dict[str, Tally | None]:
-    """Return what measures each dataset; of a ragged source only the values are."""
-    return {
-        name: tally_for(given, table, statistics and not inputs.is_member(name))
-        for name, given in inputs.sources.items()
-    }
+    effort = checked_effort(o.memory, o.threads, usual)
+    plan = Plan.of(inputs, layouts, table, effort, statistics=o.statistics, checksums=o.checksums)
+    plan = fitting(plan, o.memory) if here else plan
+    return Planned(plan, table, file_attrs, o.netcdf, inherited is None)
 
 
 def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple[int, int]:
