@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
+from labeled.compat.abstract_dataloader import spec
 from labeled.errors import PipelineError, SelectionError, UnknownNameError
 from labeled.transforms import (
     Concatenated,
-    Dataset,
     SeriesTrace,
     TimeWindow,
-    Trace,
     decimate,
     stack,
     subsample,
@@ -261,8 +260,8 @@ def trace_of_two():
 
 def test_a_trace_is_its_series_at_the_moments_chosen():
     arrays, trace = trace_of_two()
-    assert isinstance(trace, Trace)
-    assert isinstance(trace, Dataset)
+    assert isinstance(trace, spec.Trace)
+    assert isinstance(trace, spec.Dataset)
     assert trace["fast"] is arrays["fast"]
     chosen = [(one["fast"].item(), one["slow"].item()) for one in trace]
     assert [slow for _, slow in chosen] == list(range(4))

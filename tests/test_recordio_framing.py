@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from labeled.formats.recordio.framing import (
     MAGIC_BYTES,
-    MOST_BYTES,
+    MAX_RECORD_BYTES,
     FramingError,
     HeaderError,
     frame,
@@ -84,7 +84,7 @@ def test_a_record_that_is_cut_short_is_refused(payload, data):
         (b"JPEG" + bytes(8), "begins with 0x4745504a"),
         (MAGIC_BYTES + struct.pack("<I", 2 << 29), "a continuation"),
         (MAGIC_BYTES + struct.pack("<I", 7 << 29), "part of kind 7"),
-        (MAGIC_BYTES + struct.pack("<I", MOST_BYTES), "claims 536,870,911 bytes, but 0"),
+        (MAGIC_BYTES + struct.pack("<I", MAX_RECORD_BYTES), "claims 536,870,911 bytes, but 0"),
         (frame(MAGIC_BYTES)[:8] + frame(b"x"), "part 1 is of kind 0"),
     ],
 )
@@ -94,7 +94,7 @@ def test_what_is_no_record_is_told(stored, words):
 
 
 def test_a_payload_that_no_record_holds_is_refused_before_it_is_copied():
-    long = memoryview(np.broadcast_to(np.uint8(0), MOST_BYTES + 1))
+    long = memoryview(np.broadcast_to(np.uint8(0), MAX_RECORD_BYTES + 1))
     with pytest.raises(FramingError, match="too long"):
         frame(long)
 

@@ -35,7 +35,7 @@ from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows, rows_of
-from labeled.transforms.compose import Place
+from labeled.transforms.context import Place
 from labeled.transforms.running import NOTHING, Stopped
 
 Array = npt.NDArray[Any]

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
         ParallelPipelines,
         ParallelTransforms,
         Pipeline,
-        Place,
         SequencePipeline,
         SequentialTransforms,
         StackedSequencePipeline,
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
         takes,
         whole,
     )
+    from labeled.transforms.context import Place
     from labeled.transforms.decoding import Decode
     from labeled.transforms.geometry import (
         Affine,
@@ -95,6 +95,7 @@ else:
     __getattr__ = names_in(
         [
             "labeled.transforms.compose",
+            "labeled.transforms.context",
             "labeled.transforms.sample",
             "labeled.transforms.running",
             "labeled.transforms.augment",

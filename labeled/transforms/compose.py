@@ -3,22 +3,8 @@
 A step is any callable of one argument. A composition checks when it is made that samples become
 a batch only once (a collate has no place among transforms).
 
-Results are to be the same for any number of threads, any order, shard or resumed run. A
-transform therefore never keeps a generator of its own; it *asks*, by the names of its
-parameters, for what is random about a row:
-
-``rng``
-    A fresh generator for this row, of this epoch, at this step of the pipeline.
-``seed``, ``epoch``, ``row``
-    The plain numbers, for transforms that draw in their own way.
-``rows``
-    The numbers of all rows: the transform then works on whole batches.
-``place``
-    All of these, as a :class:`Place`.
-
-A parameter that a caller has bound already (``functools.partial``) is left alone, and so is the
-first one, which takes the data. Every composition hands each of its steps a place with a path of
-its own, so that two equal random steps draw different numbers.
+Every composition hands each of its steps a :class:`Place` with a path of its own, so that two equal
+random steps draw different numbers.
 
 A pipeline holds a collate, so two of them never follow one another; side by side, each takes its
 own part of a sample to its own part of a batch. Over time, a sample is a sequence, and each of its
@@ -30,23 +16,17 @@ members alone. What flows through (arrays, labelled arrays, tensors, anything) i
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import check_arguments
 from labeled.errors import PipelineError, PipelineTypeError, did_you_mean
-from labeled.samplers.permutation import key_of
+from labeled.transforms.context import Bound, Place, context_of_all
 from labeled.transforms.sample import stack
-
-Rows = npt.NDArray[np.int64]
 
 Raw = TypeVar("Raw", contravariant=True)
 Made = TypeVar("Made", covariant=True)
@@ -84,146 +64,6 @@ class Pipeline(Protocol[PRaw, PSample, PBatch, PMade]):
     def collate(self, data: Sequence[PSample], /) -> PBatch: ...
 
     def batch(self, data: PBatch, /) -> PMade: ...
-
-
-ASKABLE = frozenset({"rng", "seed", "epoch", "row", "rows", "place"})
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which row of which epoch, and which step of the pipeline.
-
-    Parameters
-    ----------
-    seed, epoch : int
-        Of the loader.
-    row : int, optional
-        Position in the dataset that ``batches`` was called on; -1 for rows that pad.
-    rows : int64 array, optional
-        The same for every row of a batch.
-    path : tuple
-        The steps that lead to the transform, numbers and names.
-
-    Examples
-    --------
-    >>> place = Place(seed=7, epoch=0, row=3)
-    >>> bool(place.rng().random() == Place(seed=7, epoch=0, row=3).rng().random())
-    True
-    >>> bool(place.rng().random() == place.into(1).rng().random())
-    False
-    """
-
-    seed: int
-    epoch: int
-    row: int | None = None
-    rows: Rows | None = None
-    path: tuple[int | str, ...] = ()
-
-    def into(self, step: int | str) -> Place:
-        """Return the place of a step within this one."""
-        return Place(self.seed, self.epoch, self.row, self.rows, (*self.path, step))
-
-    def rng(self) -> np.random.Generator:
-        """Return a new generator, which draws the same wherever and whenever it is made."""
-        key = key_of("pipeline", self.seed, self.epoch, -1 if self.row is None else self.row)
-        if self.path:
-            key = key_of(str(key), *self.path)
-        return np.random.Generator(np.random.Philox(key=key))
-
-
-class Bound:
-    """A transform as a step: what it asks for is worked out once, and passed to it.
-
-    Parameters
-    ----------
-    transform : callable
-        One with an attribute ``asks`` (a frozenset of str) hands places on to steps of its own,
-        and takes ``place=``. A torch module is given tensors that share memory with the arrays.
-    """
-
-    def __init__(self, transform: Callable[..., Any]) -> None:
-        self.transform = transform
-        self.asks = asked_by(transform)
-        self._composed = isinstance(getattr(transform, "asks", None), frozenset)
-        torch = sys.modules.get("torch")  # not imported for this
-        self.tensors = torch is not None and isinstance(transform, torch.nn.Module)
-
-    def __call__(self, data: Any, place: Place | None = None, step: int | str | None = None) -> Any:
-        """Apply the transform; without a place it is called with the data alone.
-
-        Parameters
-        ----------
-        step : int or str, optional
-            Which step within the place this is.
-        """
-        if self.tensors:
-            data = as_tensors(data)
-        if place is None or not self.asks:
-            return self.transform(data)
-        here = place if step is None else place.into(step)
-        if self._composed:
-            return self.transform(data, place=here)
-        return self.transform(data, **{n: _given(n, here, self.transform) for n in self.asks})
-
-
-def _given(name: str, place: Place, transform: Any) -> Any:
-    if name == "place":
-        return place
-    if name in ("rng", "row") and place.row is None:
-        raise PipelineError(
-            f"{transform!r} asks for {name!r} of one row, but is given whole batches: let it take "
-            "rows, seed and epoch and draw for each row, so that no result depends on its batch"
-        )
-    if name == "rows" and place.rows is None:
-        raise PipelineError(
-            f"{transform!r} asks for the rows of a whole batch, but stands where samples come one "
-            "by one: put it before transforms of samples, or let it take row"
-        )
-    return place.rng() if name == "rng" else getattr(place, name)
-
-
-def asked_by(transform: Any) -> frozenset[str]:
-    """Return what a transform asks for by the names of its parameters.
-
-    ``seed`` by itself, with a default, is taken for an option of the transform's own.
-
-    Examples
-    --------
-    >>> sorted(asked_by(lambda image, rows, seed, epoch: image))
-    ['epoch', 'rows', 'seed']
-    >>> asked_by(lambda row: row), asked_by(partial(lambda x, rng: x, rng=None)), asked_by(abs)
-    (frozenset(), frozenset(), frozenset())
-    """
-    asks = getattr(transform, "asks", None)
-    if isinstance(asks, frozenset):
-        return asks
-    bound = transform.keywords if isinstance(transform, partial) else {}
-    try:
-        parameters = list(inspect.signature(transform).parameters.values())[1:]
-    except (TypeError, ValueError):  # written in C, and says nothing
-        return frozenset()
-    by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    found = (ASKABLE & set(by_name)) - set(bound)
-    if "seed" in found and not found & {"epoch", "row", "rows"}:
-        return found if by_name["seed"].default is inspect.Parameter.empty else found - {"seed"}
-    return found
-
-
-def asked_by_all(steps: Iterable[Callable[..., Any]]) -> frozenset[str]:
-    """Return what any of some steps asks for."""
-    return frozenset().union(*map(asked_by, steps))
-
-
-def as_tensors(data: Any) -> Any:
-    """Return arrays, and arrays in mappings and tuples, as tensors on the same memory."""
-    torch = sys.modules["torch"]
-    if hasattr(data, "items") and not isinstance(data, xr.DataArray):
-        return {name: as_tensors(value) for name, value in data.items()}
-    if isinstance(data, tuple | list):
-        made = list(map(as_tensors, data))
-        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
-    plain = data.data if isinstance(data, xr.DataArray) else data
-    return torch.as_tensor(plain) if isinstance(plain, np.ndarray | np.generic) else plain
 
 
 Others = Literal["keep", "drop", "refuse"]
@@ -310,7 +150,7 @@ class SequentialTransforms:
 
     def __init__(self, *transforms: Any) -> None:
         self.steps = tuple(as_transform(step) for step in transforms)
-        self.asks = asked_by_all(self.steps)
+        self.context = context_of_all(self.steps)
         self._bound = tuple(map(Bound, self.steps))
 
     def __call__(self, data: Any, *, place: Place | None = None) -> Any:
@@ -357,7 +197,7 @@ class ParallelTransforms:
         self.steps = {
             name: as_transform(t) for name, t in ({**(transforms or {}), **named}).items()
         }
-        self.asks = asked_by_all(self.steps.values())
+        self.context = context_of_all(self.steps.values())
         self._bound = {name: Bound(step) for name, step in self.steps.items()}
 
     def __call__(self, data: Mapping[str, Any], *, place: Place | None = None) -> dict[str, Any]:
@@ -469,8 +309,8 @@ class Marked:
         _ = self._bound
 
     @property
-    def asks(self) -> frozenset[str]:
-        return self._bound.asks | {"rows"} if self.whole else self._bound.asks
+    def context(self) -> frozenset[str]:
+        return self._bound.context | {"rows"} if self.whole else self._bound.context
 
     def __call__(self, data: Any, *, place: Place | None = None) -> Any:
         return self._bound(data, place)
@@ -722,7 +562,7 @@ class EachStep:
 
     def __init__(self, transform: Callable[..., Any]) -> None:
         self._bound = Bound(transform)
-        self.asks = self._bound.asks
+        self.context = self._bound.context
 
     def __call__(self, data: Sequence[Any], *, place: Place | None = None) -> list[Any]:
         return [self._bound(one, place, number) for number, one in enumerate(data)]
@@ -828,7 +668,7 @@ class _Folded:
 
     def __init__(self, transform: Callable[..., Any], dim: str) -> None:
         self._bound, self._dim = Bound(transform), dim
-        self.asks = self._bound.asks
+        self.context = self._bound.context
 
     def __call__(self, data: Any, *, place: Place | None = None) -> Any:
         found: list[tuple[int, int]] = []

@@ -35,7 +35,7 @@ CPU = 1
 DTYPES: tuple[str, ...] = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")
 """Type flags, by number."""
 
-MOST_AXES = 32
+MAX_AXES = 32
 
 
 def mean_image(
@@ -220,7 +220,7 @@ class _Fields:
         return values.reshape(shape).astype(np.float32)
 
     def _shape(self, n_axes: int, kind: str) -> tuple[int, ...]:
-        if not 1 <= n_axes <= MOST_AXES:
+        if not 1 <= n_axes <= MAX_AXES:
             raise self.error(f"holds an array of {n_axes} axes")
         return self.take(f"<{n_axes}{kind}")
 

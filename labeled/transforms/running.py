@@ -24,23 +24,19 @@ import numpy.typing as npt
 from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
 from labeled.forms import RowForm
 from labeled.transforms.compose import (
-    Bound,
     Marked,
     ParallelCollate,
     ParallelTransforms,
-    Place,
-    Rows,
     SequentialTransforms,
     all_named,
     as_transform,
-    asked_by,
-    asked_by_all,
     check_parts,
     first_named,
     identity,
     name_of,
     stages_of,
 )
+from labeled.transforms.context import Bound, Place, Rows, context_of, context_of_all
 from labeled.transforms.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
 
 Mask = npt.NDArray[np.bool_]
@@ -135,7 +131,7 @@ class Line:
     def draws(self) -> bool:
         """Whether any step asks for something random."""
         steps = [step.transform for step in (self.whole, self.sample, self.batch) if step]
-        return bool(asked_by_all(steps) & RANDOM)
+        return bool(context_of_all(steps) & RANDOM)
 
     def work(
         self, data: Any, place: Place, *, skips: bool, stopped: Callable[[], bool]
@@ -350,7 +346,7 @@ def parted(step: Any) -> tuple[Any, Any]:
         return _parted_sequence(step)
     if isinstance(step, ParallelTransforms):
         return _parted_parts(step)
-    return (step, None) if "rows" in asked_by(step) else (None, step)
+    return (step, None) if "rows" in context_of(step) else (None, step)
 
 
 def _parted_sequence(sequence: SequentialTransforms) -> tuple[Any, Any]:

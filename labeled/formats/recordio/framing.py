@@ -38,7 +38,7 @@ HEAD_BYTES = HEAD.size
 ALIGNMENT = 4
 
 LENGTH_BITS = 29
-MOST_BYTES = (1 << LENGTH_BITS) - 1
+MAX_RECORD_BYTES = (1 << LENGTH_BITS) - 1
 """Of one record."""
 
 WHOLE, FIRST, MIDDLE, LAST = range(4)
@@ -68,9 +68,10 @@ def frame(payload: Buffer) -> bytes:
     '0a23d7ce 00000020 0a23d7ce 00000060'
     """
     n_bytes = memoryview(payload).nbytes
-    if n_bytes > MOST_BYTES:
+    if n_bytes > MAX_RECORD_BYTES:
         raise FramingError(
-            f"a payload of {n_bytes:,} bytes is too long; a record holds at most {MOST_BYTES:,}"
+            f"a payload of {n_bytes:,} bytes is too long; a record holds at most "
+            f"{MAX_RECORD_BYTES:,}"
         )
     data = bytes(payload)
     cuts = [*_magics(data), len(data)]
@@ -112,7 +113,7 @@ def part_at(data: Buffer, at: int = 0) -> tuple[int, int]:
     magic, word = HEAD.unpack_from(data, at)
     if magic != MAGIC:
         raise FramingError(f"it begins with {magic:#010x}, not with the magic word {MAGIC:#010x}")
-    return word >> LENGTH_BITS, word & MOST_BYTES
+    return word >> LENGTH_BITS, word & MAX_RECORD_BYTES
 
 
 def padded(length: Lengths) -> Lengths:

@@ -42,7 +42,7 @@ from labeled.formats.recordio.framing import (
     LAST,
     LENGTH_BITS,
     MAGIC,
-    MOST_BYTES,
+    MAX_RECORD_BYTES,
     WHOLE,
     FramingError,
     HeaderError,
@@ -543,7 +543,7 @@ def _lengths(file: RecordFile, rows: range, stored: Array) -> tuple[Rows, Array]
     told there: an index left by another version of the file is found out before labels are.
     """
     fields = stored[:, : _STORED.itemsize].copy().view(_STORED)[:, 0]
-    lengths = (fields["frame"]["word"] & MOST_BYTES).astype(np.int64)
+    lengths = (fields["frame"]["word"] & MAX_RECORD_BYTES).astype(np.int64)
     headers = fields["header"].copy()
     apart = HEAD_BYTES + padded(lengths) != file.stored_sizes(rows)
     for i in np.flatnonzero(_odd(stored) | apart).tolist():
@@ -631,7 +631,7 @@ def _head(file: RecordFile, row: int, begin: memoryview) -> PictureHead:
     at = HEAD_BYTES + HEADER_BYTES + LABEL.itemsize * flag
     if word >> LENGTH_BITS == WHOLE and at < len(begin):
         try:
-            head = head_of(begin[at : HEAD_BYTES + (word & MOST_BYTES)])
+            head = head_of(begin[at : HEAD_BYTES + (word & MAX_RECORD_BYTES)])
         except ShortHeadError:
             head = None
         if head is not None:

@@ -24,7 +24,7 @@ from labeled.formats.recordio.framing import FramingError, HeaderError, frame, p
 from labeled.formats.recordio.records import SUFFIX
 from labeled.formats.replacing import check_target, explained, replacing
 
-MOST_EXACT = 1 << 24
+MAX_EXACT = 1 << 24
 """Whole numbers up to here are exact in float32."""
 
 AHEAD = 4
@@ -161,7 +161,7 @@ def _exact(labels: Any) -> Any:
     """Return labels; raise :class:`HeaderError` for whole ones that a record's float32 rounds."""
     values = np.asarray(labels)
     for value in values.ravel().tolist() if values.dtype.kind in "iu" else ():
-        if abs(value) > MOST_EXACT and int(np.float32(value)) != value:
+        if abs(value) > MAX_EXACT and int(np.float32(value)) != value:
             raise HeaderError(
                 f"the label {value} would be rounded, since records hold float32; number the "
                 "classes from 0, or write such numbers as ids"
