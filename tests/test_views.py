@@ -97,7 +97,7 @@ def test_every_view_is_well_formed_and_tells(path):
     ragged = labeled.Ragged.of([np.arange(3), np.arange(5)], name="words")
     views = {
         "dataset": (dataset, ("images", "channel: 2", "uint16", "gzip", "(50, 2, 40, 30)", "odd")),
-        "subset": (train, ("train", "400 rows", "Conv2DSpace")),
+        "subset": (train, ("train", "batch: 400", "rows 0:400", "Conv2DSpace")),
         "loader": (loader, ("13 batches of 32 rows", "shuffle='window'", "seed=3", "images")),
         "plan": (loader.explain(), ("400 rows", "chunks decoded")),
         "batch": (batches[-1], ("count=16 and 16 of padding", "width: 30", "uint16")),

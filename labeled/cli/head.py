@@ -7,9 +7,7 @@ name; anything else is printed as aligned numbers. Reads only the rows it shows.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +24,9 @@ from labeled.cli.options import (
     external_option,
     given,
     group_option,
+    heading,
     json_option,
+    wants_colour,
 )
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
@@ -114,15 +114,15 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
     if isinstance(first, Ragged):
         pictures = [] if numbers else picture_lines(first, name)
         if pictures:
-            return [title, *pictures, ""]
+            return [heading(title), *pictures, ""]
         title += "  (shapes differ: filled up with 0)"
     if dtype == "text":  # compute() asks pandas for a type, which refuses bytes that are no UTF-8
-        return [title, *number_lines(first.values, class_names_of(lazy.attrs)), ""]
+        return [heading(title), *number_lines(first.values, class_names_of(lazy.attrs)), ""]
     array = first.pad() if ragged else first.compute()
     image = None if numbers or not array.size else as_image(array)
     if image is None:
-        return [title, *number_lines(array.values, class_names_of(lazy.attrs)), ""]
-    return [title, *image_lines(image)]
+        return [heading(title), *number_lines(array.values, class_names_of(lazy.attrs)), ""]
+    return [heading(title), *image_lines(image)]
 
 
 def picture_lines(rows: Ragged, name: str) -> list[str]:
@@ -181,11 +181,6 @@ def image_lines(image: xr.DataArray) -> list[str]:
     low, high = np.nanmin(values), np.nanmax(values)
     lines = gallery(as_pixels(values), captions, colour=colour, columns=columns)
     return [*lines[:-1], f"  ({note}black is {text_of(low)}, white is {text_of(high)})", ""]
-
-
-def wants_colour() -> bool:
-    """Whether stdout is a terminal, and nobody asked for no colour."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def number_lines(values: npt.NDArray[Any], classes: Mapping[int, str] | None = None) -> list[str]:

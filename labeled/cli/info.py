@@ -24,6 +24,7 @@ from labeled.cli.options import (
     external_option,
     given,
     group_option,
+    heading,
     in_flags,
     json_option,
     one_line,
@@ -204,7 +205,7 @@ def plain_values(value: Any) -> Any:
 def file_text(facts: Facts, dataset: Dataset) -> str:
     """Draw the description of a file as text."""
     kind = format_named(facts["format"]).kinds[facts["kind"]]
-    lines = [f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})"]
+    lines = [heading(f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})")]
     lines += [in_flags(line, info) for line in repr(dataset).splitlines()[1:]]
     sources = facts["sources"].items()
     attributes = {
@@ -292,7 +293,7 @@ def measured_words(found: Mapping[str, Any]) -> tuple[str, ...]:
         if isinstance(value, list):
             shown = " ".join(map(number, value[:MOST_CHANNELS]))
             return shown if len(value) <= MOST_CHANNELS else f"{shown} ..."
-        return "-" if value is None else f"{value:.6g}"
+        return "-" if value is None else f"{value:.4g}"
 
     classes = [f"{value}: {n:,}" for value, n in found.get("classes", {}).items()]
     more = f", ... ({len(classes)} classes)" if len(classes) > MOST_CLASSES else ""

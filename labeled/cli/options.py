@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 import signal
@@ -47,6 +48,16 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 def command(*examples: str) -> Decorator:
     """Make a command of a function; its docstring follows the examples in its help."""
     return click.command(cls=WithExamples, examples=examples)
+
+
+def wants_colour() -> bool:
+    """Whether stdout is a terminal, and nobody asked for no colour."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def heading(text: str) -> str:
+    """Return a line that stands out on a terminal."""
+    return click.style(text, bold=True) if wants_colour() else text
 
 
 def given(ctx: click.Context, *without: str) -> dict[str, Any]:

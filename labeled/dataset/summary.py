@@ -42,22 +42,22 @@ def _summary(dataset: Dataset) -> Summary:
     """List each source with its rows, and the splits that the dataset may be cut into."""
     catalog, sources, rows = dataset.files.catalog, dataset._sources, dataset._rows
     counts = {name: len(selection) for name, selection in rows.items()}
+    title = _title(dataset, counts)
     parts: list[str | Table] = [NO_SOURCES]
     more: list[str | Table] = []
     if sources:
         columns = ("source", "dims", "dtype", "size", "stored")
         lines = [_source_cells(one, counts[name]) for name, one in sources.items()]
-        held = _alike({name: rows[name].describe() for name in sources})
-        parts = [Table(columns, lines, "sources", headed=True), f"holds {held}"]
-        alike = count_words(next(iter(counts.values())), "row")
-        about = alike if len(set(counts.values())) == 1 else "rows differ by source"
+        parts = [Table(columns, lines, "sources", headed=True)]
+        if title != "all rows":
+            parts.append(f"holds {_alike({name: rows[name].describe() for name in sources})}")
         spaces = dataset.spaces
         stored = [
             (name, str(spaces.get(name, one.ragged or "text")), "; ".join(_storage_facts(one)))
             for name, one in sources.items()
         ]
         storage = Table(("source", "space", "in the file"), stored, "storage")
-        more = [f"{about}, {count_words(len(sources), 'source')}", storage]
+        more = [storage]
     if sources and not dataset.chosen:
         splits = [_split_cells(one, [*sources]) for one in split_lines(catalog)]
         if splits:
@@ -75,8 +75,7 @@ def _summary(dataset: Dataset) -> Summary:
     attrs = [(str(name), _cut(value)) for name, value in catalog.attrs.items()]
     more += [Table(("name", "value"), attrs, "attributes")] if attrs else []
     memory = "" if dataset.loaded is None else ", in memory"
-    title = f"{_title(dataset, counts)}{memory} of {dataset.where}"
-    return Summary("labeled.Dataset", title, parts, more)
+    return Summary("labeled.Dataset", f"{title}{memory} of {dataset.where}", parts, more)
 
 
 def split_lines(catalog: Catalog) -> list[SplitLine]:

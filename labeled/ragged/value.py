@@ -415,19 +415,20 @@ class Ragged:
     # looks
 
     def __repr__(self) -> str:
-        name = f" {self.name!r}" if self.name else ""
-        sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
-        read = f", {self.nbytes:,} bytes" if "shapes" in self.__dict__ else ""
-        return f"<labeled.Ragged{name} ({sizes}) {self.dtype}{read}, {self.selection.describe()}>"
+        return Summary("labeled.Ragged", self._words()).text()
 
     def _repr_html_(self) -> str:
-        sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
-        size = format_bytes(self.nbytes) if "shapes" in self.__dict__ else "not read yet"
         parts = (
-            f"({sizes}) {self.dtype}, {size}, {self.selection.describe()}",
+            f"of {self.where}",
             "pad(), bucket(), flat(), to_objects() read it; shapes reads the shapes alone",
         )
-        return Summary("labeled.Ragged", f"{self.name!r} of {self.where}", parts).html()
+        return Summary("labeled.Ragged", self._words(), parts).html()
+
+    def _words(self) -> str:
+        name = f"{self.name!r} " if self.name else ""
+        sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
+        size = format_bytes(self.nbytes) if "shapes" in self.__dict__ else "not read yet"
+        return f"{name}({sizes}) {self.dtype}, {size}, {self.selection.describe()}"
 
     def _axis_words(self) -> list[str]:
         """Lengths of the inner dims, where the shapes were read already; a repr never reads."""
