@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
 import numpy as np
@@ -375,6 +376,10 @@ def test_unpack(batches, examples, arrays):
         found = items(stream)
         assert len(found) == 8
         assert_array_equal(found[5][0], arrays["x"][5])
+    epoch = stream.get_epoch_iterator()
+    next(epoch)
+    rest = pickle.loads(pickle.dumps(epoch))  # halfway through the first batch
+    assert_array_equal([x for x, _ in rest], arrays["x"][1:])
     with pytest.raises(ValueError):
         Unpack(examples)
     with pytest.raises(ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import abc
+from collections import abc, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -473,14 +473,14 @@ class Unpack(Transformer):
         super().__init__(data_stream, True, **kwargs)
 
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
-        epoch = super().get_epoch_iterator(as_dict=as_dict)
-        batches = self.child_epoch_iterator
-        self.examples = (example for batch in batches for example in zip(*batch, strict=False))
-        return epoch
+        self.examples: deque[Any] = deque()
+        return super().get_epoch_iterator(as_dict=as_dict)
 
     def get_data(self, request: Any = None) -> Any:
         check_no_request(self, request)
-        return next(self.examples)
+        while not self.examples:
+            self.examples.extend(zip(*next(self.child_epoch_iterator), strict=False))
+        return self.examples.popleft()
 
 
 class Padding(Transformer):
