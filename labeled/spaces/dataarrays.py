@@ -29,7 +29,7 @@ from labeled.spaces.kinds import (
     ConvNDSpace,
     IndexSequenceSpace,
     IndexSpace,
-    LabelRows,
+    LabelSpace,
     NullSpace,
     SequenceSpace,
     VectorSequenceSpace,
@@ -145,12 +145,12 @@ def _read(x: xr.DataArray, space: Space, dims: Names | None, own: Space | None =
         names = [found.dim_of_axis.get(axis) for axis in axes]
         if own.channels == 1 and not isinstance(space, ConvNDSpace):
             added = ["c"]
-    elif isinstance(own, VectorSpace | VectorSequenceSpace | LabelRows):
+    elif isinstance(own, VectorSpace | VectorSequenceSpace | LabelSpace):
         n_spatial, axes = 0, ("b", own.axis_names()[1])
         found = find_axes(x.dims, _n_spatial(x, there), there)
         row = _row_dim(x, found, axes[1])
         names = [found.dim_of_axis.get("b"), found.dim_of_axis.get(axes[1]) if row is None else row]
-        if x.ndim == 1 and isinstance(own, LabelRows):
+        if x.ndim == 1 and isinstance(own, LabelSpace):
             added = [axes[1]]
     else:
         raise SpaceTypeError(f"{own}: a DataArray is not a batch of such a space")
@@ -315,7 +315,7 @@ def _moved(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
 
 def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     x, (batch, row) = reading.x, reading.dims
-    alike = isinstance(reading.own, LabelRows) == isinstance(space, LabelRows)
+    alike = isinstance(reading.own, LabelSpace) == isinstance(space, LabelSpace)
     if alike and row is not None:
         return _moved(reading, reading.own, data)
     axis = str(space.axis_names()[1])

@@ -106,7 +106,7 @@ class VectorSpace(ArraySpace):
 
 
 @dataclass(frozen=True, repr=False)
-class LabelRows(ArraySpace):
+class LabelSpace(ArraySpace):
     """Rows of integer labels: what `IndexSpace` and `IndexSequenceSpace` share."""
 
     max_labels: int | None = None
@@ -152,7 +152,7 @@ class LabelRows(ArraySpace):
 
 
 @dataclass(frozen=True, repr=False)
-class IndexSpace(LabelRows):
+class IndexSpace(LabelSpace):
     """Batches of rows of labels: (batch, index), integers in ``[0, max_labels)``.
 
     Parameters
@@ -226,7 +226,7 @@ class VectorSequenceSpace(SequenceSpace):
 
 
 @dataclass(frozen=True, repr=False)
-class IndexSequenceSpace(SequenceSpace, LabelRows):
+class IndexSequenceSpace(SequenceSpace, LabelSpace):
     """One sequence of rows of `dim` labels: (time, index).
 
     Parameters

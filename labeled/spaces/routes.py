@@ -58,7 +58,7 @@ from labeled.spaces.kinds import (
     ConvNDSpace,
     IndexSequenceSpace,
     IndexSpace,
-    LabelRows,
+    LabelSpace,
     NullSpace,
     SequenceSpace,
     VectorSequenceSpace,
@@ -132,7 +132,7 @@ def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace, branch: str) -> Any
 Vectors = VectorSpace | VectorSequenceSpace
 
 
-def _labels_fit(source: LabelRows, target: Vectors, branch: str) -> None:
+def _labels_fit(source: LabelSpace, target: Vectors, branch: str) -> None:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     if isinstance(layout, str):
         fault(SpaceError, source, branch, f"{layout} ({target})")
@@ -140,7 +140,7 @@ def _labels_fit(source: LabelRows, target: Vectors, branch: str) -> None:
 
 def _expanded(
     x: Any,
-    source: LabelRows,
+    source: LabelSpace,
     target: Vectors,
     branch: str,
 ) -> Any:
@@ -182,7 +182,7 @@ def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int]
     return f"{k} labels of {max_labels} become {merged}, not {dim}"
 
 
-def _labels_are_the_same(source: LabelRows, target: LabelRows, branch: str) -> None:
+def _labels_are_the_same(source: LabelSpace, target: LabelSpace, branch: str) -> None:
     same = source.max_labels == target.max_labels or None in (source.max_labels, target.max_labels)
     if source.dim != target.dim or not same:
         found = f"{source.dim} labels of {source.max_labels}"
@@ -190,7 +190,7 @@ def _labels_are_the_same(source: LabelRows, target: LabelRows, branch: str) -> N
         fault(SpaceError, source, branch, text)
 
 
-def _relabelled(x: Any, source: LabelRows, target: LabelRows, branch: str) -> Any:
+def _relabelled(x: Any, source: LabelSpace, target: LabelSpace, branch: str) -> Any:
     limit = source.max_labels if target.max_labels is None else target.max_labels
     call_for(source, branch, check_labels, x, limit)
     return _finish(x, source, target, branch)
@@ -343,7 +343,7 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any, branch:
     made = run(empty, source, target, branch)
     meta = made if is_sparse(made) else made.reshape((0,) * made.ndim)
     # where values may be refused, each chunk gets its first row, for the message
-    refuses = isinstance(source, LabelRows) or narrows(dtype_of(x), target.dtype)
+    refuses = isinstance(source, LabelSpace) or narrows(dtype_of(x), target.dtype)
     lengths, starts = whole.chunks[axis], None
     if refuses and not any(n != n for n in lengths):
         first = np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
@@ -431,7 +431,7 @@ def _same(batch: Batch, source: Any, target: Any, branch: str) -> Batch:
 
 def _refused(source: Space, target: Space, branch: str) -> None:
     kind = SpaceError
-    if not isinstance(source, LabelRows | SequenceSpace):
+    if not isinstance(source, LabelSpace | SequenceSpace):
         kind = UnsupportedSpaceError
         if not isinstance(source, NullSpace) and not isinstance(target, NullSpace):
             with suppress(UnsupportedSpaceError):  # a sequence has no size

@@ -70,13 +70,13 @@ class BatchScheme(IterationScheme):
         self.batch_size = batch_size
 
 
-class Batches:
+class IndexBatches:
     """Lists of rows, cut from an iterator of rows; can be pickled halfway."""
 
     def __init__(self, rows: Iterator[int], batch_size: int, sort: bool = False) -> None:
         self.rows, self.batch_size, self.sort = rows, batch_size, sort
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> IndexBatches:
         return self
 
     def __next__(self) -> list[int]:
@@ -86,13 +86,13 @@ class Batches:
         return sorted(batch) if self.sort else batch
 
 
-class Sizes:
+class BatchSizes:
     """Batch sizes; can be pickled halfway. `left` counts examples, `times` batches."""
 
     def __init__(self, batch_size: int, left: int | None, times: int | None) -> None:
         self.batch_size, self.left, self.times = batch_size, left, times
 
-    def __iter__(self) -> Sizes:
+    def __iter__(self) -> BatchSizes:
         return self
 
     def __next__(self) -> int:
@@ -107,14 +107,14 @@ class Sizes:
         return size
 
 
-class Chained:
+class ChainedRequests:
     """Iterators of requests one after another; the next is made when it is its turn."""
 
     def __init__(self, schemes: Iterable[IterationScheme]) -> None:
         self.schemes = list(schemes)
         self.current: Iterator[Any] = iter(())
 
-    def __iter__(self) -> Chained:
+    def __iter__(self) -> ChainedRequests:
         return self
 
     def __next__(self) -> Any:
@@ -151,7 +151,7 @@ class ConstantScheme(BatchSizeScheme):
         self.batch_size, self.num_examples, self.times = batch_size, num_examples, times
 
     def get_request_iterator(self) -> Iterator[int]:
-        return Sizes(self.batch_size, self.num_examples or None, self.times or None)
+        return BatchSizes(self.batch_size, self.num_examples or None, self.times or None)
 
 
 class SequentialScheme(BatchScheme):
@@ -164,7 +164,7 @@ class SequentialScheme(BatchScheme):
     """
 
     def get_request_iterator(self) -> Iterator[list[int]]:
-        return Batches(iter(self.indices), self.batch_size)
+        return IndexBatches(iter(self.indices), self.batch_size)
 
 
 class ShuffledScheme(BatchScheme):
@@ -193,7 +193,7 @@ class ShuffledScheme(BatchScheme):
 
     def get_request_iterator(self) -> Iterator[list[int]]:
         rows = iter(_shuffled(self.indices, self.rng))
-        return Batches(rows, self.batch_size, self.sorted_indices)
+        return IndexBatches(rows, self.batch_size, self.sorted_indices)
 
 
 class SequentialExampleScheme(IndexScheme):
@@ -237,7 +237,7 @@ class ConcatenatedScheme(IterationScheme):
         return self.schemes[0].requests_examples
 
     def get_request_iterator(self) -> Iterator[Any]:
-        return Chained(self.schemes)
+        return ChainedRequests(self.schemes)
 
 
 def cross_validation(

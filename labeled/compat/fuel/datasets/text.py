@@ -10,7 +10,7 @@ from labeled.compat.errors import OldKeyError, OldValueError
 from labeled.compat.fuel.datasets.base import Dataset
 
 
-class Lines:
+class TextLines:
     """The lines of some files, one after another; can be pickled halfway."""
 
     def __init__(self, files: Iterable[str], encoding: str | None) -> None:
@@ -21,7 +21,7 @@ class Lines:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_file": None}
 
-    def __iter__(self) -> Lines:
+    def __iter__(self) -> TextLines:
         return self
 
     def __next__(self) -> str:
@@ -102,7 +102,7 @@ class TextFile(Dataset):
         self.bos_token, self.eos_token, self.unk_token = bos_token, eos_token, unk_token
         self.level, self.preprocess, self.encoding = level, preprocess, encoding
 
-    def open(self) -> Lines:
+    def open(self) -> TextLines:
         """Return the lines; each file is tried first.
 
         Raises
@@ -112,7 +112,7 @@ class TextFile(Dataset):
         """
         for path in self.files:
             open(path, "rb").close()
-        return Lines(self.files, self.encoding)
+        return TextLines(self.files, self.encoding)
 
     def close(self, state: Any) -> None:
         """Close the file that is being read, if there is one."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from labeled.compat.errors import OldKeyError, require
 from labeled.compat.pylearn2.datasets.dataset import Dataset
-from labeled.compat.pylearn2.datasets.hdf5_deprecated import HDF5DatasetDeprecated, StoredRows
+from labeled.compat.pylearn2.datasets.hdf5_deprecated import FileRows, HDF5DatasetDeprecated
 from labeled.compat.pylearn2.datasets.vector_spaces_dataset import DEFAULT_RNG
 from labeled.compat.pylearn2.space import CompositeSpace
 from labeled.compat.pylearn2.utils.rng import make_np_rng
@@ -66,7 +66,7 @@ class HDF5Dataset(Dataset):
         self.spaces, self.sources = spaces, sources
         self.aliases = _aliases(sources, aliases)
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
-        self._stored = {name: StoredRows(filename, name, load_all) for name in sources}
+        self._stored = {name: FileRows(filename, name, load_all) for name in sources}
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return ("", [], [])
@@ -117,7 +117,7 @@ class HDF5Dataset(Dataset):
         """Return the rows of a batch, in order: what iterators use."""
         return tuple(self._of(name)[rows] for name in sources)
 
-    def _of(self, name: str) -> StoredRows:
+    def _of(self, name: str) -> FileRows:
         """Return what reads the source of a name or alias."""
         names = {alias: source for source, alias in self.aliases.items()}
         source = name if name in self._stored else names.get(name)

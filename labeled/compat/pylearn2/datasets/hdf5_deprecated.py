@@ -28,7 +28,7 @@ from labeled.dataset.opening import open_dataset
 from labeled.errors import LabeledWarning
 
 
-class StoredRows:
+class FileRows:
     """One source of a file, its rows read when they are asked for.
 
     Files need no labels, splits or attributes: every dataset is a source, named by its path,
@@ -116,10 +116,10 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         **options: Any,
     ) -> None:
         require((X is None) != (topo_view is None), "give X or topo_view")
-        rows: Any = None if X is None else StoredRows(filename, X, load_all)
-        targets = None if y is None else StoredRows(filename, y, load_all)
+        rows: Any = None if X is None else FileRows(filename, X, load_all)
+        targets = None if y is None else FileRows(filename, y, load_all)
         if topo_view is not None:
-            images = StoredRows(filename, topo_view, load_all)
+            images = FileRows(filename, topo_view, load_all)
             options["view_converter"] = converter_for(images, axes)
             rows = ImageRows(images, options["view_converter"])
         super().__init__(X=rows, y=targets, **options)
