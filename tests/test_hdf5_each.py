@@ -238,6 +238,31 @@ def test_links_out_of_the_file_and_circles_are_refused(tmp_path):
         labeled.open_dataset(path, examples="circle/*")
 
 
+def test_examples_come_from_the_file_in_which_they_are(tmp_path):
+    """Bytes at the same places of the file that links to them are others."""
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        for name in "ab":
+            f[f"group/{name}/x"] = np.full(500, ord(name))
+    path = tmp_path / "g.h5"
+    with h5py.File(path, "w", userblock_size=512) as f:
+        f["filling"] = np.arange(5000)
+        f["all"] = h5py.ExternalLink("other.h5", "/group")
+        for name in "ab":
+            f[f"each/{name}"] = h5py.ExternalLink("other.h5", f"/group/{name}")
+            f[f"inner/{name}/x"] = h5py.ExternalLink("other.h5", f"/group/{name}/x")
+            f[f"own/{name}/x"] = np.full(500, ord(name))
+            raw = [(tmp_path / f"{name}.raw", 0, 4000)]
+            f.create_dataset(f"raw/{name}/x", (500,), "i8", external=raw)[:] = ord(name)
+            compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            compact.set_layout(h5py.h5d.COMPACT)
+            space, group = h5py.h5s.create_simple((500,)), f.create_group(f"compact/{name}")
+            made = h5py.h5d.create(group.id, b"x", h5py.h5t.NATIVE_INT64, space, compact)
+            h5py.Dataset(made)[:] = ord(name)
+    for pattern in ("all/*", "each/*", "inner/*", "own/*", "raw/*", "compact/*"):
+        ds = labeled.open_dataset(path, examples=pattern, allow_external=True)
+        np.testing.assert_array_equal(ds["x"], [[97] * 500, [98] * 500], pattern)
+
+
 def test_damage_names_the_example(waves):
     path, _ = waves
     with h5py.File(path, "a") as f:

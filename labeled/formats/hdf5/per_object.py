@@ -169,6 +169,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     above, _, last = pattern.strip("/").rpartition("/")
     where = f"in file {stamp.path!r}"
     with h5_of(stamp) as file:
+        here = h5py.h5o.get_info(file.id).fileno
         for parent, group in matching(file["/"], above, allow_external=allow_external).items():
             for name in sorted(map(to_text, group.id), key=natural):
                 if not fnmatchcase(name, last):
@@ -183,7 +184,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
                 for part, dataset in _datasets(thing, outside, allow_external, path):
                     if part not in found:
                         found[part] = _Collected(path, *_layout(dataset))
-                    found[part].add(path, dataset, outside)
+                    found[part].add(path, dataset, here)
         if not names:
             raise UnknownNameError(
                 f"examples={pattern!r} matches neither groups nor datasets {where}"
@@ -227,7 +228,7 @@ class _Collected:
     """Bytes of the longest text, if texts of fixed length differ in it."""
     fault: str | None = None
 
-    def add(self, path: str, dataset: Any, outside: bool) -> None:
+    def add(self, path: str, dataset: Any, here: int) -> None:
         """Take the dataset of one more example, or note how it differs from the first."""
         shape, kind = _layout(dataset)
         if self.fault is not None:
@@ -243,10 +244,8 @@ class _Collected:
                 self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
         if self.fault is None and shape is not None:
             self.shapes.append(shape)
-            stored, offset = dataset.get_storage_size(), dataset.get_offset()
-            self.stored_bytes += stored
-            lost = outside or not stored or offset is None
-            self.offsets.append(0 if 0 in shape else UNSTORED if lost else offset)
+            self.stored_bytes += dataset.get_storage_size()
+            self.offsets.append(0 if 0 in shape else _offset(dataset, here))
 
     def why_no_source(self, first: h5py.Dataset, n: int) -> str | None:
         """Return why these are not the examples of a source; None if they are."""
@@ -278,6 +277,17 @@ class _Collected:
         ):
             offsets[:] = UNSTORED
         return Part(dtype, shapes, offsets, self.stored_bytes)
+
+
+def _offset(dataset: Any, here: int) -> int:
+    """Return where the bytes of a dataset lie in the file of number `here`; -1 if nowhere."""
+    plist = dataset.get_create_plist()
+    plain = plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
+    if not plain or not dataset.get_storage_size():
+        return UNSTORED
+    offset = dataset.get_offset()
+    inside = offset is not None and h5py.h5o.get_info(dataset).fileno == here
+    return int(offset) if inside else UNSTORED
 
 
 def _is_fixed_text(kind: Any) -> bool:
