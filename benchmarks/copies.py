@@ -27,7 +27,7 @@ Axes = tuple[int, ...]
 Cell = dict[str, Any]
 Times = dict[str, float]
 
-LEAST_S = 0.02
+MIN_S = 0.02
 """Copies of microseconds are timed for so long: a median of few turns is off by a tenth."""
 
 
@@ -39,7 +39,7 @@ class Effort:
     ----------
     repeats : int
         Turns, besides the one that warms up; three at least, and short ones again and again
-        until `LEAST_S` have passed.
+        until `MIN_S` have passed.
     limit_s : float
         No further turn is begun after that.
     threads : int, optional
@@ -55,7 +55,7 @@ def medians(ways: dict[str, Callable[[], object]], effort: Effort) -> Times:
     """Time each way in turn, until there were enough turns or the time has passed."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     orders = list(itertools.permutations(ways))
-    least_s = min(LEAST_S, effort.limit_s)
+    least_s = min(MIN_S, effort.limit_s)
     started, passed_s = time.perf_counter(), 0.0
     for turn in itertools.count():
         enough = turn > effort.repeats and passed_s >= least_s

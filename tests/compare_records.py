@@ -29,8 +29,8 @@ import numpy as np
 from labeled.compat import mxnet
 from labeled.transforms import read_mean_file
 
-MOST_LEVELS = 4.5
-MOST_SHARE = 0.30
+MAX_LEVELS = 4.5
+MAX_SHARE = 0.30
 
 VERSIONS = {"ref": "1.9.1", "ref095": "0.9.5"}
 PATHS = ("path_imgrec", "path_imgidx", "path_imglist", "mean_img", "data_csv", "label_csv")
@@ -117,7 +117,7 @@ class Found:
 
     @property
     def good(self) -> bool:
-        return not self.wrong and self.furthest <= MOST_LEVELS and self.share <= MOST_SHARE
+        return not self.wrong and self.furthest <= MAX_LEVELS and self.share <= MAX_SHARE
 
     def line(self) -> str:
         if not self.compared:

@@ -186,7 +186,7 @@ def test_what_not_all_groups_hold_is_left_out_with_the_reason(tmp_path):
     ds = labeled.open_dataset(tmp_path / "g.h5", examples="g*")
     assert ds.sources == ("x",)
     wanted = {
-        "name": "told of each example; name it in sources= to have it",
+        "name": "a value of each example; name it in sources= to read it",
         "rare": "only 1 of 4 groups have it",
         "kind": "it is float32 in 'g1', but not in 'g0'",
         "axes": "it has other axes in 'g1' than in 'g0'",

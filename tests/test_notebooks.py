@@ -15,7 +15,7 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 FILES = re.compile(r"\\\"(\w+\.(?:hdf5|rec|idx))\\\"")
 LONGEST_S = 30
 """Of processor time in this process."""
-MOST_LINES = 60
+MAX_LINES = 60
 """Printed by one notebook: it tells a story, not a log."""
 
 
@@ -74,7 +74,7 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys, no_network):
         pyplot.close("all")
     assert figures, "it ends with something to look at"
     assert process_time() - began < LONGEST_S
-    assert len(capsys.readouterr().out.splitlines()) <= MOST_LINES
+    assert len(capsys.readouterr().out.splitlines()) <= MAX_LINES
 
 
 def test_notebooks_are_numbered_in_the_order_of_reading():

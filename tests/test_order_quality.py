@@ -61,14 +61,14 @@ SKEWED = (
         ("full", 1000, 4000, 256),
     ],
 )
-def test_foretold_and_measured_agree(labels, mode, chunk_rows, window_rows, batch_rows):
+def test_predicted_and_measured_agree(labels, mode, chunk_rows, window_rows, batch_rows):
     order = Order(mode, units_of_range(0, 100_000, chunk_rows), window_rows, seed=7)
     plan = EpochPlan(order, batch_rows=batch_rows)
     foretold = expected_quality(plan, labels)
     assert abs(foretold - measured_quality(plan, labels)) < 0.01
 
 
-def test_foretold_and_measured_agree_for_a_shard_and_listed_units():
+def test_predicted_and_measured_agree_for_a_shard_and_listed_units():
     kept = np.sort(np.random.default_rng(2).choice(100_000, 80_000, replace=False))
     labels = SORTED[kept]
     order = Order("window", units_of_groups(kept // 500), 8000, seed=7, epoch=3)
@@ -76,7 +76,7 @@ def test_foretold_and_measured_agree_for_a_shard_and_listed_units():
     assert abs(expected_quality(plan, labels) - measured_quality(plan, labels)) < 0.01
 
 
-def test_foretold_and_measured_agree_for_draws():
+def test_predicted_and_measured_agree_for_draws():
     labels = np.repeat(range(5), [50_000, 20_000, 20_000, 9_000, 1_000])
     draws = Draws(units_of_range(0, 100_000, 500), balanced_weights(labels), 20_000, seed=7)
     plan = EpochPlan(draws, batch_rows=200, last="drop")

@@ -216,9 +216,9 @@ def test_more_blocks_than_a_launch_takes_are_left_to_the_library(on_host, monkey
     plain = {"dtype": None, "scale": None, "shift": None}
     on_host(lambda: libraries.copy(src, (3, 2, 1, 0), out=None, **plain), src.T)
     (blocks,) = sys.modules["cupy"].launched[0]
-    monkeypatch.setattr(libraries, "MOST_BLOCKS", blocks)
+    monkeypatch.setattr(libraries, "MAX_BLOCKS", blocks)
     on_host(lambda: libraries.copy(src, (3, 2, 1, 0), out=None, **plain), src.T)
-    monkeypatch.setattr(libraries, "MOST_BLOCKS", blocks - 1)
+    monkeypatch.setattr(libraries, "MAX_BLOCKS", blocks - 1)
     on_host(lambda: libraries.copy(src, (3, 2, 1, 0), out=None, **plain), src.T, launches=0)
 
 

@@ -226,7 +226,7 @@ def test_a_jpeg_that_is_cut_short_is_refused_or_grey():
         (b"", "no bytes"),
         (
             b"no picture at all",
-            "no picture that Pillow opens .17 bytes, beginning with b'no pictu'",
+            "Pillow does not open it as a picture .17 bytes, beginning with b'no pictu'",
         ),
         (b"\xff\xd8\xff", "before it tells its size"),
         (b"\xff\xd8\xff\xd9" + bytes(8), "no frame before its pixels"),
@@ -291,8 +291,8 @@ def test_quality_makes_jpegs_smaller():
     ("image", "format", "words"),
     [
         (np.zeros((2, 2), np.float32), ".jpg", "float32"),
-        (np.zeros((2, 2, 2), np.uint8), ".jpg", "is no picture"),
-        (np.zeros((0, 2), np.uint8), ".jpg", "is no picture"),
+        (np.zeros((2, 2, 2), np.uint8), ".jpg", "is not a picture"),
+        (np.zeros((0, 2), np.uint8), ".jpg", "is not a picture"),
         (np.zeros((2, 2), np.uint8), ".exe", "must be one of '.jpg'"),
     ],
 )

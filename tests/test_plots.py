@@ -23,7 +23,7 @@ from labeled.errors import (
     UnknownNameError,
 )
 from labeled.loader.batch import Batch
-from labeled.loader.stats import MOST_POINTS, Timeline
+from labeled.loader.stats import MAX_POINTS, Timeline
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -381,7 +381,7 @@ def test_a_timeline_stays_short_and_in_order(n):
     for i in range(n):
         timeline.note(float(i), i, i)
     rows = [rows for _, rows, _ in timeline.points]
-    assert len(rows) <= MOST_POINTS
+    assert len(rows) <= MAX_POINTS
     assert rows[0] == 0
     assert rows == sorted(rows)
     assert n - 1 - rows[-1] < timeline.step

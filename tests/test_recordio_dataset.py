@@ -261,7 +261,7 @@ def spoilt(tmp_path_factory):
 @pytest.mark.parametrize("shape", [None, (8, 6)])
 def test_a_picture_that_is_none_is_named(spoilt, shape):
     ds = labeled.open_dataset(spoilt, shape=shape, channels=3)
-    words = r"'images' in .*spoilt.rec', row 0 \(id 100\): it is no picture.*errors='skip'"
+    words = r"'images' in .*spoilt.rec', row 0 \(id 100\): Pillow does not open it.*errors='skip'"
     with pytest.raises(ReadError, match=words):
         for _ in ds.batches(8):
             pass

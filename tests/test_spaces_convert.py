@@ -494,7 +494,7 @@ def test_cupy_agrees_with_numpy(source, target):
 
 
 # ---------------------------------------------------------------- speed
-MOST_CALLS = 24
+MAX_CALLS = 24
 """Python functions called for one small batch; 19 are, and 34 when the route is worked out."""
 
 
@@ -512,7 +512,7 @@ def test_a_small_batch_costs_a_handful_of_calls(record_property):
         source.np_format_as(batch, target)
     finally:
         sys.setprofile(None)
-    assert calls.count("call") <= MOST_CALLS
+    assert calls.count("call") <= MAX_CALLS
 
 
 def test_equal_spaces_share_their_route():

@@ -190,9 +190,9 @@ def test_targets_that_are_no_files_of_this_machine(
     monkeypatch.setenv("HOME", str(tmp_path))
     refused: dict[Any, str] = {
         "s3://bucket/x.h5": "that is an address; write a file of this machine",
-        tmp_path / "file" / "x.h5": "is no folder",
+        tmp_path / "file" / "x.h5": "is not a folder",
         "~/none/x.h5": "none' does not exist; make it first",
-        "-": "standard output is no place",
+        "-": "standard output cannot hold",
         f"{tmp_path}/new/": "names a folder",
     }
     for path, words in refused.items():

@@ -23,14 +23,14 @@ LARGE_BATCH = 48 * MIB
 CHUNK_ROWS = 64
 
 
-MOST_LINES = 40
+MAX_LINES = 40
 """What is kept of what a part said last."""
 
 
 def failed(error: Exception) -> Figures:
     """Return what stands for figures that there are none of, and how it came to that."""
     lines = "".join(traceback.format_exception(error)).splitlines()
-    return {"failed": f"{type(error).__name__}: {error}"[:500], "lines": lines[-MOST_LINES:]}
+    return {"failed": f"{type(error).__name__}: {error}"[:500], "lines": lines[-MAX_LINES:]}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from benchmarks.gpu.card import Figures
 HERE = Path(__file__).resolve().parents[2]
 FILES = ("test_gpu.py", "test_gpu_permute.py", "test_spaces_convert.py")
 LOOK_S = 2.0
-MOST_TOLD = 20
+MAX_TOLD = 20
 PROCESSES = 4
 TEST_S = 100
 """What one test may take."""
@@ -51,5 +51,5 @@ def told_by(said: IO[str]) -> Figures:
     ways = ("PASSED", "FAILED", "ERROR", "SKIPPED")
     counts = {f"n_{way.lower()}": sum(f" {way} " in f"{line} " for line in lines) for way in ways}
     others = [line for line in lines if line.startswith(ways)]
-    told = {str(number): line[:300] for number, line in enumerate(others[:MOST_TOLD])}
+    told = {str(number): line[:300] for number, line in enumerate(others[:MAX_TOLD])}
     return {**counts, "last": lines[-1][:300], **told}

@@ -16,7 +16,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.gpu.bench import MOST_LINES, Bench, failed
+from benchmarks.gpu.bench import MAX_LINES, Bench, failed
 from benchmarks.gpu.card import Figures
 from labeled.loader.plan import device_of
 
@@ -135,7 +135,7 @@ def measured_apart(
 def last_lines(said: IO[str]) -> list[str]:
     """Return the end of what a process said."""
     said.seek(0)
-    return [line[:300] for line in said.read().strip().splitlines()[-MOST_LINES:]]
+    return [line[:300] for line in said.read().strip().splitlines()[-MAX_LINES:]]
 
 
 def written(figures: Figures, path: Path) -> None:

@@ -39,9 +39,9 @@ from labeled.ragged import Ragged
 Image = npt.NDArray[np.uint8]
 """Lengths (height, width, 3), or (height, width) where grey."""
 
-MOST_PIXELS = 64
-MOST_VALUES = 10
-MOST_CHARACTERS = 24
+MAX_PIXELS = 64
+MAX_VALUES = 10
+MAX_CHARACTERS = 24
 ALONE = 72
 """The most characters of a value that is all there is of a row."""
 
@@ -172,7 +172,7 @@ def image_lines(image: xr.DataArray) -> list[str]:
         values = values[..., 0]
     columns = shutil.get_terminal_size().columns
     colour = wants_colour()
-    most = max(2, min(MOST_PIXELS, (columns - 2) // (1 if colour else 2)))
+    most = max(2, min(MAX_PIXELS, (columns - 2) // (1 if colour else 2)))
     step = shrink_step(values.shape[1], values.shape[2], most)
     if step > 1:
         note += f"every {step}th pixel; "
@@ -202,8 +202,8 @@ def number_lines(values: npt.NDArray[Any], classes: Mapping[int, str] | None = N
     """
     classes = classes or {}
     row_size = int(np.prod(values.shape[1:], dtype=np.int64))
-    flat = values.reshape(len(values), row_size)[:, :MOST_VALUES]
-    most = ALONE if row_size == 1 else MOST_CHARACTERS
+    flat = values.reshape(len(values), row_size)[:, :MAX_VALUES]
+    most = ALONE if row_size == 1 else MAX_CHARACTERS
     rows = [
         [f"row {i}", *(text_of(value, most) + _named(value, classes) for value in row)]
         for i, row in enumerate(flat)
@@ -224,7 +224,7 @@ def _named(value: Any, classes: Mapping[int, str]) -> str:
     return f" ({classes[int(value)]})" if known else ""
 
 
-def text_of(value: Any, most: int = MOST_CHARACTERS) -> str:
+def text_of(value: Any, most: int = MAX_CHARACTERS) -> str:
     """Write one value in few characters, `most` of them.
 
     Examples

@@ -43,9 +43,9 @@ from labeled.spaces import Space
 
 Facts = dict[str, Any]
 
-MOST_CHARACTERS = 100
-MOST_FILES = 3
-MOST_CHANNELS, MOST_CLASSES = 4, 10
+MAX_CHARACTERS = 100
+MAX_FILES = 3
+MAX_CHANNELS, MAX_CLASSES = 4, 10
 MAX_LINES = 20
 """Of each table about sources, below what a repr shows of them."""
 
@@ -230,7 +230,7 @@ def file_texts(opened: Sequence[tuple[Facts, Dataset]]) -> list[str]:
         groups.setdefault(form_of(facts), []).append((facts, dataset))
     texts = []
     for alike in groups.values():
-        many = len(alike) > MOST_FILES
+        many = len(alike) > MAX_FILES
         texts += [file_text(*one) for one in (alike[:1] if many else alike)]
         if many:
             names = [os.path.basename(alike[place][0]["path"]) for place in (1, -1)]
@@ -291,17 +291,17 @@ def measured_words(found: Mapping[str, Any]) -> tuple[str, ...]:
 
     def number(value: Any) -> str:
         if isinstance(value, list):
-            shown = " ".join(map(number, value[:MOST_CHANNELS]))
-            return shown if len(value) <= MOST_CHANNELS else f"{shown} ..."
+            shown = " ".join(map(number, value[:MAX_CHANNELS]))
+            return shown if len(value) <= MAX_CHANNELS else f"{shown} ..."
         return "-" if value is None else f"{value:.4g}"
 
     classes = [f"{value}: {n:,}" for value, n in found.get("classes", {}).items()]
-    more = f", ... ({len(classes)} classes)" if len(classes) > MOST_CLASSES else ""
-    counted = ", ".join(classes[:MOST_CLASSES]) + more
+    more = f", ... ({len(classes)} classes)" if len(classes) > MAX_CLASSES else ""
+    counted = ", ".join(classes[:MAX_CLASSES]) + more
     return (*(number(found[key]) for key in ("mean", "std", "min", "max")), counted)
 
 
 def cut(value: Any) -> str:
     """Write a value on one line of bounded length."""
     text = " ".join(str(value).split())
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 3] + "..."
+    return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 3] + "..."

@@ -180,7 +180,7 @@ def _shared(dataset: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:
     known = options
     if str(options.get("device")).startswith("cuda") and not _is_here(options["device"]):
         known = {name: value for name, value in options.items() if name not in OF_DEVICES}
-    shared = shared_options(dataset, known, "run_parts deals out: say how many with parts=")
+    shared = shared_options(dataset, known, "run_parts shares out: say how many with parts=")
     return {**options, **shared}
 
 

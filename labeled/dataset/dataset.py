@@ -983,7 +983,7 @@ def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> 
     options : mapping
         But `shard`.
     deals : str
-        Who deals out parts, and how that is said, for messages.
+        What shares out parts, for messages.
 
     Raises
     ------

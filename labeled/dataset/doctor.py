@@ -1,9 +1,9 @@
-"""``labeled.doctor``: what reads badly in a file, what it costs here, and what mends it.
+"""``labeled.doctor``: what reads badly in a file, what it costs here, and what fixes it.
 
 What headers tell comes from :mod:`labeled.writing.diagnosis`. Each finding is then tried
 out: some rows of the file are copied with nothing but its remedy applied, and both are read
 in shuffled batches for a fraction of a second. Codecs and lists of rows that cost nothing here
-are left unsaid; what is wrong whatever it costs (one-row chunks, say) is told with its figures.
+are left unsaid; what is wrong whatever it costs (one-row chunks, say) is reported with its figures.
 
 The trade-off: measurements this short are good for factors, not for percents, and rows
 come from the system's cache as they would in a later epoch.
@@ -78,7 +78,7 @@ class Diagnosis:
     findings : tuple of Finding
         The dearest first; those that cost no time last.
     options : mapping
-        Options of :func:`labeled.repack` that mend all of them; of :func:`labeled.convert` where
+        Options of :func:`labeled.repack` that fix all of them; of :func:`labeled.convert` where
         there is ``examples=``, since each dataset seems to be one example.
     command : str or None
         The same as a command line; None where nothing is found, or nothing can be done.
@@ -135,7 +135,7 @@ def doctor(
     allow_external: bool = False,
     progress: bool | None = None,
 ) -> Diagnosis:
-    """Find what will read badly in a file, measure what it costs, and say what mends it.
+    """Find what will read badly in a file, measure what it costs, and return what fixes it.
 
     What writers of the file left behind beside it when they were killed is found as well, and
     removed if they are known to be gone.
@@ -145,7 +145,7 @@ def doctor(
     path : path
         An HDF5 file.
     target : str, optional
-        The file that the command shall write; a free name beside the file if not given.
+        The file that the command writes; a free name beside the file if not given.
     seconds : float
         How long each measurement takes, at least. Samples of rows (16 to 64 MiB) are written
         to the folder for temporary files and removed again. Of more than 16 sources the
@@ -183,8 +183,8 @@ def doctor(
     if left and not os.path.exists(where):
         return Diagnosis(where, tuple(left), {}, None, {}, {})
     with warnings.catch_warnings():  # a finding tells what these would
-        for told in (".* does not name every axis", ".* datasets alike, "):
-            warnings.filterwarnings("ignore", told, LabeledWarning)
+        for message in (".* does not name every axis", ".* datasets alike, "):
+            warnings.filterwarnings("ignore", message, LabeledWarning)
         suspects = suspects_of(where, allow_external=allow_external)
         dataset = open_dataset(
             where, decode_cf=False, dims=suspects.dims, allow_external=allow_external
@@ -245,7 +245,7 @@ class _Trial:
     ) -> tuple[list[Finding], dict[str, float], dict[str, float]]:
         """Try findings out; return them with their costs, and rows a second by source.
 
-        Of all but the largest sources they are told without. What only a measurement could
+        All but the largest sources are reported without figures. What only a measurement could
         recommend, a list of rows or another codec, is left out where it is not measured.
         """
         there = self.dataset.files.known.sources
@@ -291,7 +291,7 @@ class _Trial:
     def _best_codec(self, finding: Finding, chunks: Mapping[str, Any]) -> Finding | None:
         """Try what may take the place of a codec; the fastest that stays about as small.
 
-        Chunks that are to be mended too are mended first: they decide what a codec can do.
+        Chunks that must change too are changed first: they decide what a codec can do.
         """
         some = self._rows(finding)
         if some is None:

@@ -39,7 +39,7 @@ class Files:
     marks: tuple[Mark, ...] = ()
     names: tuple[str, ...] = ()
     addresses: tuple[tuple[int, int] | None, ...] = ()
-    """Of each path that is no local file, which file was there; asking again takes requests."""
+    """For each path that is not local, which file was there; asking again takes requests."""
 
     @classmethod
     def open(cls, paths: Iterable[str], options: Options, names: Iterable[str] = ()) -> Files:

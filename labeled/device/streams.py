@@ -285,7 +285,7 @@ def cuda_device(name: str) -> CudaDevice:
     Raises
     ------
     LoaderError
-        If this is no name of one, or there is no such GPU; if CuPy cannot compile kernels.
+        If this is not the name of one, there is no such GPU, or CuPy cannot compile kernels.
     MissingExtraError
         If CuPy is not installed.
     """

@@ -27,9 +27,9 @@ PALE = 0.25
 GAP = 0.12
 """Between images, as a share of the largest."""
 
-MOST_TICKS = 30
-MOST_STEPS = 60
-MOST_EDGES = 240
+MAX_TICKS = 30
+MAX_STEPS = 60
+MAX_EDGES = 240
 """More chunk borders than this would be a grey surface."""
 
 
@@ -74,7 +74,7 @@ class Reads:
     def edges(self) -> range:
         """Rows at which stored chunks begin, if few enough to be seen."""
         step = self.chunk_rows
-        few = step > 1 and self.n_rows <= step * MOST_EDGES
+        few = step > 1 and self.n_rows <= step * MAX_EDGES
         return range(step, self.n_rows, step) if few else range(0)
 
 
@@ -103,7 +103,7 @@ def titled(ax: Axes, title: str, x: str = "", y: str = "") -> Axes:
 
 def name_ticks(axis: Any, places: Sequence[float], names: Sequence[str]) -> None:
     """Put names at places of an axis: every so many where there are very many."""
-    step = -(-len(names) // MOST_TICKS) or 1
+    step = -(-len(names) // MAX_TICKS) or 1
     axis.set_ticks(list(places)[::step], [shown(name) for name in names][::step], parse_math=False)
 
 
@@ -280,7 +280,7 @@ def draw_rate(points: Sequence[tuple[float, int, int]], title: str, ax: Axes | N
     ax = new_axes(ax)
     seconds, rows, nbytes = (np.array(column, np.float64) for column in zip(*points, strict=True))
     total = max(float(seconds[-1] - seconds[0]), 1e-9)
-    edges = np.linspace(seconds[0], seconds[0] + total, min(MOST_STEPS, len(points) // 4 + 1) + 1)
+    edges = np.linspace(seconds[0], seconds[0] + total, min(MAX_STEPS, len(points) // 4 + 1) + 1)
     ax.stairs(
         np.diff(np.interp(edges, seconds, rows)) / np.diff(edges), edges, fill=True, alpha=0.6
     )

@@ -51,11 +51,11 @@ def progress_bar(
             return
         with _bar(_options(wanted, total, title, unit)) as bar:
 
-            def told(done: int) -> None:
+            def advance(done: int) -> None:
                 check()
                 bar.update(done)
 
-            yield told
+            yield advance
 
 
 @contextmanager
@@ -72,10 +72,10 @@ def _interruptible() -> Iterator[Callable[[], None]]:
         return
     interrupted = False
 
-    def note(*told: Any) -> None:
+    def note(*args: Any) -> None:
         nonlocal interrupted
         interrupted = True
-        usual(*told)
+        usual(*args)
 
     def check() -> None:
         if interrupted:

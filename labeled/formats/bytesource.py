@@ -71,7 +71,7 @@ MIN_ASIDE_BYTES = 1 << 14
 """Less than this is read as fast as one can look where it goes to."""
 
 ASIDE_BYTES = 1 << 17
-"""What is read at once where it cannot be read straight to its place; stays in a core's cache."""
+"""What is read at once if it cannot be read directly to its place; stays in a core's cache."""
 
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
 
@@ -122,7 +122,7 @@ def is_remote(path: str) -> bool:
 
 
 def is_address(path: str) -> bool:
-    """Return whether a path as a user gives it is no local file, whatever it looks like."""
+    """Return whether a path, as a user gives it, is not a local file."""
     return is_remote(path) and not os.path.exists(path)
 
 
@@ -513,7 +513,7 @@ def unreadable(path: str, error: OSError) -> FileFormatError:
 
 
 def check_same(stamp: FileStamp, again: str) -> None:
-    """Refuse a file that is another one than its stamp tells; `again` is what to do then.
+    """Refuse a file that is not the one of its stamp; `again` says what to do then.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def cf_of(
     attrs : mapping
         Of the variable; arrays of one value count as that value.
     odd : list of str
-        What cannot be decoded is told here.
+        Receives what cannot be decoded.
 
     Returns
     -------
@@ -248,13 +248,13 @@ def with_bounds_units(attrs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[
 
     CF lets ``time_bnds`` leave out `units` and `calendar` when ``time`` names it in `bounds`.
     """
-    mended = {name: dict(values) for name, values in attrs.items()}
+    fixed = {name: dict(values) for name, values in attrs.items()}
     for values in attrs.values():
         bounds, units = values.get("bounds"), values.get("units")
-        if isinstance(units, str) and "since" in units and bounds in mended:
+        if isinstance(units, str) and "since" in units and bounds in fixed:
             for key in {"units", "calendar"} & set(values):
-                mended[bounds].setdefault(key, values[key])
-    return mended
+                fixed[bounds].setdefault(key, values[key])
+    return fixed
 
 
 def named_coordinates(attrs: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """Rows that lie in the file as they are, each in one piece: fetched, and nothing more.
 
 Rows follow one another in *stretches*: one for a contiguous source, several where chunks without
-filters lie here and there. Runs of rows are cut there into *extents*, which are fetched straight
+filters lie here and there. Runs of rows are cut there into *extents*, which are fetched directly
 into the destination where nothing has to be changed on the way, otherwise through a buffer that
 stays in cache. Short extents with small gaps between them come with one call, or are copied from a
 memory map where one may be used: such rows are scattered ones.
@@ -38,7 +38,7 @@ from labeled.ragged.flat import copy_segments
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""
 
-FEWEST_PICKED = 8
+MIN_PICKED = 8
 """So many short extents are copied from a memory map with one call."""
 
 MANY_ROWS = 256
@@ -236,7 +236,7 @@ class ContiguousReader(FileReader):
 
     def _is_scattered(self, extents: Ints) -> bool:
         """Whether extents are many, short and stored, and may be copied from a map."""
-        if not self._direct or self.io == "pread" or len(extents) < FEWEST_PICKED:
+        if not self._direct or self.io == "pread" or len(extents) < MIN_PICKED:
             return False
         n_bytes = int(extents[:, 2].sum()) * self._plan.row_bytes
         return n_bytes <= len(extents) * SHORT_BYTES and bool((extents[:, 0] >= 0).all())

@@ -1,4 +1,4 @@
-"""What a format offers to whoever opens files, and what it is told.
+"""What a format offers to whoever opens files, and what it is given.
 
 A format is a value, not a class to inherit from: its name, how its files are known, and
 functions. :mod:`.registry` lists all of them. How another one is added:
@@ -58,7 +58,7 @@ class Options:
     decode_cf: bool = True
     allow_external: bool = False
     format: str | None = None
-    """The name of the format; told by the files themselves where it is None."""
+    """The name of the format; None if the files show it."""
     own: Any = None
     """Options of this format only: a value of its :attr:`Format.options`."""
 

@@ -212,7 +212,7 @@ class FileHeader:
     """Names among `variables` that are coordinates, whether a source has their dims or not."""
     format: str = "hdf5"
     group: str = ""
-    """Which of several groups of the file this one tells of."""
+    """Which of several groups of the file this one describes."""
     warnings: tuple[str, ...] = ()
     """What whoever opens it should know; each follows the name of the file."""
 
@@ -223,7 +223,7 @@ class FileHeader:
 
     @property
     def stamps(self) -> tuple[FileStamp, ...]:
-        """All files that it tells of, by path."""
+        """All files that it describes, by path."""
         by_path = {self.stamp.path: self.stamp}
         for source in self.sources.values():
             by_path[source.file.path] = source.file
@@ -233,7 +233,7 @@ class FileHeader:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all files that it tells of."""
+        """Bytes of all files that it describes."""
         return sum(map(attrgetter("size"), self.stamps))
 
 

@@ -143,7 +143,7 @@ def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
 
 
 def too_close(target: Array, offset: int) -> bool:
-    """Whether bytes from `offset` of a file are better not read straight to an array.
+    """Whether bytes from `offset` of a file are better not read directly to an array.
 
     Examples
     --------

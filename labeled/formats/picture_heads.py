@@ -52,7 +52,7 @@ class PictureError(ValueError):
 
 
 class ShortHeadError(PictureError):
-    """The bytes end before the size is told; more of them may tell."""
+    """The bytes end before the size; more of them may hold it."""
 
 
 class PictureHead(NamedTuple):
@@ -130,7 +130,7 @@ def _png(data: memoryview) -> PictureHead:
         raise PictureError("the PNG does not begin with its header")
     width, height, _depth, colours = _IHDR.unpack_from(data, 16)
     if colours not in _PNG_CHANNELS:
-        raise PictureError(f"the PNG has colour type {colours}, which there is none of")
+        raise PictureError(f"the PNG has colour type {colours}, which does not exist")
     turn = _png_orientation(data)
     return checked(PictureHead("png", height, width, _PNG_CHANNELS[colours], turn, _PNG_CHUNKS))
 

@@ -90,7 +90,7 @@ def picture_head(data: bytes | memoryview) -> PictureHead:
     Raises
     ------
     PictureError
-        If it is no picture.
+        If it is not a picture.
     """
     head = head_of(data)
     return _foreign_head(data) if head is None else head
@@ -109,15 +109,15 @@ def _foreign_head(data: bytes | memoryview) -> PictureHead:
     except _pillow().DecompressionBombError as error:
         raise PictureError(f"it claims more pixels than Pillow decodes: {error}") from error
     except Exception as error:  # what Pillow makes of damage is nearly any of them
-        raise PictureError(f"it is no picture that Pillow opens ({_words(data)})") from error
+        raise PictureError(f"Pillow does not open it as a picture ({_words(data)})") from error
     channels = 4 if alpha else 1 if grey else 3
     return checked(PictureHead(kind_of(data) or "picture", height, width, channels, turn))
 
 
 def _foreign_orientation(image: Any) -> int:
     """Return what the EXIF data of a WebP say; decoders turn a TIFF themselves."""
-    told = image.info.get("exif", b"") if image.format == "WEBP" else b""
-    return orientation_of(memoryview(told.removeprefix(b"Exif\0\0")))
+    exif = image.info.get("exif", b"") if image.format == "WEBP" else b""
+    return orientation_of(memoryview(exif.removeprefix(b"Exif\0\0")))
 
 
 def _words(data: bytes | memoryview) -> str:
@@ -182,7 +182,7 @@ def decode_plain(
     upright: bool = True,
     max_pixels: int = MAX_PIXELS,
 ) -> list[int]:
-    """Decode what are upright JPEGs of the right size, straight to where they go.
+    """Decode what are upright JPEGs of the right size, directly to their place.
 
     Nearly all pictures of a dataset are. All headers are looked at first, then nothing is
     done but decode: what is done between two pictures finds the caches full of the last one.
@@ -359,7 +359,8 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     Raises
     ------
     ArrayError
-        If the array is no picture, the format is unknown or cannot hold it, or has no such quality.
+        If the array is not a picture, or the format is unknown, cannot hold it, or has no such
+        quality.
     """
     cv2 = opencv()
     pixels = np.asarray(image)
@@ -368,7 +369,7 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     known = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
     if pixels.dtype != np.uint8 or not known or not pixels.size:
         raise ArrayError(
-            f"an array of {pixels.dtype} with shape {pixels.shape} is no picture; give uint8 by "
+            f"an array of {pixels.dtype} with shape {pixels.shape} is not a picture; pass uint8 by "
             "(height, width) or (height, width, 1, 3 or 4 channels)"
         )
     suffix = format.lower()

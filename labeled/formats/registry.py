@@ -2,7 +2,7 @@
 
 First bytes that no format knows leave the name to decide, so that a damaged file is
 still called by what it was meant to be. What a format offers, and how one is added, is
-told in :mod:`.format`.
+described in :mod:`.format`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def format_named(name: str) -> Format:
     Raises
     ------
     ArgumentError
-        If there is none of that name.
+        If no format has that name.
     """
     if name not in FORMATS:
         raise ArgumentError(f"format={name!r} is not a format; {did_you_mean(str(name), FORMATS)}")
@@ -202,7 +202,7 @@ def own_options(
     given : mapping
         Options that only some format has.
     shared : mapping
-        Options that several formats heed, but not all; None where one is not given.
+        Options that several formats accept, but not all; None where one is not given.
 
     Raises
     ------

@@ -96,7 +96,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         raise WriteError(f"cannot write {name!r}: a null byte can be in no name; leave it out")
     if name == "-":
         raise WriteError(
-            "cannot write '-': standard output is no place for a file that is written here and "
+            "cannot write '-': standard output cannot hold a file that is written here and "
             "there; name a file (./- for one that is called so)"
         )
     if name.endswith(("/", os.sep)) and not os.path.isdir(name):
@@ -167,7 +167,7 @@ def _without_folder(name: str, folder: str) -> str:
     if "://" in name:
         return f"{name!r}: that is an address; write a file of this machine, and copy it there"
     if os.path.lexists(folder):
-        return f"{os.path.realpath(name)!r}: {folder!r} is no folder"
+        return f"{os.path.realpath(name)!r}: {folder!r} is not a folder"
     return f"{os.path.realpath(name)!r}: folder {folder!r} does not exist; make it first"
 
 

@@ -9,7 +9,7 @@ from dask.utils import format_bytes
 from labeled.display.summary import Summary
 from labeled.display.text import count_words
 
-MOST_POINTS = 513
+MAX_POINTS = 513
 """Odd, so that the last of so many stays where every other one goes."""
 
 
@@ -32,7 +32,7 @@ class Timeline:
             return
         self._unseen = 0
         self.points.append((seconds, n_rows, n_bytes))
-        if len(self.points) >= MOST_POINTS:
+        if len(self.points) >= MAX_POINTS:
             del self.points[1::2]
             self.step *= 2
 

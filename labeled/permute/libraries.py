@@ -35,11 +35,11 @@ from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, plan
 TILE_BYTES = 1 << 14
 TILE_ITEMS = 1 << 12
 TILE_ROWS = 64
-MOST_ROWS = 512
+MAX_ROWS = 512
 """Rows of a tile at most: what short fast axes (channels) are made up for with."""
 
 THREADS = 256
-MOST_BLOCKS = (1 << 31) - 1
+MAX_BLOCKS = (1 << 31) - 1
 """What one launch takes along the first axis of its grid."""
 
 SOURCE = r"""
@@ -107,8 +107,8 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
                                    const Big* __restrict__ picked,
                                    const FACTOR* __restrict__ scale,
                                    const FACTOR* __restrict__ shift) {
-    __shared__ FINAL tile[TILE_ITEMS + 16 * MOST_ROWS / sizeof(FINAL)];
-    __shared__ Offsets rows[MOST_ROWS];
+    __shared__ FINAL tile[TILE_ITEMS + 16 * MAX_ROWS / sizeof(FINAL)];
+    __shared__ Offsets rows[MAX_ROWS];
     const Big n_fast = table[1], n_rows = table[2];
     const int tile_fast = (int)table[3], tile_rows = (int)table[4], pitch = (int)table[7];
     const Big tiles = table[5] * table[6];
@@ -219,7 +219,7 @@ def launch(
         steps.append(factor_steps(made.shape, len(found.lengths)))
     numbers = table(found, item_bytes, fast, steps)
     blocks = numbers[0] * numbers[5] * numbers[6]
-    if blocks > MOST_BLOCKS:
+    if blocks > MAX_BLOCKS:
         return None
     tables = [np.array(numbers, np.int64)]
     if rows is not None:
@@ -283,7 +283,7 @@ def source(items: Items) -> str:
         "HALF_FINAL": int(items.final.char == "e"),
         "PICKED": int(items.picked),
         "TILE_ITEMS": tile_items(items.final),
-        "MOST_ROWS": MOST_ROWS,
+        "MAX_ROWS": MAX_ROWS,
     }
     return "".join(f"#define {name} {value}\n" for name, value in named.items()) + SOURCE
 
@@ -325,7 +325,7 @@ def table(
     items = tile_items(found.final)
     tile_rows = 1 if runs else min(n_rows, TILE_ROWS)
     tile_fast = min(lengths[fast], items // tile_rows)
-    tile_rows = min(n_rows, MOST_ROWS, items // tile_fast)
+    tile_rows = min(n_rows, MAX_ROWS, items // tile_fast)
     # an odd number of words between rows keeps the columns of a tile in different banks
     words = -(-tile_fast * found.final.itemsize // 4) | 1
     pitch = words * 4 // found.final.itemsize if found.final.itemsize <= 4 else tile_fast | 1

@@ -1,4 +1,4 @@
-"""A mini-batch of named arrays, told apart into data and labels.
+"""A mini-batch of named arrays, divided into data and labels.
 
 A batch knows how many of its samples are real, which rows they were, and how to copy
 slices of itself into arrays that live elsewhere: the shares of data-parallel devices. It

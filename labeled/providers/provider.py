@@ -395,7 +395,7 @@ def ArrayDataProvider(
     LoaderError
         If names repeat, lengths differ or a padding does not fit; at once.
     ArrayError
-        If something is no array.
+        If a value is not an array.
 
     Examples
     --------

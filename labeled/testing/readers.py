@@ -126,12 +126,12 @@ class ReaderTests:
             raise AssertionError(f"{rows} of {n} rows were not refused")
         same(out, np.zeros_like(out))
 
-    def test_what_a_read_costs_is_told_before(self, reader: Reader, values: Array) -> None:
+    def test_the_cost_of_a_read_is_predicted(self, reader: Reader, values: Array) -> None:
         """Tell bytes that can be announced and looked for, for any way rows are given."""
         n = len(values)
         for rows in some_rows(n):
-            told = cost(reader, rows)
-            assert told.bytes_used == values[one_by_one(rows)].nbytes
+            predicted = cost(reader, rows)
+            assert predicted.bytes_used == values[one_by_one(rows)].nbytes
             for part in reader.byte_ranges(rows):
                 assert len(part.starts) == len(part.lengths)
                 assert (part.lengths >= 0).all()

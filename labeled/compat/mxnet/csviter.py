@@ -203,7 +203,7 @@ PLAIN = re.compile(rb"-?\d{1,7}(?:\.\d{1,15})?(?:,-?\d{1,7}(?:\.\d{1,15})?)*")
 POWERS = 10.0 ** np.arange(16)
 
 LARGEST_EXPONENT = 38
-LEAST_FACTOR = F32(1.17549435)
+MIN_FACTOR = F32(1.17549435)
 """With an exponent of -38 smaller numbers were raised to it: the least normal float32."""
 FRACTION_DIGITS = 19
 WORD = 1 << 64
@@ -287,7 +287,7 @@ def _scaled(value: np.float32, exponent: bytes, *, newest: bool) -> np.float32:
     digits = exponent[1:].lstrip(b"+-")
     power = min(int(digits or b"0") % (1 << 32), LARGEST_EXPONENT)
     if newest and negative and power == LARGEST_EXPONENT:
-        value = max(value, LEAST_FACTOR)
+        value = max(value, MIN_FACTOR)
     factor = F32(1)
     for _ in range(power // 8):
         factor = F32(factor * F32(1e8))

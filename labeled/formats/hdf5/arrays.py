@@ -90,7 +90,7 @@ class ArrayInfo:
     outside: bool = False
     """Whether a link led out of the file."""
     why_not: str | None = None
-    """Why it is no source."""
+    """Why it is not a source."""
     error: LabeledError | None = None
     """Set where it would be a source if it could be opened."""
     column: Column | None = None
@@ -191,7 +191,7 @@ def attrs_of(
     what : str
         The object, for messages.
     faults : list of str
-        What cannot be read is told here.
+        Receives what cannot be read.
     leave_out : names
         Further attributes to leave out, such as the split table.
     scalars : bool

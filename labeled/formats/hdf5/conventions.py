@@ -16,7 +16,7 @@ Sparse matrices by rows: CSR groups of AnnData, and the matrices of 10x Genomics
     (n_rows, n_columns). The matrices of 10x Genomics are stored by columns, one for each cell,
     so that cells are rows here too.
 Files of cells (AnnData, 10x Genomics)
-    Cells are the examples, so that what tells of genes is carried whole: AnnData's own words for
+    Cells are the examples, so what describes genes is carried whole: AnnData's own words for
     the dims are `obs_names` and `var_names`, those of 10x Genomics barcodes and features.
 """
 
@@ -250,7 +250,7 @@ def pandas_frames(opening: Opening, infos: Infos) -> Infos:
 
 
 def _beside(base: h5py.Group, name: str, arrays: Mapping[str, ArrayInfo]) -> tuple[str, ...]:
-    """Return the arrays along the axes of another; none where it is no frame's."""
+    """Return the arrays along the axes of another; none if it is not a frame."""
     parent, slash, array = name.rpartition("/")
     is_block = _BLOCK.fullmatch(array)
     if not is_block and array != "values":
@@ -326,7 +326,7 @@ def _check_lengths(
 
 
 def _anndata(base: h5py.Group, shapes: Mapping[str, tuple[int, ...]]) -> Cells | None:
-    """Return what AnnData means: `obs` tells of cells, `var` of genes."""
+    """Return what AnnData means: `obs` describes cells, `var` genes."""
     obs, var = (member(base, name, h5py.Group) for name in ("obs", "var"))
     if obs is None or var is None:
         return None

@@ -287,7 +287,7 @@ def inflate_into() -> Decode | None:
 
 @functools.cache
 def _libdeflate() -> Decode | None:
-    """Return libdeflate's decoder: straight to its place, where the build shows its functions."""
+    """Return libdeflate's decoder, which writes to its place, if the build has its functions."""
     inflate = inflate_into()
     if inflate is not None:
         return inflate

@@ -220,7 +220,7 @@ def _group(root: h5py.Group, path: str, group: str, *, allow_external: bool) -> 
 
 
 def _warn_of(headers: Sequence[FileHeader]) -> None:
-    """Warn of what files told, once for all that it holds for alike."""
+    """Warn about what files report, once for all files it applies to."""
     where: dict[str, list[str]] = {}
     for header in headers:
         for text in header.warnings:
@@ -409,10 +409,10 @@ def _own_dims(scale: Scale, ids: Mapping[int, str]) -> tuple[str, ...]:
 def _named_coordinates(
     described: Mapping[str, Described], attrs: Mapping[str, Any]
 ) -> frozenset[str]:
-    """Return the variables that are coordinates: told to be, or called like a dim.
+    """Return the variables that are coordinates: declared so, or named like a dim.
 
     In a group below, a variable called like a dim is one only where it is the dim's scale: the
-    column `obs/batch` of a table is no coordinate of the dim `batch` of all files.
+    column `obs/batch` of a table is not a coordinate of the dim `batch` of all files.
     """
     headers = [each.header for each in described.values()]
     named = named_coordinates([attrs, *(header.attrs for header in headers)])

@@ -384,7 +384,7 @@ def split_array(
     SplitError
         If there is no pair at all, or a tuple has fewer than two or more than four items.
     SplitTypeError
-        If a comment is no text.
+        If a comment is not text.
 
     Examples
     --------

@@ -24,7 +24,7 @@ The trade-off against HDF5's own variable length: an example cannot be replaced 
 one in place, but any stretch of examples is one stretch of bytes, and filters compress it.
 
 Statistics and checksums lie in the group ``_labeled`` of the root, which neither readers of the
-Fuel layout nor netCDF readers enter, and which is no source here:
+Fuel layout nor netCDF readers enter, and which is not a source here:
 
 - attribute ``statistics``: JSON, ``{source: {"rows": {...}, "splits": {name: {...}}}}``;
 - dataset ``checksums/<source>``: uint32 (k,), the CRC-32 of each stretch of ``rows`` rows
@@ -192,7 +192,7 @@ def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: 
     if len(shapes.shape or ()) != 2 or shapes.shape[0] != n or shapes.dtype.kind not in "iu":
         raise FileFormatError(
             f"the shapes of ragged source {name!r} are {shapes.shape} {shapes.dtype}, but its "
-            f"offsets tell of {n} examples; they must be integers, one row an example"
+            f"offsets describe {n} examples; they must be integers, one row per example"
         )
     if shapes.shape[1] > MAX_EXAMPLE_AXES:
         raise FileFormatError(f"ragged source {name!r} claims {shapes.shape[1]} axes an example")

@@ -83,7 +83,7 @@ MAX_DEPTH = 16
 NAME, ATTRIBUTES = "name", "attrs/"
 """What the source of names is called, and how those of attributes begin."""
 
-VALUE_OF_EACH = "told of each example; name it in sources= to have it"
+VALUE_OF_EACH = "a value of each example; name it in sources= to read it"
 """Why names and attributes are no sources: an epoch seldom wants all of them."""
 
 RAGGED = "every example is a dataset of its own shape"

@@ -362,7 +362,7 @@ class VlenReader(ExampleReader):
 def byte_order_lost() -> bool:
     """Whether h5py hands out foreign byte order in variable length as if it were native.
 
-    Its versions up to 3.16 do; asked of h5py itself, so that a mended one is not mended again.
+    Its versions up to 3.16 do; asked of h5py itself, so that a fixed one is not fixed again.
     """
     foreign = np.dtype("i2").newbyteorder("S")
     with h5py.File("byte-order", "w", driver="core", backing_store=False) as file:

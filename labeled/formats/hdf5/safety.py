@@ -258,7 +258,7 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
     Raises
     ------
     NotThereError
-        If a component is missing, is no group, or soft links run in a circle.
+        If a component is missing, is not a group, or soft links run in a circle.
     UnsafeFileError
         If a component is an external or user-defined link and `allow_external` is False.
     """

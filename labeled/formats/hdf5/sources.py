@@ -121,7 +121,7 @@ def header_of(
     storage = beyond or _LAYOUTS.get(layout, "foreign")
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
-        storage, offset = "empty", None  # in files with a user block the offset is no None
+        storage, offset = "empty", None  # in files with a user block the offset is not None
     n_bytes = math.prod(dataset.shape) * kind.get_size()
     stored: int | None = n_bytes if storage in ("contiguous", "compact") else 0
     if storage == "chunked":
@@ -371,7 +371,7 @@ def with_coordinates(
 ) -> Carried:
     """Make coordinates of the scales that are attached to sources, beside other variables.
 
-    Scales of several groups that are called alike are told apart by their paths.
+    Scales of several groups with the same name are distinguished by their paths.
     """
     attached = []
     for name, each in described.items():

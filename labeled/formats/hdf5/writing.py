@@ -9,7 +9,7 @@ Chunked sources can always grow along axis 0; contiguous ones never can.
 
 Axes: every axis gets a label, which is all that the Fuel layout knows. A netCDF reader finds dims
 by dimension scales: one with values if there are coordinates along a dim, else an empty one that
-takes no space and is no variable. If sources give one name several lengths (or coordinates), the
+takes no space and is not a variable. If sources give one name several lengths (or coordinates), the
 scales of the later ones are called ``<source>_<dim>``, since netCDF has one length a name;
 labels stay as they are, and go first when this library reads. A coordinate not called like its dim
 is, in a file without splits, a netCDF variable that the attribute `coordinates` of its sources
@@ -367,7 +367,7 @@ def check_room(file: h5py.File, n_bytes: int) -> None:
         With the number that the system would give: ENOSPC or EFBIG.
     """
     if os.name == "nt":
-        return  # free space is not told of open files there
+        return  # free space of open files is not reported there
     now, handle = file.id.get_filesize(), file.id.get_vfd_handle()
     needed = n_bytes + SLACK_BYTES
     limit = _longest_file()
@@ -559,7 +559,7 @@ class ScaleWriter:
     def _scale(
         self, source: str, dim: str, length: int, along: Sequence[Coordinate]
     ) -> h5py.Dataset | None:
-        """Return the scale that stands for a dim itself; None where there shall be none."""
+        """Return the scale that stands for a dim itself; None if there must be none."""
         for coord in along:
             if coord.name == dim:
                 return self._coordinate(source, coord)

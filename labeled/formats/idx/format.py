@@ -268,7 +268,7 @@ def read_header(path: str) -> IdxHeader:
     Raises
     ------
     FileFormatError
-        If it is no IDX file, or shorter than its header says.
+        If it is not an IDX file, or shorter than its header says.
     UnsafeFileError
         If it claims more than its compressed bytes can stand for.
 
@@ -319,7 +319,7 @@ def _check_plain(header: IdxHeader) -> IdxHeader:
     if stamp.size < end:
         whole = max(0, stamp.size - header.offset) // max(1, header.row_bytes)
         raise FileFormatError(
-            f"file {stamp.path!r} is truncated: its header tells of {header.shape[0]} rows, which "
+            f"file {stamp.path!r} is truncated: its header announces {header.shape[0]} rows, which "
             f"end at byte {end}, but it has {stamp.size} bytes ({whole} whole rows); copy it again"
         )
     if stamp.size > end:

@@ -5,7 +5,7 @@ example dim are sources; one that is named as its only dim is a coordinate; the 
 whole. Shards of an array count as its chunks: they are read together.
 
 The trade-off: where chunks lie is known to zarr alone. Costs are counted in decoded chunks, and no
-disk is told what is read next.
+disk is advised of what is read next.
 """
 
 from __future__ import annotations
