@@ -62,22 +62,20 @@ def batches(
     dim: str = "batch",
     **options: Any,
 ) -> Loader:
-    """Serve any xarray object, or arrays, in batches along a dim, by the loader of files.
+    """Make a loader over any xarray object, or over arrays, along one dim.
 
-    Whole dask blocks are computed, once each an epoch, and windows follow the coarsest
-    chunking. `memory` bounds the blocks held; what the graph needs to compute one is its
-    own.
+    Whole dask blocks are computed, each once per epoch, and windows follow the coarsest chunks.
+    `memory` bounds the blocks that are held; what dask needs to compute one comes on top.
 
     Parameters
     ----------
     obj : xarray.Dataset, DataArray, array, mapping of name to array, or pandas.DataFrame
-        Dask-backed or in memory. Of a Dataset, the data variables that have `dim`. Arrays
-        without names, also those of other libraries that speak DLPack (torch's, say), have
-        `dim` first; none of them is copied.
+        Dask-backed or in memory. Of a Dataset, the data variables that have `dim`. Plain arrays,
+        also of libraries with DLPack such as torch, have `dim` first; they are not copied.
     batch_size : int
-        Rows of a batch. Not given with `sampler`.
+        Rows per batch. Leave it out with `sampler`.
     dim : str
-        The dim that counts examples.
+        The example dim.
     **options
 
     Returns
@@ -88,7 +86,7 @@ def batches(
     Raises
     ------
     DimsError
-        If nothing has the dim, or arrays differ in length.
+        If no variable has the dim, or arrays differ in length.
     ArrayError
         If a value is not an array.
     OptionError

@@ -68,13 +68,14 @@ TEXT_KINDS = "OSU"
 class Dataset:
     """Sources of one or many files, restricted to some rows and parts of axes.
 
-    Made by :func:`labeled.open_dataset`; never changed afterwards. ``len(ds)`` is the number of
-    rows, ``list(ds)`` the names of sources; :meth:`batches` iterates over rows.
+    Made by :func:`labeled.open_dataset`; immutable, and small to pickle. ``ds["x"]`` is a lazy
+    DataArray, ``ds[:10]`` a dataset of ten rows. ``len(ds)`` is the number of rows, ``list(ds)``
+    the names of the sources; :meth:`batches` iterates over rows.
 
     Parameters
     ----------
     files : Files
-        Paths and options, opened again where the dataset arrives.
+        Paths and options; the files are opened again where a pickled dataset arrives.
     names : tuple of str, optional
         Sources and their order; every source, alphabetically, when None.
     selections : mapping of str to Selection, optional
@@ -84,9 +85,9 @@ class Dataset:
     loaded : mapping of str to array or Ragged, optional
         Decoded rows in memory, after :meth:`load`.
     chosen : tuple of str
-        Names of the splits that were asked for.
+        Names of the selected splits.
     own_spaces : mapping of str to Space
-        Spaces that :meth:`with_spaces` put in place of those found.
+        Spaces set by :meth:`with_spaces`.
     """
 
     files: Files
@@ -161,12 +162,12 @@ class Dataset:
 
     @property
     def dtypes(self) -> dict[str, np.dtype[Any]]:
-        """Dtype of each source's values (after CF decoding)."""
+        """Dtype of each source's values, after CF decoding."""
         return {name: source.dtype for name, source in self._sources.items()}
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Lengths of each source's dims; of the example dim alone where examples differ."""
+        """Shape of each source; only the number of rows if examples differ in shape."""
         rows = self._rows
         return {n: (len(rows[n]), *s.row_shape) for n, s in self._sources.items()}
 
@@ -177,7 +178,7 @@ class Dataset:
         Raises
         ------
         DimsError
-            If sources give one name several lengths; see `shapes` for all of them.
+            If a dim has different lengths in different sources; see `shapes`.
         """
         sizes: dict[str, int] = {}
         dims = self.dims
@@ -192,12 +193,12 @@ class Dataset:
 
     @property
     def spaces(self) -> dict[str, Space]:
-        """The space of each dense numeric source: what dims and dtype say, or `with_spaces`."""
+        """Space of each dense numeric source, from its dims and dtype or from `with_spaces`."""
         return spaces_of(self._sources, self._rows, self.own_spaces)
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """Attributes of the file (of the first one, where there are several)."""
+        """Attributes of the file, or of the first of several files."""
         return dict(self.files.catalog.attrs)
 
     @property
@@ -207,7 +208,7 @@ class Dataset:
         Raises
         ------
         NoLengthError
-            If the sources hold different numbers of rows; the message lists them.
+            If the sources have different numbers of rows; the message lists them.
         """
         lengths = set(map(len, self._rows.values()))
         if len(lengths) > 1:
@@ -223,7 +224,7 @@ class Dataset:
         return True  # a dataset without rows is still a dataset
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the sources; see `batches` for rows."""
+        """Iterate over the names of the sources; :meth:`batches` iterates over rows."""
         return iter(self.sources)
 
     def __contains__(self, name: object) -> bool:
@@ -237,24 +238,24 @@ class Dataset:
 
     @check_arguments()
     def split(self, *names: str | Sequence[str]) -> Dataset:
-        """Take the rows of one or several splits, one after another.
+        """Select the rows of one or more splits, in the order named; nothing is read.
 
         Parameters
         ----------
         *names : str
-            Splits of the file, in the order wanted; one list of them does as well.
+            Splits of the file, or one list of them.
 
         Returns
         -------
         Dataset
-            Provides the sources that all these splits have.
+            With the sources that all these splits have.
 
         Raises
         ------
         UnknownNameError
             If the file has no such split.
         SplitError
-            If no source is common to the splits, or a selection was already made.
+            If the splits have no source in common, or rows were selected before.
         """
         from labeled.dataset.selecting import rows_of_splits
 
@@ -265,17 +266,27 @@ class Dataset:
 
     @check_arguments()
     def subset(self, rows: Request) -> Dataset:
-        """Take some of the rows, counted from this dataset's first.
+        """Select some of the rows, counted from the first of this dataset; nothing is read.
 
         Parameters
         ----------
         rows : slice, integers or boolean mask of full length
-            Order and repeats are kept; an empty list takes nothing.
+            Order and repeats are kept; an empty list selects nothing.
 
         Raises
         ------
         SelectionError
-            If a row is out of range.
+            If a row is out of range, or a mask has another length.
+        SelectionTypeError
+            If `rows` does not name rows; select a single row ``r`` by ``[r]``.
+
+        Examples
+        --------
+        >>> import numpy as np, os, tempfile, labeled
+        >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+        >>> ds = labeled.open_dataset(labeled.write(path, {"x": np.arange(10)}))
+        >>> ds.subset([7, 2, 2]).subset(slice(1, None))["x"].values
+        array([2, 2])
         """
         n_rows, chosen, loaded = self.n_rows, {}, self.loaded
         done: dict[str, Selection] = {}  # sources with equal rows share what comes out
@@ -305,23 +316,23 @@ class Dataset:
         seed: int | None = None,
         random_state: int | None = None,
     ) -> tuple[Dataset, Dataset]:
-        """Divide the rows in two, lazily, by the names that scikit-learn uses.
+        """Split the rows in two, lazily, with scikit-learn's arguments.
 
-        Rows keep their order in each; only which of them are in it is drawn.
+        Rows keep their order on both sides.
 
         Parameters
         ----------
         test_size, train_size : float or int, optional
-            A share between 0 and 1, or a number of rows. What is not given is the rest; a
-            quarter is for testing where neither is.
+            A share between 0 and 1, or a number of rows. The size that is not given is the rest;
+            by default a quarter is for testing.
         stratify, groups : str or array, lengths ``(n_rows,)``, optional
-            Classes of which each side gets its share, or groups of rows that stay
-            together: a source, which is read now, or one value a row.
+            Classes to divide in equal proportion, or groups of rows to keep together: a source,
+            which is read now, or one value per row.
         shuffle : bool
-            Draw the rows; False takes the first for training and the last for testing.
+            Draw rows at random; False takes the first for training, the last for testing.
         seed, random_state : int, optional
-            The same seed, rows and sizes give the same two datasets; 0 when not given. Both names
-            mean the same.
+            The same seed, rows and sizes give the same datasets; 0 by default. Two names for one
+            thing.
 
         Returns
         -------
@@ -330,7 +341,7 @@ class Dataset:
         Raises
         ------
         SplitError
-            If the sizes are impossible, or two rules are given at once.
+            If the sizes are impossible, or both `stratify` and `groups` are given.
 
         Examples
         --------
@@ -351,15 +362,15 @@ class Dataset:
         return self.subset(train), self.subset(test)
 
     def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
-        """Take part of axes by position; only the bytes needed will be read.
+        """Select positions along axes, as xarray's `isel`; only the bytes needed are read.
 
         Parameters
         ----------
         indexers : mapping of str to the same, optional
-            For dims whose names are no keywords.
+            For dims whose names are not valid keywords.
         **axes : int, slice, list of int or boolean mask
-            By dim name. An integer drops the dim. The example dim takes what
-            :meth:`subset` takes.
+            By dim name. An integer drops the dim. Along the example dim, what :meth:`subset`
+            takes.
 
         Raises
         ------
@@ -368,7 +379,7 @@ class Dataset:
         SelectionError
             If a position is out of range.
         DimsError
-            If the dim is one of examples that differ in shape.
+            If examples differ in length along the dim.
         """
         out = self
         for dim, request in {**({} if indexers is None else indexers), **axes}.items():
@@ -384,26 +395,26 @@ class Dataset:
         tolerance: Any = None,
         **labels: Any,
     ) -> Dataset:
-        """Take part of axes by the values of their coordinates, as xarray's `sel` does.
+        """Select along axes by coordinate values, as xarray's `sel`.
 
         Parameters
         ----------
         indexers : mapping of str to the same, optional
-            For dims whose names are no keywords.
+            For dims whose names are not valid keywords.
         method : {"nearest", "pad", "backfill"}, optional
-            For labels that are not there exactly.
+            How to match values that are not in the coordinate.
         tolerance : number, optional
-            How far such a label may be away.
+            The largest distance of such a match.
         **labels : value, slice of values, or list of values
-            By dim name; times as text, too. One value drops the dim, but the example dim
-            stays. Of these only the coordinates are read.
+            By dim name; times may be text. A single value drops the dim, except the example
+            dim. Only coordinates are read.
 
         Raises
         ------
         UnknownNameError
             If no source has such a dim, or it has no coordinate.
         SelectionError
-            If a label is not there.
+            If a value is not in the coordinate.
         """
         from labeled.dataset.selecting import positions
 
@@ -427,7 +438,18 @@ class Dataset:
 
     @check_arguments()
     def select(self, *sources: str | Sequence[str]) -> Dataset:
-        """Keep these sources, in this order; one list of them does as well."""
+        """Keep these sources, in this order.
+
+        Parameters
+        ----------
+        *sources : str
+            Names of sources, or one list of them. For rows see :meth:`subset`.
+
+        Raises
+        ------
+        UnknownNameError
+            If a source does not exist.
+        """
         names = _names_of(sources)
         if not names:
             raise UnknownNameError(f"name a source; there are {list(self.sources)}")
@@ -442,9 +464,9 @@ class Dataset:
         Raises
         ------
         UnknownNameError
-            If there is no such source.
+            If the source does not exist.
         SpecsError, SpaceTypeError
-            If rows of the source are no rows of the space.
+            If rows of the source do not fit the space.
 
         Examples
         --------
@@ -474,13 +496,13 @@ class Dataset:
     # what is in them
 
     def __getitem__(self, name: str | list[str] | int | np.integer[Any] | Request) -> Any:
-        """Return a source as a lazy DataArray with its coordinates, or one example by its row.
+        """Return a source, a dataset of some sources or rows, or one example.
 
-        Where examples differ in shape it is a lazy :class:`labeled.Ragged`. Coordinates and
-        variables that come along with sources are given by their names, too. A list of names
-        gives a Dataset of these sources, and a slice, a mask or a list of row numbers one of
-        these rows, as :meth:`subset` does. A whole number reads that row of every source, as a
-        mapping of arrays in memory; :meth:`batches` reads many rows a thousand times faster.
+        ``ds["x"]`` is a lazy DataArray with its coordinates, or a lazy :class:`labeled.Ragged` if
+        examples differ in shape; coordinates and other variables have names, too.
+        ``ds[["x", "y"]]`` is a dataset of these sources, as of :meth:`select`. A slice, a mask or a
+        list of row numbers gives a dataset of these rows, as of :meth:`subset`. ``ds[3]`` reads row
+        3 of every source into memory; :meth:`batches` reads many rows a thousand times faster.
         """
         from labeled.dataset.selecting import names_rows
         from labeled.dataset.to_xarray import data_array, variable
@@ -518,7 +540,7 @@ class Dataset:
         Raises
         ------
         UnknownNameError
-            If there is no such source.
+            If the source does not exist.
         LoaderError
             If it is ragged.
         """
@@ -534,24 +556,22 @@ class Dataset:
     def chunk_rows(self, name: str) -> int:
         """Return how many rows of a dense source are stored, and so read, together.
 
-        1 where any row can be read alone.
+        1 if any row can be read on its own.
 
         Raises
         ------
         UnknownNameError
-            If there is no such source.
+            If the source does not exist.
         """
         self._check_source(name)
         return self._sources[name].layout.chunk_rows or 1
 
     def to_xarray(self) -> xr.Dataset:
-        """Return all dense sources, coordinates and carried variables as a lazy xarray.Dataset.
+        """Return dense sources, coordinates and other variables as a lazy xarray.Dataset.
 
-        Blocks are cut at the same places along every dim: where the source with the largest
-        rows has them.
-
-        A dim name that has two lengths becomes ``<source>_<name>``, with a warning. Ragged
-        sources have no place in it and are left out, with a warning.
+        All variables have the blocks of the source with the largest rows. A dim name with two
+        lengths becomes ``<source>_<name>``, with a warning. Ragged sources are left out, with a
+        warning.
         """
         from labeled.dataset.to_xarray import to_xarray
 
@@ -564,20 +584,17 @@ class Dataset:
         Parameters
         ----------
         progress : bool, optional
-            Show how much is read. By default on a terminal and in a notebook, once it has taken
-            two seconds.
+            Show a progress bar. By default on a terminal and in a notebook, after two seconds.
 
         Returns
         -------
         Dataset
-            The same rows, held as NumPy arrays (ragged ones flat); nothing more is read from
-            the files but headers.
+            The same rows as NumPy arrays in memory; later reads come from there.
 
         Raises
         ------
         UnsafeFileError
-            If a file claims far more than it stores; nothing is read then. Lazy arrays of such
-            a file are checked block by block instead.
+            If a file claims far more data than it stores; nothing is read then.
         """
         from labeled.display.progress import progress_bar
 
@@ -630,129 +647,122 @@ class Dataset:
         as_tuple: bool = False,
         progress: bool = False,
     ) -> Loader:
-        """Iterate over rows in batches: in file order or shuffled, epoch after epoch.
+        """Make a loader that iterates over the rows in batches, epoch after epoch.
 
         Parameters
         ----------
         batch_size : int
-            Rows of every batch but, with ``last="keep"``, the last. Not given with `sampler`.
+            Rows per batch. Only the last batch may have fewer, see `last`. Leave it out with
+            `sampler`.
         shuffle : bool, "full" or "window"
-            False: file order, or the order of a list. "full": any row may follow any row. "window":
-            random stretches of the file fill a window, whose rows are shuffled; where rows lie in
-            the file as they are, they are picked from there one by one. True: full where the layout
-            makes random rows cheap, else window; where stored chunks are so large that a window
-            holds too few to mix well, `explain` names the `memory` that is enough.
+            False keeps file order, or the order of an index list. "full": any row may follow any
+            row. "window": random stretches of the file fill a window, whose rows are shuffled
+            together. True takes "full" where the layout makes random rows cheap, else "window". If
+            stored chunks are so large that a window mixes badly, `explain` names the `memory` that
+            is enough.
         seed : int, optional
-            The order is a function of it and the epoch; drawn once, and kept in the state, when not
-            given. Parts of a shuffled epoch need the same one.
+            The order depends only on it and the epoch. If not given, a seed is drawn once and kept
+            in ``loader.seed`` and in the state. All shards of a shuffled epoch need the same seed.
         epoch : int
             The first epoch.
         last : {"keep", "drop", "pad", "wrap"}
-            A short last batch is kept; left out; padded with `pad_value` (rows -1); or filled with
-            rows that another batch has too. In file order "drop" leaves out the same rows in every
-            epoch: the last ones of each shard.
+            What becomes of a last batch that is too short: keep it, drop it, pad it with
+            `pad_value` (its rows are -1), or fill it by repeating rows of other batches. In file
+            order "drop" leaves out the same rows in every epoch: the last ones of each shard.
         drop_last : bool
             True is short for ``last="drop"``.
         layout : mapping of source to names, optional
             The order of a source's axes in a batch, by name: ``{"images": "channel height width
-            batch"}``, or a tuple of names. Arrays are C-contiguous in that order. In front of a
-            pipeline the axis of examples stays first.
+            batch"}``, or a tuple of names. Arrays are C-contiguous in that order. If there is a
+            pipeline, the example axis stays first.
         one_hot : mapping of source to int, optional
-            How many classes a source of labels has: each label becomes a row of zeros with a one in
-            it, of float32 unless `dtype` says otherwise. A label that is out of range is an error.
+            The number of classes of a source of labels. Each label becomes a row of zeros with a
+            single one, float32 unless `dtype` says otherwise. A label out of range is an error.
         normalize : pair, or mapping of source to pair, optional
-            ``(mean, std)``, each a number or one a channel: ``scale=1 / std, shift=-mean / std``. A
-            single pair leaves sources of labels alone.
+            ``(mean, std)``, each a number or one per channel; the same as ``scale=1 / std,
+            shift=-mean / std``. A single pair leaves sources of labels alone.
         dtype, scale, shift : value or mapping by source, optional
-            Cast, factor and summand, fused into the copy that lays a batch out. A single value
-            leaves sources of labels alone. Floats and scaled values are not cast to integers;
-            integers that do not fit a narrower dtype are an error of their batch.
+            Cast to `dtype`, multiply by `scale`, add `shift`, in the one copy that makes a batch. A
+            single value leaves sources of labels alone. Floats and scaled values are never cast to
+            integers; an integer that does not fit a narrower dtype is an error of its batch.
         output : {"numpy", "torch", "jax", "tensorflow", "cupy"}, optional
-            Whose arrays batches hold, by DLPack: those of the specs, or without specs a plain dict
-            from source to array. Nothing is copied, but JAX copies what does not start at 64 bytes
-            and makes 32 bits of 64 unless its own settings differ. Examples of different shapes
-            come as lists of arrays.
+            The library whose arrays batches hold, handed over by DLPack without a copy. Without
+            `specs` a batch is a plain dict from source to array. JAX copies arrays that are not
+            aligned to 64 bytes, and turns 64-bit values into 32-bit ones unless configured
+            otherwise. Examples of different shapes come as lists of arrays.
         as_tuple : bool
-            Give each batch as a tuple of arrays, in the order of ``ds.select(...)``, so that ``for
-            x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. NumPy arrays,
-            or those that `output` asks for. Without it, looping over a batch gives names.
+            Return each batch as a tuple of arrays in the order of ``ds.select(...)``, so that ``for
+            x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. Otherwise
+            looping over a batch gives the names of its sources.
         progress : bool
-            Show a bar of tqdm's for each epoch.
+            Show a tqdm progress bar for each epoch.
         specs : (space, source) pair, optional
-            What batches look like as spaces say it, in the place of `layout` and `one_hot`; arrays
-            come nested as the specs are, C-contiguous in the axes of each space. Without specs a
-            batch maps source -> DataArray.
+            Nested or unusual layouts as spaces, instead of `layout` and `one_hot`. Arrays are
+            nested like the specs and C-contiguous in the axes of each space.
         memory : size, optional
-            The most that iterating adds to the memory of this process: 256 MiB when not given, or
-            twice, four times, ... as much where batches need it, up to half of what the process may
-            still take. Not counted: the compiled kernels of the extra ``fast``, about 50 MiB once a
-            process, loaded by the first large copy or once a gibibyte of rows was read.
+            The most that iterating adds to the memory of this process, as bytes or text such as
+            "512 MiB". By default 256 MiB, doubled as often as batches need it, up to half of what
+            the process may still take. The compiled kernels of the extra ``fast`` come on top:
+            about 50 MiB once per process, at the first large copy or after one gibibyte of rows.
         window_rows : int, optional
-            Rows shuffled together; from `memory` when not given.
+            Rows that are shuffled together; by default as many as `memory` holds.
         shard : (index, count) or "torch"
-            Which of `count` shares of every epoch this loader serves; "torch" takes rank and world
+            Which of `count` shares of every epoch this loader serves. "torch" takes rank and world
             size from ``torch.distributed``.
         sticky_shards : bool
-            Keep each shard to one stretch of the file in every epoch.
+            Give each shard the same stretch of the file in every epoch.
         balance : str, optional
-            Name of a source of class labels: draw every class equally often, with replacement. All
-            its labels are read while the loader is made.
+            A source of class labels: draw every class equally often, with replacement. All labels
+            are read when the loader is made.
         weights : array, lengths ``(n_rows,)``, or str, optional
-            Draw rows in proportion, with replacement: a number a row, or the source that holds
-            them. Draws, balanced or weighted, come in random order and in whole batches, ``n_rows
-            // batch_size`` of them: they take neither `shuffle` nor `sticky_shards`, and of `last`
-            no padding or wrapping.
+            Draw rows in proportion to a weight per row, with replacement; an array, or a source
+            that holds the weights. Balanced and weighted draws come in random order and in whole
+            batches, ``n_rows // batch_size`` per epoch; `shuffle`, `sticky_shards` and padding or
+            wrapping by `last` do not apply.
         sampler : Sampler or iterable of requests, optional
-            Batches listed by somebody else, in the place of `shuffle`: one of
-            `labeled.samplers`, or slices and lists of rows, served as they are every epoch.
-            Parts take its batches in turn. What a pipeline draws beside it comes from `seed`; when
-            not given, from the sampler's own, if it has one.
+            Batches listed elsewhere, instead of `shuffle`: one of `labeled.samplers`, or slices
+            and lists of rows, which are served as they are in every epoch. Shards take batches in
+            turn. Random steps of a pipeline use `seed`, or else the sampler's own seed.
         pad_value : scalar or mapping by source
-            Fills padded rows, and what ragged examples lack that are padded. A value that a
-            source's dtype cannot hold is refused. It counts as a value of the file, so that `scale`
-            and `shift` change it as others; with ``ragged="pad"`` it is filled in after them.
+            Fills padded rows, and the missing values of padded ragged examples. It must fit the
+            source's dtype. `scale` and `shift` apply to it as to values of the file, except with
+            ``ragged="pad"``, where it is filled in after them.
         ragged : {"list", "pad", "flat"}
-            What examples of different shapes become: an object array of arrays; one array, filled
-            up to the longest of the batch with `pad_value`, with ``<source>_mask`` beside it; or
-            flat values with ``<source>_offsets`` and ``<source>_shapes``.
+            What examples of different shapes become. "list": an object array of arrays. "pad": one
+            array, filled up to the longest example of the batch, with ``<source>_mask`` beside it.
+            "flat": flat values, with ``<source>_offsets`` and ``<source>_shapes``.
         bucket : bool or str
-            Let examples of about equal size share a batch, so that little is padded: those of this
-            ragged source, or of the only one. Rows are arranged within their windows, so windows
-            are shuffled (``shuffle=True`` is "window" then), and the lengths of all rows are read
-            while the loader is made. `explain` reports the share of padding that is left.
+            Put examples of similar size into one batch, so that little is padded; True for the only
+            ragged source, else its name. Rows are sorted within their windows, so ``shuffle=True``
+            means "window". All lengths are read when the loader is made. `explain` reports the
+            share of padding that is left.
         threads : int, optional
-            Background threads; from the cores when not given, none where up to 32 MiB are kept in
-            memory, and none in any case where memory holds one decoded chunk at a time. 0 reads in
-            the caller.
+            Background threads; 0 reads in the caller. By default as many as cores, but none if all
+            rows fit in 32 MiB of memory, or if memory holds a single decoded chunk.
         prefetch : int, optional
-            Jobs read ahead of the one in use; from `memory` when not given.
+            How many jobs are read ahead; by default as many as `memory` holds.
         errors : {"raise", "skip"}
-            What becomes of rows that cannot be read: an error in their turn, or batches that lack
-            them, with a warning; rows of later batches stay where they are. A batch of which a
-            pipeline has none left is left out.
+            What to do about rows that cannot be read. "raise": an error in their place. "skip": a
+            warning, and batches without them; later batches keep their rows. A batch that loses all
+            rows in a pipeline is left out.
         max_lost : int or fraction, optional
-            How many rows of an epoch, or which part of them, ``errors="skip"`` may leave out; one
-            more is an error. ``loader.stats().n_lost`` counts them.
+            How many rows of an epoch, or which fraction, ``errors="skip"`` may leave out before it
+            raises. ``loader.stats().n_lost`` counts them.
         pipeline : pipeline, callable, mapping from source to callable, or list, optional
-            What happens to batches on their way out; see `labeled.transforms`. Its `sample`
-            and `collate` run in threads of their own (`threads` of them, as many as cores when not
-            given, none with 0; several batches at a time), its `batch` where batches are handed
-            out; with a `device` there can be only `batch`, and it gets the arrays of that. A
-            callable, or callables by source, are transforms of samples: of labelled examples, one
-            by one, or of whole batches where they have a parameter ``rows`` or are marked by
-            `labeled.transforms.whole`. Samples that raise ReadError, and pictures that do not
-            fit (UnfitPictureError: smaller than a crop, undecodable), are left out with
-            ``errors="skip"``, whatever `last` says of lengths. Rows that pad a batch go through it
-            too, as row -1.
-            `memory` counts the rows that go into a pipeline, and what those transforms make that
-            say how much it is: all of `labeled.transforms`, and functions marked by
-            `labeled.transforms.takes`.
+            Transforms; see `labeled.transforms`. A callable, or a mapping of them, transforms
+            labelled examples one by one, or whole batches if it has a parameter ``rows`` or is
+            marked by `labeled.transforms.whole`. Steps of samples and collation run in `threads`
+            threads of their own, several batches at a time; the ``batch`` step runs where batches
+            are handed out. With a `device` only a ``batch`` step is possible, on device arrays.
+            With ``errors="skip"``, samples that raise ReadError or UnfitPictureError (smaller than
+            a crop, undecodable) are left out. Padded rows pass through it as row -1. `memory`
+            counts what goes in, and what is made by `labeled.transforms` and by functions marked
+            with `labeled.transforms.takes`.
         device : "cpu", "cuda", "cuda:<n>" or Device
-            Where batches are made. Windows go to a device as the file has them, by one copy each
-            from pinned memory, while earlier ones are used; batches are cut, cast, scaled and laid
-            out there, in memory of their own, on the consumer's current stream. Order and values
-            are those of "cpu". Examples of different shapes and values to decode are laid out here
-            first; texts stay here. **Not yet run on a GPU.** It needs CuPy.
+            Where batches are made. Windows are copied to the device from pinned memory in the
+            file's dtype; batches are cut, cast, scaled and laid out there, on the consumer's
+            current stream. Order and values equal those of "cpu". Ragged examples and values to
+            decode are prepared on the host; text stays there. Needs CuPy. **Not yet run on a GPU.**
         pinned : bool
             With ``output="torch"``: copy host tensors into pinned memory if torch finds a CUDA
             device; without one a warning says so and tensors stay in ordinary memory.
@@ -760,17 +770,30 @@ class Dataset:
         Returns
         -------
         Loader
-            Re-iterable; each iteration is the next epoch.
+            Re-iterable: each ``for`` is the next epoch.
 
         Raises
         ------
         LoaderError
-            If a size, shard, cast or option is impossible, or `memory` too small; no row is
-            read but for the labels of `balance`.
+            If a size, shard, cast or option is impossible, or `memory` is too small. Nothing is
+            read before, except the labels of `balance`.
         OptionError
             If an option does not exist.
         SpecsError
             If the specs do not fit the sources.
+
+        Examples
+        --------
+        >>> import numpy as np, os, tempfile, labeled
+        >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+        >>> arrays = {"x": np.arange(20.0).reshape(10, 2), "y": np.arange(10) % 2}
+        >>> ds = labeled.open_dataset(labeled.write(path, arrays))
+        >>> loader = ds.batches(4, shuffle=True, seed=7)
+        >>> [batch.count for batch in loader]
+        [4, 4, 2]
+        >>> x, y = next(iter(ds.batches(4, as_tuple=True, one_hot={"y": 2})))
+        >>> x.shape, y.shape
+        ((4, 2), (4, 2))
         """
         options = BatchOptions(**{name: one for name, one in locals().items() if name != "self"})
         if not self.sources:
@@ -793,15 +816,15 @@ class Dataset:
         label: Names | None = None,
         **options: Any,
     ) -> LoaderProvider:
-        """Serve batches of data and labels; a :class:`~labeled.providers.DataProvider`.
+        """Return a :class:`~labeled.providers.DataProvider` of batches of data and labels.
 
         Parameters
         ----------
         batch_size : int
-            0 takes all rows as one batch.
+            Rows per batch; 0 makes one batch of all rows.
         data, label : str, sequence of str or mapping, optional
-            Sources to provide; a mapping gives them other names (name -> source). Not given:
-            sources called ``targets``, ``labels`` or the like are labels, the others data.
+            Sources to provide; a mapping renames them (name -> source). By default sources called
+            ``targets``, ``labels`` or similar are labels, the others data.
         **options
             `shuffle`, `seed`, `shard`, `window_rows`, `memory`, `threads`, `prefetch`, `dtype`,
             `scale`, `shift`, `errors`, `max_lost` and `device` as for :meth:`batches`;
@@ -812,7 +835,7 @@ class Dataset:
         Raises
         ------
         UnknownNameError
-            If there is no such source.
+            If the source does not exist.
         LoaderError
             If an option is unknown or impossible, or a source ragged.
         """
@@ -823,24 +846,23 @@ class Dataset:
 
     @check_arguments()
     def statistics(self, source: str, *, progress: bool | None = None) -> dict[str, Any]:
-        """Return count, mean, deviation and extremes of a source, and its class counts.
+        """Return count, mean, standard deviation, extremes and class counts of a source.
 
-        Those that the file was written with where they are of exactly these rows; else every
-        row is read, in 64 MiB.
+        They come from the file if it stores them for exactly these rows; otherwise every row is
+        read, within 64 MiB of memory.
 
         Parameters
         ----------
         source : str
         progress : bool, optional
-            Show how far reading is. By default on a terminal and in a notebook, once it has
-            taken two seconds.
+            Show a progress bar. By default on a terminal and in a notebook, after two seconds.
 
         Returns
         -------
         dict
             ``n_rows``, ``n_values``, ``not_finite``, ``mean``, ``std``, ``min``, ``max``: lists
-            by channel where a dim means channels, named ``by``; ``classes`` (counts by class)
-            where there is one integer a row. Values that are not finite are left out.
+            per channel if a dim, named ``by``, means channels. ``classes`` (counts by class) if
+            rows are single integers. Values that are not finite are left out.
 
         Raises
         ------
@@ -855,10 +877,10 @@ class Dataset:
     # files, and what others call things
 
     def close(self) -> None:
-        """Close what is kept open of files, of this dataset and of others.
+        """Close all files that the library keeps open, also those of other datasets.
 
-        There is seldom a reason to: few files are kept open, and what is read later opens them
-        again. ``with labeled.open_dataset(path) as ds:`` closes at its end.
+        Seldom needed: few files are kept open, and later reads open them again. ``with
+        labeled.open_dataset(path) as ds:`` closes them at its end.
         """
         close_files()
 
@@ -884,7 +906,7 @@ class Dataset:
 
     @property
     def plot(self) -> DatasetPlots:
-        """Pictures: ``plot()`` of the first rows, ``plot.splits()``, ``plot.classes(source)``."""
+        """Plots: ``plot()`` of the first rows, ``plot.splits()``, ``plot.classes(source)``."""
         from labeled.dataset.plots import DatasetPlots
 
         return DatasetPlots(self)
