@@ -84,7 +84,12 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
     for split, provided in first.splits.items():
         splits[split] = {}
         for name in provided:
-            splits[split][name] = _joined_rows(split, name, headers)
+            splits[split][name] = joined_rows(
+                [
+                    (Selection.of(one.splits[split][name]), one.sources[name].n_rows)
+                    for one in headers
+                ]
+            )
     return Catalog(
         headers,
         tuple(marks),
@@ -103,14 +108,15 @@ def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
     return bool(variable.dims) and variable.dims[0] in examples
 
 
-def _joined_rows(split: str, name: str, headers: tuple[FileHeader, ...]) -> Selection:
-    if len(headers) == 1:
-        return Selection.of(headers[0].splits[split][name])
-    begin, parts = 0, []
-    for header in headers:
-        parts.append(Selection.of(header.splits[split][name]).shift(begin))
-        begin += header.sources[name].n_rows
-    return Selection.concat(parts)
+def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
+    """Join rows of files, each given with how many its file has, one after another."""
+    if len(parts) == 1:
+        return parts[0][0]
+    begin, shifted = 0, []
+    for rows, n_rows in parts:
+        shifted.append(rows.shift(begin))
+        begin += n_rows
+    return Selection.concat(shifted)
 
 
 Scan = Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]

@@ -12,6 +12,7 @@ from typing import Any
 from labeled._validation import check_arguments, check_keywords
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import Files, find_named
+from labeled.dataset.joining import joined_rows
 from labeled.errors import (
     ArgumentError,
     DimsError,
@@ -29,7 +30,6 @@ from labeled.formats.registry import (
     option_names,
     own_options,
 )
-from labeled.selection import Selection
 from labeled.sources.source import Io
 
 Path = str | os.PathLike[str]
@@ -214,18 +214,12 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     joined = replace(first, files=files, names=first.names, chosen=chosen)
     if all(part.selections is None for part in parts):
         return joined
-    return replace(joined, names=first.sources, selections=_joined_selections(parts))
-
-
-def _joined_selections(parts: Sequence[Dataset]) -> dict[str, Selection]:
-    out = {}
-    for name in parts[0].sources:
-        begin, selections = 0, []
-        for part in parts:
-            selections.append(part.selection(name).shift(begin))
-            begin += part.files.catalog.sources[name].n_rows
-        out[name] = Selection.concat(selections)
-    return out
+    rows = {}
+    for name in first.sources:
+        rows[name] = joined_rows(
+            [(one.selection(name), one.files.catalog.sources[name].n_rows) for one in parts]
+        )
+    return replace(joined, names=first.sources, selections=rows)
 
 
 def _check_joinable(first: Dataset, other: Dataset) -> None:

@@ -10,7 +10,7 @@ be gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise
 from typing import Any
@@ -167,73 +167,59 @@ class Explanation:
         return Summary(title, "", [*words, lanes])
 
     def _words(self) -> list[str]:
-        return [
+        about = "" if self.exact else "about "
+        read = used = 0
+        for lane in self.lanes:
+            read, used = read + lane.bytes_read, used + lane.bytes_used
+        kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
+        words = [
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
             f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
             f"{shuffle_argument(self.mode)}",
-            *self._read_words(),
-            *self._device_words(),
-            *self._uncounted_words(),
-            *self._order_words(),
-        ]
-
-    def _read_words(self) -> Iterator[str]:
-        about = "" if self.exact else "about "
-        read = sum(lane.bytes_read for lane in self.lanes)
-        used = format_bytes(sum(lane.bytes_used for lane in self.lanes))
-        yield (
-            f"reads {about}{format_bytes(read)} for {used} of rows; "
+            f"reads {about}{format_bytes(read)} for {format_bytes(used)} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
-            f"{count_words(self.threads, 'background thread')}"
-        )
-        kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
-        yield (
+            f"{count_words(self.threads, 'background thread')}",
             f"memory: at most {format_bytes(self.promised_bytes)} of "
-            f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})"
-        )
+            f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})",
+        ]
         if self.promised_bytes > (room := room_bytes()):
-            yield f"more than there is: {room_words(room)}"
-
-    def _device_words(self) -> Iterator[str]:
-        if self.device == "cpu":
-            return
-        if self.in_flight:
-            yield f"device {self.device!r}: batches go there out of the pipeline"
-            return
-        yield (
-            f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
-            f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
-            f"from {format_bytes(self.pinned_bytes)} of pinned memory"
-        )
-
-    def _uncounted_words(self) -> Iterator[str]:
+            words.append(f"more than there is: {room_words(room)}")
+        if self.device != "cpu" and self.in_flight:
+            words.append(f"device {self.device!r}: batches go there out of the pipeline")
+        elif self.device != "cpu":
+            words.append(
+                f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
+                f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
+                f"from {format_bytes(self.pinned_bytes)} of pinned memory"
+            )
         if self.mapped_bytes:
-            yield (
+            words.append(
                 f"not counted: pages of files in the system's cache, mapped while rows are picked "
                 f"from them, of {format_bytes(self.mapped_bytes)}"
             )
         if self.mode == "full" and self.mapped_bytes > (memory := machine_bytes()):
-            yield (
+            words.append(
                 f"more than the {format_bytes(int(memory))} of memory there may be: most rows are "
                 "a read of their own from storage; shuffle='window' reads many together"
             )
         if self.kernels.startswith("compiled"):
-            yield "not counted: compiled kernels, about 50 MiB once a process, if needed"
+            words.append("not counted: compiled kernels, about 50 MiB once a process, if needed")
         if self.in_flight:
             who = f"{self.workers} threads" if self.workers else "the caller"
-            unsaid = ", ".join(self.uncounted)
-            rest = f"; not counted: what {unsaid} makes" if unsaid else ""
-            yield f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}"
-
-    def _order_words(self) -> Iterator[str]:
+            rest = (
+                f"; not counted: what {', '.join(self.uncounted)} makes" if self.uncounted else ""
+            )
+            words.append(f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}")
         if self.mode == "window":
-            yield f"{count_words(self.n_windows, 'window')} of about {self.window_rows:,} rows"
+            windows = count_words(self.n_windows, "window")
+            words.append(f"{windows} of about {self.window_rows:,} rows")
         if self.quality is not None:
-            yield f"shuffle quality: {self.quality:.3f} of a full shuffle" + self._remedy()
+            words.append(f"shuffle quality: {self.quality:.3f} of a full shuffle{self._remedy()}")
         if self.padding is not None:
-            yield "buckets: {:.1%} padding (without them {:.1%})".format(*self.padding)
+            words.append("buckets: {:.1%} padding (without them {:.1%})".format(*self.padding))
         if self.amplification > 1.005:
-            yield f"draws read {self.amplification:.2f} rows for each one handed out"
+            words.append(f"draws read {self.amplification:.2f} rows for each one handed out")
+        return words
 
     def _remedy(self) -> str:
         if self.window_rows_for_quality is None or self.memory_for_quality is None:
@@ -552,11 +538,16 @@ def explain(
         If there is not one label a row, or no such source.
     """
     sizes, order = plan.sizes, epoch_plan.order
-    n_rows = _rows_left(epoch_plan, first_batch)
+    place = epoch_plan.span(first_batch)[0] if first_batch else 0
+    n_rows, n_windows = epoch_plan.n_rows - place, epoch_plan.n_windows
+    if first_batch and isinstance(epoch_plan, EpochPlan):
+        n_windows = sum(1 for _ in epoch_plan.spans(place, epoch_plan.n_rows))
     jobs, n_jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
     lanes = tuple(explain_lane(lane, plan, jobs, share) for lane in plan.lanes)
     quality, wanted = shuffle_quality(plan, epoch_plan, labels)
-    memory = None
+    memory, mapped, there = None, 0, plan.on_device
+    if order.mode == "full" or sizes.whole is not None:  # rows are picked one by one
+        mapped = sum(map(mapped_bytes, plan.lanes))
     if wanted is not None:
         unkept = [lane.nbytes for lane in plan.lanes if not lane.keep]
         memory = sizes.memory_for(min(wanted, max(1, order.n_rows)), unkept)
@@ -566,7 +557,7 @@ def explain(
         n_rows=n_rows,
         n_batches=epoch_plan.n_batches - first_batch,
         batch_rows=epoch_plan.batch_rows,
-        n_windows=_windows_left(epoch_plan, first_batch),
+        n_windows=n_windows,
         window_rows=min(order.window_rows, max(order.n_rows, 1)),
         n_jobs=n_jobs,
         job_rows=sizes.job_rows,
@@ -582,38 +573,17 @@ def explain(
         window_rows_for_quality=wanted,
         memory_for_quality=memory,
         padding=padding_shares(plan, epoch_plan),
-        mapped_bytes=sum(map(mapped_bytes, plan.lanes)) if _picks(plan, epoch_plan) else 0,
+        mapped_bytes=mapped,
         device="cpu" if plan.device is None else plan.device.name,
-        pinned_bytes=_pinned_bytes(plan),
-        device_windows=0 if plan.on_device is None else plan.on_device.n_windows,
-        device_bytes=0 if plan.on_device is None else plan.on_device.device_bytes,
+        pinned_bytes=0 if there is None else sizes.slots * there.window_bytes,
+        device_windows=0 if there is None else there.n_windows,
+        device_bytes=0 if there is None else there.device_bytes,
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),
         lanes=lanes,
         reads=first_reads(plan, jobs, order.mode),
     )
-
-
-def _picks(plan: LoaderPlan, epoch_plan: AnyPlan) -> bool:
-    """Whether rows are picked one by one, from maps of files where they can be."""
-    return epoch_plan.order.mode == "full" or plan.sizes.whole is not None
-
-
-def _pinned_bytes(plan: LoaderPlan) -> int:
-    there = plan.on_device
-    return 0 if there is None else plan.sizes.slots * there.window_bytes
-
-
-def _rows_left(plan: AnyPlan, first_batch: int) -> int:
-    return plan.n_rows - (plan.span(first_batch)[0] if first_batch else 0)
-
-
-def _windows_left(plan: AnyPlan, first_batch: int) -> int:
-    """How many windows serve the batches from `first_batch` on."""
-    if not first_batch or not isinstance(plan, EpochPlan):
-        return plan.n_windows
-    return sum(1 for _ in plan.spans(plan.span(first_batch)[0], plan.n_rows))
 
 
 # pictures

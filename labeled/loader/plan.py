@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -360,7 +361,7 @@ def plan_batches(
         chunked = rows.mode == "file" and lane.reader.chunk_rows > 1 and not lane.keep
         if chunked and isinstance(units, UniformUnits) and not sizes.job_rows % units.unit_rows:
             job_offset = units.first_rows  # no stored chunk is read by two jobs
-    tokens = sorted(zip(selections, [rows.token for rows in selections.values()], strict=True))
+    tokens = sorted(zip(selections, map(attrgetter("token"), selections.values()), strict=True))
     layout_hash = f"{key_of(repr([tokens, units.digest])):032x}"
     return LoaderPlan(
         lanes=lanes,
