@@ -32,6 +32,7 @@ from labeled.later import extra_module
 LF, CR = 10, 13
 READ_BYTES = 4 * 1024 * 1024
 HEAD_BYTES = 1 << 21  # of a text, in which its first row must end
+FIRST_BYTES = 1 << 14  # in which its first rows are looked for first
 GUESSED_LINES = 20
 MAX_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
 
@@ -91,8 +92,12 @@ class Dialect:
 
     def first_rows(self, data: bytes, n: int, *, whole: bool) -> bytes:
         """Return the text of the first rows; empty if none of them ends in `data`."""
-        text = data[self.begin :]
-        ends = self.lines(np.frombuffer(text, np.uint8), last=whole).ends[:n]
+        text, ends = data[self.begin :], np.zeros(0, np.int64)
+        for size in (FIRST_BYTES, len(text)):  # all of it only if rows are long
+            part = np.frombuffer(text[:size], np.uint8)
+            ends = self.lines(part, last=whole and len(part) == len(text)).ends[:n]
+            if len(ends) == n:
+                break
         return text[: int(ends[-1])] if len(ends) else b""
 
     def fields(self, text: bytes) -> list[list[str]]:
@@ -365,8 +370,9 @@ def _enclosing(text: Array, quotes: Ints, delimiter: int) -> Ints:
         return quotes
     mark, found = re.escape(bytes(text[quotes[:1]])), []  # some quote opens no field: 5" pipe
     border = re.escape(bytes([delimiter]))
-    fields = rb"(?s:(?:\A|(?<=[%b\r\n]))%b(?:[^%b]++|%b%b)*+(%b)?)"
-    for field in re.finditer(fields % (border, *[mark] * 5), text.tobytes()):
+    fields = rb"%b(?:(?<=\A%b)|(?<=[%b\r\n]%b))(?:[^%b]++|%b%b)*+(%b)?"
+    marks = (mark, mark, border, *[mark] * 5)
+    for field in re.finditer(fields % marks, text.tobytes()):
         found += [field.start(), field.end() - 1] if field[1] else [field.start()]
     return np.array(found, np.int64)
 
