@@ -13,7 +13,7 @@ from written_files import KINDS, rows, run
 import labeled
 from labeled.errors import ArrayError, FileFormatError, NotYetError, SplitError, WriteError
 from labeled.formats.hdf5.fuel import split_array
-from labeled.formats.hdf5.own import read_statistics
+from labeled.formats.hdf5.metadata import read_statistics
 from labeled.writing import packing
 
 

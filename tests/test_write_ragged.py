@@ -23,7 +23,7 @@ from labeled.errors import (
     LabeledError,
     SplitError,
 )
-from labeled.formats.hdf5.own import read_statistics
+from labeled.formats.hdf5.metadata import read_statistics
 
 KINDS = ("flat", "fuel")
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as npst
 
 import labeled
 from labeled.errors import ArrayError
-from labeled.formats.hdf5.own import read_statistics
+from labeled.formats.hdf5.metadata import read_statistics
 
 DAYS = [
     np.array(["2001-02-03", "NaT", "1969-01-01"], "M8[D]"),

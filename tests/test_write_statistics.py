@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.cli.main import main
-from labeled.formats.hdf5.own import read_statistics
+from labeled.formats.hdf5.metadata import read_statistics
 from labeled.writing import packing, statistics
 from labeled.writing import ragged as ragged_writing
 

@@ -34,7 +34,7 @@ from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
-from labeled.formats.hdf5.own import (
+from labeled.formats.hdf5.metadata import (
     Checksums,
     datasets_of,
     read_checksums,

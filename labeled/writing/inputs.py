@@ -25,7 +25,7 @@ from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
-from labeled.formats.hdf5.own import OWN
+from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.region import Array

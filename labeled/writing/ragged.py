@@ -1,7 +1,7 @@
 """Examples of different shapes on their way into a file: what they become there.
 
 A ragged source is stored as several datasets, each written like any other source: flat
-values with offsets and shapes (:mod:`labeled.formats.hdf5.own`), or, as Fuel has
+values with offsets and shapes (:mod:`labeled.formats.hdf5.metadata`), or, as Fuel has
 them, rows of variable length with two scales. This module says which datasets these are,
 and cuts them into blocks at the borders of examples; it opens no file.
 
@@ -24,7 +24,7 @@ from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError
 from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
-from labeled.formats.hdf5.own import member_names, ragged_attrs
+from labeled.formats.hdf5.metadata import member_names, ragged_attrs
 from labeled.formats.hdf5.writing import Names, storable, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged

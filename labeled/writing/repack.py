@@ -40,7 +40,7 @@ from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.encoding import Layout, checksum
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.own import ATTRIBUTES, datasets_of
+from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.writing import Coordinate, Names, storable

@@ -29,7 +29,7 @@ from labeled.errors import (
 )
 from labeled.formats.hdf5.extras import Extras
 from labeled.formats.hdf5.fuel import write_table
-from labeled.formats.hdf5.own import write_own
+from labeled.formats.hdf5.metadata import write_own
 from labeled.formats.hdf5.writing import (
     Coordinate,
     Names,

@@ -13,5 +13,5 @@ Rows: `reader` chooses the path, and reads sparse matrices, and through h5py wha
 loops), `ragged` examples of different shapes.
 
 Writing: `writing`, `fuel` (splits), `encoding` (chunks made outside HDF5), `extras` (what is copied
-from the old file), `own` (what this library adds).
+from the old file), `metadata` (what this library adds).
 """

@@ -32,7 +32,7 @@ from labeled.formats.cf import FILLS
 from labeled.formats.format import Options
 from labeled.formats.hdf5.dtypes import Column, item_of, numpy_type, refers
 from labeled.formats.hdf5.labels import NON_COORDINATE, Axis, Names, Scale, Scales
-from labeled.formats.hdf5.own import OWN
+from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import (
     Address,
     NotThereError,

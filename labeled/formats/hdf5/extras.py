@@ -25,7 +25,7 @@ from labeled.errors import NotYetError, WriteError, warn
 from labeled.formats.hdf5.dtypes import columns_of, item_of, refers, why_not_read
 from labeled.formats.hdf5.fuel import read_table
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, is_scale, scale_of
-from labeled.formats.hdf5.own import OWN
+from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import Address, address, opened, to_text
 from labeled.formats.hdf5.writing import check_room, heap_bytes
 from labeled.formats.header import FileHeader

@@ -49,7 +49,7 @@ from labeled.formats.hdf5.arrays import (
 from labeled.formats.hdf5.conventions import CONVENTIONS
 from labeled.formats.hdf5.fuel import read_table, scan_fuel
 from labeled.formats.hdf5.labels import Names, Scale, default_name
-from labeled.formats.hdf5.own import read_statistics
+from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader, read_scalar
@@ -338,7 +338,8 @@ def _described(
     for info in infos:
         name, error = info.name, info.error
         if info.why_not is not None:
-            if error is not None and _is_wanted(name, wanted or ()):
+            is_wanted = any(f"{each}/".startswith(f"{name}/") for each in wanted or ())
+            if error is not None and is_wanted:
                 raise error
             not_opened[name] = info.why_not
         elif info.scale is not None or info.along:
@@ -348,16 +349,11 @@ def _described(
         else:
             try:
                 described[name] = describe(opening, info)
-            except FileFormatError as fault:  # it contradicts itself, or a file is not there
-                if name in opening.asked or (wanted is None and not isinstance(fault, GoneError)):
+            except (FileFormatError, UnsafeFileError, DimsError) as fault:
+                may_be_lost = isinstance(fault, GoneError | UnsafeFileError | DimsError)
+                if name in opening.asked or (wanted is None and not may_be_lost):
                     raise
-                error = fault
-            except (UnsafeFileError, DimsError) as fault:
-                if name in opening.asked:
-                    raise
-                error = fault
-            if error is not None:
-                not_opened[name] = str(error)
+                error, not_opened[name] = fault, str(fault)
         if error is not None and wanted is None:
             lost[name] = error
     if scales:
@@ -374,11 +370,6 @@ def _described(
         else:
             described[name] = one
     return described, not_opened, lost
-
-
-def _is_wanted(name: str, wanted: Sequence[str]) -> bool:
-    """Whether a name, or something below it, is asked for."""
-    return any(each == name or each.startswith(f"{name}/") for each in wanted)
 
 
 def _scales_of_several_axes(opening: Opening, scales: Mapping[str, Scale]) -> dict[str, Described]:

@@ -1,7 +1,7 @@
 """Reading ragged sources: examples of different shapes, never one call an example.
 
 Three layouts become one :class:`~labeled.ragged.RaggedReader`: the flat layout of this
-library (:mod:`.own`), Fuel's (rows of variable length with a `shapes` scale), and
+library (:mod:`.metadata`), Fuel's (rows of variable length with a `shapes` scale), and
 plain rows of variable length. Shapes, offsets and lengths are read by byte range like
 any dense source; they are checked against each other and against the file before any
 memory is taken for values.

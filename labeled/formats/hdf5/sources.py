@@ -46,7 +46,7 @@ from labeled.formats.hdf5.labels import (
     how_to_name_examples,
     name_dims,
 )
-from labeled.formats.hdf5.own import (
+from labeled.formats.hdf5.metadata import (
     ATTRIBUTES,
     OFFSETS,
     check_parts,
@@ -204,7 +204,10 @@ def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) ->
     faults: list[str] = []
     axes = axes_of(dataset, name, opening.scales, faults)
     if info.axes:
-        axes = tuple(map(_completed, axes, info.axes))
+        axes = tuple(
+            by_group if own.name in ("", by_group.name) and not own.scales else own
+            for own, by_group in zip(axes, info.axes, strict=False)
+        )
     names = list(map(attrgetter("name"), axes))
     if own_dims:
         names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
@@ -253,11 +256,6 @@ def _header(
     )
 
 
-def _completed(own: Axis, found: Axis) -> Axis:
-    """Return an axis as its group names it, where the dataset itself does not say otherwise."""
-    return found if own.name in ("", found.name) and not own.scales else own
-
-
 def _raggedness(
     opening: Opening, info: ArrayInfo, axes: Sequence[Axis], faults: list[str]
 ) -> tuple[dict[str, Any], tuple[str, ...], str | None]:
@@ -284,7 +282,7 @@ def _raggedness(
 
 
 def _describe_flat(opening: Opening, info: ArrayInfo) -> Described:
-    """Describe a source in the flat layout; see :mod:`.own`."""
+    """Describe a source in the flat layout; see :mod:`.metadata`."""
     name = info.name
     faults: list[str] = []
     parts = {"values": info}
@@ -405,8 +403,13 @@ def with_coordinates(
             if rival is not None and _differs(scale.dataset, rival):
                 overruled[name] = (dim, place)
         keys.setdefault(name, []).append(key)
-    if overruled:
-        problems.append(_of_overruled(overruled))
+    for name, (dim, place) in [*overruled.items()][:1]:
+        more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
+        problems.append(
+            f"source {name!r} has values of its own along dim {dim!r}, those of {place!r}{more}, "
+            "but positions are selected by those of an earlier source; open it alone, "
+            f"sources=[{name!r}], or give its axis another name with dims="
+        )
     sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
         coords = tuple(dict.fromkeys(keys.get(name, ())))
@@ -429,16 +432,6 @@ def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
     mine, theirs = one[()], two[()]
     floats = mine.dtype.kind == theirs.dtype.kind == "f"
     return not np.array_equal(mine, theirs, equal_nan=floats)
-
-
-def _of_overruled(overruled: Mapping[str, tuple[str, str]]) -> str:
-    source, (dim, place) = next(iter(overruled.items()))
-    more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
-    return (
-        f"source {source!r} has values of its own along dim {dim!r}, those of {place!r}{more}, but "
-        f"positions are selected by those of an earlier source; open it alone, "
-        f"sources=[{source!r}], or give its axis another name with dims="
-    )
 
 
 def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:

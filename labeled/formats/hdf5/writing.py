@@ -45,7 +45,7 @@ from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.fuel import free_name, remove_table, write_table
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE, scale_of
-from labeled.formats.hdf5.own import OWN, Checksums, Statistics, write_own
+from labeled.formats.hdf5.metadata import OWN, Checksums, Statistics, write_own
 from labeled.formats.hdf5.safety import INCOMPLETE, opened, resolve, to_bytes
 from labeled.formats.header import DEFLATE, SHUFFLE, Rows, SourceHeader, vlen_base
 from labeled.formats.region import Array

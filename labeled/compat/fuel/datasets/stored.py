@@ -21,7 +21,7 @@ import numpy as np
 
 from labeled.compat.errors import OldValueError
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5.own import example_dims, is_flat, part_paths
+from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
 from labeled.formats.hdf5.sources import header_of
