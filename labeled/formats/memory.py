@@ -63,7 +63,7 @@ CACHED_BYTES = 192 * 1024
 
 @functools.cache
 def machine_bytes() -> float:
-    """Return how much memory this process may have; without end where nobody tells."""
+    """Return how much memory this process may have; infinity if no limit is known."""
     return min([_physical_bytes(), *_group_limits()])
 
 

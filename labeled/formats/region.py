@@ -1,7 +1,7 @@
 """Regions: which part of every row is wanted, one indexer an axis, and what it costs to fetch.
 
 A region is plain data (integers, slices with positive steps, integer arrays), each axis
-taken for itself as in ``numpy.ix_``. Regions compose, so that ``isel`` after ``isel`` still reads
+indexed by itself as in ``numpy.ix_``. Regions compose, so that ``isel`` after ``isel`` still reads
 only what is left. This module turns a region into a *box plan*: which
 bytes of a stored row are fetched and how the wanted elements lie in them. It knows no
 file and no chunk; the same plan serves a row of a contiguous dataset and a row of a chunk.
@@ -121,7 +121,7 @@ def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
 
 
 def outer_take(array: Array, region: Region, rows: Ints | None = None) -> Array:
-    """Return ``array[rows, region]``, each axis indexed for itself; a view where nothing is a list.
+    """Return ``array[rows, region]``, each axis by itself; a view if nothing is a list.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def outer_take(array: Array, region: Region, rows: Ints | None = None) -> Array:
 
 
 def outer_put(out: Array, rows: slice | Ints, trail: Region, values: Array) -> None:
-    """Store ``out[rows, trail] = values``, each axis indexed for itself."""
+    """Store ``out[rows, trail] = values``, each axis indexed by itself."""
     lists = isinstance(rows, np.ndarray) + sum(isinstance(i, np.ndarray) for i in trail)
     if lists == 0 or (lists == 1 and isinstance(rows, np.ndarray)):
         out[(rows, *trail)] = values

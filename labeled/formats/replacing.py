@@ -1,9 +1,9 @@
 """A file that appears only when it is complete: written beside its target, then renamed.
 
 The new file (a *part*) has a hidden name of its own in the target's folder until it is whole and
-on the disk; renaming is atomic, so whoever looks sees the old file or the new one. An
+on the disk; renaming is atomic, so readers see the old file or the new one. An
 exception removes the part. Only a process that is killed leaves it behind, under a
-name that nothing opens; whoever writes the same target next removes it.
+name that nothing opens; the next writer of the same target removes it.
 
 A part is called ``.TARGET.WRITER.TOKEN.part``. WRITER tells the machine since it was last started
 (and the process namespace), the process, and when that process began. A part is *dead* only if
@@ -189,7 +189,7 @@ def replacing(target: str, *, overwrite: bool = True) -> Iterator[str]:
         From :func:`check_target`. Whatever is there stays until the block has ended well,
         and keeps its permissions.
     overwrite : bool
-        Whether it takes the place of what somebody else has put there meanwhile.
+        Whether it replaces a file that appeared there meanwhile.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def replacing(target: str, *, overwrite: bool = True) -> Iterator[str]:
 
 
 def _take_name(part: str, target: str) -> None:
-    """Rename a file, unless somebody has taken the name: of several who try, one has it."""
+    """Rename a file unless the name is taken: of several writers, one gets it."""
     try:
         os.link(part, target)
     except OSError:  # the name is taken, or the file system has no second names
@@ -337,7 +337,7 @@ def sync(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file (or folder of files) that somebody began, and did not complete so far."""
+    """A file (or folder of files) that was begun and is not complete."""
 
     path: str
     state: State
@@ -355,7 +355,7 @@ class Part:
         return total
 
     def remove(self) -> None:
-        """Remove it; quietly where somebody else just did, or it may not be removed."""
+        """Remove it if it is still there and may be removed."""
         with contextlib.suppress(OSError):
             if os.path.isdir(self.path):
                 shutil.rmtree(self.path)
@@ -372,7 +372,7 @@ def part_name(target: str) -> str:
 
 
 def parts_of(target: str) -> list[Part]:
-    """Return the parts of a target, whoever writes them or wrote them."""
+    """Return the parts of a target, of all writers."""
     folder, name = os.path.split(target)
     begin, found = f".{_stem(name)}", []
     try:
@@ -412,7 +412,7 @@ def _machine() -> str:
         with open(_BOOT, encoding="ascii") as file:
             name = f"{file.read().strip()} {os.stat(_NAMESPACE).st_ino}"
     except OSError:
-        if platform.system() == "Linux":  # a sandbox that hides it: nobody can tell whose a part is
+        if platform.system() == "Linux":  # a sandbox hides it, so that no part is known to be dead
             return secrets.token_hex(6)
         name = f"{platform.node()} {uuid.getnode()}"
     return blake2b(name.encode(), digest_size=6).hexdigest()
@@ -433,7 +433,7 @@ def _lives(process: int, began: int) -> bool:
 
 
 def _began(process: int) -> int | None:
-    """Return when a process began, in ticks; 1 if it has ended already, None if nobody tells."""
+    """Return when a process began, in ticks; 1 if it has ended already, None if unknown."""
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()

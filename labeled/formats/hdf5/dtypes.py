@@ -33,7 +33,7 @@ COMPLEX_FIELDS = (("real", "imag"), ("re", "im"))
 """Fields that MATLAB, Octave and Julia write for complex numbers; h5py knows ``r`` and ``i``."""
 
 UNKNOWN = "h5py"
-"""In the metadata of a dtype that stands for a type NumPy lacks: what h5py says of it."""
+"""In the metadata of a dtype that stands for a type NumPy lacks: h5py's message about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Chunks made outside HDF5: rows cut into tiles, shuffled, compressed, and checked.
 
 What HDF5's own filters would do under its lock, one chunk at a time, is done here on plain
-bytes, by as many threads or processes as somebody likes; :mod:`.writing` stores the result
+bytes, by any number of threads or processes; :mod:`.writing` stores the result
 as it is. Nothing here opens a file, and a :class:`Layout` pickles small.
 
 A chunk that compression would not make smaller is stored as it is, with its filters marked

@@ -56,7 +56,7 @@ Scales = dict[Address, Scale]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What a file says of one axis of a dataset."""
+    """The label and scales of one axis of a dataset."""
 
     length: int
     label: str = ""
@@ -79,7 +79,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """A source some of whose axes nobody named, and how they are called then."""
+    """A source some of whose axes have no name in the file, and the names they get."""
 
     axes: tuple[int, ...]
     dims: tuple[str, ...]
@@ -100,7 +100,7 @@ class Unnamed:
 
 
 def how_to_name_axes(unnamed: Mapping[str, Unnamed]) -> str:
-    """Return the warning about sources some of whose axes nobody named, with the remedies."""
+    """Return the warning about sources some of whose axes have no names, with the remedies."""
     named = [
         f"{name!r} (axis {', '.join(map(str, one.axes))})"
         for name, one in islice(unnamed.items(), MAX_LISTED)
@@ -121,7 +121,7 @@ def how_to_name_axes(unnamed: Mapping[str, Unnamed]) -> str:
 
 
 def default_name(source: str, axis: int) -> str:
-    """Return the name of an axis that nobody named.
+    """Return the name of an axis that has none in the file.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def scale_of(dataset: h5py.Dataset) -> Scale:
 
 
 def is_scale(dataset: h5py.Dataset) -> bool:
-    """Whether a dataset says of itself that it is a dimension scale."""
+    """Whether a dataset is a dimension scale, by its attribute."""
     return short_attribute(dataset, "CLASS") == "DIMENSION_SCALE"
 
 
@@ -216,7 +216,7 @@ def name_dims(
     found: Sequence[str],
     given: Sequence[Any] | None = None,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Name every axis of a source, and tell which axes nobody had named.
+    """Name every axis of a source, and return which axes had no name.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def name_dims(
     return tuple(dims), tuple(unnamed)
 
 
-def _repeated(where: str, source: str, dims: Sequence[str], said: tuple[str, ...]) -> str:
+def _repeated(where: str, source: str, dims: Sequence[str], labels: tuple[str, ...]) -> str:
     first, again = next(
         (dims.index(name), axis) for axis, name in enumerate(dims) if dims.index(name) != axis
     )
@@ -283,7 +283,7 @@ def _repeated(where: str, source: str, dims: Sequence[str], said: tuple[str, ...
     if where == TO_WRITE:
         return f"source {source!r} {twice}; rename one, with dims={{{source!r}: {proposed}}}"
     return (
-        f"source {source!r} in {where!r} {twice}; its labels are {said}. Set "
+        f"source {source!r} in {where!r} {twice}; its labels are {labels}. Set "
         f"f[{source!r}].dims[{again}].label in the file, or pass dims={{{source!r}: {proposed}}} "
         f"when opening it"
     )
@@ -303,8 +303,7 @@ class ExampleAxes:
 def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> ExampleAxes | None:
     """Return what the scales `shapes` and `shape_labels` of axis 0 say; None without `shapes`.
 
-    A table of shapes that has not two axes is left to whoever reads it: nobody can tell how
-    many names there should be.
+    A table of shapes without two axes is refused when it is read: the number of names is unknown.
 
     Raises
     ------
@@ -347,7 +346,7 @@ def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
 
 
 def how_to_name_examples(where: str, source: str, axes: ExampleAxes) -> str:
-    """Return the message that refuses examples whose axes nobody names, with the remedies."""
+    """Return the message that refuses examples whose axes have no names, with the remedies."""
     n_axes = len(axes.names)
     names = ("batch", *(default_name(source, axis) for axis in range(1, n_axes + 1)))
     return (

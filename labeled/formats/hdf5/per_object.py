@@ -347,7 +347,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     DimsError
         If names of axes repeat, or do not fit.
     FileChangedError
-        If somebody wrote to the file meanwhile.
+        If the file was written to meanwhile.
     """
     pattern = "/".join(filter(None, (options.group, options.examples)))
     allowed, given, stamp = options.allow_external, dict(options.dims), stamp_of(path)
@@ -423,7 +423,7 @@ def _part_header(
     given: Sequence[str | None] | None,
 ) -> tuple[SourceHeader, tuple[int, ...]]:
     """Return the header of a source, whose axes are those of the first example, and the axes
-    that nobody named."""
+    without names."""
     inner = [axis.name for axis in axes_of(first, name)] or [""] * part.shapes.shape[1]
     usual = default_name(name, 0)
     found = [EXAMPLE if usual in inner else usual, *inner]

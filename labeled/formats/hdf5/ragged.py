@@ -6,8 +6,8 @@ plain rows of variable length. Shapes, offsets and lengths are read by byte rang
 any dense source; they are checked against each other and against the file before any
 memory is taken for values.
 
-How long rows of variable length are stands in the dataset itself; h5py reads them, in slices
-as large as pay, in the order of the file and under its lock. The flat layout reads many times
+The dataset itself holds the lengths of rows of variable length; h5py reads the rows in large
+slices, in the order of the file and under its lock. The flat layout reads many times
 faster in any other order: ``labeled repack FILE OUT --ragged flat``.
 """
 

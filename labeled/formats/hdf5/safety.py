@@ -205,7 +205,7 @@ def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
 
 
 def check_unchanged(path: str | os.PathLike[str], stamp: FileStamp) -> None:
-    """Refuse a file that somebody wrote to while its headers were read."""
+    """Refuse a file that was written to while its headers were read."""
     if stamp_of(path) != stamp:
         raise FileChangedError(
             f"file {stamp.path!r} changed while it was opened: it may be open for writing; "

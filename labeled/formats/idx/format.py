@@ -230,7 +230,7 @@ MAX_EXPANSION = 1032
 
 @dataclass(frozen=True, slots=True)
 class IdxHeader:
-    """What one file says of its array."""
+    """The dtype and shape of the array of one file."""
 
     stamp: FileStamp
     dtype: np.dtype[Any]
