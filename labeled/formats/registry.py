@@ -104,18 +104,15 @@ def common_format(paths: Iterable[str]) -> Format:
     FileFormatError
         If they are of different formats.
     """
-    found: Format | None = None
-    first = ""
-    for path in paths:
+    first, *others = paths
+    found = format_of(first)
+    for path in others:
         one = format_of(path)
-        if found is None:
-            found, first = one, path
-        elif one is not found:
+        if one is not found:
             raise FileFormatError(
                 f"{path!r} is {one.title}, but {first!r} is {found.title}: files of different "
                 "formats are not joined; open them apart"
             )
-    assert found is not None
     log.debug("%r is opened as %s", first, found.title)
     return found
 

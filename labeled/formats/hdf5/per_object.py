@@ -383,7 +383,15 @@ def scan_examples(path: str, options: Options) -> FileHeader:
                 unnamed[name] = Unnamed((0, *axes), headers[name].dims, headers[name].shape)
     check_unchanged(path, stamp)
     splits = {ALL: {name: range(len(objects.names)) for name in headers}}
-    faults = [*_how_to_name(unnamed), *describe_missing(headers.values())]
+    faults = describe_missing(headers.values())
+    if unnamed:
+        likely = {name: each.likely for name, each in [*unnamed.items()][:MAX_SUGGESTED]}
+        more = ", ..." * (len(unnamed) > len(likely))
+        faults = [
+            f"axes of the examples of {listed([*unnamed], MAX_SUGGESTED)} have no names; pass "
+            f"dims={{{str(likely)[1:-1]}{more}}} when opening it",
+            *faults,
+        ]
     return FileHeader(
         stamp=stamp,
         fingerprint=fingerprint(headers, splits),
@@ -443,18 +451,6 @@ def _part_header(
         detail=each,
     )
     return header, unnamed
-
-
-def _how_to_name(unnamed: Mapping[str, Unnamed]) -> list[str]:
-    """Return what to say of axes without names."""
-    if not unnamed:
-        return []
-    dims = {name: each.likely for name, each in [*unnamed.items()][:MAX_SUGGESTED]}
-    more = ", ..." * (len(unnamed) > len(dims))
-    return [
-        f"axes of the examples of {listed([*unnamed], MAX_SUGGESTED)} have no names; pass "
-        f"dims={{{str(dims)[1:-1]}{more}}} when opening it"
-    ]
 
 
 # reading
@@ -554,35 +550,26 @@ def attribute_values(stamp: FileStamp, value: EachValue) -> Array:
     FileFormatError
         If an example has no such attribute, or one of another kind or shape; names it.
     """
-    names = objects_of(stamp, value.pattern, value.allow_external).names
-    if value.attribute is None:
-        return np.array([_short(name, value.pattern) for name in names], object)
+    names, key = objects_of(stamp, value.pattern, value.allow_external).names, value.attribute
+    if key is None:  # the part of each path that the pattern leaves open
+        parts = value.pattern.strip("/").split("/")
+        n_known = next((i for i, part in enumerate(parts) if has_magic(part)), len(parts) - 1)
+        return np.array(["/".join(name.split("/")[n_known:]) for name in names], object)
+    found: list[Any] = []
     with h5_of(stamp) as file:
-        found = [_attribute(file, stamp, name, value.attribute) for name in names]
-    first = np.asarray(found[0])
-    for name, other in zip(names, found, strict=True):
-        one = np.asarray(other)
-        if one.shape != first.shape or (one.dtype.kind == "U") != (first.dtype.kind == "U"):
-            raise FileFormatError(
-                f"attribute {value.attribute!r} is {other!r} at {name!r} in file {stamp.path!r}, "
-                f"but {found[0]!r} at {names[0]!r}; write it again alike, or leave it out of "
-                "sources="
-            )
-    return np.array(found, object if first.dtype.kind == "U" else None)
-
-
-def _short(path: str, pattern: str) -> str:
-    """Return the part of a path that a pattern leaves open."""
-    parts = pattern.strip("/").split("/")
-    known = next((i for i, part in enumerate(parts) if has_magic(part)), len(parts) - 1)
-    return "/".join(path.split("/")[known:])
-
-
-def _attribute(file: h5py.File, stamp: FileStamp, path: str, key: str) -> Any:
-    value = file[path].attrs.get(to_bytes(key))
-    if value is None:
-        raise FileFormatError(
-            f"{path!r} in file {stamp.path!r} has no attribute {key!r}, which other examples have; "
-            "leave it out of sources=, or write it there"
-        )
-    return plain_value(value, scalars=True)
+        for name in names:
+            stored = file[name].attrs.get(to_bytes(key))
+            if stored is None:
+                raise FileFormatError(
+                    f"{name!r} in file {stamp.path!r} has no attribute {key!r}, which other "
+                    "examples have; leave it out of sources=, or write it there"
+                )
+            found.append(plain_value(stored, scalars=True))
+            one, first = np.asarray(found[-1]), np.asarray(found[0])
+            if one.shape != first.shape or (one.dtype.kind == "U") != (first.dtype.kind == "U"):
+                raise FileFormatError(
+                    f"attribute {key!r} is {found[-1]!r} at {name!r} in file {stamp.path!r}, "
+                    f"but {found[0]!r} at {names[0]!r}; write it again alike, or leave it out of "
+                    "sources="
+                )
+    return np.array(found, object if np.asarray(found[0]).dtype.kind == "U" else None)
