@@ -168,7 +168,7 @@ class LabelRows(RecordRows):
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
         n_bytes = HEADER_BYTES + self.source.row_shape[0] * LABEL.itemsize
-        begin = beginnings(self.records, rows, n_bytes)
+        _, begin = beginnings(self.records, rows, n_bytes)
         values = np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)
         chosen = outer_take(exactly(values, self.source), self.region)
         put_rows(out, slice(len(rows)) if places is None else places, chosen)
@@ -324,7 +324,7 @@ class LabelReader(RecordReader):
 
     def _behind(self, row: int, count: int) -> Array:
         n_bytes = HEADER_BYTES + count * LABEL.itemsize
-        begin = beginnings(self.records, range(row, row + 1), n_bytes)
+        _, begin = beginnings(self.records, range(row, row + 1), n_bytes)
         return np.frombuffer(begin.tobytes(), LABEL, count, HEADER_BYTES).copy()
 
 

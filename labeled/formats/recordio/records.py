@@ -16,6 +16,7 @@ finds out whether one is missing between two others.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from array import array
 from collections.abc import Iterator
@@ -448,8 +449,6 @@ BLOCK_ROWS = 1 << 12
 THREADS = 8
 """That wait for a disk; a cold one answers several at once."""
 
-_STORED = np.dtype([("frame", HEAD_DTYPE), ("header", HEADER_DTYPE)])
-
 
 @dataclass(frozen=True, eq=False)
 class RecordTable:
@@ -511,16 +510,16 @@ def lengths_of(file: RecordFile) -> Rows:
 def _heads_of(file: RecordFile) -> tuple[Rows, Array]:
     """Return the lengths of all payloads and what may be their headers; several threads read."""
     n = file.n_rows
-    lengths, headers = np.empty(n, np.int64), np.empty(n, HEADER_DTYPE)
+    lengths, headers = np.empty(n, np.int64), np.empty((n, HEADER_BYTES), np.uint8)
 
     def some(first: int, last: int) -> None:
         for start in range(first * BLOCK_ROWS, min(n, last * BLOCK_ROWS), BLOCK_ROWS):
             rows = range(start, min(n, start + BLOCK_ROWS))
-            found = _lengths(file, rows, file.heads(rows, HEADER_BYTES))
+            found = beginnings(file, rows, HEADER_BYTES)
             lengths[start : rows.stop], headers[start : rows.stop] = found
 
     share(some, -(-n // BLOCK_ROWS), THREADS)
-    return lengths, headers
+    return lengths, headers.view(HEADER_DTYPE)[:, 0]
 
 
 def no_header(file: RecordFile, row: int) -> FileFormatError:
@@ -536,44 +535,27 @@ def no_header(file: RecordFile, row: int) -> FileFormatError:
     )
 
 
-def _lengths(file: RecordFile, rows: range, stored: Array) -> tuple[Rows, Array]:
-    """Return the lengths of payloads and their headers; of several parts, by reading them.
+def beginnings(file: RecordFile, rows: AnyRows, n_bytes: int) -> tuple[Rows, Array]:
+    """Return the lengths of payloads, and their first bytes, zeros where they end.
 
-    So are those read that do not end where the next one begins, as what is wrong with them is
-    told there: an index left by another version of the file is found out before labels are.
+    Records in several parts are read, and so are those that do not end where the next one begins,
+    as what is wrong with them is told there: an index left by another version of the file is found
+    out before labels are.
+
+    Returns
+    -------
+    int64 array (len(rows),) and uint8 array (len(rows), n_bytes)
     """
-    fields = stored[:, : _STORED.itemsize].copy().view(_STORED)[:, 0]
-    lengths = (fields["frame"]["word"] & MAX_RECORD_BYTES).astype(np.int64)
-    headers = fields["header"].copy()
-    apart = HEAD_BYTES + padded(lengths) != file.stored_sizes(rows)
-    for i in np.flatnonzero(_odd(stored) | apart).tolist():
-        payload = file.payload(rows[i])  # raises for what is no record
+    stored, listed = file.heads(rows, n_bytes), np.asarray(rows, np.int64)
+    heads, out = stored[:, :HEAD_BYTES].copy().view(HEAD_DTYPE)[:, 0], stored[:, HEAD_BYTES:]
+    lengths = (heads["word"] & MAX_RECORD_BYTES).astype(np.int64)
+    odd = (heads["word"] >> LENGTH_BITS != WHOLE) | (heads["magic"] != MAGIC)
+    odd |= HEAD_BYTES + padded(lengths) != file.stored_sizes(listed)
+    for i in np.flatnonzero(odd).tolist():
+        payload = file.payload(int(listed[i]))  # raises for what is no record
         lengths[i] = len(payload)
-        headers[i] = np.frombuffer(_beginning(payload, HEADER_BYTES), HEADER_DTYPE)[0]
-    return lengths, headers
-
-
-def _odd(stored: Array) -> npt.NDArray[np.bool_]:
-    """Which records are not stored in one part, or are none."""
-    fields = stored[:, :HEAD_BYTES].copy().view(HEAD_DTYPE)[:, 0]
-    several = fields["word"] >> LENGTH_BITS != WHOLE
-    odd: npt.NDArray[np.bool_] = several | (fields["magic"] != MAGIC)
-    return odd
-
-
-def _beginning(payload: memoryview, n_bytes: int) -> bytes:
-    return bytes(payload[:n_bytes]).ljust(n_bytes, b"\0")
-
-
-def beginnings(file: RecordFile, rows: AnyRows, n_bytes: int) -> Array:
-    """Return the first bytes of payloads, uint8 (len(rows), n_bytes); zeros where they end."""
-    stored = file.heads(rows, n_bytes)
-    out = stored[:, HEAD_BYTES:]
-    listed = np.asarray(rows, np.int64)
-    for i in np.flatnonzero(_odd(stored)).tolist():
-        payload = file.payload(int(listed[i]))
-        out[i] = np.frombuffer(_beginning(payload, n_bytes), np.uint8)
-    return out
+        out[i] = np.frombuffer(bytes(payload[:n_bytes]).ljust(n_bytes, b"\0"), np.uint8)
+    return lengths, out
 
 
 @lru_cache(maxsize=KEPT_FILES)
@@ -583,7 +565,7 @@ def header_labels(file: RecordFile) -> Array:
     labels = table.labels.copy()
     behind = np.flatnonzero(table.flags)
     if len(behind):
-        begin = beginnings(file, behind, HEADER_BYTES + LABEL.itemsize)
+        _, begin = beginnings(file, behind, HEADER_BYTES + LABEL.itemsize)
         labels[behind] = np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)[:, 0]
     return labels
 
@@ -613,27 +595,22 @@ def sizes_by_blocks(file: RecordFile) -> Iterator[tuple[range, npt.NDArray[np.in
 
 
 def _sizes(file: RecordFile, rows: range) -> npt.NDArray[np.int32]:
-    stored = file.heads(rows, HEADER_BYTES + PICTURE_BYTES)
+    lengths, begins = beginnings(file, rows, HEADER_BYTES + PICTURE_BYTES)
     out = np.empty((len(rows), 4), np.int32)
-    for i, row in enumerate(rows):
+    for i, (row, n_bytes) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         try:
-            head = _head(file, row, stored[i].data)
-            size = head.height, head.width, head.channels, head.orientation
+            head = _head(file, row, begins[i].data[:n_bytes])
+            out[i] = head.height, head.width, head.channels, head.orientation
         except (PictureError, HeaderError):
-            size = UNKNOWN
-        out[i] = size
+            out[i] = UNKNOWN
     return out
 
 
 def _head(file: RecordFile, row: int, begin: memoryview) -> PictureHead:
     """Tell a picture by the beginning of its record, or by all of it where that is too little."""
-    word, flag = int.from_bytes(begin[4:8], "little"), int.from_bytes(begin[8:12], "little")
-    at = HEAD_BYTES + HEADER_BYTES + LABEL.itemsize * flag
-    if word >> LENGTH_BITS == WHOLE and at < len(begin):
-        try:
-            head = head_of(begin[at : HEAD_BYTES + (word & MAX_RECORD_BYTES)])
-        except ShortHeadError:
-            head = None
+    at = HEADER_BYTES + LABEL.itemsize * int.from_bytes(begin[:4], "little")
+    with contextlib.suppress(ShortHeadError):
+        head = head_of(begin[at:])
         if head is not None:
             return head
     return picture_head(unpack(file.payload(row)).payload)
