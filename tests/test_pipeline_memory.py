@@ -68,7 +68,7 @@ TRANSFORMS = [
 def test_transforms_take_what_they_state(transform, dtype):
     images = np.random.default_rng(0).integers(0, 200, SHAPE).astype(dtype)
     form = RowForm(DIMS[1:], (SHAPE[1:],), images.dtype)
-    transform(images, dims=DIMS)  # imports, and compiled loops
+    transform(images, seed=3, dims=DIMS)  # imports, and compiled loops
     tracemalloc.start()
     try:
         made = transform(images, seed=3, dims=DIMS)
