@@ -163,7 +163,7 @@ def _variable(name: str, array: Any, dim: str) -> xr.Variable:
 
 @xr.register_dataset_accessor("labeled")
 class LabeledDataset:
-    """Serve the variables of a Dataset in batches."""
+    """The accessor ``.labeled`` of xarray Datasets: :func:`labeled.batches` as a method."""
 
     def __init__(self, dataset: xr.Dataset) -> None:
         self._object = dataset

@@ -53,75 +53,84 @@ def open_dataset(
     format: str | None = None,
     **options: Any,
 ) -> Dataset:
-    """Open one or many files as a labelled, lazy dataset. Reads headers only.
+    """Open one or more files as a lazy dataset with named axes. Only headers are read.
 
     Parameters
     ----------
     path : path, list of paths, glob, folder, or mapping of source to these
-        Several files are joined along the example dim, in the order given (sorted,
-        for globs and folders); they must agree in sources, dims, dtypes and splits. A mapping
-        names the one source that each file holds: ``{"images": path, "labels": path}``.
-        HDF5 is also read by any address that fsspec knows (``s3://bucket/x.hdf5``), each
-        stretch by a request of its own: slower than a copy on this machine.
+        Several files are joined along the example dim, in the order given (sorted, for globs and
+        folders); they must have the same sources, dims, dtypes and splits. A mapping names the
+        single source of each file: ``{"images": path, "labels": path}``. HDF5 also opens from any
+        address that fsspec knows (``s3://bucket/x.hdf5``), with one request per stretch: slower
+        than a local copy.
     sources : sequence of str, optional
-        Open only these, in this order. All of them, alphabetically, by default.
+        Open only these, in this order. By default all, alphabetically.
     dims : mapping of str to names, optional
-        Names of all axes of a source, in place of what the file says.
+        Names of all axes of a source, instead of those in the file: ``{"images": ("batch",
+        "height", "width")}``.
     chunks : "auto", int, tuple or dict, optional
-        Blocks of the dask arrays, as dask takes them. "auto" gives blocks of about 16 MiB,
-        whole multiples of the stored chunks where the rows allow it.
+        Blocks of the dask arrays, in dask's notation. "auto" makes blocks of about 16 MiB, whole
+        multiples of the stored chunks if rows are small enough.
     example_dim : str, optional
-        The dim that counts examples, in netCDF-style files; by default the single
-        unlimited dim, else axis 0.
+        The dim that counts examples in netCDF-style files; by default the only unlimited dim,
+        else axis 0.
     group : str, optional
-        Open what lies below this group. A pattern such as ``"data/demo_*"`` joins all groups that
-        it matches, in the order of the numbers in their names, as if each were a file.
+        Open this group only. A pattern such as ``"data/demo_*"`` joins all matching groups, in the
+        order of the numbers in their names, as if each were a file.
     examples : str, optional
-        Everything that this pattern matches (``"data/*"``, below `group`) is one example: a
-        dataset, or a group of datasets, which are then the sources. Those whose shapes differ
-        are ragged. Rows are in the order of the numbers in names. `sources` may name ``"name"``
-        and ``"attrs/KEY"``, too: what examples are called, and attributes that all of them have.
-        The headers of all examples are read.
+        A pattern such as ``"data/*"``, below `group`. Every match is one example: a dataset, or a
+        group whose datasets are the sources. Sources with several shapes are ragged. Rows follow
+        the numbers in the names. `sources` may also name ``"name"`` and ``"attrs/KEY"``: names of
+        the examples, and attributes that all of them have. The headers of all examples are read.
     io : {"auto", "pread", "mmap"}
-        How bytes are read: "auto" reads stretches by ``pread`` and maps files only
+        How bytes are read. "auto" reads stretches by ``pread``, and maps a file into memory only
         for scattered rows.
     decode_cf : bool
-        Apply scale, offset, fill value and times of netCDF-style variables.
+        Decode scale, offset, fill value and times of netCDF-style variables, as xarray does.
     allow_external : bool
-        Follow links, storage and virtual datasets that lead out of the file.
+        Follow links, external storage and virtual datasets that lead out of the file.
     format : str, optional
-        "hdf5", "idx", "csv" (any delimited text), "recordio" or "zarr"; by default the first bytes
-        of the files say, then their names.
+        "hdf5", "idx", "csv" (any delimited text), "recordio" or "zarr"; by default recognised by
+        the first bytes of the files, then by their names.
     **options
-        What only one format has: see :class:`labeled.formats.csv.options.TextOptions` and
+        Options of one format: :class:`labeled.formats.csv.options.TextOptions`,
         :class:`labeled.formats.recordio.options.RecordOptions`.
 
     Returns
     -------
     Dataset
-        Every row of each source, in file order, before :meth:`Dataset.split`.
+        Every row of each source, in file order; :meth:`Dataset.split` selects a split.
 
     Raises
     ------
     FileFormatError
-        If a file is missing, damaged or of no known format, or files do not fit together.
+        If a file is missing, damaged or of an unknown format, or files do not fit together.
     UnsafeFileError
-        If the file leads outside itself and `allow_external` is not set.
+        If the file points outside itself and `allow_external` is False.
     DimsError, SplitError, UnknownNameError
         If names, labels or the split table do not fit the file.
     OptionError
-        If an option is unknown, or means nothing in files of this format.
+        If an option does not exist, or does not apply to this format.
+
+    Examples
+    --------
+    >>> import numpy as np, os, tempfile, labeled
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+    >>> arrays = {"x": np.zeros((10, 3)), "y": np.arange(10)}
+    >>> _ = labeled.write(path, arrays, splits={"train": (0, 8)}, dims={"x": ("batch", "feature")})
+    >>> ds = labeled.open_dataset(path)
+    >>> ds.dims["x"], ds.shapes["x"], ds.split("train").n_rows
+    (('batch', 'feature'), (10, 3), 8)
 
     Notes
     -----
-    A netCDF-4 style file opens as xarray opens it, with these differences. The coordinate of
-    the example dim stays lazy, without an index (``set_xindex`` makes one), where it takes more
-    than 8 MiB or lies in more than 100 files. Times are ``datetime64[ns]``, and
-    stay numbers in calendars that it cannot hold. Arrays of single characters stay ``S1``
-    with their last dim; ``xr.decode_cf(ds.to_xarray())`` joins them. The
-    attribute `coordinates` is left out, also with ``decode_cf=False``: coordinates are
-    attached either way. Variables without the example dim are not sources, but stand in
-    :meth:`Dataset.to_xarray`.
+    A netCDF-4 style file opens as in xarray, with these differences. A coordinate of the example
+    dim that takes more than 8 MiB, or lies in more than 100 files, stays lazy and has no index
+    (``set_xindex`` makes one). Times are ``datetime64[ns]``, or stay numbers in calendars that it
+    cannot hold. Arrays of single characters stay ``S1`` with their last dim;
+    ``xr.decode_cf(ds.to_xarray())`` joins them. Coordinates are attached with and without
+    ``decode_cf``, and the attribute `coordinates` is left out. Variables without the example dim
+    are not sources, but :meth:`Dataset.to_xarray` has them.
     """
     if io not in IO:
         raise ArgumentError(f"io must be one of {IO}, not {io!r}")
@@ -179,12 +188,12 @@ def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 @check_arguments()
 def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
-    """Join datasets along the example dim, lazily; paths are opened first.
+    """Join datasets along the example dim, lazily. Paths are opened first.
 
     Parameters
     ----------
     datasets : iterable of Dataset or path
-        With the same sources, dims and dtypes, taken apart in the same way.
+        With the same sources, dims and dtypes, and the same `isel` calls.
 
     Returns
     -------

@@ -26,10 +26,12 @@ Rows = npt.NDArray[np.int64]
 
 
 class Batch(Mapping[str, xr.DataArray]):
-    """Rows handed out together: source -> DataArray, with the rows they are.
+    """Rows handed out together: a mapping from source to DataArray.
 
-    ``len(batch)`` and ``list(batch)`` are about sources, ``batch.count`` is the number of rows.
-    A batch stays what it was as long as anybody holds it or one of its arrays.
+    ``batch["x"]`` is a DataArray, ``batch.arrays["x"]`` the plain array behind it.
+    ``batch.count`` is the number of rows and ``batch.rows`` says which rows they are;
+    ``len(batch)`` and ``list(batch)`` are about sources. A batch never changes while it, or one of
+    its arrays, is in use.
 
     Parameters
     ----------
@@ -37,17 +39,17 @@ class Batch(Mapping[str, xr.DataArray]):
         By source; the example axis comes first, unless `info` has another.
     dims : mapping of str to tuple of str
     rows : callable or array
-        Works out the row numbers when they are asked for, or is them.
+        The row numbers, or a function that computes them when needed.
     count : int
-        How many rows are real; less than the length only where the batch was padded.
+        Number of real rows; less than the length only if the batch was padded.
     info : mapping of str to ExampleInfo, optional
         Class names and dims of examples, as stored in the file; used by plots.
 
     Attributes
     ----------
     event : Event or None
-        On a device: done once the arrays hold what they should. Work on the stream that was
-        current when the batch was handed out need not wait for it.
+        On a device: done once the arrays are complete. Work on the stream that was current when
+        the batch was handed out need not wait for it.
     """
 
     __slots__ = ("_arrays", "_dims", "_rows", "count", "event", "info")
@@ -81,12 +83,12 @@ class Batch(Mapping[str, xr.DataArray]):
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """The plain arrays by source, without labels."""
+        """The plain arrays by source, without dims."""
         return self._arrays
 
     @property
     def rows(self) -> Rows:
-        """Positions in the dataset that ``batches`` was called on; -1 where padded."""
+        """Row numbers in the dataset that ``batches`` was called on; -1 for padded rows."""
         if callable(self._rows):
             self._rows = self._rows()
         return self._rows
@@ -122,7 +124,7 @@ class Batch(Mapping[str, xr.DataArray]):
             raise unknown_attribute(self, name, lambda: self._arrays)
 
     def to_xarray(self) -> xr.Dataset:
-        """Return the batch as an in-memory xarray.Dataset (no copy)."""
+        """Return the batch as an xarray.Dataset in memory; nothing is copied."""
         return xr.Dataset({name: (self._dims[name], a) for name, a in self._arrays.items()})
 
     def plot(
@@ -133,19 +135,19 @@ class Batch(Mapping[str, xr.DataArray]):
         class_names: ClassNames | None = None,
         ax: Axes | None = None,
     ) -> Axes:
-        """Draw a source: a grid of images, sequences as lines, labels and values as histograms.
+        """Draw a source: images as a grid, sequences as lines, labels and values as histograms.
 
         Parameters
         ----------
         source : str, optional
-            The one that says most when not given: images, else sequences, else labels.
+            By default the first of images, sequences, labels that there are.
         n : int, optional
-            How many rows are drawn of images (16) or sequences (8).
+            How many rows to draw: 16 images or 8 sequences by default.
         class_names : list or mapping, optional
-            Names of the classes, in the place of those in the file (the attribute
-            ``class_names`` of the labels, or CF's ``flag_meanings``).
+            Names of the classes, instead of those in the file (the attribute ``class_names`` of
+            the labels, or CF's ``flag_meanings``).
         ax : matplotlib axes, optional
-            Drawn into; new ones when not given.
+            Axes to draw into; new ones by default.
 
         Returns
         -------
@@ -156,7 +158,7 @@ class Batch(Mapping[str, xr.DataArray]):
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         UnknownNameError, ArrayError
-            If there is no such source, or it holds no numbers.
+            If the source does not exist, or does not hold numbers.
         """
         from labeled.display.batches import Drawn, draw_batch
 

@@ -45,16 +45,27 @@ T = TypeVar("T")
 class Loader:
     """Batches of a dataset, epoch after epoch. Made by :meth:`labeled.Dataset.batches`.
 
-    ``len(loader)`` is the number of batches of the coming epoch for this part. Iterating
-    yields a :class:`~labeled.loader.batch.Batch`, or arrays nested as the specs are.
+    Each ``for`` over a loader is the next epoch, also after ``break``. It yields a
+    :class:`labeled.Batch`, or what `output`, `as_tuple` and `specs` ask for. A loader has one live
+    iterator: a second one ends the first. ``len(loader)`` is the number of batches in the next
+    epoch of this shard.
 
     Attributes
     ----------
     seed : int
-        What the order is drawn from; chosen once when not given.
+        The seed of the order; drawn once if none was given.
     epoch : int
-        The epoch that the next ``iter`` starts (or continues, after
-        :meth:`load_state_dict`).
+        The epoch that the next ``for`` starts, or continues after :meth:`load_state_dict`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import labeled
+    >>> loader = labeled.batches({"x": np.arange(6)}, 2, shuffle=True, seed=7)
+    >>> first = [batch.rows.tolist() for batch in loader]
+    >>> second = [batch.rows.tolist() for batch in loader]  # another order
+    >>> sorted(sum(first, [])), loader.epoch
+    ([0, 1, 2, 3, 4, 5], 2)
     """
 
     def __init__(self, plan: LoaderPlan) -> None:
@@ -87,31 +98,30 @@ class Loader:
         return self._next.n_batches
 
     def stats(self) -> Stats:
-        """Return where the time of the current or last epoch went."""
+        """Return counts and times of the current or last epoch."""
         return self._stats
 
     @check_arguments()
     def explain(self, labels: npt.ArrayLike | str | None = None) -> Explanation:
-        """Tell what the coming epoch, or the rest of it, will take before it reads anything.
+        """Predict what the next epoch, or the rest of it, will read and take. Reads nothing.
 
         Parameters
         ----------
         labels : array, lengths ``(n_rows,)``, or str, optional
-            The class of each row, or the source of the loader to read them from, for the
-            expected shuffle quality; without it ten equal classes, sorted, stand for the worst
-            that is common.
+            The class of each row, or the source to read classes from, for the expected shuffle
+            quality. By default ten equal classes in sorted order, a common worst case.
 
         Returns
         -------
         Explanation
-            Windows, reads, bytes read and used, chunks decoded more than once, the path
-            of each source and why, the peak memory promised, the shuffle quality.
+            Bytes read and used, windows, chunks decoded more than once, the reader of each source
+            and why, the peak memory, the shuffle quality. Print it, or read its fields.
         """
         return explain(self.plan, self._next, labels, self._first_batch)
 
     @property
     def plot(self) -> LoaderPlots:
-        """Pictures: ``plot.plan()`` before an epoch, ``plot.throughput()`` after one."""
+        """Plots: ``plot.plan()`` before an epoch, ``plot.throughput()`` after one."""
         return LoaderPlots(self.explain, self.stats)
 
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
@@ -125,7 +135,7 @@ class Loader:
         return self._start(with_rows=False)
 
     def with_rows(self) -> WithRows:
-        """Iterate ``(data, rows, count)``: the batch, which rows it holds, how many are real."""
+        """Iterate over ``(data, rows, count)``: a batch, its row numbers, how many are real."""
         return WithRows(self)
 
     def _start(self, *, with_rows: bool) -> EpochIterator[Any]:
@@ -173,17 +183,17 @@ class Loader:
     # a place that can be saved
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the place in the epoch as a few plain values, fit for JSON.
+        """Return the place in the epoch as a few plain values, ready for JSON.
 
-        It counts batches that were handed out, not those read ahead. Restoring it gives
-        the batches that would have followed, bit for bit, and the epochs after.
+        It counts batches that were handed out, not those read ahead. A loader made with the same
+        options continues from it with exactly the batches that would have followed.
         """
         plan, n_batches, finished = self._place or (self._next, self._first_batch, False)
         return state_of(plan, n_batches, self.plan.plan_hash, finished=finished).to_dict()
 
     @check_arguments(StateError)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was saved; the next ``iter`` continues in mid-epoch.
+        """Continue where a state was saved: the next ``for`` yields the rest of that epoch.
 
         Raises
         ------
@@ -193,7 +203,7 @@ class Loader:
         Warns
         -----
         LabeledWarning
-            If the seed of the state replaces another one that was given for this loader.
+            If the seed of the state replaces another seed that was given to this loader.
         """
         live = self._live() if self._live is not None else None
         if live is not None:
@@ -211,10 +221,10 @@ class Loader:
 
     @check_arguments(LoaderError)
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch the next ``iter`` starts, for loops that count epochs themselves.
+        """Set the epoch that the next ``for`` starts, for loops that count epochs themselves.
 
-        Epochs follow one another without it. The epoch that comes next anyway stays as it is,
-        so that one restored by :meth:`load_state_dict` continues in its middle.
+        Epochs follow one another without it. Setting the epoch that comes next anyway changes
+        nothing, so one restored by :meth:`load_state_dict` still continues in its middle.
 
         Raises
         ------

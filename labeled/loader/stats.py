@@ -39,7 +39,7 @@ class Timeline:
 
 @dataclass
 class Stats:
-    """Where the time of an epoch went, in seconds; counts of what was done."""
+    """Times of an epoch in seconds, and counts of what was done."""
 
     load_s: float = 0.0
     """Reading the sources that are kept in memory, before the first batch of the first epoch."""
@@ -48,11 +48,11 @@ class Stats:
     decode_s: float = 0.0
     """Undoing filters, parsing text and decoding pictures, summed over threads."""
     plan_s: float = 0.0
-    """Working out which rows come next."""
+    """Computing which rows come next."""
     wait_s: float = 0.0
-    """The caller asleep because nothing could be done but wait for a thread."""
+    """The caller waiting for a thread."""
     help_s: float = 0.0
-    """The caller reading by itself."""
+    """The caller reading in its own thread."""
     format_s: float = 0.0
     """Laying batches out: cutting, casting, permuting."""
     pipeline_s: float = 0.0
@@ -71,11 +71,11 @@ class Stats:
     wall_s: float = 0.0
     """In the loader, from being asked for a batch to handing it out."""
     timeline: Timeline = field(default_factory=Timeline, repr=False, compare=False)
-    """When how much had been handed out."""
+    """Rows and bytes handed out over time."""
 
     @property
     def rows_per_s(self) -> float:
-        """Rows handed out a second, the consumer's own time included."""
+        """Rows per second, the consumer's own time included."""
         return self._rate(self.n_rows)
 
     @property

@@ -223,14 +223,39 @@ def restore(state: State, plan: AnyPlan, plan_hash: str) -> tuple[AnyPlan, int]:
 
 @check_arguments(StateError)
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the states of all shards into the one that each of them can be restored from.
+    """Join the states of all shards into one state, which any number of shards continues from.
 
-    Under ``last="keep"``, and with a sampler, a shard that is at its end may be one batch behind.
+    All shards must stand at the same batch; with ``last="keep"`` or a sampler, a shard that has
+    ended may be one batch behind.
+
+    Parameters
+    ----------
+    states : sequence of mapping
+        What ``loader.state_dict()`` returned for each shard.
+
+    Returns
+    -------
+    dict
+        For ``loader.load_state_dict`` of every shard.
 
     Raises
     ------
     StateError
-        If the shards stand at different steps, differ in anything else, or one is missing.
+        If the shards stand at different batches, come from different runs, or one is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, labeled
+    >>> shards = [
+    ...     labeled.batches({"x": np.arange(8)}, 2, shuffle=True, seed=7, shard=(k, 2))
+    ...     for k in range(2)
+    ... ]
+    >>> _ = [next(iter(shard)) for shard in shards]
+    >>> state = merge_states([shard.state_dict() for shard in shards])
+    >>> alone = labeled.batches({"x": np.arange(8)}, 2, shuffle=True, seed=7)
+    >>> alone.load_state_dict(state)
+    >>> sum(batch.count for batch in alone)
+    4
     """
     if not len(states):
         raise StateError("no states to merge: give the state of every shard")
