@@ -328,9 +328,9 @@ def said(future: Any, timeout_s: float | None = None) -> str | None:
     try:
         words: str | None = future.result(timeout=timeout_s)
         return words
-    except TimeoutError:
-        raise
     except Exception as error:  # it cannot even take the question: another version, perhaps
+        if isinstance(error, TimeoutError) and not future.done():
+            raise
         return f"{type(error).__name__}: {error}"
 
 
