@@ -29,12 +29,6 @@ __all__ = ["DataLoader", "IterableDataset", "data_loader"]
 
 STATE_VERSION = 3
 
-OF_WORKERS = (
-    "in_order", "multiprocessing_context", "num_workers", "persistent_workers", "pin_memory",
-    "pin_memory_device", "prefetch_factor", "timeout", "worker_init_fn",
-)  # fmt: skip
-"""Options of torch's DataLoader about how its worker processes run."""
-
 DECIDED = (
     "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "drop_last"
 )  # fmt: skip
@@ -212,6 +206,12 @@ def data_loader(
     return loader
 
 
+def worker_options() -> list[str]:
+    """Return the options of torch's DataLoader that are about how its workers run."""
+    parameters = inspect.signature(module("torch.utils.data").DataLoader).parameters
+    return [name for name in parameters if name not in DECIDED and name != "self"]
+
+
 def check_options(options: Mapping[str, Any], remedy: str) -> None:
     """Raise :class:`OptionError` where an option is meant for torch's DataLoader.
 
@@ -221,7 +221,7 @@ def check_options(options: Mapping[str, Any], remedy: str) -> None:
         Where to give it, with ``{name}`` in the place of its name.
     """
     for name in options:
-        if name in OF_WORKERS:
+        if name in (*worker_options(), "num_workers"):
             raise OptionError(f"{name}= is for torch's DataLoader: say {remedy.format(name=name)}")
 
 
@@ -235,25 +235,20 @@ def checked_options(torch_options: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(torch_options, Mapping):
         raise LoaderError(f"torch_options={torch_options!r} must be a mapping of names to values")
-    theirs = dict(torch_options)
-    known = inspect.signature(module("torch.utils.data").DataLoader).parameters
-    for name in theirs:
+    known = worker_options()
+    for name in torch_options:
         if name in DECIDED:
-            raise LoaderError(
-                f"torch_options={{{name!r}: ...}}: that is for data_loader() to decide; give "
-                "batch_size=, num_workers=, shuffle= and last= to it"
-            )
+            text = "that is for data_loader() to decide; give batch_size=, num_workers=, shuffle= "
+            raise LoaderError(f"torch_options={{{name!r}: ...}}: {text}and last= to it")
         if name not in known:
-            raise LoaderError(
-                f"torch_options={{{name!r}: ...}} is none of torch's DataLoader; "
-                f"{did_you_mean(name, [one for one in known if one not in DECIDED])}"
-            )
-    if not theirs.get("in_order", True):
+            text = f"is none of torch's DataLoader; {did_you_mean(name, known)}"
+            raise LoaderError(f"torch_options={{{name!r}: ...}} {text}")
+    if not torch_options.get("in_order", True):
         raise LoaderError(
             "torch_options={'in_order': False} hands batches out as they come, so that a place in "
             "the epoch could not be found again; leave it out"
         )
-    return theirs
+    return dict(torch_options)
 
 
 class DataLoader:

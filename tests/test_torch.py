@@ -311,7 +311,7 @@ def test_options_that_are_not_torchs_are_refused(train, options, words):
 
 def test_states_of_other_rows_are_refused(train):
     saved = labeled.torch.data_loader(train, 8).state_dict()
-    with pytest.raises(StateError, match="batch_rows"):
+    with pytest.raises(StateError, match="saved with batch_size=8"):
         labeled.torch.data_loader(train, 9).load_state_dict(saved)
     with pytest.raises(StateError, match="not a state"):
         labeled.torch.data_loader(train, 8).load_state_dict({})
