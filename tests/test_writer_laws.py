@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,17 @@ class TestBatches(PlainTests):
 
 
 def batches(sources: Mapping[str, Any], n_rows: int) -> Iterator[dict[str, Any]]:
-    for start in range(0, max(n_rows, 1), 7):
-        rows = slice(start, min(start + 7, n_rows))
-        yield {
-            name: labeled.Ragged.of(values[rows]) if isinstance(values, list) else values[rows]
-            for name, values in sources.items()
-        }
+    given = {
+        name: labeled.Ragged.of(values) if isinstance(values, list) else values
+        for name, values in sources.items()
+    }
+    start = 0
+    for size in itertools.cycle([7, 1, 0, 700]):
+        rows = slice(start, min(start + size, n_rows))
+        yield {name: values[rows] for name, values in given.items()}
+        start = rows.stop
+        if start == n_rows:
+            return
 
 
 class TestAppend(PlainTests):

@@ -99,6 +99,17 @@ class WriterTests:
         self.write(path, sources)
         self.check(path, sources)
 
+    def test_rows_of_many_blocks_and_chunks_are_joined(self, tmp_path: Path) -> None:
+        rng = np.random.default_rng(0)
+        sources: dict[str, Any] = {
+            "x": rng.integers(0, 9, (2000, 30, 100), np.uint8),
+            "t": rng.choice(np.array(TEXTS, object), 2000),
+        }
+        if self.ragged:
+            sources["r"] = [np.full((n % 9, 10), n, "i4") for n in range(2000)]
+        self.write(tmp_path / "x.hdf5", sources)
+        self.check(tmp_path / "x.hdf5", sources)
+
     @law
     @given(data=st.data(), n_rows=st.integers(1, 20), n_axes=st.integers(1, 3))
     def test_examples_of_different_shapes_keep_them(

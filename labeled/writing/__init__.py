@@ -2,7 +2,7 @@
 
 `inputs` makes everything that can be written a `source`, examples of different shapes with
 `ragged`, columns of tables with `tables`. `layouts` says how each is stored, `splits` which rows
-splits have. `packing` brings rows into chunks, with `statistics` on the way and `progress` shown.
+splits have. `packing` brings rows into chunks, with `statistics` on the way.
 
 The ends of that one path: `write` (new files), `append` (more rows, more splits), `repack`
 (the sources of a file once more). `importers` and `pictures` are for what
