@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from payload_files import indexers, outer
 
 from labeled.formats import region as regions
-from labeled.formats.hdf5.chunked import Tiles
+from labeled.formats.hdf5.tiles import Tiles
 from labeled.formats.region import (
     box_plan,
     is_whole,

@@ -6,8 +6,7 @@ fetched several with one call where they lie together, decoded outside HDF5's lo
 stays in cache, and copied out once. The filters of a chunk may be none; then no more of it is
 fetched than is wanted.
 
-A *band* is all chunks that hold the same rows. A *tile* is one chunk of a band: the elements wanted
-of it, and where they go in a row of the result; chunks as wide as rows make one tile.
+A *band* is all chunks that hold the same rows, a *tile* one chunk of a band (:mod:`.tiles`).
 
 The trade-off: a chunk is decoded whole even for one element of it.
 """
@@ -15,7 +14,6 @@ The trade-off: a chunk is decoded whole even for one element of it.
 from __future__ import annotations
 
 import itertools
-import math
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -28,6 +26,7 @@ from labeled.formats.bytesource import OpenFile
 from labeled.formats.contiguous import ContiguousReader, stretch_bases
 from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.filters import DecodeError, Pipeline, damage
+from labeled.formats.hdf5.tiles import Move, Tile, Tiles, moves_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, scratch
 from labeled.formats.reader import (
@@ -49,11 +48,9 @@ from labeled.formats.region import (
     GAP_BYTES,
     Array,
     BoxPlan,
-    Indexer,
     Ints,
     Region,
     box_plan,
-    c_strides,
     is_whole,
     outer_put,
     outer_take,
@@ -64,78 +61,6 @@ LISTED_ROWS = 1 << 18
 
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
-
-
-class Tile(NamedTuple):
-    """One chunk of the grid over the axes after the first."""
-
-    number: int
-    """In C order over that grid."""
-    local: Region
-    """The elements wanted, counted within the chunk."""
-    trail: Region
-    """Their places in a row of the result; integers have dropped their axis."""
-
-
-class Tiles(Sequence[Tile]):
-    """The tiles of a region, made when asked for.
-
-    Parameters
-    ----------
-    region : Region
-        Full and normal.
-    shape, chunks : tuple of int
-        Of the axes after the first.
-
-    Examples
-    --------
-    >>> tiles = Tiles((slice(3, 7, 1), 2), (8, 6), (4, 6))
-    >>> [tuple(tile) for tile in tiles]
-    [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),)), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),))]
-    """
-
-    def __init__(self, region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> None:
-        self._grid = tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
-        self._cuts = [_cut(index, chunk) for index, chunk in zip(region, chunks, strict=True)]
-        self._shape = tuple(map(len, self._cuts))
-        self.per_band = math.prod(self._grid)
-        """Chunks of the whole grid beside one another, wanted or not."""
-
-    def __len__(self) -> int:
-        return math.prod(self._shape)
-
-    def __getitem__(self, k: Any) -> Any:
-        if not 0 <= k < len(self):
-            raise IndexError(k)
-        number, local, trail = 0, [], []
-        at = np.unravel_index(k, self._shape) if self._shape else ()
-        for cut, i, n in zip(self._cuts, at, self._grid, strict=True):
-            coord, wanted, place = cut[int(i)]
-            number = number * n + coord
-            local.append(wanted)
-            if place is not None:
-                trail.append(place)
-        return Tile(number, tuple(local), tuple(trail))
-
-
-def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:
-    """Return the chunks that an indexer touches, what it takes of each, and where that goes."""
-    if isinstance(index, int):
-        return [(index // chunk, index % chunk, None)]
-    wanted = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
-    coords, which = np.unique(wanted // chunk, return_inverse=True)
-    if isinstance(index, slice) or (which[1:] >= which[:-1]).all():
-        ends = np.searchsorted(which, np.arange(len(coords) + 1)).tolist()
-        places: list[Any] = [slice(a, b, 1) for a, b in itertools.pairwise(ends)]
-    else:
-        places = [np.flatnonzero(which == i) for i in range(len(coords))]
-    found: list[tuple[int, Indexer, Indexer | None]] = []
-    for coord, place in zip(coords.tolist(), places, strict=True):
-        inside: Any = wanted[place] - coord * chunk
-        if isinstance(index, slice):
-            inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
-        found.append((coord, inside, place))
-    return found
 
 
 class PlainChunks(ContiguousReader):
@@ -196,78 +121,6 @@ class _Group(NamedTuple):
     """Where the bytes that are fetched of each chunk begin; negative if it was never stored."""
     lengths: list[int]
     masks: list[int]
-
-
-class _Move(NamedTuple):
-    """How elements of a tile, or of several, go to a row of the result: as the widest items."""
-
-    item: np.dtype[Any]
-    shape: tuple[int, ...]
-    begin: int
-    strides: tuple[int, ...]
-    """In bytes, from the first chunk of a band on."""
-    to: int
-    to_strides: tuple[int, ...]
-    """The same from the beginning of a row of the result on."""
-
-
-def _moves(
-    tiles: Sequence[Tile],
-    chunk: tuple[int, ...],
-    chunk_bytes: int,
-    row: tuple[int, ...],
-    itemsize: int,
-) -> list[_Move]:
-    """Return what copies tiles, whose indexers are slices and integers; those in step at once."""
-    moves: list[_Move] = []
-    for t, tile in enumerate(tiles):
-        move = _move(tile, t * chunk_bytes, chunk, row, itemsize)
-        before = moves[-1] if moves else move
-        n = before.shape[0] if len(before.shape) > len(move.shape) else 1
-        step = (move.to - before.to) // n
-        if moves and _in_step(before, move, n, chunk_bytes, step):
-            move = before._replace(
-                shape=(n + 1, *move.shape),
-                strides=(chunk_bytes, *move.strides),
-                to_strides=(step, *move.to_strides),
-            )
-            moves.pop()
-        moves.append(move)
-    return moves
-
-
-def _in_step(before: _Move, move: _Move, n: int, chunk_bytes: int, step: int) -> bool:
-    """Whether a tile follows `n` alike, by the same step in the chunks and in the result."""
-    return (
-        before.item == move.item
-        and before.shape[-len(move.shape) or len(before.shape) :] == move.shape
-        and before.strides[-len(move.shape) or len(before.shape) :] == move.strides
-        and before.begin + n * chunk_bytes == move.begin
-        and before.to + n * step == move.to
-        and (n == 1 or before.to_strides[0] == step)
-    )
-
-
-def _move(
-    tile: Tile, begin: int, chunk: tuple[int, ...], row: tuple[int, ...], itemsize: int
-) -> _Move:
-    to, axis = 0, 0
-    axes: list[tuple[int, int, int]] = []
-    steps, to_steps = c_strides(chunk, itemsize), c_strides(row, itemsize)
-    for index, step in zip(tile.local, steps, strict=True):
-        if isinstance(index, int):
-            begin += index * step
-            continue
-        place = tile.trail[axis]
-        assert isinstance(index, slice)
-        assert isinstance(place, slice)
-        begin, to = begin + index.start * step, to + place.start * to_steps[axis]
-        axes.append((place.stop - place.start, index.step * step, to_steps[axis]))
-        axis += 1
-    while axes and axes[-1][1] == axes[-1][2] == itemsize:
-        itemsize *= axes.pop()[0]
-    shape, strides, to_strides = zip(*axes, strict=True) if axes else ((), (), ())
-    return _Move(np.dtype((np.void, itemsize)), shape, begin, strides, to, to_strides)
 
 
 class ChunkedReader(FileReader):
@@ -552,7 +405,7 @@ class ChunkedReader(FileReader):
             np.take(rows, wanted, axis=0, out=out[first : first + n], mode="clip")
 
     @cached_property
-    def _moves(self) -> list[_Move]:
+    def _moves(self) -> list[Move]:
         """How small chunks without filters that lie across rows are copied; none for others."""
         dtype, small = self.source.dtype, len(self._spans) == 1
         lists = any(isinstance(index, np.ndarray) for index in self.region)
@@ -561,7 +414,7 @@ class ChunkedReader(FileReader):
         if not all(self._plan(t).read_through for t in self._spans[0]):
             return []
         chunk = self._chunks[1:], self._chunk_bytes
-        return _moves(self._tiles, *chunk, self.row_shape, dtype.itemsize)
+        return moves_of(self._tiles, *chunk, self.row_shape, dtype.itemsize)
 
     def _store_moved(
         self,
@@ -569,7 +422,7 @@ class ChunkedReader(FileReader):
         group: _Group,
         out: Array,
         places: Ints | None,
-        moves: list[_Move],
+        moves: list[Move],
     ) -> None:
         """Read chunks side by side, and copy each tile of as many bands as one call can."""
         each, c, n_tiles = self._chunk_bytes, self.chunk_rows, len(group.tiles)

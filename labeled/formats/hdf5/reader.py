@@ -23,7 +23,7 @@ import numpy as np
 from labeled.errors import ReadError
 from labeled.formats.bytesource import is_remote
 from labeled.formats.contiguous import ContiguousReader
-from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, Tiles
+from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks
 from labeled.formats.hdf5.dtypes import Column
 from labeled.formats.hdf5.filters import require_filters, why_not
 from labeled.formats.hdf5.per_object import (
@@ -34,6 +34,7 @@ from labeled.formats.hdf5.per_object import (
     values_of,
 )
 from labeled.formats.hdf5.safety import h5_of, resolve
+from labeled.formats.hdf5.tiles import Tiles
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import (
     PIECE_BYTES,
