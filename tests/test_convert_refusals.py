@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
 import warnings
 import zipfile
 from pathlib import Path
@@ -79,32 +77,6 @@ def test_a_damaged_compressed_member_names_its_rows(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
 
 
-def test_a_killed_conversion_leaves_the_old_file_or_the_whole_new_one(tmp_path: Path) -> None:
-    target = "o.hdf5"
-    rng = np.random.default_rng(0)
-    labeled.write(tmp_path / "x.hdf5", {"x": rng.integers(0, 256, (100_000, 64), np.uint8)})
-    np.savez(tmp_path / "x.npz", x=labeled.open_dataset(tmp_path / "x.hdf5")["x"].values)
-    script = f"""
-        import labeled
-        print("go", flush=True)
-        for i in range(1000):
-            labeled.convert("x.npz", {target!r}, overwrite=True)
-    """
-    expected = labeled.open_dataset(tmp_path / "x.hdf5")["x"].values
-    for _ in range(2):
-        writer = run(script, tmp_path)
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "go\n"
-        time.sleep(float(rng.uniform(0, 0.2)))
-        writer.send_signal(signal.SIGKILL)
-        writer.communicate()
-        if (tmp_path / target).exists():
-            found = labeled.open_dataset(tmp_path / target)["x"].values
-            np.testing.assert_array_equal(found, expected)
-        others = {p.name for p in tmp_path.iterdir()} - {target, "x.hdf5", "x.npz"}
-        assert all(name.startswith(".") and name.endswith(".part") for name in others)
-
-
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     script = """
         import resource, signal, numpy as np, labeled
@@ -127,9 +99,9 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
-    """Ten times the budget, in a fresh process: in compressed, and across."""
+    """Four times the budget, in a fresh process: in compressed, and across."""
     some = np.random.default_rng(0).integers(0, 4, (1000, 1024), np.uint8)
-    rows = np.tile(np.repeat(some, 16, axis=1)[:, :1024], (205, 1))
+    rows = np.tile(np.repeat(some, 16, axis=1)[:, :1024], (82, 1))
     with (
         zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("x.npy", "w") as member,

@@ -79,6 +79,7 @@ print(memory.peak_bytes)
 
 CASES: list[tuple[str, str, dict[str, Any], int]] = [
     ("lazy", "write", {}, 16),
+    ("lazy", "write", {"compression": "gzip", "level": 1}, 16),
     ("uneven", "append", {}, 5),
     ("uneven", "write", {"ragged": "fuel"}, 9),
     ("uneven", "batches", {}, 16),

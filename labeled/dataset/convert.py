@@ -34,7 +34,7 @@ from labeled.formats.registry import format_named, format_of, option_names
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
 from labeled.writing.importers import Imported, import_sources
-from labeled.writing.pictures import export, pass_on
+from labeled.writing.pictures import copy_pictures, write_pictures
 from labeled.writing.source import with_fields
 from labeled.writing.splits import splits_by_rules
 from labeled.writing.write import (
@@ -192,9 +192,7 @@ def convert(
     if is_records and split is not None:
         raise SplitError(".rec files get no splits; convert to a labelled file first")
     if is_records and found.kind == "pictures" and not opened:
-        return pass_on(
-            found.sources, target, overwrite=written.overwrite, progress=written.progress
-        )
+        return copy_pictures(found.sources, target, written)
     if is_records:
         return _exported(found, target, written)
     splits, provenance = found.splits, {**_origin(found, rules), **(written.provenance or {})}
@@ -275,13 +273,7 @@ def _warn_of_left_out(dataset: Dataset) -> None:
 def _exported(found: Imported, target: Path, written: WriteOptions) -> str:
     """Write records; what is no labelled file becomes one on the way."""
     if isinstance(found.sources, Dataset):
-        return export(
-            found.sources,
-            target,
-            overwrite=written.overwrite,
-            memory=written.memory,
-            progress=written.progress,
-        )
+        return write_pictures(found.sources, target, written)
     plain = replace(_with_names(written, found), statistics=False, checksums=False)
     with part_folder(check_target(target, overwrite=written.overwrite)) as between:
         try:

@@ -252,7 +252,7 @@ class _Old:
 
 
 def _as_ragged(sources: Any, header: FileHeader) -> Any:
-    """Take lists of examples that happen to be alike for ragged ones, where the file has such."""
+    """Take lists of examples of one shape as ragged, where the source of the file is."""
     if not isinstance(sources, Mapping):
         return sources
     out = dict(sources)
@@ -298,7 +298,7 @@ def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
 
 
 def _check_order(what: str, given: Sequence[str], dims: Sequence[str]) -> None:
-    """Refuse rows whose axes are called as those of the file, and lie in another order."""
+    """Refuse rows whose axes have the names of those in the file, in another order."""
     if tuple(given) != tuple(dims) and sorted(given) == sorted(dims):
         raise DimsError(
             f"{what} has rows with dims {tuple(dims)}, those to append have {tuple(given)}; "
@@ -309,7 +309,7 @@ def _check_order(what: str, given: Sequence[str], dims: Sequence[str]) -> None:
 def _check_positions(
     what: str, given: SourceToWrite, header: FileHeader, source: SourceHeader
 ) -> None:
-    """Refuse rows whose positions are called otherwise than in the file: columns, channels."""
+    """Refuse rows whose columns or channels have other names than in the file."""
     called = {one.name: one for one in given.names.coords if one.values.dtype.kind in "OSU"}
     if not called:
         return
@@ -366,7 +366,7 @@ def _count(inputs: Inputs) -> int | None:
 
 
 def _can_grow(header: FileHeader, target: str, inputs: Inputs, *, in_place: bool) -> bool:
-    """Tell whether every source can become longer where it lies, or the file is written anew."""
+    """Return whether every source can grow in place; else the file is written anew."""
     where, sources = header.stamp.path, header.sources.values()
     along = sorted(
         name

@@ -52,13 +52,13 @@ from labeled.writing.source import SequentialSource, in_sequence
 from labeled.writing.tables import frame_sources, is_frame, open_parquet
 
 TEXTS = (".txt", ".csv", ".tsv", ".tab")
-"""What may lie beside pictures: notes, names of classes, licences."""
+"""Files that may stand beside pictures: notes, class names, licences."""
 
 KINDS = {"npy": (".npy",), "parquet": (".parquet", ".pq")}
 """Files several of which are joined, and how their names end."""
 
 READ_BYTES = 256 << 10
-"""What is inflated at a time."""
+"""Bytes decompressed at a time."""
 
 _NUMBER = re.compile(r"(\d+)")
 _COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
@@ -69,7 +69,7 @@ Opener = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """Sources from somewhere else, ready to be written.
+    """Sources of another kind of file or object, ready to be written.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def import_sources(
     columns: Mapping[str, Sequence[str]] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Sort out what is to be converted.
+    """Return the sources of something that is to be converted.
 
     Parameters
     ----------
@@ -217,7 +217,7 @@ def _of_one_path(
                 f"as in '{path}/*.npy'"
             )
         return None
-    stamp_of(path)  # pipes are refused before anybody waits for what comes out of them
+    stamp_of(path)  # refuses pipes, which would block
     if path.lower().endswith(".npz"):
         return _of_npz(path, names)
     with open(path, "rb") as file:
@@ -263,7 +263,7 @@ def _of_store(path: str, kind: str, engine: str, example_dim: str | None) -> Imp
         if isinstance(error, ImportError) or "engine" in str(error):
             raise MissingExtraError(f"{path!r} needs {engine}: pip install {engine}") from error
         raise FileFormatError(f"xarray cannot open {path!r}: {error}") from error
-    told = [str(dataset.attrs.get("coordinates", ""))]  # xarray minds them only where it decodes
+    told = [str(dataset.attrs.get("coordinates", ""))]  # xarray reads them only when it decodes
     told += [str(each.attrs.get("coordinates", "")) for each in dataset.variables.values()]
     named = [name for name in " ".join(told).split() if name in dataset.variables]
     return replace(_of_xarray(dataset.set_coords(named), example_dim), kind=kind)
@@ -523,7 +523,7 @@ def _of_npz(path: str, names: Sequence[str] | None) -> Imported:
 
 
 def _member(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """Map an array of an archive, or let it come in sequence where it is compressed."""
+    """Map an array of an archive; a compressed one is read in sequence."""
     where = f"{path}, member {member.filename}"
     with archive.open(member) as file:
         shape, fortran, dtype = _header(where, file)

@@ -1,4 +1,4 @@
-"""What can be written: arrays, lazy ones, labelled ones, batches, each a :class:`SourceToWrite`.
+"""Whatever is given to write (arrays, dask, xarray, tables, batches) as :class:`SourceToWrite`.
 
 A given source tells its dtype, shape, names and attributes, and hands out its rows block
 by block, either as something to be read in a thread or as a dask block. Everything that
@@ -58,7 +58,7 @@ MAX_AXES = 32
 
 @runtime_checkable
 class RowsLike(Protocol):
-    """What a :class:`labeled.Dataset` offers, as far as writing it goes."""
+    """The part of :class:`labeled.Dataset` that writing needs."""
 
     sources: tuple[str, ...]
 
@@ -81,7 +81,7 @@ class Inputs:
 
     @property
     def n_rows(self) -> dict[str, int | None]:
-        """Number of examples of every source; None where it is not known yet."""
+        """Number of examples of each source; None if it is not known yet."""
         return {
             name: self.ragged[name].n_rows if name in self.ragged else given.shape[0]
             for name, given in self.sources.items()
@@ -114,7 +114,7 @@ def inputs_of(
     *,
     here: bool = True,
 ) -> Inputs:
-    """Sort out what was given.
+    """Return everything to write, checked.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def inputs_of(
         given = replace(given, sources=read)
     if batches is None:
         return replace(given, attrs=storable("the file", _kept(attrs)))
-    made = not isinstance(sources, Sequence)  # else all of them are there already
+    made = not isinstance(sources, Sequence)  # a list of batches is in memory already
     open_ended = {
         n: replace(
             g, shape=(None, *g.shape[1:]), batch_bytes=made * g.row_bytes * (g.shape[0] or 0)
@@ -188,7 +188,7 @@ def inputs_of(
 
 
 def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
-    """Return the variables that have axes; what else there is cannot be a source."""
+    """Return the variables that have axes; single values cannot be sources."""
     single = sorted(str(name) for name, array in dataset.data_vars.items() if not array.dims)
     if single and len(single) < len(dataset.data_vars):
         warn(f"variables {single} are single values, no sources, and are left out")
@@ -199,7 +199,7 @@ def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
 def _read_directly(
     dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, SourceToWrite], *, here: bool
 ) -> dict[str, SourceToWrite]:
-    """Let rows of dense sources be read by whoever packs them, if that is this process."""
+    """Read the rows of dense sources in the packing threads, past dask, if this process packs."""
     out = dict(given)
     for name, array in arrays.items():
         if isinstance(array, xr.DataArray) and array.chunks is not None:
@@ -238,7 +238,7 @@ def _cut_blocks(
 
 
 def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Leave out what the file tells of itself anew."""
+    """Leave out the attributes that each file writes about itself."""
     return {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
 
 
@@ -341,7 +341,7 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
 
 
 def _with_texts(given: SourceToWrite, array: Any) -> SourceToWrite:
-    """Tell what texts take; those that are read here are cut by that."""
+    """Estimate the bytes of texts, and cut those that this process reads accordingly."""
     if _is_lazy(array) or isinstance(array, SequentialSource):
         return replace(given, mean_bytes=TEXT_BYTES * prod(given.row_shape))
     read = _reader(array)
@@ -394,7 +394,7 @@ def _as_array(name: str, value: Any) -> Any:
 
 
 def _dask_array(name: str, value: Any) -> Any:
-    """Return a lazy array; other things of dask's have no chunks (and delayed ones anything)."""
+    """Return a lazy array; refuse dask's other collections, which have no chunks of rows."""
     if not isinstance(getattr(value, "chunks", None), tuple):
         raise ArrayError(
             f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
@@ -404,7 +404,7 @@ def _dask_array(name: str, value: Any) -> Any:
 
 
 def _check_known(name: str, shape: tuple[Any, ...]) -> None:
-    if any(isinstance(n, float) for n in shape):  # dask: nan for lengths it does not know
+    if any(isinstance(n, float) for n in shape):  # dask writes unknown lengths as nan
         raise ArrayError(
             f"source {name!r} has a length that dask does not know yet: {shape}; call "
             f"compute_chunk_sizes() on it first"
@@ -414,7 +414,7 @@ def _check_known(name: str, shape: tuple[Any, ...]) -> None:
 def _stored(
     name: str, dtype: np.dtype[Any]
 ) -> tuple[np.dtype[Any], Callable[[Array], Array] | None, dict[str, Any]]:
-    """Return the dtype in the file, how values get there, and the attributes that tell so."""
+    """Return the dtype in the file, what encodes values as it, and the attributes that say so."""
     if dtype.kind in "UT":
         return np.dtype(object), None, {}
     if dtype.kind in "Mm":
@@ -497,7 +497,7 @@ def _reader(array: Any) -> Callable[[int, int], Any]:
 
 
 def _sequential_blocks(array: SequentialSource, rows: int) -> Iterator[Block]:
-    """Read while blocks are handed out: nobody can jump into such an array.
+    """Read blocks in order, while they are handed out: such an array has no random access.
 
     Such a block is in memory before it is counted as on its way, so it is a smaller one.
     """
@@ -519,7 +519,7 @@ def _sliced(array: Any, start: int, stop: int) -> Any:
 
 
 def _release_pages(mapping: mmap.mmap, rows: Array) -> None:
-    """Give the pages of a mapped file back that rows lie in; touching them maps them again."""
+    """Release the mapped pages of some rows; the next access reads them again."""
     if not hasattr(mmap, "MADV_DONTNEED") or not rows.nbytes:
         return
     start = address_of(rows) - address_of(np.frombuffer(mapping, np.uint8))
@@ -532,8 +532,8 @@ def _values(array: xr.DataArray, start: int, stop: int) -> Any:
 
 
 def _dask_blocks(name: str, array: Any, rows: int) -> Iterator[Block]:
-    """Yield dask's own blocks of whole rows, small ones together: nothing is computed twice."""
-    # By tasks: some blocks at a time are asked for, and dask's other way begins with all of them.
+    """Yield dask's own blocks of whole rows, small ones joined, so that each is computed once."""
+    # By tasks: only some blocks are computed at a time, and dask's p2p method starts with all.
     whole = array.rechunk(dict.fromkeys(range(1, array.ndim), -1), method="tasks")
     start = stop = 0
     held: list[Any] = []

@@ -85,14 +85,14 @@ class Wish:
 
 
 KEEP = "keep"
-"""An option that stays as it is in the file at hand."""
+"""The value of an option that stays as it is in the file."""
 
 AS_IT_IS = Wish(KEEP, KEEP, None, KEEP)
 AS_STORED = Storage(KEEP, KEEP, None, KEEP)
 
 
 def wishes(names: Sequence[str], storage: Storage, default: Wish = Wish()) -> dict[str, Wish]:
-    """Take options apart that were given once for all sources, or by source or pattern.
+    """Return the options of each source; they may be given for all, by source or by pattern.
 
     `default` is for sources that a mapping leaves out.
 
@@ -189,7 +189,7 @@ def kept_layout(
     wish: Wish,
     stored: SourceHeader | None,
 ) -> Layout:
-    """Choose how a source is stored that is stored somehow already.
+    """Choose how a source of an existing file is stored.
 
     Parameters
     ----------

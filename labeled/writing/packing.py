@@ -1,11 +1,11 @@
-"""Rows on their way into a file: blocks, what is done to them, and how many at a time.
+"""Packing: rows are cut, compressed, checked and measured block by block, a few at a time.
 
-A *block* is some consecutive rows of a source as somebody hands them out. Everything that
+A *block* is some consecutive rows of a source, as its input yields them. Everything that
 costs time is done block by block by :func:`pack`, wherever blocks are computed: cutting
 into units of whole chunks, compressing, checksums, statistics. What comes back is stored
 by one writer, in order, so equal input gives equal bytes whatever ran where.
 
-Units do not care where blocks end: rows before the first and after the last whole unit of
+Units do not depend on where blocks end: rows before the first and after the last whole unit of
 a block come back as they are, and :class:`Joiner` puts neighbours together.
 
 A :class:`Plan` says what is done to every source, and how much memory that may take;
@@ -52,43 +52,43 @@ TWICE = 2
 """A block is in memory as it was read and, for a while, as it is stored."""
 
 UNIT_BYTES = 1 << 18
-"""Rows between two checksums, of a chunked source at least a chunk: they wait for neighbours."""
+"""Bytes of rows per checksum; a chunked source has at least a chunk of them."""
 
 BLOCK_BYTES = 4 << 20
-"""What is read of an array at a time, where nobody else says."""
+"""Bytes of an array that are read at a time, by default."""
 
 BLOCKS = 8
-"""Blocks on their way that there is room for, read and packed counted apart."""
+"""Blocks that fit into the budget at a time; a block counts as read and as packed."""
 
 COUNTED_BYTES = 1 << 20
-"""Less memory than that is not refused: an interpreter takes and gives back as much at a time."""
+"""Needs below this are never refused: Python itself grows by as much at a time."""
 
 MIN_BLOCK_BYTES = 1 << 16
 """Smaller blocks would cost more to hand out than to write."""
 
 SCRATCH_SHARE = 16
-"""Of a source that is small: measured in float64, it takes no more than so much of itself."""
+"""A small source takes at most so many times its own bytes (it is measured in float64)."""
 
 OBJECTS = 3
-"""How much more than their bytes is held of texts and of rows of any length."""
+"""Texts, and rows of any length, are held so many times while they are joined."""
 
 BASE_BYTES = 1 << 20
-"""What threads and HDF5's lists of free memory take, however little is on its way; ..."""
+"""Taken by threads and HDF5's free lists, however few rows are written; ..."""
 
 EXAMPLES_BASE_BYTES = 3 << 20
-"""... where examples, or texts, are stored, too; ..."""
+"""... by sources of examples or texts; ..."""
 
 VLEN_BASE_BYTES = 7 << 20
-"""... and where rows of any length are."""
+"""... and by rows of any length."""
 
 BATCHES = 2
-"""Batches that are there at a time: one whose rows are on their way, and one being made."""
+"""Batches in memory at a time: one that is being packed, and the next one."""
 
 SPARE = 3
-"""Rows on their way take one part in so many of the memory: see :attr:`Plan.rows_budget`."""
+"""The rows in progress get one part in so many of the memory: :attr:`Plan.rows_budget`."""
 
 HELD_UNITS = 2
-"""Units of rows that wait for more: as they came, and put together."""
+"""Incomplete units that are held: as they came, and joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Units:
 
 @dataclass(slots=True, eq=False)
 class Packed:
-    """A block after its work: rows before its first unit, units, rows after the last."""
+    """A packed block: rows before its first unit, units, rows after the last."""
 
     start: int
     stop: int
@@ -223,7 +223,7 @@ class Before:
 
 
 class Joiner:
-    """Puts the packed blocks of one source together again, in order.
+    """Joins the packed blocks of one source, in order.
 
     Parameters
     ----------
@@ -280,25 +280,25 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """One block still to be made."""
+    """One block that is still to be packed."""
 
     source: str
     n_bytes: int
     """Of the rows in memory."""
     run: Callable[[], Packed] | None
-    """Makes it here, in any thread; ..."""
+    """Packs it in this process, in any thread; ..."""
     delayed: Any = None
-    """... or the dask task that makes it wherever dask runs."""
+    """... or the dask task that packs it wherever dask runs."""
 
 
 Begin = Callable[[Any], Callable[[], Packed]]
-"""Begins a task of dask's at once; what is returned waits for what comes of it."""
+"""Starts a dask task at once, and returns a call that waits for its result."""
 
 
 def packed_in_order(
     works: Iterable[Work], *, threads: int, budget: int, begin: Begin | None = None
 ) -> Iterator[tuple[str, Packed]]:
-    """Do the work, a bounded part of it at a time; yield results in the order of `works`.
+    """Pack blocks, a bounded number at a time; yield results in the order of `works`.
 
     Parameters
     ----------
@@ -353,9 +353,9 @@ class Plan:
     budget: int
     threads: int
     begin: Begin | None = None
-    """Has dask's work done; wherever dask runs, by default."""
+    """Starts dask's tasks; by default they run wherever dask runs."""
     held: int = 0
-    """Bytes that are taken whatever is on its way."""
+    """Bytes taken however many rows are in progress."""
 
     @classmethod
     def of(
@@ -379,7 +379,7 @@ class Plan:
 
     @property
     def rows_budget(self) -> int:
-        """Bytes of rows on their way at a time, as they are read and as they are packed.
+        """Bytes of rows in progress at a time, as they are read and as they are packed.
 
         Of what is given, they take one part: the system's allocator holds on to about as much
         as was given back to it, twice. Rows that others pack are all that is counted.
@@ -390,7 +390,7 @@ class Plan:
 
     @property
     def reserved(self) -> int:
-        """Bytes that are taken besides: by every thread, by rows that wait for more, and always."""
+        """Bytes taken besides: by each thread, by incomplete units, and in any case."""
         units = [each.unit_rows * each.row_bytes for each in self.recipes.values()]
         return self.held + self.threads * SCRATCH_BYTES + HELD_UNITS * max(units, default=0)
 
@@ -513,7 +513,7 @@ def works_of(plan: Plan, first: int = 0) -> Iterator[Work]:
 
 
 def _weight(given: SourceToWrite) -> int:
-    """Return how much more of it is held: texts and rows of any length are put together once."""
+    """Return how many times its rows are held while they are joined."""
     return OBJECTS if given.dtype.kind == "O" else 1
 
 
@@ -601,7 +601,7 @@ def store(
     first: int = 0,
     before: Mapping[str, Before] | None = None,
 ) -> dict[str, Joiner]:
-    """Do the work, and store what comes of it; return what put the blocks together.
+    """Pack all rows and store them; return the joiners, which know counts and checksums.
 
     Row 0 of the inputs is row `first` of the file; `before` are the rows there that are packed
     once more.

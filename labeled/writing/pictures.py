@@ -35,6 +35,7 @@ from labeled.formats.replacing import check_target
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, block_cuts, elements_of, offsets_of
 from labeled.selection import Selection
+from labeled.writing.layouts import Storage
 from labeled.writing.packing import COUNTED_BYTES
 from labeled.writing.write import checked_effort, own_splits
 
@@ -269,29 +270,8 @@ STRETCHES = 8
 """What reading, loading and handing out a stretch of rows takes, in stretches."""
 
 
-def export(
-    dataset: Any,
-    target: str | os.PathLike[str],
-    *,
-    overwrite: bool,
-    memory: float | str | None,
-    progress: bool | None,
-) -> str:
-    """Write pictures as PNG, which loses nothing, with their labels and ids.
-
-    Parameters
-    ----------
-    target : path
-    overwrite : bool
-        Replace a file that is there.
-    memory : int or str, optional
-    progress : bool, optional
-        Both as for :func:`labeled.write`.
-
-    Returns
-    -------
-    str
-        The absolute path of the file.
+def write_pictures(dataset: Any, target: str | os.PathLike[str], options: Storage) -> str:
+    """Write a source of pictures as records of PNG, which loses nothing, with labels and ids.
 
     Raises
     ------
@@ -302,11 +282,11 @@ def export(
     WriteError
         If writing fails; nothing is left behind then.
     """
-    budget, _ = checked_effort(memory, None)
+    budget, _ = checked_effort(options.memory, None)
     images = _pictures_of(dataset)
-    if memory is not None:
-        _check_memory(dataset, images, memory, budget)
-    path = check_target(target, overwrite=overwrite)
+    if options.memory is not None:
+        _check_memory(dataset, images, options.memory, budget)
+    path = check_target(target, overwrite=options.overwrite)
     columns = {name: dataset[name].values for name in ("labels", "ids") if name in dataset.sources}
     columns = columns or {"ids": np.arange(dataset.n_rows)}  # without any there is no header
     for name, values in columns.items():
@@ -321,16 +301,30 @@ def export(
     if own_splits(dataset):
         warn(".rec has no place for splits")
     n_bytes = int(dataset[images].nbytes)
-    with progress_bar(progress, n_bytes, f"write {os.path.basename(path)}") as advance:
-        examples = _each_picture(dataset.select(images), images, budget, advance)
+    with progress_bar(options.progress, n_bytes, f"write {os.path.basename(path)}") as advance:
         write_records(
             path,
-            examples,
+            _each_picture(dataset.select(images), images, budget, advance),
             format=".png",
             ahead_bytes=budget // STRETCHES,
-            overwrite=overwrite,
+            overwrite=options.overwrite,
             **columns,
         )
+    return path
+
+
+def copy_pictures(
+    sources: Mapping[str, Any], target: str | os.PathLike[str], options: Storage
+) -> str:
+    """Write the pictures of a folder as records, as they are encoded, with their labels."""
+    images = sources["images"]
+    pictures = images.reader if isinstance(images, Ragged) else images
+    assert isinstance(pictures, Pictures)
+    path = check_target(target, overwrite=options.overwrite)
+    labels = sources.get("labels", [0] * len(pictures))
+    title = f"write {os.path.basename(path)}"
+    with progress_bar(options.progress, pictures.n_bytes, title) as advance:
+        write_records(path, pictures.encoded(advance), labels, overwrite=options.overwrite)
     return path
 
 
@@ -343,29 +337,6 @@ def _check_memory(dataset: Any, name: str, memory: float | str, budget: int) -> 
             f"{row_bytes:,} bytes, and .rec needs {needed:,}, as it is read and as it is "
             f"written; give memory='{-(-needed >> 20)} MiB'"
         )
-
-
-def pass_on(
-    sources: Mapping[str, Any],
-    target: str | os.PathLike[str],
-    *,
-    overwrite: bool,
-    progress: bool | None,
-) -> str:
-    """Write the pictures of a folder as records, as they are encoded, with their labels."""
-    images = sources["images"]
-    pictures = images.reader if isinstance(images, Ragged) else images
-    assert isinstance(pictures, Pictures)
-    path = check_target(target, overwrite=overwrite)
-    labels = sources.get("labels")
-    with progress_bar(progress, pictures.n_bytes, f"write {os.path.basename(path)}") as advance:
-        write_records(
-            path,
-            pictures.encoded(advance),
-            labels=[0] * len(pictures) if labels is None else labels,
-            overwrite=overwrite,
-        )
-    return path
 
 
 def _pictures_of(dataset: Any) -> str:

@@ -1,4 +1,4 @@
-"""Examples of different shapes on their way into a file: what they become there.
+"""Examples of different shapes: the datasets they become in a file, and their blocks.
 
 A ragged source is stored as several datasets, each written like any other source: flat
 values with offsets and shapes (:mod:`labeled.formats.hdf5.metadata`), or, as Fuel has
@@ -55,10 +55,10 @@ class Examples:
     shapes: Rows
     """int64 (n, axes of an example)."""
     dims: tuple[str, ...]
-    """The example dim, then one an axis; ``""`` where nobody named it."""
+    """The example dim, then one an axis; ``""`` for an axis without a name."""
     attrs: Mapping[str, Any]
     values: Callable[[int, int], Array]
-    """Returns the elements of the examples from one to another, one after another."""
+    """Returns the elements of examples start to stop, end to end."""
     are_times: bool = False
     """Whether values are times, given as the nanoseconds that are stored."""
 
@@ -126,7 +126,7 @@ def is_ragged(value: Any) -> bool:
             return False
         if isinstance(value, xr.DataArray):
             if value.chunks is not None and not _holds_arrays(value[:1].values):
-                return False  # texts, which are not computed to know that
+                return False  # texts; computing them to find out would cost too much
             value = value.values
         return _holds_arrays(value)
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):

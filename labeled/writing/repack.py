@@ -70,7 +70,7 @@ from labeled.writing.write import Planned, check_ending, checked_effort
 
 IntArray = npt.NDArray[np.int64]
 Read = Callable[[int, int], Array]
-"""Returns the rows from one to another."""
+"""Returns rows start to stop."""
 
 Lot = tuple[int, Array, IntArray]
 """Consecutive rows as bytes: the number of the first, values one row after another, offsets."""
@@ -440,7 +440,7 @@ class StoredSources:
         return buckets.read
 
     def _reader(self, source: SourceHeader) -> tuple[Read, int]:
-        """Return what reads a source within the memory there is, best by multiples of so many rows.
+        """Return what reads a source within the budget, and how many rows are best read together.
 
         Rows in chunks across very many of them are laid out in a temporary file, chunk by chunk.
         """
@@ -503,7 +503,7 @@ def _room(target: str, n_bytes: int) -> IO[bytes]:
 
 
 class Buckets:
-    """IntArray of one source in a new order; safe in threads.
+    """The rows of one source in a new order, in a temporary file; safe in threads.
 
     Parameters
     ----------
@@ -535,7 +535,7 @@ class Buckets:
         self._held: OrderedDict[int, tuple[Array, IntArray]] = OrderedDict()
 
     def fill(self, lots: Iterator[Lot], advance: Callable[[int], None]) -> None:
-        """Take all rows as they come; the first pass."""
+        """Take all rows in file order: the first pass."""
         free = self._begin[:-1].copy()
         for start, raw, begins in lots:
             positions = self._order.new(np.arange(start, start + len(begins) - 1))

@@ -32,11 +32,11 @@ from labeled.formats.region import Array
 from labeled.ragged.flat import Rows, block_cuts
 
 TEXT_BYTES = 256
-"""What a text is taken to be in memory where nobody has seen one."""
+"""Bytes a text takes in memory, as long as none has been read."""
 
 FIRST_TEXTS = 64
 PLACES = 8
-"""Texts are looked at in so many places, to know how long they are."""
+"""Places at which texts are sampled to estimate their length."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,11 +52,11 @@ class Block:
     first: int | None = None
     """The number of its first example, where rows are no examples but their values."""
     n_bytes: int | None = None
-    """Of its rows in memory, where that is known better than from their number."""
+    """Of its rows in memory, if measured."""
 
 
 Blocks = Callable[[int], Iterator[Block]]
-"""Cuts a source into blocks; takes how many rows a block should have where that is free."""
+"""Cuts a source into blocks of about so many rows, or where its own pieces end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +104,7 @@ def sizes_of_texts(rows: Array) -> Rows:
 
 
 def mean_of_texts(read: Callable[[int, int], Any], n_rows: int) -> int:
-    """Return what a row of texts takes in memory, as far as a few of them tell."""
+    """Estimate from a few texts what a row of them takes in memory."""
     few = FIRST_TEXTS // PLACES
     starts = {max(n_rows - few, 0) * place // (PLACES - 1) for place in range(PLACES)}
     sizes = [sizes_of_texts(np.asarray(read(a, min(a + few, n_rows)))) for a in sorted(starts)]
@@ -115,7 +115,7 @@ def mean_of_texts(read: Callable[[int, int], Any], n_rows: int) -> int:
 def text_blocks(
     read: Callable[[int, int], Any], n_rows: int, row_bytes: int, rows: int, *, step: int = 1
 ) -> Iterator[Block]:
-    """Yield blocks of texts: nobody knows how long they are before they are read.
+    """Yield blocks of texts, whose length is known only once they are read.
 
     They are read while blocks are handed out, by multiples of `step` rows, as many as would
     take what `rows` rows of `row_bytes` do if they were like those before them.
@@ -141,9 +141,9 @@ def slices(read: Callable[[int, int], Any], n_rows: int, rows: int) -> Iterator[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SequentialSource:
-    """A source whose rows come in order, as often as somebody begins anew.
+    """A source whose rows can only be read in order, any number of times.
 
-    Such is a compressed member of an archive, or a column of a table: nobody can jump into it.
+    A compressed member of an archive, or a column of a table: neither has random access.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class SequentialSource:
 
 
 def in_sequence(array: Any) -> SequentialSource:
-    """Return something with dtype, shape and slices as rows that come in order."""
+    """Return an array-like as a :class:`SequentialSource`."""
     if isinstance(array, SequentialSource):
         return array
 
@@ -371,7 +371,7 @@ rows have; give those a wider one
 
 
 def _changed(values: Array, out: Array) -> npt.NDArray[np.bool_]:
-    """Tell which values became others; rounding floats is none of that."""
+    """Return a mask of the values that casting changed; rounded floats do not count."""
     old, new = values.dtype.kind, out.dtype.kind
     if old in "iu" and new in "iu":
         bounds = np.iinfo(out.dtype)
@@ -385,7 +385,7 @@ def _changed(values: Array, out: Array) -> npt.NDArray[np.bool_]:
         return np.asarray(np.isfinite(values) & ~np.isfinite(out))
     back = out.real if new == "c" else out
     wrong = back.astype(values.dtype) != values
-    if old in "iu":  # of the next power of two nothing can be told by casting it back
+    if old in "iu":  # casting the next power of two back is undefined
         wrong |= back.astype(np.float64) >= float(np.iinfo(values.dtype).max + 1)
     return np.asarray(wrong)
 
@@ -457,10 +457,10 @@ def times(values: Array, kind: str, where: str) -> Array:
 
 
 def _nanoseconds(values: Array, dtype: str) -> Array:
-    """Cast times; those that do not fit become others, or none: NaT."""
+    """Cast times; those that do not fit become other times, or NaT."""
     try:
         return values.astype(dtype)
-    except OverflowError:  # NumPy 2.5 and newer say so, and not which one it was
+    except OverflowError:  # NumPy 2.5 and newer raise, and do not name the value
         out = np.full(values.shape, "NaT", dtype)
         for place, value in np.ndenumerate(values):
             with suppress(OverflowError):

@@ -51,7 +51,7 @@ from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_over
 Path = str | os.PathLike[str]
 
 USUAL_BYTES = 128 << 20
-"""Memory where none is asked for."""
+"""Memory used by default."""
 
 
 RECORDS = ".rec"
@@ -259,7 +259,7 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Say of every error what becomes of which file."""
+    """Add to each error what happened to which file."""
     try:
         yield
     except WriteError:
@@ -271,7 +271,7 @@ def naming(file: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A file that is still to be written, with everything checked that can be before."""
+    """A file to be written, with everything checked that can be checked before."""
 
     plan: Plan
     table: Splits | None
@@ -279,11 +279,11 @@ class Planned:
     netcdf: bool
     splits_given: bool = False
     extras: Extras | None = None
-    """Brings what an older file holds besides its sources."""
+    """Everything that an older file holds besides its sources."""
 
     @property
     def certain_bytes(self) -> int:
-        """Bytes that the file will take whatever is in it."""
+        """Bytes that the file takes at least."""
         return sum(
             given.row_bytes * (given.shape[0] or 0)
             for name, given in self.plan.inputs.sources.items()
@@ -306,7 +306,7 @@ class Planned:
     def bar(
         self, target: str, progress: bool | None
     ) -> AbstractContextManager[Callable[[int], None]]:
-        """Return a bar of the bytes that are written."""
+        """Return a progress bar of the bytes written."""
         return progress_bar(progress, self.plan.inputs.n_bytes, f"write {os.path.basename(target)}")
 
     def begun_by(self, begin: Begin) -> Planned:
@@ -393,7 +393,7 @@ def planned(
 
 
 def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple[int, int]:
-    """Return bytes on their way and number of threads.
+    """Return the bytes of memory and the number of threads.
 
     Raises
     ------
@@ -447,7 +447,7 @@ def _add_coordinate(sources: dict[str, SourceToWrite], name: str, value: Any) ->
 
 
 def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
-    """Refuse coordinates of another length than their dim, and names that stand for two things."""
+    """Refuse coordinates of another length than their dim, and names used for two things."""
     seen: dict[tuple[str, int | None], tuple[str, Coordinate]] = {}
     for name, given in inputs.sources.items():
         lengths = dict(zip(given.names.dims, given.shape, strict=True))
