@@ -17,6 +17,7 @@ which pattern fits.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -277,6 +278,9 @@ def _holds_references(value: Any) -> bool:
     return isinstance(dtype, np.dtype) and refers(dtype)
 
 
+# groups and datasets that are alike
+
+
 MIN_ALIKE = 3
 """Groups with the same sources that are taken for examples of one kind."""
 
@@ -419,11 +423,7 @@ def name_of(part: str, pattern: str) -> str:
 
 
 def _pattern(parent: str, names: Iterable[str]) -> str:
-    return "/".join(filter(None, (parent, f"{_common(names)}*")))
-
-
-def _common(names: Iterable[str]) -> str:
-    """Return how all names begin, up to the first digit."""
-    first, last = min(names), max(names)
-    n_same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), 0)
-    return re.split(r"[0-9]", first[:n_same])[0]
+    """Return a pattern of how all names begin, up to the first digit."""
+    same = os.path.commonprefix([*names])  # noqa: RUF071 (of characters)
+    begin = re.split("[0-9]", same)[0]
+    return f"{parent}/{begin}*" if parent else f"{begin}*"

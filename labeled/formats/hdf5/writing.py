@@ -37,7 +37,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from labeled.errors import ArrayError, NotYetError, WriteError
 from labeled.formats.hdf5.arrays import INTERNAL
@@ -48,7 +47,7 @@ from labeled.formats.hdf5.labels import NOT_A_VARIABLE, scale_of
 from labeled.formats.hdf5.metadata import OWN, Checksums, Statistics, write_own
 from labeled.formats.hdf5.safety import INCOMPLETE, opened, resolve, to_bytes
 from labeled.formats.header import DEFLATE, SHUFFLE, Rows, SourceHeader, vlen_base
-from labeled.formats.region import Array
+from labeled.formats.region import Array, Ints
 from labeled.formats.replacing import explained
 
 LIBVER = ("v110", "v114")
@@ -421,11 +420,8 @@ def _longest_file() -> int | None:
 def growable_sources(path: str, names: Sequence[str]) -> dict[str, bool]:
     """Return which sources can grow along axis 0: those in chunks without a limit there."""
     with opened(path) as file:
-        return {name: _is_growable(resolve(file["/"], name).thing) for name in names}
-
-
-def _is_growable(dataset: Any) -> bool:
-    return dataset.chunks is not None and dataset.maxshape[0] is None
+        datasets = {name: resolve(file["/"], name).thing for name in names}
+        return {n: d.chunks is not None and d.maxshape[0] is None for n, d in datasets.items()}
 
 
 def check_growable(path: str, names: Sequence[str]) -> None:
@@ -486,10 +482,16 @@ def _lengthen_scales(file: h5py.File, names: Sequence[str]) -> None:
         for name in sources:
             file[name].dims[0].detach_scale(file[path])
         del file[path]
-        scale = file.create_dataset(path, (length,), ">f4")
-        scale.make_scale(f"{NOT_A_VARIABLE}.{length:10d}")
+        scale = _empty_scale(file, path, length)
         for name in sources:
             file[name].dims[0].attach_scale(scale)
+
+
+def _empty_scale(file: h5py.File, path: str, length: int) -> h5py.Dataset:
+    """Make a scale without values, as netCDF does: four-byte floats that are never allocated."""
+    scale = file.create_dataset(path, (length,), ">f4")
+    scale.make_scale(f"{NOT_A_VARIABLE}.{length:10d}")
+    return scale
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -542,68 +544,44 @@ class ScaleWriter:
         variables: list[str] = []
         for axis, dim in enumerate(names.dims):
             set_label(dataset, axis, dim)
-            along = [coord for coord in names.coords if coord.dim == dim]
-            scale = self._scale(source, dim, dataset.shape[axis], along)
-            for coord in along:
-                if coord.name == dim:
-                    continue
+            along = {coord.name: coord for coord in names.coords if coord.dim == dim}
+            scale: h5py.Dataset | None = None
+            if dim in along:
+                scale = self._coordinate(source, along.pop(dim))
+            elif self._empty:
+                key = dim, dataset.shape[axis]
+                if key not in self._made:
+                    self._made[key] = _empty_scale(self._file, self._name(source, dim), key[1])
+                scale = self._made[key]
+            for coord in along.values():
                 if self._with_table or scale is None:
                     dataset.dims[axis].attach_scale(self._coordinate(source, coord))
                 else:
-                    variables.append(self._variable(source, coord, scale))
+                    variable = self._coordinate(source, coord, scale)
+                    variables.append(str(variable.name).lstrip("/"))
             if scale is not None:  # last: netCDF readers take the last scale for the dim
                 dataset.dims[axis].attach_scale(scale)
         if variables:
             dataset.attrs["coordinates"] = " ".join(variables)
 
-    def _scale(
-        self, source: str, dim: str, length: int, along: Sequence[Coordinate]
-    ) -> h5py.Dataset | None:
-        """Return the scale that stands for a dim itself; None if there must be none."""
-        for coord in along:
-            if coord.name == dim:
-                return self._coordinate(source, coord)
-        return self._plain(source, dim, length) if self._empty else None
-
-    def _plain(self, source: str, dim: str, length: int) -> h5py.Dataset:
-        """Return the empty scale of a dim."""
-        key = (dim, length)
+    def _coordinate(
+        self, source: str, coord: Coordinate, scale: h5py.Dataset | None = None
+    ) -> h5py.Dataset:
+        """Return the values of a coordinate: a scale, or a netCDF variable along a `scale`."""
+        key = (None if scale is None else scale.name, *coord.key)
         if key not in self._made:
-            # netCDF's own way: four-byte floats that are never allocated
-            scale = self._file.create_dataset(self._name(source, dim), (length,), ">f4")
-            scale.make_scale(f"{NOT_A_VARIABLE}.{length:10d}")
-            self._made[key] = scale
+            values, name = coord.values, self._name(source, coord.name)
+            made = self._file.create_dataset(name, values.shape, file_dtype(values.dtype))
+            if values.size:
+                made[...] = values
+            set_attrs(made, coord.attrs)
+            if scale is None:
+                made.make_scale(made.name.rsplit("/", 1)[-1])
+            else:
+                set_label(made, 0, coord.dim)
+                made.dims[0].attach_scale(scale)
+            self._made[key] = made
         return self._made[key]
-
-    def _coordinate(self, source: str, coord: Coordinate) -> h5py.Dataset:
-        """Return a scale with values."""
-        key = coord.key
-        if key not in self._made:
-            scale = self._values(source, coord)
-            scale.make_scale(scale.name.rsplit("/", 1)[-1])
-            self._made[key] = scale
-        return self._made[key]
-
-    def _variable(self, source: str, coord: Coordinate, scale: h5py.Dataset) -> str:
-        """Write a coordinate as a netCDF variable along a scale; return its name."""
-        key = (scale.name, *coord.key)
-        if key not in self._made:
-            variable = self._values(source, coord)
-            set_label(variable, 0, coord.dim)
-            variable.dims[0].attach_scale(scale)
-            self._made[key] = variable
-        return str(self._made[key].name).lstrip("/")
-
-    def _values(self, source: str, coord: Coordinate) -> h5py.Dataset:
-        dataset = self._file.create_dataset(
-            self._name(source, coord.name),
-            coord.values.shape,
-            file_dtype(coord.values.dtype),
-        )
-        if coord.values.size:
-            dataset[...] = coord.values
-        set_attrs(dataset, coord.attrs)
-        return dataset
 
     def _name(self, source: str, wanted: str) -> str:
         wanted = to_bytes(wanted).decode(errors="replace")  # netCDF has names of valid text alone
@@ -613,9 +591,6 @@ class ScaleWriter:
             if plain != OWN and plain not in self._file
             else free_name(self._file, f"{source}_{wanted}")
         )
-
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
