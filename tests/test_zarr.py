@@ -19,7 +19,7 @@ from labeled.errors import (
     ReadError,
     UnknownNameError,
 )
-from labeled.formats.zarr.format import opened
+from labeled.formats.zarr import opened
 from labeled.testing import LoaderTests, ReaderTests
 
 zarr = pytest.importorskip("zarr")

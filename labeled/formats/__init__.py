@@ -1,8 +1,8 @@
 """Bytes of files: what is in them, where rows lie, and how they are read.
 
-A folder for each format (`hdf5`, `idx`, `csv`, `recordio`, `zarr`), strangers to one another; here
-is what they share. `registry` finds the format of a file, `format` is what one offers, `header`
-what opening returns, `reader` what reading offers.
+A folder or module for each format (`hdf5`, `idx`, `csv`, `recordio`, `zarr`), strangers to one
+another; here is what they share. `registry` finds the format of a file, `format` is what one
+offers, `header` what opening returns, `reader` what reading offers.
 
 Reading: `reader` (what readers offer, and what follows from it), `contiguous` (rows in one piece),
 `region` (parts of rows), `bytesource` (bytes by position, those of gzip-compressed files

@@ -3,7 +3,7 @@
 A format is a value, not a class to inherit from: its name, how its files are known, and
 functions. :mod:`.registry` lists all of them. How another one is added:
 
-1. A package ``labeled/formats/<name>/`` that imports no other format; it is
+1. A module or package ``labeled/formats/<name>`` that imports no other format; it is
    named in the contract "Formats are strangers to one another" in ``pyproject.toml``.
 2. ``scan(paths, options)``: one :class:`~.header.FileHeader` for each part that is to be
    joined along the example dim, mostly one a path. It reads headers only, or makes an index
@@ -24,8 +24,8 @@ functions. :mod:`.registry` lists all of them. How another one is added:
 5. What the order of rows depends on stands in the header: `chunks` (rows that can only be
    read together, else None), `filters` (what has to be undone, so that reading a chunk is
    expensive), `storage` ("records": any row is found by itself), `scratch_bytes`.
-6. A :class:`Format` of all this, ``FORMAT`` in ``<name>/format.py``; the name is added to
-   ``FORMATS`` in :mod:`.registry`.
+6. A :class:`Format` of all this, ``FORMAT`` in that module; it is added to ``FORMATS`` in
+   :mod:`.registry`.
 
 Options of one format only are the fields of a frozen dataclass (`Format.options`), which
 checks its values when it is made; :func:`labeled.open_dataset` takes them by keyword.

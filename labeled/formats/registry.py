@@ -23,8 +23,14 @@ from labeled.formats.hdf5.format import FORMAT as HDF5
 
 log = logging.getLogger(__name__)
 
-FORMATS = ("hdf5", "idx", "recordio", "csv", "zarr")
-"""The package of every format, imported when it is asked. If a folder holds files of several
+FORMATS = {
+    "hdf5": "hdf5.format",
+    "idx": "idx",
+    "recordio": "recordio.format",
+    "csv": "csv.format",
+    "zarr": "zarr",
+}
+"""The module of every format, imported when it is asked. If a folder holds files of several
 formats, the first of these is meant."""
 
 HEAD_BYTES = 4096
@@ -41,7 +47,7 @@ def format_named(name: str) -> Format:
     """
     if name not in FORMATS:
         raise ArgumentError(f"format={name!r} is not a format; {did_you_mean(str(name), FORMATS)}")
-    found: Format = importlib.import_module(f"labeled.formats.{name}.format").FORMAT
+    found: Format = importlib.import_module(f"labeled.formats.{FORMATS[name]}").FORMAT
     return found
 
 

@@ -1,1 +1,0 @@
-"""Zarr stores. All of it is in `format`."""
