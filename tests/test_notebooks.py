@@ -94,4 +94,6 @@ def test_a_notebook_is_stored_without_results(path):
             assert cell["execution_count"] is None
     title = cells_of(path, "markdown")[0]
     assert title.startswith(f"# {path.name.partition('_')[0]}. ")
+    assert re.search(rf"^!\[.{{20,}}\]\(pictures/{path.stem}\.png\)$", title, re.M)
+    assert (path.parent / "pictures" / f"{path.stem}.png").stat().st_size < 1 << 17
     assert not re.search(r"https?://", json.dumps(notebook))
