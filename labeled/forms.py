@@ -1,6 +1,6 @@
 """What rows look like on their way through a pipeline, as far as memory goes.
 
-A transform that can say how large its results are says so by the method ``form_after`` (see
+A transform that can say how large its results are says so by the method ``memory_after`` (see
 :class:`labeled.transforms.StatesMemory`): given the form of a row, it returns that of what it
 makes. Nothing is computed here but sizes.
 """

@@ -25,7 +25,14 @@ from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError
 from labeled.forms import RowForm
 from labeled.ragged import Ragged
-from labeled.transforms.pictures import GROUP_BYTES, Array, PictureSize, Plan, RowRandom
+from labeled.transforms.pictures import (
+    GROUP_BYTES,
+    Array,
+    PictureSize,
+    Plan,
+    RowRandom,
+    float_dtype,
+)
 
 PICTURE_DIMS = ("channel", "height", "width")
 
@@ -416,28 +423,24 @@ class PictureTransform:
         """Return the dtype that values have afterwards."""
         return before
 
-    def form_after(self, row: RowForm | None) -> RowForm | None:
-        """Return what is made of pictures; see :class:`labeled.transforms.StatesMemory`."""
+    def memory_after(self, row: RowForm | None) -> tuple[RowForm | None, int]:
+        """Return what is made of a picture, and what a batch takes besides.
+
+        See :class:`labeled.transforms.StatesMemory`.
+        """
         found = None if row is None else _pictures_of(row, self.dims)
         if row is None or found is None:
-            return None
+            return None, 0
         sizes, n_channels = found
         made = dict.fromkeys((n_channels, *self.largest_size(size)) for size in sizes)
-        return RowForm(PICTURE_DIMS, tuple(made), self.dtype_after(row.dtype))
-
-    def work_bytes(self, row: RowForm | None) -> int:
-        """Return what a batch of pictures takes besides; see the same."""
-        found = None if row is None else _pictures_of(row, self.dims)
-        if row is None or found is None:
-            return 0
-        sizes, n_channels = found
+        after = RowForm(PICTURE_DIMS, tuple(made), self.dtype_after(row.dtype))
         n_values = 0
         for size in sizes:
             for step in self.steps:
                 before, size = size, step.largest_size(size)
                 n_values = max(n_values, before[0] * before[1], size[0] * size[1])
-        wide = row.dtype.itemsize > (4 if row.dtype.kind == "f" else 2)
-        return GROUP_BYTES + n_values * n_channels * VALUE_BYTES * (2 if wide else 1)
+        wide = float_dtype(row.dtype).itemsize > 4
+        return after, GROUP_BYTES + n_values * n_channels * VALUE_BYTES * (2 if wide else 1)
 
 
 @dataclass(frozen=True)

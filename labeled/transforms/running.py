@@ -5,8 +5,8 @@ are taken apart, each goes through the transforms of samples, and the collate ma
 them; all of that in the loader's workers. The last step, `batch`, is the consumer's own: it
 runs where batches are handed out. Rows are not taken apart where nothing needs them to be.
 
-What a pipeline makes is known in bytes before it runs, of the steps that state it by two methods,
-:class:`StatesMemory`; every transform of pictures has them. Of a function nothing is known, unless
+What a pipeline makes is known in bytes before it runs, of the steps that state it
+(:class:`StatesMemory`); every transform of pictures does. Of a function nothing is known, unless
 :func:`takes` states it. Steps that state nothing are listed by name, so that whoever promises a
 bound can report what it does not cover.
 """
@@ -37,7 +37,7 @@ from labeled.transforms.compose import (
     stages_of,
 )
 from labeled.transforms.context import Bound, Place, Rows, context_of, context_of_all
-from labeled.transforms.sample import Dims, Stack, labelled_samples, nested_samples, some_of, stack
+from labeled.transforms.sample import Dims, Stack, labelled_samples, some_of, stack
 
 Mask = npt.NDArray[np.bool_]
 RANDOM = frozenset({"rng", "seed", "place"})
@@ -70,7 +70,7 @@ class Form:
     def samples(self, data: Any, rows: list[int]) -> list[Any]:
         """Take a batch apart."""
         if self.axes is not None:
-            return nested_samples(data, self.axes, len(rows))
+            return [some_of(data, self.axes, at) for at in range(len(rows))]
         if not isinstance(data, Mapping):
             raise PipelineError(
                 f"a whole-batch transform made {type(data).__name__}, which cannot be taken apart "
@@ -394,11 +394,11 @@ Forms = RowForm | Mapping[str, RowForm | None] | None
 class StatesMemory(Protocol):
     """A transform that says how much memory it takes."""
 
-    def form_after(self, row: RowForm | None) -> RowForm | None:
-        """Return what it makes of a row, None where that is unknown."""
+    def memory_after(self, row: RowForm | None) -> tuple[RowForm | None, int]:
+        """Return what it makes of a row, None where that is unknown, and the bytes that it takes.
 
-    def work_bytes(self, row: RowForm | None) -> int:
-        """Return what it takes for a batch besides what it is given and what it returns."""
+        The bytes are for a batch, besides what it is given and what it returns.
+        """
 
 
 @dataclass
@@ -452,7 +452,7 @@ class MadeOf:
 
     def _stated(self, step: StatesMemory, row: RowForm | None) -> RowForm | None:
         try:
-            after, work_bytes = step.form_after(row), step.work_bytes(row)
+            after, work_bytes = step.memory_after(row)
         except LabeledError:  # rows that it cannot take: reported when they come
             return None
         if after is None:

@@ -124,25 +124,22 @@ def _example(array: Array, i: int) -> Array:
     return one if isinstance(one, np.ndarray) else np.asarray(one)
 
 
-def nested_samples(batch: Any, axes: Any, n: int) -> list[Any]:
-    """Take arrays nested in tuples apart along the axes that count examples."""
-    return [_taken(batch, axes, i) for i in range(n)]
+def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
+    """Return some examples of a batch, or of arrays nested in tuples.
 
-
-def _taken(part: Any, axis: Any, i: int) -> Any:
-    if isinstance(axis, tuple):
-        return tuple(_taken(p, a, i) for p, a in zip(part, axis, strict=True))
-    if axis is None:
-        return None
-    return part[i] if axis == 0 else part[(slice(None),) * axis + (i,)]
-
-
-def some_of(batch: Any, axes: Any, places: npt.NDArray[np.int64]) -> Any:
-    """Return some examples of a batch, or of arrays nested in tuples (see `nested_samples`)."""
+    Parameters
+    ----------
+    axes : nested tuple of int, optional
+        Of arrays: the axis that counts examples.
+    places : int or array of int
+        Which examples; of one, without that axis, arrays are views.
+    """
     if isinstance(axes, tuple):
-        return tuple(some_of(p, a, places) for p, a in zip(batch, axes, strict=True))
+        return tuple(some_of(part, axis, places) for part, axis in zip(batch, axes, strict=True))
     if isinstance(axes, int):
-        return np.take(batch, places, axis=axes)
+        whole = (slice(None),) * axes
+        one = isinstance(places, int)
+        return batch[(*whole, places)] if one else np.take(batch, places, axis=axes)
     if hasattr(batch, "part"):
         return batch.part(places)
     return batch if batch is None else {name: one[places] for name, one in batch.items()}
@@ -309,7 +306,7 @@ def _np_stack(arrays: list[Array], where: str, axis: int = 0) -> Array:
 
 
 def _nested(parts: list[Any], axis: Any) -> Any:
-    """Stack what :func:`nested_samples` took apart; what transforms made otherwise as usual."""
+    """Stack what :func:`some_of` took apart; what transforms made otherwise as usual."""
     first = parts[0]
     if isinstance(axis, tuple) and isinstance(first, tuple) and len(first) == len(axis):
         _check_alike(parts, "")
