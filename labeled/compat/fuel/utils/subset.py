@@ -74,16 +74,16 @@ class Subset:
 
     @cached_property
     def num_examples(self) -> int:
-        if self.is_list:
-            return len(self.list_or_slice)
-        start, stop, _ = self.slice_to_numerical_args(
-            self.list_or_slice, self.original_num_examples
-        )
-        return stop - start
+        return len(self.list_or_slice if self.is_list else self._range)
 
     @property
     def is_empty(self) -> bool:
         return self.num_examples == 0
+
+    @cached_property
+    def _range(self) -> range:
+        """The rows of a slice."""
+        return range(*self.slice_to_numerical_args(self.list_or_slice, self.original_num_examples))
 
     @cached_property
     def _rows(self) -> Rows:
@@ -101,12 +101,9 @@ class Subset:
         if self.is_list:
             rows: list[int] = self.list_or_slice
             return rows
-        start, stop, _ = self.slice_to_numerical_args(
-            self.list_or_slice, self.original_num_examples
-        )
-        if start == stop:
+        if self.is_empty:
             raise OldValueError(f"{self.list_or_slice} has no rows, and so no list of them")
-        return list(range(start, stop))
+        return list(self._range)
 
     def __add__(self, other: Subset) -> Subset:
         """Join two subsets of one source; rows of both count once.
@@ -125,9 +122,9 @@ class Subset:
         if self.is_empty:
             return other
         if not (self.is_list or other.is_list):
-            one, two = (self.slice_to_numerical_args(s.list_or_slice, n) for s in (self, other))
-            if max(one[0], two[0]) <= min(one[1], two[1]):
-                return Subset(slice(min(one[0], two[0]), max(one[1], two[1]), 1), n)
+            one, two = self._range, other._range
+            if max(one.start, two.start) <= min(one.stop, two.stop):
+                return Subset(slice(min(one.start, two.start), max(one.stop, two.stop), 1), n)
         return Subset(self.get_list_representation() + other.get_list_representation(), n)
 
     def __getitem__(self, key: Any) -> Any:
@@ -153,21 +150,16 @@ class Subset:
             self._list_request_sanity_check(key, self.num_examples)
             return self._translate(key).tolist()
         self._slice_request_sanity_check(key, self.num_examples)
-        start, stop, step = self.slice_to_numerical_args(key, self.num_examples)
+        key = slice(key.start, key.stop, key.step)  # of ranges, too
         if self.is_list:
-            return self.list_or_slice[start:stop:step]
-        first, _, own_step = self.slice_to_numerical_args(
-            self.list_or_slice, self.original_num_examples
-        )
-        return slice(first + start * own_step, first + stop * own_step, own_step * step)
+            return self.list_or_slice[key]
+        chosen = self._range[key]
+        return slice(chosen.start, chosen.stop, chosen.step)
 
     def _translate(self, request: Any) -> Rows:
         """Return the rows at checked positions."""
         positions = np.asarray(request, np.int64)
-        if self.is_list:
-            return self._rows[positions]
-        first, _, _ = self.slice_to_numerical_args(self.list_or_slice, self.original_num_examples)
-        return positions + first
+        return self._rows[positions] if self.is_list else positions + self._range.start
 
     @staticmethod
     def slice_to_numerical_args(slice_: Any, num_examples: int) -> tuple[int, int, int]:
@@ -239,9 +231,7 @@ class Subset:
         """Return the row at one position."""
         if not 0 <= position < self.num_examples:
             raise OldValueError(f"row {position} is asked for; there are {self.num_examples} rows")
-        if self.is_list:
-            return int(self.list_or_slice[position])
-        return (self.list_or_slice.start or 0) + position
+        return int((self.list_or_slice if self.is_list else self._range)[position])
 
 
 def _is_slice(request: Any) -> TypeGuard[slice]:
