@@ -32,8 +32,8 @@ from labeled.compat.pylearn2.space import (
 )
 from labeled.device import concat
 from labeled.spaces import VectorSpace as NativeVectors
-from labeled.spaces.arrays import flatten_rows, is_dask, is_sparse, unflatten_rows
-from labeled.spaces.routes import lazy_concat
+from labeled.spaces.arrays import flatten_rows, hstack, is_dask, is_sparse, unflatten_rows
+from labeled.spaces.routes import lazy_concat, one_hot_layout
 
 Labels = IndexSpace | IndexSequenceSpace
 
@@ -96,17 +96,11 @@ def _images_to_images(batch: Any, source: Conv2DSpace, target: Conv2DSpace) -> A
 
 # ---------------------------------------------------------------- labels and sequences
 def _labels_to_vector(batch: Any, source: Labels, target: Any) -> Any:
-    sparse = bool(target.sparse)
-    if source.max_labels == target.dim:
-        mode = "merge"
-    elif source.max_labels * source.dim == target.dim:
-        mode = "concatenate"
-    else:
-        raise OldValueError(
-            f"{source}: its one-hot rows have {source.max_labels} columns (merged) or "
-            f"{source.max_labels * source.dim} (side by side), {target} has {target.dim}"
-        )
-    return cast(one_hot(batch, source.max_labels, mode, sparse=sparse), target.dtype)
+    layout = one_hot_layout(source.max_labels, source.dim, target.dim)
+    if isinstance(layout, str):
+        raise OldValueError(f"{source}: {layout} ({target})")
+    made = one_hot(batch, source.max_labels, layout[0], sparse=bool(target.sparse))
+    return cast(made, target.dtype)
 
 
 def _to_the_same(batch: Any, source: Any, target: Any) -> Any:
@@ -158,18 +152,7 @@ def _composite_to_vector(batch: Any, source: CompositeSpace, target: VectorSpace
 def _joined(pieces: list[Any], *, sparse: bool) -> Any:
     if any(map(is_dask, pieces)):
         return lazy_concat(pieces)
-    if not sparse:
-        return concat(pieces, axis=1)
-    rows, columns, values, start = [], [], [], 0
-    for piece in pieces:
-        coo = piece.tocoo()
-        rows.append(coo.row)
-        columns.append(coo.col + start)
-        values.append(coo.data)
-        start += piece.shape[1]
-    places = (np.concatenate(rows), np.concatenate(columns))
-    joined = (np.concatenate(values), places)
-    return csr_matrix(joined, (pieces[0].shape[0], start)).tocoo()
+    return csr_matrix(hstack(pieces)).tocoo() if sparse else concat(pieces, axis=1)
 
 
 Route = Callable[[Any, Any, Any], Any]

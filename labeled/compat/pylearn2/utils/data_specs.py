@@ -120,31 +120,24 @@ class DataSpecsMapping:
         flat : Space, tuple, list, or a bare element
             A bare element only where there is one pair.
         """
-        if isinstance(flat, Space):
-            composite = isinstance(flat, CompositeSpace)
-            parts = flat.components if isinstance(flat, CompositeSpace) else [flat]
-            if composite or self.n_unique_specs != 1:
-                self._require_count(parts)
-            return self._nested_space(parts, self.spec_mapping)
-        elements = list(flat) if isinstance(flat, tuple | list) else [flat]
-        self._require_count(elements)
-        return self._nested(elements, self.spec_mapping)
-
-    def _require_count(self, elements: list[Any]) -> None:
+        of_spaces = isinstance(flat, Space)
+        if isinstance(flat, CompositeSpace):
+            parts: list[Any] = flat.components
+        else:
+            parts = list(flat) if isinstance(flat, tuple | list) else [flat]
         n = self.n_unique_specs
-        require(len(elements) == n, f"expected {n} elements, found {len(elements)}")
+        require(len(parts) == n, f"expected {n} elements, found {len(parts)}")
+        return self._nested(parts, self.spec_mapping, of_spaces)
 
-    def _nested(self, elements: list[Any], tree: Tree) -> Any:
+    def _nested(self, parts: list[Any], tree: Tree, of_spaces: bool) -> Any:
         if isinstance(tree, tuple):
-            return tuple(self._nested(elements, branch) for branch in tree)
-        return None if tree is None else elements[tree]
-
-    def _nested_space(self, parts: list[Space], tree: Tree) -> Space:
-        if isinstance(tree, tuple):
-            return CompositeSpace([self._nested_space(parts, branch) for branch in tree])
-        if tree is None:
+            branches = [self._nested(parts, branch, of_spaces) for branch in tree]
+            return CompositeSpace(branches) if of_spaces else tuple(branches)
+        if tree is not None:
+            return parts[tree]
+        if of_spaces:
             raise OldTypeError("spaces are not nested around a NullSpace")
-        return parts[tree]
+        return None
 
 
 def _unwrapped(item: Any) -> Any:
