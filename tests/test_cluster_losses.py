@@ -120,10 +120,10 @@ def a_run(client, ds, known=(), retries=0, n_parts=1):
 def test_a_part_that_is_done_needs_no_worker_any_more(client, ds):
     """Its worker may go before its end is seen, after its last report."""
     with a_run(client, ds) as run:
-        share = run._line.popleft()
+        share = run._waiting.popleft()
         share.worker, share.done = GONE, True
         run._look_around()
-    assert not run._line
+    assert not run._waiting
 
 
 class Killed:
@@ -143,10 +143,10 @@ class Killed:
 
 def test_a_part_that_the_scheduler_gives_up_goes_to_another_worker_as_long_as_it_may(client, ds):
     with a_run(client, ds, retries=1) as run:
-        share = run._line.popleft()
+        share = run._waiting.popleft()
         share.worker, share.future = GONE, Killed()
         run._listen()
-        assert list(run._line) == [share]
+        assert list(run._waiting) == [share]
         assert (share.worker, share.future) == (None, None)
         share.worker, share.future = GONE, Killed()
         with pytest.raises(ClusterError, match="part 0 of 1 lost its worker 2 times in a row"):
@@ -410,7 +410,7 @@ def test_nobody_waits_for_a_worker_that_joins_and_has_other_work(client, ds):
 
 
 def look_once_more_after(run, address):
-    while address not in run._unfit:
+    while address not in run._rejected:
         run._look_around()
     run._look_around()
 

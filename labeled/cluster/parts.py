@@ -266,7 +266,7 @@ def run_part(work: PartWork, pair: bytes | None) -> None:
     if pair is None:
         acc = work.begin()
     else:
-        acc, state = loaded(pair)
+        acc, state = unpickled(pair)
         loader.load_state_dict(state)
     reports, stop = distributed.Queue(work.run), distributed.Event(stop_name(work.run))
     n_rows = folded = 0
@@ -296,7 +296,7 @@ def _folded(fold: Callable[[Any, Any], Any], acc: Any, batch: Any) -> Any:
         ) from end
 
 
-def loaded(pair: bytes) -> tuple[Any, dict[str, Any]]:
+def unpickled(pair: bytes) -> tuple[Any, dict[str, Any]]:
     """Return a reported pair (accumulator, loader state).
 
     Raises
@@ -350,8 +350,8 @@ class _Share:
     done: bool = False
     worker: Worker | None = None
     future: Any = None
-    heard_s: float = 0.0
-    """When it was given to its worker, or last heard of."""
+    reported_s: float = 0.0
+    """When it was given to its worker, or last reported on."""
     lost: list[str] = field(default_factory=list)
     """Workers lost in a row, since it last came further."""
 
@@ -371,7 +371,7 @@ class _Share:
         if self.done or (report.step <= self.step and not report.done):
             return False
         self.pair, self.step, self.done = report.pair, report.step, report.done
-        self.heard_s = time.monotonic()
+        self.reported_s = time.monotonic()
         self.lost.clear()
         return True
 
@@ -400,11 +400,11 @@ class _Run:
     ) -> None:
         self._client, self._rules, self._advance = client, rules, advance
         self._shares = [_Share(work) for work in works]
-        self._line = deque(self._shares)
+        self._waiting = deque(self._shares)
         self._workers: dict[str, Worker] = {}
         self._asked: dict[str, Any] = dict.fromkeys(known)
         """By address what a worker is asked and has not answered; None where it has."""
-        self._unfit: set[str] = set()
+        self._rejected: set[str] = set()
         self._run = works[0].run
         self._reports = distributed.Queue(self._run, client=client)
 
@@ -433,7 +433,7 @@ class _Run:
             for share in self._shares:
                 share.take_back()
             self._reports.close()
-        return [loaded(share.pair or b"")[0] for share in self._shares]
+        return [unpickled(share.pair or b"")[0] for share in self._shares]
 
     def _look_around(self) -> None:
         """See who is gone, who is paused and who has come; ask who has come, without waiting."""
@@ -442,7 +442,7 @@ class _Run:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._lose(share)
         self._asked = {a: future for a, future in self._asked.items() if a in there}
-        for address in there.keys() - self._asked.keys() - self._unfit:
+        for address in there.keys() - self._asked.keys() - self._rejected:
             work = self._shares[0].work
             asked = sent(self._client, there[address], read_problem, work.dataset, versions())
             self._asked[address] = asked
@@ -451,12 +451,12 @@ class _Run:
                 self._asked[address] = None
                 words = said(asked)
                 if words is not None:
-                    self._unfit.add(address)
+                    self._rejected.add(address)
                     warn(
                         f"worker {there[address]} joined and is left out, for it cannot read the "
                         f"files: {words}"
                     )
-        for address in self._unfit:
+        for address in self._rejected:
             self._asked.pop(address, None)
         before = self._workers
         self._workers = {a: there[a] for a, future in self._asked.items() if future is None}
@@ -468,10 +468,10 @@ class _Run:
         """Give parts in line to workers that have none."""
         busy = {share.worker.address for share in self._shares if share.worker is not None}
         free = [w for a, w in self._workers.items() if a not in busy and not w.paused]
-        self._take_from_paused(len(free) - len(self._line))
-        for worker in free[: len(self._line)]:
-            share = self._line.popleft()
-            share.worker, share.heard_s = worker, time.monotonic()
+        self._take_from_paused(len(free) - len(self._waiting))
+        for worker in free[: len(self._waiting)]:
+            share = self._waiting.popleft()
+            share.worker, share.reported_s = worker, time.monotonic()
             needs = self._rules.resources
             share.future = sent(
                 self._client, worker, run_part, share.work, share.pair, resources=needs
@@ -484,11 +484,11 @@ class _Run:
         here; where both fold the same batches, what comes further counts.
         """
         quiet_s = time.monotonic() - QUIET_S
-        held = [share for share in self._held_by_paused() if share.heard_s < quiet_s]
+        held = [share for share in self._held_by_paused() if share.reported_s < quiet_s]
         for share in held[: max(n_idle, 0)]:
             log.warning("%s goes from %s, which is paused, to another", share.words, share.worker)
             share.take_back()
-            self._line.append(share)
+            self._waiting.append(share)
 
     def _held_by_paused(self) -> list[_Share]:
         """Return the parts that paused workers have."""
@@ -540,7 +540,7 @@ class _Run:
         share.lost.append(str(share.worker))
         log.warning("%s lost its worker %s after batch %d", share.words, share.worker, share.step)
         share.take_back()
-        self._line.append(share)
+        self._waiting.append(share)
         losses, retries = len(share.lost), self._rules.retries
         if losses > retries:
             times = "once" if losses == 1 else f"{losses} times in a row"

@@ -156,6 +156,9 @@ class Space:
         Called with the batch before the space's own checks.
     """
 
+    _compares_sizes = True
+    """Whether a conversion begins with the total dimensions; else it compares dims and labels."""
+
     def __init__(
         self,
         validate_callbacks: Callbacks | None = None,
@@ -285,13 +288,11 @@ class Space:
         return result
 
     def _formatted(self, batch: Any, space: Space) -> Any:
-        self._check_sizes(space)
+        if self._compares_sizes:
+            found, wanted = self.get_total_dimension(), space.get_total_dimension()
+            if found != wanted:
+                raise OldValueError(f"{self} has total dimension {found}, {space} has {wanted}")
         return routes.convert(batch, self, space)
-
-    def _check_sizes(self, space: Space) -> None:
-        found, wanted = self.get_total_dimension(), space.get_total_dimension()
-        if found != wanted:
-            raise OldValueError(f"{self} has total dimension {found}, {space} has {wanted}")
 
     def undo_np_format_as(self, batch: Any, space: Space) -> Any:
         """Bring a numeric batch of `space` back to this one."""
@@ -432,6 +433,7 @@ class _Labels(SimplyTypedSpace):
     """Rows of `dim` labels below `max_labels`."""
 
     _fields = ("max_labels", "dim", "dtype")
+    _compares_sizes = False
 
     def __init__(self, max_labels: int, dim: int, dtype: Any = "int64", **kw: Any) -> None:
         super().__init__(dtype, **kw)
@@ -443,9 +445,6 @@ class _Labels(SimplyTypedSpace):
         if "int" not in dtype:
             raise OldValueError(f"{type(self).__name__}: dtype must be integer, found {dtype!r}")
         return super()._clean_dtype_arg(dtype)
-
-    def _check_sizes(self, space: Space) -> None:
-        """Conversions compare dims and labels themselves."""
 
     def sizes(self, batch_size: int) -> tuple[int, ...]:
         return (batch_size, self.dim)
@@ -461,8 +460,7 @@ class IndexSpace(_Labels):
 class _Sequence(SimplyTypedSpace):
     """One sequence, of any length. Not hashable."""
 
-    def _check_sizes(self, space: Space) -> None:
-        """Conversions compare dims and labels themselves."""
+    _compares_sizes = False
 
     def get_total_dimension(self) -> int:
         self._missing("total dimension")
