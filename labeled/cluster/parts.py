@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 LISTEN_S = 0.05
 """How often reports are looked for."""
 
-LOOK_S, LOOK_PER_WORKER_S = 0.2, 0.02
+LOOK_S, LOOK_PER_WORKER_S = 0.2, 0.005
 """How often it is asked who is there: less often where there are many, as the answer is long."""
 
 QUIET_S = 5.0
