@@ -352,16 +352,18 @@ def test_who_works_is_told_right_whatever_the_client_asks_by_itself():
 class Silent:
     """A worker's answer that never comes, or that something else took too long there."""
 
-    def __init__(self, done):
-        self.done = lambda: done
+    def __init__(self, status):
+        self.status = status
 
-    def result(self, timeout):
+    def result(self, timeout=None):
         raise TimeoutError("no file server answers")
 
 
 def test_a_worker_that_goes_while_it_is_asked_is_no_worker_any_more(client):
-    assert clients._answer(client, GONE, Silent(False)) is None
-    assert clients.said(Silent(True)) == "TimeoutError: no file server answers"
+    assert clients._answer(client, GONE, Silent("pending")) is None
+    with pytest.raises(TimeoutError):
+        clients.said(Silent("finished"), 0.1)  # just now: it is asked for again
+    assert clients.said(Silent("error")) == "TimeoutError: no file server answers"
 
 
 def test_a_worker_that_joins_and_sees_no_files_is_left_out(client, ds, tmp_path, monkeypatch):

@@ -329,8 +329,8 @@ def said(future: Any, timeout_s: float | None = None) -> str | None:
         words: str | None = future.result(timeout=timeout_s)
         return words
     except Exception as error:  # it cannot even take the question: another version, perhaps
-        if isinstance(error, TimeoutError) and not future.done():
-            raise
+        if isinstance(error, TimeoutError) and future.status != "error":
+            raise  # it has not answered in time
         return f"{type(error).__name__}: {error}"
 
 

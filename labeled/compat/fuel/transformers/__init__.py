@@ -23,6 +23,7 @@ from labeled.compat.fuel.transformers.base import (
     as_behind,
     check_no_request,
     log,
+    relabelled,
     stacked,
 )
 
@@ -114,15 +115,12 @@ class Flatten(SourcewiseTransformer):
     """Makes matrices of batches, and vectors of examples."""
 
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
-        if data_stream.axis_labels:
-            chosen = kwargs.get("which_sources", data_stream.sources)
-            first = 0 if data_stream.produces_examples else 1
-            labels = {
-                name: ((*own[:first], "feature") if own else None) if name in chosen else own
-                for name, own in data_stream.axis_labels.items()
-            }
-            kwargs.setdefault("axis_labels", labels)
-        super().__init__(data_stream, data_stream.produces_examples, **kwargs)
+        chosen = kwargs.get("which_sources", data_stream.sources)
+        first = 0 if data_stream.produces_examples else 1
+        changed = relabelled(
+            data_stream, kwargs, lambda own: (*own[:first], "feature"), sources=chosen
+        )
+        super().__init__(data_stream, data_stream.produces_examples, **changed)
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
         return np.asarray(source_example).flatten()
@@ -426,13 +424,8 @@ class Batch(Transformer):
             raise OldValueError("the stream gives batches already; Batch gathers examples")
         if iteration_scheme.requests_examples:
             raise OldValueError("the scheme asks for examples; Batch needs one that asks for sizes")
-        if data_stream.axis_labels:
-            labels = {
-                name: ("batch", *own) if own else None
-                for name, own in data_stream.axis_labels.items()
-            }
-            kwargs.setdefault("axis_labels", labels)
-        super().__init__(data_stream, iteration_scheme=iteration_scheme, **kwargs)
+        changed = relabelled(data_stream, kwargs, lambda own: ("batch", *own))
+        super().__init__(data_stream, iteration_scheme=iteration_scheme, **changed)
         self.strictness = strictness
 
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
@@ -465,12 +458,8 @@ class Unpack(Transformer):
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
         if data_stream.produces_examples:
             raise OldValueError("the stream gives examples already; Unpack takes batches apart")
-        if data_stream.axis_labels:
-            labels = {
-                name: own[1:] if own else None for name, own in data_stream.axis_labels.items()
-            }
-            kwargs.setdefault("axis_labels", labels)
-        super().__init__(data_stream, True, **kwargs)
+        changed = relabelled(data_stream, kwargs, lambda own: own[1:])
+        super().__init__(data_stream, True, **changed)
 
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
         self.examples: deque[Any] = deque()

@@ -28,6 +28,17 @@ def as_behind(stream: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {"produces_examples": stream.produces_examples, **labels, **kwargs}
 
 
+def relabelled(
+    stream: Any, kwargs: dict[str, Any], change: Callable[[Any], Any], sources: Any = None
+) -> dict[str, Any]:
+    """Return the options of a transformer that changes the axes of some sources, or of all."""
+    labels = {
+        name: own if sources is not None and name not in sources else change(own) if own else None
+        for name, own in (stream.axis_labels or {}).items()
+    }
+    return {"axis_labels": labels, **kwargs} if labels else kwargs
+
+
 class Transformer(AbstractDataStream):
     """A stream made of another one.
 
