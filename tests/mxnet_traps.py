@@ -352,7 +352,7 @@ CASES = [
     ),
     Case(
         18,
-        "Row numbers of a batch are not told by 1.9.1.",
+        "Row numbers of a batch are not reported by 1.9.1.",
         "old().next().index.tolist()",
         "[0, 0, 0, 0]",
         "next(iter(native())).rows.tolist()",

@@ -250,7 +250,7 @@ CASES = [
     ),
     Case(
         35,
-        "Spaces cast to floatX unless told otherwise, images of uint8 included ...",
+        "Spaces cast to floatX unless asked otherwise, images of uint8 included ...",
         "old.VectorSpace(2).np_format_as(np.zeros((1, 2), 'u1'), old.VectorSpace(2)).dtype.name",
         "'float64'",
         "native.VectorSpace(2).np_format_as(np.zeros((1, 2), 'u1'), "

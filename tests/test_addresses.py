@@ -88,7 +88,7 @@ def test_xarray_and_lists_take_addresses_too(tmp_path: Path) -> None:
     assert labeled.open_dataset([path, name]).n_rows == 2 * N_ROWS
 
 
-def test_what_is_wrong_elsewhere_is_told(tmp_path: Path) -> None:
+def test_what_is_wrong_elsewhere_is_reported(tmp_path: Path) -> None:
     ds = labeled.open_dataset(elsewhere(written(tmp_path)))
     fsspec.filesystem("memory").pipe_file("examples.h5", Path(tmp_path / "x").read_bytes() + b"?")
     with pytest.raises(FileChangedError, match=r"'memory://examples.h5' (has )?changed since"):

@@ -41,7 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BenchFile]:
     return {one.name: make(one, folder) for one in found}
 
 
-def told(file: BenchFile, rows: Any = None, **options: Any) -> Any:
+def predicted(file: BenchFile, rows: Any = None, **options: Any) -> Any:
     explained = loader(file.subject(256, MEMORY), rows, **options).explain()
     (lane,) = explained.lanes
     assert explained.exact, "counted, not estimated"
@@ -56,7 +56,7 @@ def stored_bytes(file: BenchFile) -> int:
 
 def test_file_order_reads_every_byte_once_in_long_reads(files: dict[str, BenchFile]) -> None:
     file = files["contiguous"]
-    explained, lane = told(file, threads=1)
+    explained, lane = predicted(file, threads=1)
     assert lane.path == "contiguous"
     assert lane.bytes_read == lane.bytes_used == file.spec.n_bytes
     assert lane.n_reads <= explained.n_jobs + file.spec.n_bytes // (512 << 10)
@@ -64,7 +64,7 @@ def test_file_order_reads_every_byte_once_in_long_reads(files: dict[str, BenchFi
 
 
 def test_full_shuffle_reads_no_byte_that_is_not_used(files: dict[str, BenchFile]) -> None:
-    _, lane = told(files["contiguous"], shuffle="full")
+    _, lane = predicted(files["contiguous"], shuffle="full")
     assert lane.bytes_read == lane.bytes_used == files["contiguous"].spec.n_bytes
     assert lane.n_reads <= files["contiguous"].spec.n_rows
 
@@ -74,7 +74,7 @@ def test_each_stored_chunk_is_decoded_once_an_epoch(
     files: dict[str, BenchFile], shuffle: Any
 ) -> None:
     file = files["gzip"]
-    _, lane = told(file, shuffle=shuffle)
+    _, lane = predicted(file, shuffle=shuffle)
     assert lane.chunks_decoded == lane.chunks_needed == file.spec.n_rows // CHUNK
     stored = stored_bytes(file)
     assert stored <= lane.bytes_read <= 1.02 * stored  # tables between chunks are read through
@@ -84,15 +84,15 @@ def test_each_stored_chunk_is_decoded_once_an_epoch(
 def test_a_random_list_decodes_each_chunk_once(files: dict[str, BenchFile]) -> None:
     file = files["gzip"]
     rows = np.random.default_rng(0).permutation(file.spec.n_rows)[: file.spec.n_rows * 4 // 5]
-    _, lane = told(file, rows, shuffle="window")
+    _, lane = predicted(file, rows, shuffle="window")
     assert lane.amplification == 1.0
     assert lane.chunks_decoded == file.spec.n_rows // CHUNK
     assert lane.bytes_used == len(rows) * file.spec.row_bytes
 
 
-def test_an_epoch_does_what_was_told(files: dict[str, BenchFile]) -> None:
+def test_an_epoch_does_what_was_predicted(files: dict[str, BenchFile]) -> None:
     for name in ("contiguous", "gzip"):
-        explained, _ = told(files[name])
+        explained, _ = predicted(files[name])
         batches = loader(files[name].subject(256, MEMORY))
         n_rows = sum(batch.count for batch in batches)
         stats = batches.stats()

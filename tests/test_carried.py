@@ -250,7 +250,7 @@ def test_texts_of_attributes_keep_their_encoding(tmp_path: Path) -> None:
             assert np.array_equal(f["g"].attrs[name], g["g"].attrs[name])
 
 
-def test_programs_that_will_not_read_the_new_file_are_told(tmp_path: Path) -> None:
+def test_programs_that_will_not_read_the_new_file_are_reported(tmp_path: Path) -> None:
     tables, netcdf = str(tmp_path / "tables.h5"), str(tmp_path / "ragged.nc")
     with h5py.File(tables, "w") as f:
         f.attrs["PYTABLES_FORMAT_VERSION"] = np.bytes_("2.1")

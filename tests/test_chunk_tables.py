@@ -94,7 +94,7 @@ def written(folder: Path, table: Table) -> Path:
     return path
 
 
-def told_by_hdf5(path: Path, table: Table) -> list[tuple[int, int, int, int]]:
+def listed_by_hdf5(path: Path, table: Table) -> list[tuple[int, int, int, int]]:
     found: list[tuple[int, int, int, int]] = []
 
     def note(one: h5py.h5d.StoreInfo) -> None:
@@ -122,7 +122,7 @@ def check(path: Path, table: Table) -> None:
     offsets, sizes, masks = build_index(header_of(path)).find(numbers)
     columns = (numbers, offsets, sizes, masks)
     told = sorted(zip(*(c[offsets != UNSTORED].tolist() for c in columns), strict=True))
-    assert told == told_by_hdf5(path, table)
+    assert told == listed_by_hdf5(path, table)
     expected = {int(np.ravel_multi_index(one[0], table.grid)): one for one in table.stored}
     assert [number for number, *_ in told] == sorted(expected)
     whole = path.read_bytes()
@@ -253,7 +253,7 @@ def test_two_chunks_in_one_place_are_refused(folder: Path) -> None:
         next(iter(labeled.open_dataset(path, dims=DIMS).batches(4)))
 
 
-def test_what_identifies_a_dataset_is_told_without_its_table(folder: Path) -> None:
+def test_what_identifies_a_dataset_is_reported_without_its_table(folder: Path) -> None:
     path, other = written(folder, full("tree")), folder / "other.h5"
     whole = path.read_bytes()
     damaged(path, whole.rfind(b"TREE"), whole)

@@ -176,7 +176,7 @@ def test_info_of_many_files_alike_shows_the_first(tmp_path: Path) -> None:
         "2.hdf5",
     ]
     (rest,) = re.findall(r"^\.\.\. .*", said.output, re.M)
-    assert rest == "... and 4 more files like it, 1.hdf5 to 5.hdf5; --json tells of each"
+    assert rest == "... and 4 more files like it, 1.hdf5 to 5.hdf5; --json describes each"
     assert len(json.loads(run("info", tmp_path, "--json").output)) == 6
 
 
@@ -423,7 +423,7 @@ WORDS = [
     ("leave it out with sources=[...]", "leave it out with --source NAME"),
     ("dims={'x': ('a', 'b'), 'y': ('a',)} fit", "--dims x=a,b --dims y=a fit"),
     ("pass dims={source: (...)}, or", "pass --dims SOURCE=a,b,c, or"),
-    ("memory='a lot' is no size", "--memory 'a lot' is no size"),
+    ("memory='a lot' is not a size", "--memory 'a lot' is not a size"),
     ("give split={'train': 0.8}, or", "give --split train=0.8, or"),
     (
         "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1",
@@ -494,7 +494,7 @@ def test_any_message_can_be_said(text: str) -> None:
     assert isinstance(in_flags(text, main.commands["convert"]), str)
 
 
-def test_a_file_without_sources_is_told(tmp_path: Path) -> None:
+def test_a_file_without_sources_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "nothing.hdf5"
     h5py.File(path, "w").close()
     assert "no sources" in run("info", path).stdout

@@ -238,7 +238,7 @@ def gives_what_is_not_there(acc, batch):
         (gives_what_is_not_there, "was sent, but does not unpickle .*no such module here"),
     ],
 )
-def test_what_fold_may_not_do_is_told(client, ds, fold, words):
+def test_what_fold_may_not_do_is_reported(client, ds, fold, words):
     before = set(client.nthreads())
     with pytest.raises(ClusterError, match=words):
         cl.run_parts(client, ds, fold, None, operator.add, batch_size=50)

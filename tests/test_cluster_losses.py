@@ -166,7 +166,7 @@ class BegunAndSlow:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_scheduler_that_goes_is_told_as_such(ds, tmp_path, monkeypatch):
+def test_a_scheduler_that_goes_is_reported(ds, tmp_path, monkeypatch):
     monkeypatch.setattr(clients, "CONNECT_S", 0.5)
     monkeypatch.setattr(clients, "AGAIN_S", 0.5)
 
@@ -280,7 +280,7 @@ def test_parts_of_a_worker_that_is_paused_meanwhile_go_to_another(
     np.testing.assert_array_equal(found, np.ones(N))
 
 
-def test_when_all_are_paused_for_good_that_is_told(client, ds, tmp_path, monkeypatch):
+def test_when_all_are_paused_for_good_that_is_reported(client, ds, tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "LOOK_S", 0.05)
     timer = threading.Timer(20, lambda: client.run(_pause, False))
     timer.start()
@@ -322,7 +322,7 @@ class NotesAndSlow:
         return count_and_note(self.folder, np.zeros(N, np.int64), batch)
 
 
-def test_a_client_that_is_closed_is_told_as_such_and_workers_end(client, ds, tmp_path):
+def test_a_client_that_is_closed_is_reported_and_workers_end(client, ds, tmp_path):
     marks = tmp_path / "folds"
 
     def close():
@@ -341,7 +341,7 @@ def test_a_client_that_is_closed_is_told_as_such_and_workers_end(client, ds, tmp
     assert len(marks.read_text().split()) < N, "workers went through the epoch for nobody"
 
 
-def test_who_works_is_told_right_whatever_the_client_asks_by_itself():
+def test_who_works_is_reported_right_whatever_the_client_asks():
     """It asks now and then who is there, and keeps an answer that names nobody."""
     often = dask.config.set({"distributed.client.scheduler-info-interval": "1ms"})
     with often, cl.local_cluster(1, processes=False) as cluster, cluster.get_client() as own:
@@ -417,7 +417,7 @@ def look_once_more_after(run, address):
     run._look_around()
 
 
-def test_a_worker_that_sees_no_files_is_told_of_once(client, ds, monkeypatch):
+def test_a_worker_that_sees_no_files_is_reported_once(client, ds, monkeypatch):
     monkeypatch.setattr(parts, "said", lambda asked: "no such file")
     one, other = sorted(client.nthreads())
     with a_run(client, ds, [one]) as run:

@@ -278,7 +278,7 @@ class Untold:
         return []
 
 
-def test_nobody_left_who_can_write_is_told(client, monkeypatch):
+def test_nobody_left_who_can_write_is_reported(client, monkeypatch):
     monkeypatch.setattr(writing, "LOOK_AROUND_S", 0.01)
     monkeypatch.setattr(distributed, "wait", lambda future, timeout: time.sleep(0.02))
     with pytest.raises(ClusterError, match=r"no worker that can write is left on \['10.9.9.9'\]"):

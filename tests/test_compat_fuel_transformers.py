@@ -71,7 +71,7 @@ class Both(Transformer):
         return tuple(values - 1 for values in batch)
 
 
-def test_examples_and_batches_are_told_apart(examples, batches, arrays):
+def test_examples_and_batches_are_distinguished(examples, batches, arrays):
     assert_array_equal(items(Both(examples, True))[3][0], arrays["x"][3] + 1)
     assert_array_equal(items(Both(batches, False))[1][0], arrays["x"][4:] - 1)
     assert Both(batches, False).sources == ("x", "y")

@@ -462,7 +462,7 @@ def test_a_mean_image_is_made_once_and_saved(folder, tmp_path, version):
         (b"", "no file with anything in it"),
     ],
 )
-def test_damaged_files_are_told(folder, tmp_path, content, words):
+def test_damaged_files_are_reported(folder, tmp_path, content, words):
     path = tmp_path / "bad.rec"
     path.write_bytes(content)
     for version in RULES:
@@ -471,14 +471,14 @@ def test_damaged_files_are_told(folder, tmp_path, content, words):
 
 
 @pytest.mark.parametrize("offset", [1 << 20, 1 << 80])
-def test_an_index_of_another_file_is_told(folder, tmp_path, offset):
+def test_an_index_of_another_file_is_reported(folder, tmp_path, offset):
     (tmp_path / "a.idx").write_text(f"0\t0\n1\t{offset}\n")
     with pytest.raises(FileFormatError, match=f"record at byte {offset:,}, but the records end"):
         make(folder, path_imgidx=tmp_path / "a.idx")
 
 
 @pytest.mark.parametrize("place", [1, 3])  # beside another one, and in a batch of its own
-def test_pictures_that_make_no_batch_are_told(tmp_path, place):
+def test_pictures_that_make_no_batch_are_reported(tmp_path, place):
     mixed = [*IMAGES[:place], IMAGES[place][..., :1]]
     write_records(tmp_path / "mixed.rec", mixed, LABELS[: len(mixed)])
     asked = {"path_imgrec": tmp_path / "mixed.rec", "batch_size": 3, "round_batch": False}
@@ -500,9 +500,9 @@ RESIZED = {"random_resized_crop": True}
         ({"label_width": 0}, LoaderError, "at least 1"),
         ({"preprocess_threads": 0}, LoaderError, "at least 1"),
         ({"rand_crop": "yes"}, LoaderError, "no flag"),
-        ({"rotate": 1.5}, LoaderError, "rotate=1.5 is no integer"),
-        ({"scale": "big"}, LoaderError, "no number"),
-        ({"min_img_size": "inf"}, LoaderError, "min_img_size='inf' is no number"),
+        ({"rotate": 1.5}, LoaderError, "rotate=1.5 is not a valid integer"),
+        ({"scale": "big"}, LoaderError, "not a valid number"),
+        ({"min_img_size": "inf"}, LoaderError, "min_img_size='inf' is not a valid number"),
         ({"max_rotate_angle": 1 << 40}, LoaderError, "max_rotate_angle=1099511627776 is too large"),
         ({"inter_method": 5}, AugmentError, "inter_method"),
         ({"aug_seq": "mine"}, LoaderError, "aug_seq names 'mine'"),

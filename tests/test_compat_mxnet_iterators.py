@@ -330,7 +330,7 @@ def test_csv_errors(tmp_path):
         CSVIter(data_csv=data, batch_size=1)
     with pytest.raises(LoaderError, match="batch_size=0 must be at least 1"):
         CSVIter(data_csv=data, data_shape=1, batch_size=0)
-    with pytest.raises(LoaderError, match="round_batch='yes' is no flag"):
+    with pytest.raises(LoaderError, match="round_batch='yes' is not a valid flag"):
         CSVIter(data_csv=data, data_shape=1, batch_size=1, round_batch="yes")
     with pytest.raises(LoaderError, match="version='2'"):
         CSVIter(data_csv=data, data_shape=1, batch_size=1, version="2")

@@ -151,7 +151,7 @@ def test_a_fork_may_not_read_on_but_an_index_opens_anew(path, tmp_path, monkeypa
     indexed.close()
 
 
-def test_what_cannot_be_read_is_told(path, tmp_path):
+def test_what_cannot_be_read_is_reported(path, tmp_path):
     with pytest.raises(ValueError, match="Invalid flag a"):
         MXRecordIO(path, "a")
     with pytest.raises(FileFormatError, match="cannot open"):
@@ -171,14 +171,16 @@ def test_what_cannot_be_read_is_told(path, tmp_path):
 @pytest.mark.parametrize(
     "line", [b";\t8", b"1 8", b"1\t8`", b"\xec\t8", b"", b"1\t-4", b"1\t" + b"9" * 30]
 )
-def test_a_line_that_is_none_of_an_index_is_told(path, tmp_path, line):
+def test_a_line_that_is_none_of_an_index_is_reported(path, tmp_path, line):
     written(path, [b"whole"])
     (tmp_path / "x.idx").write_bytes(b"0\t0\n" + line + b"\n")
-    with pytest.raises(FileFormatError, match=r"line 2 of .*x\.idx', .* no key, tab and offset"):
+    with pytest.raises(
+        FileFormatError, match=r"line 2 of .*x\.idx', .* not a key, a tab and an offset"
+    ):
         MXIndexedRecordIO(str(tmp_path / "x.idx"), path, "r")
 
 
-def test_records_without_room_for_their_header_are_told():
+def test_records_without_room_for_their_header_are_reported():
     with pytest.raises(FileFormatError, match="of 4 bytes has no header of 24"):
         unpack(b"tiny")
     with pytest.raises(FileFormatError, match="claims 3 labels; 8 bytes follow"):

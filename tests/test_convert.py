@@ -133,7 +133,7 @@ def test_what_is_in_memory(tmp_path: Path) -> None:
     )
     with pytest.raises(ArrayError, match="column 'a', row 1 holds"):
         labeled.convert(pd.DataFrame({"a": ["x", None]}), tmp_path / "no")
-    with pytest.raises(UnknownNameError, match="'c', which is no column"):
+    with pytest.raises(UnknownNameError, match="'c', which is not a column"):
         labeled.convert(frame, tmp_path / "no", columns={"f": ["c"]})
     path = labeled.convert({"x": np.arange(5)}, tmp_path / "m.hdf5", split={"a": "0:2"})
     assert labeled.open_dataset(path).split("a").n_rows == 2
@@ -268,7 +268,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert invoke(tmp_path / "a.npz", tmp_path / "c.hdf5", "--chunks", "x=a").exit_code == 2
 
 
-def test_variables_that_are_no_sources_are_told(tmp_path: Path) -> None:
+def test_variables_that_are_no_sources_are_reported(tmp_path: Path) -> None:
     variables = {"t": (("time", "x"), np.zeros((4, 3))), "w": ("x", np.arange(3))}
     xr.Dataset(variables).to_netcdf(tmp_path / "n.nc", engine="h5netcdf", unlimited_dims=["time"])
     with pytest.warns(labeled.LabeledWarning, match=r"'w' of .* left out; labeled.repack"):
@@ -334,7 +334,7 @@ def test_numpy_files_named_after_splits_become_these(tmp_path: Path, case: str, 
             np.testing.assert_array_equal(ds.split(split)[source].values, array)
 
 
-def test_a_folder_of_nothing_to_convert_is_not_told_to_be_converted(tmp_path: Path) -> None:
+def test_a_folder_of_nothing_to_convert_is_not_proposed_for_it(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.npy.bak").touch()
     with pytest.raises(FileFormatError, match="notes' holds nothing to convert") as caught:

@@ -44,7 +44,7 @@ def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
     ):
         labeled.convert(tmp_path / "a.npz", tmp_path / "o", split={"a": "0:4"})
     (tmp_path / "a.npz").write_bytes(whole[:300])
-    with pytest.raises(FileFormatError, match=r"no sound \.npz"):
+    with pytest.raises(FileFormatError, match=r"not a sound \.npz"):
         labeled.convert(tmp_path / "a.npz", tmp_path / "o")
     np.save(tmp_path / "b.npy", np.arange(1000))
     (tmp_path / "b.npy").write_bytes((tmp_path / "b.npy").read_bytes()[:500])
@@ -53,7 +53,7 @@ def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match="there is no file"):
         labeled.convert(tmp_path / "nothing.npz", tmp_path / "o")
     (tmp_path / "z.parquet").write_bytes(b"nonsense")
-    with pytest.raises(FileFormatError, match="no sound parquet"):
+    with pytest.raises(FileFormatError, match="not a sound parquet"):
         labeled.convert(tmp_path / "z.parquet", tmp_path / "o")
     with pytest.raises(WriteError, match="does not exist"):
         labeled.convert({"x": np.arange(3)}, tmp_path / "no" / "o")
@@ -125,7 +125,7 @@ def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
     assert int(out) <= 20 << 20
 
 
-def test_a_target_that_exists_is_told_before_the_origin_is_looked_at(tmp_path: Path) -> None:
+def test_a_target_that_exists_is_reported_before_the_origin_is_looked_at(tmp_path: Path) -> None:
     target = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
     with pytest.raises(WriteError, match=r"exists already; pass overwrite=True to replace it"):
         labeled.convert(tmp_path / "missing.npy", target)

@@ -117,7 +117,7 @@ def test_words() -> None:
         "test": "0.2",
         "x": "rest",
     }
-    with pytest.raises(SplitError, match="is no split"):
+    with pytest.raises(SplitError, match="is not a split"):
         rules_of_words(["train"])
     with pytest.raises(SplitError, match="given twice"):
         rules_of_words(["a=1", "a=2"])

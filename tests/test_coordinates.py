@@ -111,7 +111,7 @@ def test_decoding_can_be_turned_off(netcdf):
         np.testing.assert_array_equal(batch["temperature"].values, theirs["temperature"].values[:5])
 
 
-def test_the_engine_decodes_nothing_when_told_so(netcdf):
+def test_the_engine_decodes_nothing_when_asked_not_to(netcdf):
     with xr.open_dataset(netcdf, engine="h5netcdf", decode_cf=False) as theirs:
         theirs.load()
     for told in ({"decode_cf": False}, {"mask_and_scale": False, "decode_times": False}):
@@ -271,7 +271,7 @@ def test_variables_without_axes_come_along(tmp_path):
     assert part["site"].item() == "Ü"
 
 
-def test_coordinates_called_alike_in_several_groups_are_told_apart_by_their_paths(tmp_path):
+def test_coordinates_called_alike_in_several_groups_are_distinguished_by_their_paths(tmp_path):
     """Every variable had one of its own, called after it: hundreds in a file of ICESat-2."""
     with h5py.File(tmp_path / "beams.h5", "w") as f:
         for beam, n in {"gt1l": 4, "gt1r": 5}.items():
@@ -292,7 +292,7 @@ def test_coordinates_called_alike_in_several_groups_are_told_apart_by_their_path
 
 
 @pytest.mark.parametrize("alike", [True, False])
-def test_two_sets_of_values_for_one_dim_are_told(tmp_path, alike):
+def test_two_sets_of_values_for_one_dim_are_reported(tmp_path, alike):
     """The second source was selected by the values of the first, and nobody said so."""
     with h5py.File(tmp_path / "two.h5", "w") as f:
         for i, name in enumerate("ab"):

@@ -235,7 +235,7 @@ def test_large_integers_anywhere_in_a_column_tell_its_dtype(tmp_path):
         ("a,b\n1,2\n3\n4,5\n", r"line 3 of .* has too few fields: 1, where 2 columns .*'a', 'b'"),
         ('a,b\n1,"2\n"\n\n3,4,5\n', r"line 5 of .* has too many fields: 3, where 2"),
         ('a,b\n1,2\n"3,4\n5,6\n', r"opens a quote after byte 8 that is not closed"),
-        (b"a,b\n1,2\0\n", r"is no text: byte 7 is zero"),
+        (b"a,b\n1,2\0\n", r"is not text: byte 7 is zero"),
         ("a,b\n1,2\n".encode("utf-16"), r"is text in UTF-16; save it as UTF-8"),
         ("\n\n", r"holds no row of text"),
         ("a,a\n1,2\n", r"columns \['a'\] of .* have the same names; pass names="),
@@ -281,7 +281,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path):
         ({"labels": "c"}, UnknownNameError, "labels= names column 'c', .*there are: 'a', 'b'"),
         ({"columns": {"x": 9}}, UnknownNameError, "columns= names column 9"),
         ({"columns": "rows"}, LoaderError, "columns='rows': give 'matrix', 'separate'"),
-        ({"dtype": {"q": "f4"}}, UnknownNameError, "dtype= names 'q', which is no column"),
+        ({"dtype": {"q": "f4"}}, UnknownNameError, "dtype= names 'q', which is not a column"),
         ({"dtype": "m8[s]"}, LoaderError, "text is read as numbers, bool, datetime64 or str"),
         ({"names": ["x"]}, FileFormatError, "names= gives 1 names, but the first row of"),
         ({"skip_lines": -1}, LoaderError, "give a number of lines"),
@@ -365,7 +365,7 @@ def test_memory_stays_within_the_promise(tmp_path, name):
 
 
 @pytest.mark.parametrize("long", [b"1" * 200_000, b'"' * 200_000, b"," * 200_000])
-def test_a_field_too_long_for_words_is_told_with_its_line(tmp_path, long):
+def test_a_field_too_long_for_words_is_reported_with_its_line(tmp_path, long):
     path = tmp_path / "long.csv"
     path.write_bytes(b"1,2\n3,4\n" + long)
     with pytest.raises(labeled.LabeledError, match=r"long\.csv"):

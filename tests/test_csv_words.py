@@ -235,7 +235,7 @@ def test_text_of_other_encodings(tmp_path, encoding, quoted):
             assert batch.arrays["größe"].tolist() == [row + 0.5 for row in batch.rows]
 
 
-def test_encodings_that_are_none_or_not_told(tmp_path):
+def test_encodings_that_are_none_or_not_given(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("größe,x\n1,2\n".encode("latin-1"))
     with pytest.raises(

@@ -183,7 +183,7 @@ def test_arrays_are_sent_to_the_device_asked_for(cupy, noted):
     assert notes == [("asarray", 2), ("asarray", 0)]
 
 
-def test_devices_that_are_not_there_are_told_of(cupy, monkeypatch):
+def test_devices_that_are_not_there_are_reported(cupy, monkeypatch):
     with pytest.raises(LoaderError, match=r"'cuda:4': there are 4 GPUs"):
         device.to_device(np.arange(3), "cuda:4")
     monkeypatch.setattr(cupy.cuda, "is_available", lambda: False)
@@ -239,6 +239,6 @@ def test_tensors_are_made_on_their_device_and_those_of_the_host_are_pinned(
     assert notes == [("from_dlpack", 3)] + [("from_dlpack", 0)] * 3
 
 
-def test_what_is_no_array_is_told_as_such():
+def test_what_is_not_an_array_is_named():
     with pytest.raises(ArrayError, match="is neither a NumPy array nor one of an array-API"):
         permute.gather(memoryview(b"abc"), [0], (0,))

@@ -164,7 +164,7 @@ def test_chunks_that_do_not_fit_a_source_name_it(path):
         (slice(None), {"batch": 8}, None),
     ],
 )
-def test_repeated_decoding_of_ranges_is_told(path, rows, chunks, factor):
+def test_repeated_decoding_of_ranges_is_reported(path, rows, chunks, factor):
     dataset = labeled.open_dataset(path, chunks=chunks).subset(rows)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

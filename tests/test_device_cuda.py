@@ -53,7 +53,7 @@ def test_cupy_itself_takes_that_stream(torch):
     assert found.ptr == STREAM
 
 
-def test_a_cupy_that_cannot_compile_is_told_before_work(cupy):
+def test_a_cupy_that_cannot_compile_is_reported_before_work(cupy):
     assert cuda.cuda_device("cuda:1").number == 1
 
     def missing():

@@ -137,7 +137,7 @@ def test_a_place_is_found_again_on_another_device(ds):
     check_same(batches, other)
 
 
-def test_memory_of_both_sides_is_told_before_and_kept(ds):
+def test_memory_of_both_sides_is_reported_before_and_kept(ds):
     ds = ds.select("features", "targets")
     device = FakeDevice(5)
     loader = ds.batches(64, device=device, **small(shuffle="window", window_rows=96))
@@ -156,14 +156,14 @@ def test_memory_of_both_sides_is_told_before_and_kept(ds):
     assert (plain.device, plain.pinned_bytes, plain.device_bytes) == ("cpu", 0, 0)
 
 
-def test_too_little_memory_there_is_told_with_both_sizes(ds):
+def test_too_little_memory_there_is_reported_with_both_sizes(ds):
     loader = ds.batches(64, device=FakeDevice(5, room=20_000), **small())
     with pytest.raises(DeviceMemoryError, match=r"has [\d.]+ kiB free .* needs 29.25 kiB there"):
         next(iter(loader))
     assert issubclass(DeviceMemoryError, MemoryError)
 
 
-def test_too_little_memory_to_pin_is_told(ds):
+def test_too_little_memory_to_pin_is_reported(ds):
     loader = ds.batches(64, device=FakeDevice(5, pinned_room=1), **small())
     with pytest.raises(DeviceMemoryError, match=r"no [\d.]+ \w+ more of host .*no page is left"):
         next(iter(loader))
@@ -309,7 +309,7 @@ def numbers_of(data):
     return [array for one in data for array in numbers_of(one)]
 
 
-def test_a_batch_of_a_pipeline_that_finds_no_room_is_told(ds):
+def test_a_batch_of_a_pipeline_that_finds_no_room_is_reported(ds):
     loader = ds.batches(50, device=KnowingDevice(room=90), pipeline={"features": brighter})
     with pytest.raises(DeviceMemoryError, match="'fake' is out of memory: a batch that a pipeline"):
         next(iter(loader))
@@ -339,7 +339,7 @@ def test_what_does_not_go_with_a_device_is_refused(ds):
         ds.batches(8, device="gpu")
 
 
-def test_a_gpu_that_is_not_there_is_told(ds):
+def test_a_gpu_that_is_not_there_is_reported(ds):
     with pytest.raises((MissingExtraError, LoaderError), match=r"gpu-cu13|no GPU|are \d"):
         ds.batches(8, device="cuda:99")
 

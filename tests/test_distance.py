@@ -68,7 +68,7 @@ def test_bytes_are_read_right_at_any_distance(tmp_path, distances, distance, n_b
     assert bool(distances) == (n_bytes >= MIN_ASIDE_BYTES)
 
 
-def test_a_file_that_ends_early_is_told_of_memory_that_is_close_too(tmp_path):
+def test_a_file_that_ends_early_is_reported_from_memory_that_is_close_too(tmp_path):
     path = tmp_path / "some.bin"
     np.zeros(LARGE, np.uint8).tofile(path)
     file = open_bytes(stamp_of(path))

@@ -64,7 +64,7 @@ def kinds(found: labeled.Diagnosis) -> set[tuple[str | None, str]]:
 
 
 @pytest.mark.filterwarnings("ignore:.*does not name every axis")
-def test_everything_is_found_and_the_command_mends_it(bad_file: Path) -> None:
+def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
     found = labeled.doctor(bad_file, seconds=0.1)
     assert {
         ("images", "one-row chunks"),
@@ -78,7 +78,7 @@ def test_everything_is_found_and_the_command_mends_it(bad_file: Path) -> None:
     for each in found.findings:
         if each.cost is not None:
             assert each.cost >= 1.2 or each.kind != "slow codec"
-            assert each.cost == pytest.approx(each.mended_rows_per_s / each.rows_per_s)
+            assert each.cost == pytest.approx(each.fixed_rows_per_s / each.rows_per_s)
     assert found.command is not None
     program, *words = shlex.split(found.command)
     assert program == "labeled"
@@ -86,18 +86,18 @@ def test_everything_is_found_and_the_command_mends_it(bad_file: Path) -> None:
     done = run(*words)
 
     assert done.exit_code == 0, done.output
-    mended = words[2]
-    again = labeled.doctor(mended, seconds=0.05)
+    fixed = words[2]
+    again = labeled.doctor(fixed, seconds=0.05)
     left = kinds(again)
     assert not left & kinds(found)
     for name in ("images", "features"):
-        assert min(found.mended_rows_per_s[name], found.rows_per_s[name]) > 0
+        assert min(found.fixed_rows_per_s[name], found.rows_per_s[name]) > 0
         for split in ("a", "b"):
             np.testing.assert_array_equal(
-                labeled.open_dataset(mended).split(split)[name].values,
+                labeled.open_dataset(fixed).split(split)[name].values,
                 labeled.open_dataset(bad_file).split(split)[name].values,
             )
-    with h5py.File(mended) as file:
+    with h5py.File(fixed) as file:
         assert file["images"].chunks[0] > 1
         assert file["features"].chunks is None
 
@@ -130,13 +130,13 @@ def test_json_and_exit_code(bad_file: Path, tmp_path: Path) -> None:
     assert shlex.split(facts["command"])[3] == str(tmp_path / "t.hdf5")
     one = next(each for each in facts["findings"] if each["kind"] == "one-row chunks")
     assert one["source"] == "images"
-    assert one["mend"] == {"chunks": {"images": "auto"}}
-    assert one["mended_rows_per_s"] > 0 < one["rows_per_s"]
+    assert one["fix"] == {"chunks": {"images": "auto"}}
+    assert one["fixed_rows_per_s"] > 0 < one["rows_per_s"]
     text = run("doctor", bad_file, "--seconds", 0.02)
     assert text.exit_code == 1
     assert "fix it with:" in text.stdout
     assert "images, all together:" in text.stdout
-    assert list(tmp_path.glob("*.mended*")) == []
+    assert list(tmp_path.glob("*.fixed*")) == []
     assert run("doctor", tmp_path / "nothing").exit_code == 1
 
 
@@ -162,7 +162,7 @@ def test_suspects_by_header(tmp_path: Path) -> None:
     }
 
 
-def test_what_cannot_be_mended_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_fixed_is_said(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x", "w") as file:
         x = file.create_dataset("x", data=images(), chunks=(1, 3, 16, 16), compression="gzip")
         label(x, "batch", "channel", "height", "width")
@@ -186,7 +186,7 @@ def test_of_many_sources_the_largest_are_measured(
         for name, array in arrays.items():
             f.create_dataset(name, data=array, chunks=(1, array.shape[1]), compression="gzip")
     found = labeled.doctor(tmp_path / "x.hdf5", seconds=0.001)
-    chunks = {f.source: f.cost for f in found.findings if "chunks" in f.mend}
+    chunks = {f.source: f.cost for f in found.findings if "chunks" in f.fix}
     assert set(chunks) == set(arrays)
     assert {name for name, cost in chunks.items() if cost is not None} == {"x3", "x4"}
     assert {f.source for f in found.findings if f.kind == "slow codec"} <= {"x3", "x4"}
@@ -215,8 +215,8 @@ def test_data_in_other_files_are_brought_home(tmp_path: Path, way: str) -> None:
     assert [each.kind for each in found.findings] == [f"{way} storage"]
     assert found.command is not None
     assert found.command.endswith(" --allow-external")
-    mended = call(main, shlex.split(found.command)[1:])
-    assert mended.exit_code == 0, mended.stderr
+    fixed = call(main, shlex.split(found.command)[1:])
+    assert fixed.exit_code == 0, fixed.stderr
     (tmp_path / "part.hdf5").unlink()
     own = labeled.open_dataset(shlex.split(found.command)[3])
     np.testing.assert_array_equal(own["x"].values, np.arange(40).reshape(20, 2))
@@ -264,7 +264,7 @@ def test_what_cannot_be_read_is_a_finding_and_others_are_looked_at(tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore:.*holds the same sources")
-def test_groups_alike_are_mended_by_one_short_command(tmp_path: Path) -> None:
+def test_groups_alike_are_fixed_by_one_short_command(tmp_path: Path) -> None:
     path, target = tmp_path / "demos.h5", tmp_path / "new.h5"
     with h5py.File(path, "w") as file:
         for i in range(12):
@@ -299,8 +299,8 @@ def test_datasets_that_are_an_example_each_become_rows(tmp_path: Path, even: boo
     assert command[:2] == ["labeled", "convert"]
     assert command[4:] == ["--examples", "data/u*"]
     assert run(*command[1:]).exit_code == 0
-    mended = labeled.open_dataset(command[3])
-    for found, wave in zip(mended["data"], waves, strict=True):
+    fixed = labeled.open_dataset(command[3])
+    for found, wave in zip(fixed["data"], waves, strict=True):
         np.testing.assert_array_equal(found, wave)
     with pytest.warns(LabeledWarning, match="names and attributes of examples are kept where"):
         again = labeled.convert(path, tmp_path / "again.h5", **labeled.doctor(path).options)
@@ -310,7 +310,7 @@ def test_datasets_that_are_an_example_each_become_rows(tmp_path: Path, even: boo
 def test_a_pattern_that_means_no_source_is_refused(tmp_path: Path) -> None:
     path = labeled.write(tmp_path / "x.h5", {"x1": np.arange(6), "x2": np.arange(6)})
     for option in ({"chunks": {"y*": 2}}, {"dims": {"y*": ("b",)}}):
-        with pytest.raises(UnknownNameError, match=r"names 'y\*', which is no source"):
+        with pytest.raises(UnknownNameError, match=r"names 'y\*', which is not a source"):
             labeled.repack(path, tmp_path / "new.h5", **option)
     labeled.repack(path, tmp_path / "new.h5", chunks={"x*": 2, "x2": 3})
     with h5py.File(tmp_path / "new.h5") as file:

@@ -95,21 +95,21 @@ def rows_of(path: Any, split: str | None, *, in_order: bool) -> dict[str, list[A
     return found
 
 
-def check_rows(mended: Any, path: Any, split: str | None) -> None:
+def check_rows(fixed: Any, path: Any, split: str | None) -> None:
     """A list that does not ascend keeps its sequence; all else means a set of rows."""
     before = rows_of(path, split, in_order=True)
     in_order = sorted(before["y y"]) != before["y y"]
-    assert rows_of(mended, split, in_order=in_order) == before
+    assert rows_of(fixed, split, in_order=in_order) == before
 
 
 def kinds(found: labeled.Diagnosis) -> set[tuple[str, str]]:
-    return {(each.where, each.kind) for each in found.findings if each.mend}
+    return {(each.where, each.kind) for each in found.findings if each.fix}
 
 
 @pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
 @settings(max_examples=settings.default.max_examples // 4)  # each opens and measures two files
 @given(drawn=files())
-def test_the_command_of_the_doctor_runs_and_mends(drawn: dict[str, Any]) -> None:
+def test_the_command_of_the_doctor_runs_and_fixes(drawn: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a file's.hdf5"
         write(path, drawn)
@@ -123,8 +123,8 @@ def test_the_command_of_the_doctor_runs_and_mends(drawn: dict[str, Any]) -> None
         done = CliRunner().invoke(main, words)
 
         assert done.exit_code == 0, (done.output, found.command)
-        mended = words[2]
-        again = labeled.doctor(mended, seconds=0.0001)
+        fixed = words[2]
+        again = labeled.doctor(fixed, seconds=0.0001)
         assert not kinds(again) & kinds(found), (found.command, str(again))
         for split in [None] if drawn["splits"] == "none" else [None, "one", "two"]:
-            check_rows(mended, path, split)
+            check_rows(fixed, path, split)

@@ -96,7 +96,7 @@ def test_help_shows_every_option_with_its_default(ds):
         assert ":func:" not in text
 
 
-def test_the_length_of_a_batch_is_told_from_its_number_of_rows(ds):
+def test_the_length_of_a_batch_is_not_its_number_of_rows(ds):
     batch = next(iter(ds.batches(16)))
     assert "count=16" in repr(batch)
     for kind in (labeled.Dataset, labeled.Batch):

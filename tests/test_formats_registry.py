@@ -44,7 +44,7 @@ def test_a_name_decides_where_first_bytes_do_not(tmp_path):
         labeled.open_dataset(path)
 
 
-def test_an_unknown_file_is_told_what_there_is(tmp_path):
+def test_the_error_for_an_unknown_file_names_the_formats(tmp_path):
     path = tmp_path / "notes.unheard"
     path.write_bytes(b"\x00\x01\x02" * 100)
     with pytest.raises(FileFormatError, match=r"notes\.unheard.*pass format=.*'hdf5' \(\.hdf5"):
@@ -76,7 +76,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_file_of_another_kind_is_told_the_next_step(tmp_path, name):
+def test_the_error_for_a_file_of_another_kind_names_the_next_step(tmp_path, name):
     head, words = FOREIGN[name]
     (tmp_path / name).write_bytes(head + b"\0" * 600)
     repack = partial(labeled.repack, target=tmp_path / "new.h5")
@@ -85,7 +85,7 @@ def test_a_file_of_another_kind_is_told_the_next_step(tmp_path, name):
             use(tmp_path / name)
 
 
-def test_a_folder_of_another_kind_is_told_the_next_step(tmp_path):
+def test_the_error_for_a_folder_of_another_kind_names_the_next_step(tmp_path):
     (tmp_path / "cat.jpg").touch()
     with pytest.raises(FileFormatError, match=r"convert pictures, .*: labeled convert"):
         labeled.open_dataset(tmp_path)

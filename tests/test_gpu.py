@@ -147,7 +147,7 @@ def test_memory_of_the_device_stays_within_the_promise(cupy, ds):
     assert 0 < most <= loader.explain().device_bytes + (1 << 16)
 
 
-def test_too_little_memory_is_told_with_both_sizes(cupy, ds):
+def test_too_little_memory_is_reported_with_both_sizes(cupy, ds):
     pool = cupy.get_default_memory_pool()
     limit = pool.get_limit()
     pool.free_all_blocks()

@@ -183,7 +183,7 @@ def test_a_test_that_hangs_or_dies_costs_no_other(tmp_path, monkeypatch):
     assert "test_it.py::test_dies" in others
 
 
-def test_what_tests_say_is_told_also_halfway():
+def test_what_tests_print_is_shown_also_halfway():
     said = io.StringIO(
         "tests/test_a.py::test_one PASSED [ 25%]\ntests/test_a.py::test_two[x] FAILED [ 50%]\n"
         "tests/test_a.py::test_three SKIPPED (no GPU) [ 75%]\ntests/test_b.py::test_four "

@@ -149,7 +149,7 @@ def test_no_answer_is_for_a_name_of_the_package():
     assert [name for name in GUESSES if name in dir(labeled)] == []
 
 
-def test_what_a_property_lacks_itself_is_told(ds, monkeypatch):
+def test_what_a_property_lacks_itself_is_reported(ds, monkeypatch):
     monkeypatch.setattr(labeled.Dataset, "spaces", property(lambda self: self.files.no_such_thing))
     with pytest.raises(AttributeError, match="no_such_thing"):
         _ = ds.spaces
@@ -177,7 +177,7 @@ def test_parts_of_the_package_are_imported_when_asked_for():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
-def test_data_sets_that_fuel_had_built_in_are_told_where_they_went():
+def test_data_sets_that_fuel_had_built_in_are_answered_by_where_they_went():
     with pytest.raises(ImportError, match="MNIST neither; open its file by H5PYDataset"):
         exec("from labeled.compat.fuel.datasets import MNIST")
     with pytest.raises(ImportError, match="cannot import name 'NoSuch'"):

@@ -328,7 +328,7 @@ def test_memory_that_is_read_only_is_handed_over_as_a_copy(library):
 
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
-def test_cupy_that_is_missing_is_told_when_it_is_asked_for():
+def test_cupy_that_is_missing_is_named_when_it_is_asked_for():
     with pytest.raises(MissingExtraError, match="need CuPy"):
         HandOff("cupy")
 

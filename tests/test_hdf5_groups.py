@@ -133,7 +133,7 @@ def test_the_remedies_for_examples_in_groups_work(tmp_path):
     np.testing.assert_array_equal(ds["x"][:, 0, 0], np.arange(60))
 
 
-def test_arrays_by_id_are_told_whatever_they_are_called_and_columns_are_not(tmp_path):
+def test_arrays_by_id_are_reported_whatever_they_are_called_and_columns_are_not(tmp_path):
     """Waves called after stations had one warning of axes that named twelve of them."""
     names = [f"{station}.{network}_{i}" for i in range(8) for station in "ABC" for network in "XYZ"]
     with h5py.File(tmp_path / "waves.h5", "w") as f, h5py.File(tmp_path / "table.h5", "w") as g:
@@ -249,7 +249,7 @@ def test_convert_says_how_groups_are_written(demos, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
-def test_files_of_one_source_each_are_told_to_stand_side_by_side(tmp_path):
+def test_files_of_one_source_each_are_proposed_as_a_mapping(tmp_path):
     paths = [str(tmp_path / f"split_{name}.h5") for name in "xy"]
     for path, name in zip(paths, "xy", strict=True):
         with h5py.File(path, "w") as f:

@@ -361,7 +361,7 @@ def test_times_past_datetime64_raise() -> None:
         decode(np.array([1e12]), cf)
 
 
-def test_nonsense_factors_are_told_and_left() -> None:
+def test_nonsense_factors_are_reported_and_left() -> None:
     odd: list[str] = []
 
     assert cf_of("v", np.dtype("i2"), {"scale_factor": "big"}, odd) == (None, frozenset())

@@ -127,7 +127,7 @@ def test_what_is_asked_for_of_anndata_are_the_examples(cells: Path) -> None:
     assert texts_of_warnings(cells, example_dim="var_names")[0].n_rows == 6
 
 
-def test_a_matrix_by_columns_is_told_with_the_remedy(cells: Path, counts: np.ndarray) -> None:
+def test_a_matrix_by_columns_is_reported_with_the_remedy(cells: Path, counts: np.ndarray) -> None:
     with h5py.File(cells, "a") as f:
         del f["X"]
         sparse(f.create_group("X"), counts, "csc")

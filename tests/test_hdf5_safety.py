@@ -171,7 +171,7 @@ def test_a_scale_with_external_storage_is_refused(tmp_path: Path, outside: Path)
 
 
 @pytest.mark.filterwarnings("ignore:.*does not name every axis:labeled.errors.LabeledWarning")
-def test_a_link_to_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_link_to_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "master.h5"
     plain_file(path, {"x": np.zeros((4, 2))})
     with h5py.File(path, "a") as f:
@@ -524,7 +524,7 @@ def test_virtual_data_are_never_fill_values_for_files_that_are_gone(tmp_path, na
         scan(tmp_path / "a.h5", allow_external=True, sources=["x"])
 
 
-def test_a_filter_that_nothing_undoes_is_told_when_the_file_is_opened(tmp_path):
+def test_a_filter_that_nothing_undoes_is_reported_when_the_file_is_opened(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as f:
         f["y"] = np.arange(10)
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

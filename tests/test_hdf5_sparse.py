@@ -189,7 +189,7 @@ def test_a_categorical_of_anndata_names_its_classes(tmp_path, n_classes):
     assert labeled.open_dataset(tmp_path / "c.h5ad")["obs/something/codes"].attrs == {}
 
 
-def test_categoricals_that_count_otherwise_are_told_where_files_are_joined(tmp_path):
+def test_categoricals_that_count_otherwise_are_reported_where_files_are_joined(tmp_path):
     """Cells of one kind had the number of another kind in the second file, without a word."""
     for name, categories in {"a": ["B", "NK", "T"], "b": ["B", "T"], "c": ["B", "NK"]}.items():
         with h5py.File(tmp_path / f"{name}.h5ad", "w") as f:

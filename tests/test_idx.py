@@ -250,7 +250,7 @@ def test_chunks_of_a_part_are_counted(size, chunk, data):
     assert _chunks_touched(part, chunk) == _chunks_touched(rows, chunk) == expected
 
 
-def test_packed_damage_is_told_when_rows_are_read(tmp_path):
+def test_packed_damage_is_reported_when_rows_are_read(tmp_path):
     rows = np.random.default_rng(0).integers(0, 256, (300, 10)).astype("u1")
     path = tmp_path / "a-idx2-ubyte.gz"
     whole = gzip.compress(idx_bytes(rows))
@@ -291,7 +291,7 @@ def test_a_changed_file_is_noticed(tmp_path):
         pickle.loads(kept)["labels"]
 
 
-def test_bytes_after_the_last_row_are_told(tmp_path):
+def test_bytes_after_the_last_row_are_reported(tmp_path):
     path = tmp_path / "b-idx1-ubyte"
     path.write_bytes(idx_bytes(np.zeros(5, "u1")) + b"abc")
     with pytest.warns(LabeledWarning, match="goes on for 3 bytes after its last row"):

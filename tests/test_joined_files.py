@@ -58,7 +58,7 @@ def test_each_file_is_unpacked_by_its_own_scale(tmp_path, shuffle):
         np.testing.assert_array_equal(batch["x"].values, values[batch.rows][:, [3, 0]])
 
 
-def test_units_that_differ_are_told(tmp_path):
+def test_units_that_differ_are_reported(tmp_path):
     x = [("time", np.arange(3.0), {"units": unit}) for unit in ("m", "km")]
     paths = [written(tmp_path / f"{i}.nc", i, x=x[i]) for i in range(2)]
     with pytest.warns(LabeledWarning, match=r"'x' has the units 'km' in .*1\.nc.*'m' in .*0\.nc"):
@@ -104,7 +104,7 @@ def test_a_coordinate_missing_from_one_file_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("other", [[2.0, 2.0], [1.0, 2.0, 3.0], None])
-def test_variables_carried_whole_that_differ_are_told(tmp_path, other):
+def test_variables_carried_whole_that_differ_are_reported(tmp_path, other):
     one = written(tmp_path / "one.nc", k=("x", [1.0, 2.0]))
     two = written(tmp_path / "two.nc", **({} if other is None else {"k": ("x", other)}))
     with pytest.warns(LabeledWarning, match=r"\['k'\].*two\.nc.*one\.nc"):
@@ -112,7 +112,7 @@ def test_variables_carried_whole_that_differ_are_told(tmp_path, other):
     np.testing.assert_array_equal(joined.to_xarray()["k"].values, [1.0, 2.0])
 
 
-def test_variables_carried_whole_that_agree_are_not_told(tmp_path):
+def test_variables_carried_whole_that_agree_are_not_reported(tmp_path):
     k = ("x", [1.0, np.nan])
     paths = [written(tmp_path / f"{i}.nc", i, k=k, crs=((), 1)) for i in range(2)]
     with warnings.catch_warnings():
@@ -120,7 +120,7 @@ def test_variables_carried_whole_that_agree_are_not_told(tmp_path):
         assert len(labeled.open_dataset(paths)) == 6
 
 
-def test_what_was_told_when_files_were_opened_is_not_told_again(tmp_path):
+def test_what_was_warned_of_when_files_were_opened_is_not_repeated(tmp_path):
     for number in range(2):
         with h5py.File(tmp_path / f"{number}.hdf5", "w") as file:
             file["x"] = np.full((3, 2), number)

@@ -165,7 +165,7 @@ def test_plain_chunks_are_shuffled_however_large(tmp_path):
     assert starts != sorted(starts)  # runs of the one chunk come in random order
 
 
-def test_what_is_too_large_is_told_with_what_helps(tmp_path):
+def test_what_is_too_large_is_reported_with_what_helps(tmp_path):
     dataset = labeled.open_dataset(write(tmp_path / "x.hdf5", (N_ROWS, *ROW), **GZIP))
     told = r"windows of 3,000 rows.*give memory='\d+ MiB'.*smaller chunks \('labeled repack'\)"
     with pytest.raises(LoaderError, match=told):

@@ -96,7 +96,7 @@ def test_no_more_is_read_than_a_slice_holds(path, read_bytes, source, index):
     assert sum(read_bytes) == VALUES[index].nbytes
 
 
-def test_no_more_is_read_where_slices_are_reckoned_with(path, read_bytes):
+def test_no_more_is_read_where_slices_are_computed_with(path, read_bytes):
     array = labeled.open_dataset(path, chunks={"batch": 10})["plain"]
     found = (array[2:20:6, 1] / 2).mean("x").compute()
     np.testing.assert_allclose(found, (VALUES[2:20:6, 1] / 2).mean(1))

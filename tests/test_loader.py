@@ -218,7 +218,7 @@ def test_a_loader_says_how_its_order_is_asked_for(path, shuffle):
     assert asked in str(loader.explain())
 
 
-def test_few_kept_rows_are_dealt_out_by_the_caller(path, monkeypatch):
+def test_few_kept_rows_are_handed_out_by_the_caller(path, monkeypatch):
     dataset = labeled.open_dataset(path)
     light = dataset.batches(4, shuffle=True, seed=1)
     monkeypatch.setattr(budget, "LIGHT_BYTES", 0)

@@ -339,7 +339,7 @@ def test_calls_take_the_options_that_there_are(call):
 
 
 @pytest.mark.parametrize("options", [{"shuffle": False}, {"shuffle": "window"}])
-def test_a_long_epoch_is_foretold_from_some_of_its_jobs(tmp_path, options):
+def test_a_long_epoch_is_predicted_from_some_of_its_jobs(tmp_path, options):
     n = 12_000_000
     with h5py.File(tmp_path / "long.hdf5", "w") as f:
         f.create_dataset("x", (n, 64), "u1")[-1] = 1

@@ -75,7 +75,7 @@ def test_texts_are_not_laid_out(ds):
     specs = (CompositeSpace((VectorSpace(3), VectorSpace(1))), ("numbers", "names"))
     with pytest.raises(SpecsError, match=r"'names' in .*d\.hdf5' holds no numbers.*leave it out"):
         ds.batches(4, specs=specs)
-    with pytest.raises(SpecsError, match="no source 'nams': did you mean"):
+    with pytest.raises(SpecsError, match="'nams' is not a source; did you mean"):
         ds.batches(4, specs=(VectorSpace(1), "nams"))
 
 

@@ -50,7 +50,7 @@ def test_a_loader_tells_its_windows_and_what_it_keeps(
     assert "512 rows are read and kept in memory" in messages(caplog)
 
 
-def test_a_resumed_place_is_told(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_place_is_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loader = labeled.open_dataset(path).batches(64, shuffle=True, seed=1, epoch=3)
     batches = iter(loader)
     for _ in range(5):
@@ -63,7 +63,7 @@ def test_a_resumed_place_is_told(path: Path, caplog: pytest.LogCaptureFixture) -
     assert "epoch 3 begins at batch 5 of 8" in messages(caplog, logging.DEBUG)
 
 
-def test_reading_through_h5py_is_told_with_the_reason(
+def test_reading_through_h5py_is_reported_with_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     space = h5py.h5s.create_simple((4, 2))

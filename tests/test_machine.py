@@ -103,7 +103,7 @@ except labeled.LabeledError as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS, and /proc to set it by")
-def test_a_limit_of_address_space_is_told_when_windows_are_taken(path):
+def test_a_limit_of_address_space_is_reported_when_windows_are_taken(path):
     out = subprocess.run(
         [sys.executable, "-c", LIMITED, path], capture_output=True, text=True, check=False
     )

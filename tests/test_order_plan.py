@@ -223,7 +223,7 @@ def test_sticky_shards_keep_their_stretch_of_the_file(order, count):
             np.testing.assert_array_equal(np.sort(joined(batches_of(plan))), expected)
 
 
-def test_shards_are_dealt_anew_each_epoch_unless_sticky():
+def test_shards_are_cut_anew_each_epoch_unless_sticky():
     order = Order("window", units_of_range(0, 4000, 10), window_rows=200, seed=7)
     first, second = (
         set(joined(batches_of(EpochPlan(order.at_epoch(epoch), (0, 2), 50))).tolist())

@@ -234,7 +234,7 @@ def test_what_does_not_fit_is_refused_before_reading(folder: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["u1", ">f4", ">c8"])
 @pytest.mark.parametrize("mebibytes", [3, 9])
-def test_large_runs_are_read_with_few_calls_straight_to_where_they_go(
+def test_large_runs_are_read_with_few_calls_directly_to_their_place(
     folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, mebibytes: int
 ) -> None:
     row = np.arange((1 << 12) // np.dtype(dtype).itemsize)

@@ -33,7 +33,7 @@ SCRIPT = """
 
     made = dict(x=np.arange(3))
 
-    def told(call, *args, **options):
+    def outcome(call, *args, **options):
         try:
             return str(call(*args, **options))
         except labeled.LabeledError as error:
@@ -46,42 +46,42 @@ SCRIPT = """
 
     calls = {
         "shut": {
-            "write": told(labeled.write, "shut/new.h5", made),
-            "overwrite": told(labeled.write, "shut/x.h5", made, overwrite=True),
-            "append": told(labeled.append, "shut/x.h5", made),
-            "convert": told(labeled.convert, "a.npy", "shut/new.h5"),
-            "export": told(labeled.convert, "x.h5", "shut/new.rec"),
-            "repack": told(labeled.repack, "x.h5", "shut/new.h5"),
-            "itself": told(labeled.repack, "shut/x.h5", "shut/x.h5", overwrite=True),
+            "write": outcome(labeled.write, "shut/new.h5", made),
+            "overwrite": outcome(labeled.write, "shut/x.h5", made, overwrite=True),
+            "append": outcome(labeled.append, "shut/x.h5", made),
+            "convert": outcome(labeled.convert, "a.npy", "shut/new.h5"),
+            "export": outcome(labeled.convert, "x.h5", "shut/new.rec"),
+            "repack": outcome(labeled.repack, "x.h5", "shut/new.h5"),
+            "itself": outcome(labeled.repack, "shut/x.h5", "shut/x.h5", overwrite=True),
         },
         "read": {
-            "open": told(look, "shut/x.h5"),
-            "verify": told(lambda: labeled.verify("shut/x.h5").sound),
-            "doctor": told(lambda: labeled.doctor("shut/x.h5", seconds=0.05).findings),
-            "open kept": told(look, "kept.h5"),
-            "verify kept": told(lambda: labeled.verify("kept.h5").sound),
-            "open unlisted": told(look, "unlisted/x.h5"),
+            "open": outcome(look, "shut/x.h5"),
+            "verify": outcome(lambda: labeled.verify("shut/x.h5").sound),
+            "doctor": outcome(lambda: labeled.doctor("shut/x.h5", seconds=0.05).findings),
+            "open kept": outcome(look, "kept.h5"),
+            "verify kept": outcome(lambda: labeled.verify("kept.h5").sound),
+            "open unlisted": outcome(look, "unlisted/x.h5"),
         },
         "secret": {
-            "open": told(labeled.open_dataset, "secret.h5"),
-            "open texts": told(labeled.open_dataset, "secret.csv"),
-            "open through": told(labeled.open_dataset, "closed/x.h5"),
-            "verify": told(labeled.verify, "secret.h5"),
-            "doctor": told(labeled.doctor, "secret.h5"),
-            "append": told(labeled.append, "secret.h5", made),
-            "convert": told(labeled.convert, "secret.h5", "new.h5"),
-            "convert npy": told(labeled.convert, "secret.npy", "new.h5"),
-            "convert npz": told(labeled.convert, "secret.npz", "new.h5"),
-            "convert texts": told(labeled.convert, "secret.csv", "new.h5"),
-            "repack": told(labeled.repack, "secret.h5", "new.h5"),
-            "folder": told(labeled.open_dataset, "unlisted"),
-            "convert folder": told(labeled.convert, "unlisted", "new.h5"),
+            "open": outcome(labeled.open_dataset, "secret.h5"),
+            "open texts": outcome(labeled.open_dataset, "secret.csv"),
+            "open through": outcome(labeled.open_dataset, "closed/x.h5"),
+            "verify": outcome(labeled.verify, "secret.h5"),
+            "doctor": outcome(labeled.doctor, "secret.h5"),
+            "append": outcome(labeled.append, "secret.h5", made),
+            "convert": outcome(labeled.convert, "secret.h5", "new.h5"),
+            "convert npy": outcome(labeled.convert, "secret.npy", "new.h5"),
+            "convert npz": outcome(labeled.convert, "secret.npz", "new.h5"),
+            "convert texts": outcome(labeled.convert, "secret.csv", "new.h5"),
+            "repack": outcome(labeled.repack, "secret.h5", "new.h5"),
+            "folder": outcome(labeled.open_dataset, "unlisted"),
+            "convert folder": outcome(labeled.convert, "unlisted", "new.h5"),
         },
         "in place": {
-            "kept": told(labeled.append, "kept.h5", made, in_place=True),
-            "shut": told(labeled.append, "shut/grows.h5", made, in_place=True),
+            "kept": outcome(labeled.append, "kept.h5", made, in_place=True),
+            "shut": outcome(labeled.append, "shut/grows.h5", made, in_place=True),
         },
-        "replaced": told(labeled.write, "replaced.h5", made, overwrite=True),
+        "replaced": outcome(labeled.write, "replaced.h5", made, overwrite=True),
     }
     print(json.dumps(calls))
 """

@@ -218,7 +218,7 @@ def test_numba_is_looked_for_once(monkeypatch):
 
 
 @pytest.mark.parametrize("loaded", [False, True])
-def test_where_numba_is_told_not_to_compile_nothing_asks_it(monkeypatch, loaded):
+def test_where_numba_is_disabled_nothing_asks_it(monkeypatch, loaded):
     """Loops made of instructions fail there, and the others would take for ever."""
     monkeypatch.setenv(compiled.SWITCH, "1")
     if loaded:
@@ -362,7 +362,7 @@ def test_a_copy_known_from_before_is_made_of_what_is_there_now(kernels, axes):
         permute.copy(values, axes, out=np.zeros((*shape, 1), "i8"))
 
 
-def test_factors_known_from_before_are_told_from_others_like_them(kernels):
+def test_factors_known_from_before_are_distinguished_from_others_like_them(kernels):
     src = np.zeros(IMAGES, np.float32)
     src[0] = -0.0
     axes = (1, 2, 3, 0)

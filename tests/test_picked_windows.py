@@ -101,7 +101,7 @@ def test_batches_are_those_of_whole_windows(
 
 
 @pytest.mark.parametrize("name", ["contiguous", "chunked"])
-def test_what_is_told_of_picked_windows_is_so(files, name):
+def test_what_is_predicted_of_picked_windows_happens(files, name):
     path, _ = files[name]
     options = {"batch_size": 48, "seed": 1}
     picked = loader_of(path, slice(0, N), **options)
@@ -126,7 +126,7 @@ def test_windows_of_short_rows_are_read_whole(tmp_path):
 
 @pytest.mark.parametrize("name", ["contiguous", "chunked"])
 @pytest.mark.parametrize("threads", [0, 1])
-def test_a_cold_disk_is_told_of_a_window_before_its_rows_are_picked(
+def test_a_cold_disk_is_advised_of_a_window_before_its_rows_are_picked(
     files, name, threads, monkeypatch
 ):
     path, values = files[name]

@@ -237,7 +237,7 @@ def test_a_jpeg_that_is_cut_short_is_refused_or_grey():
         (png_of(30, 30)[:50], "is damaged"),
     ],
 )
-def test_what_is_no_picture_is_told(data, words):
+def test_what_is_no_picture_is_reported(data, words):
     with pytest.raises(PictureError, match=words):
         decode(data)
 
@@ -296,7 +296,7 @@ def test_quality_makes_jpegs_smaller():
         (np.zeros((2, 2), np.uint8), ".exe", "must be one of '.jpg'"),
     ],
 )
-def test_what_cannot_be_encoded_is_told(image, format, words):
+def test_what_cannot_be_encoded_is_reported(image, format, words):
     with pytest.raises(ArrayError, match=words):
         encode(image, format)
 

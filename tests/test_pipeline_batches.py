@@ -248,7 +248,7 @@ def test_errors_name_the_stage_the_function_and_the_row(dataset, pipeline, words
 
 
 @pytest.mark.parametrize("name", ["in_place", "by_name", "rows_too"])
-def test_a_transform_that_returns_nothing_is_told(dataset, name):
+def test_a_transform_that_returns_nothing_is_reported(dataset, name):
     def in_place(sample):
         sample["images"].values[...] = 0
 
@@ -429,7 +429,7 @@ def test_a_seed_is_drawn_where_something_draws(dataset):
         (whole(lambda batch, rng: batch), "'rng' of one row, but is given whole batches"),
     ],
 )
-def test_what_does_not_fit_is_told(dataset, pipeline, words):
+def test_what_does_not_fit_is_reported(dataset, pipeline, words):
     with pytest.raises(PipelineError, match=words):
         list(dataset.batches(9, pipeline=pipeline))
 
@@ -444,7 +444,7 @@ def test_what_does_not_fit_is_told(dataset, pipeline, words):
         Stages(sample={"image": abs}),
     ],
 )
-def test_sources_that_are_not_there_are_told_before_anything_is_read(dataset, pipeline):
+def test_sources_that_are_not_there_are_reported_before_anything_is_read(dataset, pipeline):
     with pytest.raises(
         PipelineError, match="for 'image', which is not a source; did you mean 'images'"
     ):
@@ -486,7 +486,7 @@ def test_ragged_examples_that_nobody_transforms_stay_as_they_are(tmp_path, pipel
         np.testing.assert_array_equal(np.abs(batch["kind"]), kinds[batch.rows])
 
 
-def test_a_whole_batch_of_ragged_examples_that_is_no_mapping_is_told(tmp_path):
+def test_a_whole_batch_of_ragged_examples_that_is_no_mapping_is_reported(tmp_path):
     values = [np.arange(1 + row % 3) for row in range(10)]
     path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": np.arange(10)})
     steps = [whole(lambda batch: 3), {"kind": abs}]

@@ -234,7 +234,7 @@ def test_coordinates_are_stacked_too():
         ([xr.DataArray([1], dims="batch")] * 2, "have a dim 'batch' already"),
     ],
 )
-def test_what_does_not_stack_is_told(samples, message):
+def test_what_does_not_stack_is_reported(samples, message):
     with pytest.raises(PipelineError, match=message):
         stack(samples)
 

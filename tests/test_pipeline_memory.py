@@ -174,7 +174,7 @@ def test_a_pipeline_that_makes_more_than_memory_is_refused(pictures):
     dataset.batches(64, pipeline={"x": Resize(64)}, memory="64 MiB")
 
 
-def test_what_is_not_counted_is_told_by_name(pictures):
+def test_what_is_not_counted_is_reported_by_name(pictures):
     dataset = labeled.open_dataset(pictures)
 
     def doubled(image):

@@ -51,7 +51,7 @@ def test_a_coroutine_draws_from_its_seed_and_loop():
     assert draws(1)[0] != draws(1)[1] != draws(2)[1]
 
 
-def test_functions_that_yield_nothing_are_told():
+def test_functions_that_yield_nothing_are_reported():
     def nothing():
         return None
 
@@ -142,7 +142,7 @@ def test_short_batches_are_padded_and_others_must_fit():
             list(IteratorProvider([items[0], bad]))
 
 
-def test_names_and_sizes_that_are_told_are_not_learnt():
+def test_names_and_sizes_that_are_given_are_not_learnt():
     pairs = [(np.ones((2, 3)), np.arange(2)), (np.ones((4, 3)), np.arange(4))]
     made = IteratorProvider(pairs, batch_size=5, data_name="x", label_name="y")
     assert made.provide_data == [("x", (5, 3))]
@@ -266,7 +266,7 @@ def test_a_padding_that_is_no_value_of_a_short_batch_is_refused(dtype, padding):
         (3.0, "'data' must be an array of samples: float 3.0 makes one of shape"),
     ],
 )
-def test_what_makes_no_batch_is_told(item, words):
+def test_what_makes_no_batch_is_reported(item, words):
     with pytest.raises(ArrayError, match=words):
         list(IteratorProvider([item]))
 

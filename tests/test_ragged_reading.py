@@ -394,8 +394,8 @@ def test_the_doctor_tells_how_to_name_axes_that_no_scale_names(tmp_path: Path) -
     path = without_labels(tmp_path / "x.h5")
     found = labeled.doctor(path, seconds=0.01)
     assert {f.kind for f in found.findings if f.source == "x"} >= {"axes without names"}
-    mended = labeled.repack(path, tmp_path / "y.h5", **found.options)
-    same(labeled.open_dataset(mended)["x"].to_objects(), images())
+    fixed = labeled.repack(path, tmp_path / "y.h5", **found.options)
+    same(labeled.open_dataset(fixed)["x"].to_objects(), images())
 
 
 def test_shapes_over_dense_numbers_or_a_table_of_rows_are_refused(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_damaged_chunk_is_an_error_whoever_decodes_it(path: str) -> None:
 
 @pytest.mark.parametrize("n_files", [1, 2])
 @pytest.mark.parametrize("shuffle", [False, "window", "full"])
-def test_few_chunks_are_decoded_again_and_these_are_told(
+def test_few_chunks_are_decoded_again_and_these_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shuffle: Any, n_files: int
 ) -> None:
     lists = [np.full(9_000 + k % 2_000, k % 256, "u1") for k in range(3000 // n_files)]

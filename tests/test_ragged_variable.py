@@ -30,7 +30,7 @@ def write(
     return str(path)
 
 
-def dealt(ragged: labeled.Ragged, rows: Any) -> list[np.ndarray[Any, Any]]:
+def in_file_order(ragged: labeled.Ragged, rows: Any) -> list[np.ndarray[Any, Any]]:
     """Read rows, each once, in file order, as windows do."""
     rows = np.array(sorted(set(rows)), np.int64)
     sizes = ragged.reader.sizes(rows)
@@ -53,7 +53,7 @@ def test_rows_are_what_h5py_wrote(
     ragged = labeled.open_dataset(path)["x"]
     same(ragged.to_objects(), rows)
     same(ragged[order].to_objects(), [rows[i] for i in order])
-    same(dealt(ragged, order), [rows[i] for i in sorted(set(order))])
+    same(in_file_order(ragged, order), [rows[i] for i in sorted(set(order))])
     assert ragged.sizes.tolist() == sizes
 
 
@@ -69,7 +69,7 @@ def test_rows_that_were_written_again_and_again(
             f["x"][row] = rows[row]
     same(labeled.open_dataset(path)["x"].to_objects(), rows)
     same(labeled.open_dataset(path)["x"][::-2].to_objects(), rows[::-2])
-    same(dealt(labeled.open_dataset(path)["x"], range(0, 10, 2)), rows[::2])
+    same(in_file_order(labeled.open_dataset(path)["x"], range(0, 10, 2)), rows[::2])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_objects_of_two_datasets_in_one_heap(tmp_path: Path) -> None:
             made[1][i] = two[i]
     ds = labeled.open_dataset(tmp_path / "x.h5")
     for name, rows in (("x", one), ("y", two)):
-        same(dealt(ds[name], range(0, 400, 7)), rows[::7])
+        same(in_file_order(ds[name], range(0, 400, 7)), rows[::7])
 
 
 def opened(path: str) -> labeled.Dataset:

@@ -104,7 +104,7 @@ def test_pickles_are_small_and_hold_no_index(folder):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("read_bytes", [1, 3000, 1 << 20])
-def test_jpegs_go_straight_to_batches_past_those_that_need_more(
+def test_jpegs_go_directly_to_batches_past_those_that_need_more(
     tmp_path, monkeypatch, threads, read_bytes
 ):
     monkeypatch.setattr(records, "READ_BYTES", read_bytes)

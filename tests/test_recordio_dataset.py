@@ -172,7 +172,7 @@ def test_pictures_are_resized_and_cut_to_one_shape(folder, resize, shape):
             np.testing.assert_array_equal(one, whole[y : y + shape[0], x : x + shape[1]])
 
 
-def test_a_picture_is_turned_upright_unless_told_not_to(tmp_path):
+def test_a_picture_is_turned_upright_unless_asked_not_to(tmp_path):
 
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -419,7 +419,7 @@ def test_any_damage_ends_in_an_error_of_ours_or_in_rows(tmp_path_factory, data):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_an_index_left_by_another_version_of_the_file_is_told_on_opening(tmp_path, swapped):
+def test_an_index_left_by_another_version_of_the_file_is_reported_on_opening(tmp_path, swapped):
     """As a crash between the renaming of a record file and of its index leaves them."""
     same = [encode(ALIKE[i], ".png") for i in range(12)]
     longer = [*same[:8], same[8] + bytes(len(same[9]) + 32), *same[10:]]  # two in the place of one

@@ -349,12 +349,12 @@ def test_labels_by_id_and_the_last_of_two_lines_wins(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("x\t1\ta.jpg\n", "line 1 .*'x' is no id"),
-        ("1\t1\ta\n-1\t1\ta.jpg\n", "line 2 .*'-1' is no id"),
-        (f"{2**64}\t1\ta\n", "is no id"),
+        ("x\t1\ta.jpg\n", "line 1 .*'x' is not an id"),
+        ("1\t1\ta\n-1\t1\ta.jpg\n", "line 2 .*'-1' is not an id"),
+        (f"{2**64}\t1\ta\n", "is not an id"),
         ("1\ta.jpg\n", "no label"),
         ("1\t1\t2\ta\n2\t1\tb\n", "line 2 .*it has 1 labels, those before it 2"),
-        ("1\t1\tcat\t2\ta.jpg\n", "'cat' is no label"),
+        ("1\t1\tcat\t2\ta.jpg\n", "'cat' is not a label"),
     ],
 )
 def test_lines_that_are_none_are_named(tmp_path, text, words):

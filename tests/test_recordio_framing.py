@@ -88,7 +88,7 @@ def test_a_record_that_is_cut_short_is_refused(payload, data):
         (frame(MAGIC_BYTES)[:8] + frame(b"x"), "part 1 is of kind 0"),
     ],
 )
-def test_what_is_no_record_is_told(stored, words):
+def test_what_is_no_record_is_reported(stored, words):
     with pytest.raises(FramingError, match=words):
         unframe(stored)
 

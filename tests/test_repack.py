@@ -225,10 +225,10 @@ def test_bad_wishes_leave_nothing(tmp_path: Path) -> None:
         ({"order": "random"}, ArrayError, "order='random'"),
         ({"order": "shuffle"}, SplitError, "different numbers of rows"),
         ({"compression": "brotli"}, ArrayError, "'brotli'"),
-        ({"chunks": {"z": 1}}, UnknownNameError, "no source"),
+        ({"chunks": {"z": 1}}, UnknownNameError, "not a source"),
         ({"chunks": {"x": (1, 3)}}, ArrayError, "does not fit"),
         ({"layout": {"x": "contiguous"}, "chunks": {"x": 2}}, ArrayError, "cannot be contiguous"),
-        ({"memory": "lots"}, ValueError, "is no size"),
+        ({"memory": "lots"}, ValueError, "is not a size"),
     ):
         with pytest.raises(error, match=words):
             labeled.repack(old, tmp_path / "new", **options)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not BASH, reason="needs bash")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="such names are none elsewhere")
-def test_what_the_doctor_prints_mends_files_of_odd_names(tmp_path: Path) -> None:
+def test_what_the_doctor_prints_fixes_files_of_odd_names(tmp_path: Path) -> None:
     odd = os.fsdecode(b'-it\'s "a" $HOME `id` \xc3\xa9 =*.h5')
     x = np.arange(3000 * 16, dtype="u1").reshape(3000, 16)
     labeled.write(tmp_path / odd, {"a=b c": x, "-n": x}, chunks=1)
@@ -30,8 +30,8 @@ def test_what_the_doctor_prints_mends_files_of_odd_names(tmp_path: Path) -> None
     assert "\n" not in shown, found.stderr
     command = f'labeled() {{ "{sys.executable}" -m labeled "$@"; }}; {shown}'
     subprocess.run([BASH, "-c", command], cwd=tmp_path, capture_output=True, check=True)
-    (made,) = [name for name in os.listdir(tmp_path) if ".mended" in name]
-    mended = labeled.open_dataset(tmp_path / made)
-    assert mended.sources == ("-n", "a=b c")
-    assert all(np.array_equal(mended[name].values, x) for name in mended.sources)
+    (made,) = [name for name in os.listdir(tmp_path) if ".fixed" in name]
+    fixed = labeled.open_dataset(tmp_path / made)
+    assert fixed.sources == ("-n", "a=b c")
+    assert all(np.array_equal(fixed[name].values, x) for name in fixed.sources)
     assert labeled.doctor(tmp_path / made, seconds=0.01).healthy

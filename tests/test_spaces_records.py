@@ -285,7 +285,7 @@ def test_a_target_that_is_no_space_is_refused(target):
 
 
 @pytest.mark.parametrize("values", [[True, False], [1.0, 2.0]])
-def test_labels_that_are_no_integers_are_told_so(values):
+def test_labels_that_are_not_integers_are_refused_by_name(values):
     x = xr.DataArray(values, dims="batch")
     with pytest.raises(DimsError, match="Labels must be integers to become indicators; cast them"):
         format_dataarray(x, VectorSpace(2))

@@ -292,12 +292,12 @@ def test_requests_without_names_are_refused():
 def test_callbacks_of_every_space_are_called_with_its_part():
     seen = []
 
-    def told(name):
+    def noted(name):
         return [lambda batch: seen.append((name, shapes(batch)))]
 
-    one = VectorSpace(10, np_validate_callbacks=told("one"))
-    other = VectorSpace(10, np_validate_callbacks=told("other"))  # equal: laid out once
-    outer = CompositeSpace((one, CompositeSpace((other,))), np_validate_callbacks=told("outer"))
+    one = VectorSpace(10, np_validate_callbacks=noted("one"))
+    other = VectorSpace(10, np_validate_callbacks=noted("other"))  # equal: laid out once
+    outer = CompositeSpace((one, CompositeSpace((other,))), np_validate_callbacks=noted("outer"))
     compiled = compile_specs((outer, (T, (T,))), CIFAR)
     compiled({T: np.arange(4)})
     assert seen == [("outer", ((4, 10), ((4, 10),))), ("one", (4, 10)), ("other", (4, 10))]

@@ -329,14 +329,14 @@ def test_pinning_needs_torch(train):
 
 
 @pytest.mark.parametrize("name", ["persistent_workers", "pin_memory", "timeout", "prefetch_factor"])
-def test_options_of_torch_are_told_where_to_go(train, name):
+def test_options_of_torch_are_answered_by_where_they_go(train, name):
     with pytest.raises(OptionError, match=rf"say torch_options={{'{name}': \.\.\.}}"):
         labeled.torch.data_loader(train, 8, num_workers=2, **{name: 1})
     with pytest.raises(OptionError, match=rf"say DataLoader\(rows, batch_size=None, {name}="):
         labeled.torch.IterableDataset(train, 8, **{name: 1})
 
 
-def test_what_torch_refuses_is_told_before_an_epoch_begins(train):
+def test_what_torch_refuses_is_reported_before_an_epoch_begins(train):
     words = r"torch's DataLoader refuses torch_options=.*num_workers=0: persistent_workers"
     with pytest.raises(LoaderError, match=words):
         labeled.torch.data_loader(train, 8, torch_options={"persistent_workers": True})

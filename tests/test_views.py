@@ -127,7 +127,7 @@ def test_every_view_is_well_formed_and_tells(path):
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_every_kind_of_loader_is_told_of(path, options):
+def test_every_kind_of_loader_is_described(path, options):
     rows = {} if "sampler" in options else {"batch_size": 16}
     loader = labeled.open_dataset(path).select("images", "targets").batches(**rows, **options)
     for view in (loader, loader.explain()):

@@ -137,6 +137,6 @@ def test_fields_that_cannot_be_sources_are_named(tmp_path: Path) -> None:
         labeled.write(path, {"t": np.zeros(3, [("a", "i4")]), "t/a": np.zeros(3)})
     with pytest.raises(ArrayError, match="it has no fields"):
         labeled.write(path, {"t": np.zeros(3, np.dtype([]))})
-    with pytest.raises(UnknownNameError, match="no source"):
+    with pytest.raises(UnknownNameError, match="not a source"):
         labeled.write(path, {"t": np.zeros(3, [("a", "i4")])}, dims={"t/c": ("batch",)})
     assert not list(tmp_path.iterdir())

@@ -223,7 +223,10 @@ def test_origins_that_are_none_are_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.arange(3))
     (tmp_path / "b.npy").symlink_to("gone.npy")
-    for origin, words in (("", "is no path"), ("*.npy", r"b\.npy' cannot be read: No such file")):
+    for origin, words in (
+        ("", "is not a path"),
+        ("*.npy", r"b\.npy' cannot be read: No such file"),
+    ):
         with pytest.raises(FileFormatError, match=words):
             labeled.convert(origin, "x.h5")
     assert sorted(os.listdir()) == ["a.npy", "b.npy"]

@@ -154,7 +154,7 @@ def _size_of(encoded: bytes) -> str:
 
 
 def as_image(array: xr.DataArray) -> xr.DataArray | None:
-    """Put an array into the order batch, height, width, channel; None if it is no image."""
+    """Put an array into the order batch, height, width, channel; None if it is not an image."""
     if array.dtype.kind not in "biuf":
         return None
     first, *inner = map(str, array.dims)

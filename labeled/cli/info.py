@@ -100,7 +100,7 @@ def info(
 def describe_file(dataset: Dataset) -> Facts:
     """Return what the headers of one file say, as values fit for JSON.
 
-    Of groups that are joined, the first one tells what is no source.
+    Of groups that are joined, the first one says what is not a source.
 
     Returns
     -------
@@ -236,7 +236,7 @@ def file_texts(opened: Sequence[tuple[Facts, Dataset]]) -> list[str]:
             names = [os.path.basename(alike[place][0]["path"]) for place in (1, -1)]
             texts.append(
                 f"... and {len(alike) - 1:,} more files like it, {names[0]} to {names[1]}; "
-                "--json tells of each"
+                "--json describes each"
             )
     return texts
 

@@ -1,7 +1,7 @@
 """``labeled.convert``: what opens, or is in memory, becomes a labelled file or a file of records.
 
 What is given is opened (:mod:`labeled.writing.importers` tells pictures, tables and arrays, and
-``open_dataset`` opens the rest), its rows are dealt out to splits, and one writer takes both.
+``open_dataset`` opens the rest), its rows are divided among splits, and one writer takes both.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ BLOCKS = 32
 
 @dataclass(frozen=True, eq=False)
 class SplitRules:
-    """How rows are dealt out to splits; :func:`convert` tells what each field means."""
+    """How rows are divided among splits; :func:`convert` documents each field."""
 
     split: Mapping[str, Any] | None
     stratify: Any
@@ -131,7 +131,7 @@ def convert(
     **options
         How the target is written, as for :func:`labeled.write`: `dims` in place of those found,
         `attrs`, `layout`, `compression`, `level`, `chunks`, `ragged`, `overwrite`, `progress`,
-        `memory`, `threads`, and the others. `provenance` is kept beside what is told anyway: the
+        `memory`, `threads`, and the others. `provenance` is stored beside the defaults: the
         name and kind of `origin`, and how splits were drawn.
 
         How `origin` is opened: options of its format, as for :func:`labeled.open_dataset`. For
@@ -255,7 +255,7 @@ def _check_meant(found: Imported, given: Mapping[str, Any]) -> None:
 
 
 def _warn_of_left_out(dataset: Dataset) -> None:
-    """Tell of variables without the example dim, and of datasets that are no sources."""
+    """Report variables without the example dim, and datasets that are not sources."""
     header = dataset.files.catalog.headers[0]
     along = {name for source in header.sources.values() for name in source.coords}
     lost = [name for name in header.variables if name not in along]
@@ -271,7 +271,7 @@ def _warn_of_left_out(dataset: Dataset) -> None:
 
 
 def _exported(found: Imported, target: Path, written: WriteOptions) -> str:
-    """Write records; what is no labelled file becomes one on the way."""
+    """Write records; other inputs become a labelled file first."""
     if isinstance(found.sources, Dataset):
         return write_pictures(found.sources, target, written)
     plain = replace(_with_names(written, found), statistics=False, checksums=False)
@@ -350,15 +350,15 @@ def _whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _origin(found: Imported, rules: SplitRules) -> dict[str, Any]:
     """Return where the data comes from, as it is kept in the file."""
-    told: dict[str, Any] = {"from": found.name, "kind": found.kind}
+    record: dict[str, Any] = {"from": found.name, "kind": found.kind}
     if rules.split is None:
-        return told
-    told["split"] = {
+        return record
+    record["split"] = {
         name: rule if isinstance(rule, str | int | float) else "rows given one by one"
         for name, rule in rules.split.items()
     }
-    told["seed"] = rules.seed
+    record["seed"] = rules.seed
     for option, given in (("stratify", rules.stratify), ("group", rules.group)):
         if given is not None:
-            told[option] = given if isinstance(given, str) else "values given one by one"
-    return told
+            record[option] = given if isinstance(given, str) else "values given one by one"
+    return record

@@ -82,7 +82,7 @@ class Diagnosis:
         there is ``examples=``, since each dataset seems to be one example.
     command : str or None
         The same as a command line; None where nothing is found, or nothing can be done.
-    rows_per_s, mended_rows_per_s : mapping of source to float
+    rows_per_s, fixed_rows_per_s : mapping of source to float
         Of every source with findings that cost time: as it is, and with all its remedies.
     obstacle : str or None
         Why the file cannot be repacked, though it should be.
@@ -93,7 +93,7 @@ class Diagnosis:
     options: Mapping[str, Any]
     command: str | None
     rows_per_s: Mapping[str, float]
-    mended_rows_per_s: Mapping[str, float]
+    fixed_rows_per_s: Mapping[str, float]
     obstacle: str | None = None
 
     @property
@@ -109,7 +109,7 @@ class Diagnosis:
         lines = [f"{self.path}:", *table([head, *(_row(first, where) for first, where in alike)])]
         shown = {first.source for first, _ in alike if first.cost is not None}
         for name in [name for name in self.rows_per_s if name in shown]:
-            now, then = self.rows_per_s[name], self.mended_rows_per_s[name]
+            now, then = self.rows_per_s[name], self.fixed_rows_per_s[name]
             lines.append(f"{name}, all together: {now:,.0f} rows/s now, {then:,.0f} rows/s fixed")
         if self.command is not None:
             lines += ["", "fix it with:", f"  {self.command}"]
@@ -121,7 +121,7 @@ class Diagnosis:
 def _row(finding: Finding, where: str) -> tuple[str, ...]:
     rates = ("", "", "")
     if finding.cost is not None:
-        now, then = finding.rows_per_s, finding.mended_rows_per_s
+        now, then = finding.rows_per_s, finding.fixed_rows_per_s
         rates = (f"{now:,.0f}", f"{then:,.0f}", f"{finding.cost:.1f} x")
     return (where, finding.kind, *rates, finding.words)
 
@@ -226,7 +226,7 @@ def _left_behind(path: str) -> list[Finding]:
 
 def _free_name(path: str) -> str:
     stem, suffix = os.path.splitext(path)
-    targets = (f"{stem}.mended{number}{suffix}" for number in ("", *range(2, 1 << 20)))
+    targets = (f"{stem}.fixed{number}{suffix}" for number in ("", *range(2, 1 << 20)))
     return next(target for target in targets if not os.path.exists(target))
 
 
@@ -273,16 +273,16 @@ class _Trial:
 
     def _measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
         """Return a finding with its cost; None for lists and codecs that cost nothing here."""
-        if "dims" in finding.mend or finding.kind in (APART, UNREADABLE):
+        if "dims" in finding.fix or finding.kind in (APART, UNREADABLE):
             return finding
         if finding.kind == "slow codec":
-            chunks = [f for f in others if f.source == finding.source and "chunks" in f.mend]
+            chunks = [f for f in others if f.source == finding.source and "chunks" in f.fix]
             return self._best_codec(finding, merged(chunks))
         some = self._rows(finding)
         if some is None:
             return None
-        now, then = self._rates(some, self._stored(some, finding.mend))
-        tried = replace(finding, rows_per_s=now, mended_rows_per_s=then)
+        now, then = self._rates(some, self._stored(some, finding.fix))
+        tried = replace(finding, rows_per_s=now, fixed_rows_per_s=then)
         # once chunks are fixed, an index list costs more of them
         expensive = bool(self._header(some).filters)
         cheap = finding.split is not None and not expensive and (tried.cost or 0) < WORTHWHILE
@@ -296,19 +296,19 @@ class _Trial:
         some = self._rows(finding)
         if some is None:
             return None
-        known = finding.mend["compression"][finding.source] != "gzip"
+        known = finding.fix["compression"][finding.source] != "gzip"
         before = self._stored(some, chunks, "before") if known else some
         most, best = LARGER * _size(before) if known else math.inf, None
         for codec in ("lz4", "zstd") if known else ("lz4", "zstd", "gzip"):
             tried = with_codec(finding, codec)
             try:
-                stored = self._stored(some, {**chunks, **tried.mend})
+                stored = self._stored(some, {**chunks, **tried.fix})
             except MissingExtraError:
                 continue
             if _size(stored) > most:
                 continue
             now, then = self._rates(before, stored)
-            tried = replace(tried, rows_per_s=now, mended_rows_per_s=then)
+            tried = replace(tried, rows_per_s=now, fixed_rows_per_s=then)
             if best is None or (tried.cost or 0) > (best.cost or 0):
                 best = tried
         return best if best is not None and (best.cost or 0) >= WORTHWHILE else None
@@ -345,10 +345,10 @@ class _Trial:
         (name,) = some.sources
         return self.dataset.files.catalog.sources[name].headers[0]
 
-    def _stored(self, some: Dataset, mend: Mapping[str, Any], name_of: str = "sample") -> Dataset:
+    def _stored(self, some: Dataset, fix: Mapping[str, Any], name_of: str = "sample") -> Dataset:
         """Write rows as the file has them, but for a remedy; return them opened."""
         (name,) = some.sources
-        options = stored_options(self._header(some), name, mend)
+        options = stored_options(self._header(some), name, fix)
         path = os.path.join(self.folder, f"{name_of}.hdf5")
         write(
             path, some, overwrite=True, statistics=False, checksums=False, progress=False, **options

@@ -107,7 +107,7 @@ def append(
         the file carries the attribute `labeled_incomplete`, and is refused by readers. An
         error (a full disk, batches that break off) is undone: the file is as it was. A
         process that is killed leaves it refused, and other programs may not be able to open
-        it either: have a copy. To undo, all that is no whole chunk is kept in memory besides;
+        it either: have a copy. To undo, all that is not a whole chunk is kept in memory besides;
         where that is more than half of `memory`, errors leave the file refused, too.
     progress, memory, threads
         As for :func:`labeled.write`.

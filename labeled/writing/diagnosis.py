@@ -1,4 +1,4 @@
-"""What will read badly in a file, told from its headers: findings, each with its remedy.
+"""What will read badly in a file, judged by its headers: findings, each with its remedy.
 
 Nothing is read or measured here but headers and lists of rows; whether a finding costs
 anything, and how much, is for :mod:`labeled.dataset.doctor` to find out. A remedy is a set of
@@ -38,7 +38,7 @@ POOR_RATIO = 1.15
 """A codec that makes a source smaller by less gains nothing."""
 
 APART = "examples apart"
-"""The kind of finding that another way to open the file mends."""
+"""The kind of finding that another way to open the file fixes."""
 
 UNREADABLE = "cannot be read"
 """The kind of finding that nothing here can measure."""
@@ -61,9 +61,9 @@ class Finding:
         Which one it concerns; neither for what lies beside the file.
     words : str
         What was found.
-    mend : mapping
+    fix : mapping
         Options of :func:`labeled.repack`.
-    rows_per_s, mended_rows_per_s : float or None
+    rows_per_s, fixed_rows_per_s : float or None
         Measured as the file is, and with the remedy; None where nothing is slower for it.
     """
 
@@ -71,9 +71,9 @@ class Finding:
     source: str | None
     split: str | None
     words: str
-    mend: Mapping[str, Any] = field(default_factory=dict)
+    fix: Mapping[str, Any] = field(default_factory=dict)
     rows_per_s: float | None = None
-    mended_rows_per_s: float | None = None
+    fixed_rows_per_s: float | None = None
 
     @property
     def where(self) -> str:
@@ -85,14 +85,14 @@ class Finding:
     @property
     def cost(self) -> float | None:
         """How many times slower reading is for it."""
-        if not self.rows_per_s or self.mended_rows_per_s is None:
+        if not self.rows_per_s or self.fixed_rows_per_s is None:
             return None
-        return self.mended_rows_per_s / self.rows_per_s
+        return self.fixed_rows_per_s / self.rows_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """Everything in a file that may read badly, and what stands in the way of mending it."""
+    """Everything in a file that may read badly, and what stands in the way of fixing it."""
 
     findings: tuple[Finding, ...]
     obstacle: str | None
@@ -159,8 +159,8 @@ def _of_source(source: SourceHeader) -> Iterator[Finding]:
     yield from _of_names(source)
 
 
-def _found(source: SourceHeader, kind: str, words: str, **mend: Any) -> Finding:
-    by_source = {k: v if k == "ragged" else {source.name: v} for k, v in mend.items()}
+def _found(source: SourceHeader, kind: str, words: str, **fix: Any) -> Finding:
+    by_source = {k: v if k == "ragged" else {source.name: v} for k, v in fix.items()}
     return Finding(kind, source.name, None, words, by_source)
 
 
@@ -178,21 +178,21 @@ def _of_chunks(source: SourceHeader) -> Iterator[Finding]:
     n_bytes = math.prod(chunks) * source.dtype.itemsize
     pieces = math.prod(-(-n // c) for n, c in zip(source.row_shape, chunks[1:], strict=True))
     size = format_bytes(n_bytes)
-    mend: Options = {"chunks": "auto"} if source.filters else {"layout": "contiguous"}
+    fix: Options = {"chunks": "auto"} if source.filters else {"layout": "contiguous"}
     if pieces > 1:
         words = f"every row is cut into {pieces:,} pieces: chunks {chunks} for rows "
-        yield _found(source, "chunks across rows", words + str(source.row_shape), **mend)
+        yield _found(source, "chunks across rows", words + str(source.row_shape), **fix)
     elif -(-source.n_rows // chunks[0]) <= FEW_CHUNKS:
         return
     elif n_bytes < SMALL_CHUNK_BYTES and chunks[0] == 1:
         words = f"each of {source.n_rows:,} rows is a chunk of its own, of {size}"
-        yield _found(source, "one-row chunks", words, **mend)
+        yield _found(source, "one-row chunks", words, **fix)
     elif n_bytes < SMALL_CHUNK_BYTES:
         words = f"{chunks[0]:,} rows to a chunk are only {size}"
-        yield _found(source, "tiny chunks", words, **mend)
+        yield _found(source, "tiny chunks", words, **fix)
     elif n_bytes > LARGE_CHUNK_BYTES and source.filters:
         words = f"{chunks[0]:,} rows to a chunk are {size}, decoded for any one of them"
-        yield _found(source, "huge chunks", words, **mend)
+        yield _found(source, "huge chunks", words, **fix)
 
 
 def _of_codec(source: SourceHeader) -> Iterator[Finding]:
@@ -285,7 +285,7 @@ def summed_up(findings: Iterable[Finding]) -> list[tuple[Finding, str]]:
 
 
 def merged(findings: Iterable[Finding]) -> Options:
-    """Return one set of options that mends everything.
+    """Return one set of options that fixes everything.
 
     Examples
     --------
@@ -295,7 +295,7 @@ def merged(findings: Iterable[Finding]) -> Options:
     """
     out: Options = {}
     for finding in findings:
-        for option, value in finding.mend.items():
+        for option, value in finding.fix.items():
             out[option] = {**out.get(option, {}), **value} if isinstance(value, Mapping) else value
     plain = {name for name, layout in out.get("layout", {}).items() if layout == "contiguous"}
     for option in ("chunks", "compression"):
@@ -341,5 +341,5 @@ def with_codec(finding: Finding, codec: str) -> Finding:
     assert finding.source is not None
     needs = "" if codec == "gzip" else f"; for {codec} plain h5py needs hdf5plugin"
     return replace(
-        finding, words=finding.words + needs, mend={"compression": {finding.source: codec}}
+        finding, words=finding.words + needs, fix={"compression": {finding.source: codec}}
     )

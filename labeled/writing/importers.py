@@ -1,6 +1,6 @@
 """What :func:`labeled.convert` takes besides files that open: arrays, tables, pictures, xarray.
 
-What is given is told by its type, its first bytes and its name. Everything becomes an
+What is given is recognised by its type, its first bytes and its name. Everything becomes an
 :class:`Imported`: sources as :func:`labeled.write` takes them, and what else is known of them.
 Files that ``open_dataset`` opens are opened by the function handed in, so that this module
 stands below it.
@@ -163,7 +163,7 @@ def import_sources(
     if isinstance(given, list | tuple) and all(isinstance(p, str | os.PathLike) for p in given):
         paths = [os.path.expanduser(os.fspath(path)) for path in given]
         if "" in paths:
-            raise FileFormatError("'' is no path; name what is to be converted")
+            raise FileFormatError("'' is not a path; pass what to convert")
         if not any(map(is_address, paths)):
             paths = [os.path.abspath(path) for path in paths]
             try:
@@ -263,9 +263,9 @@ def _of_store(path: str, kind: str, engine: str, example_dim: str | None) -> Imp
         if isinstance(error, ImportError) or "engine" in str(error):
             raise MissingExtraError(f"{path!r} needs {engine}: pip install {engine}") from error
         raise FileFormatError(f"xarray cannot open {path!r}: {error}") from error
-    told = [str(dataset.attrs.get("coordinates", ""))]  # xarray reads them only when it decodes
-    told += [str(each.attrs.get("coordinates", "")) for each in dataset.variables.values()]
-    named = [name for name in " ".join(told).split() if name in dataset.variables]
+    listed = [str(dataset.attrs.get("coordinates", ""))]  # xarray reads them only when it decodes
+    listed += [str(each.attrs.get("coordinates", "")) for each in dataset.variables.values()]
+    named = [name for name in " ".join(listed).split() if name in dataset.variables]
     return replace(_of_xarray(dataset.set_coords(named), example_dim), kind=kind)
 
 
@@ -461,7 +461,7 @@ def _header(where: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtyp
         )
         shape, fortran, dtype = read(file)
     except (ValueError, EOFError, OSError) as error:
-        raise FileFormatError(f"{where} is no sound .npy file: {error}") from error
+        raise FileFormatError(f"{where} is not a sound .npy file: {error}") from error
     if dtype.hasobject:
         raise UnsafeFileError(
             f"{where} holds Python objects ({dtype}), which only unpickling could read; save it "
@@ -510,7 +510,7 @@ def _of_npz(path: str, names: Sequence[str] | None) -> Imported:
                 else:
                     single.append(name)
     except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise FileFormatError(f"{path!r} is no sound .npz archive: {error}") from error
+        raise FileFormatError(f"{path!r} is not a sound .npz archive: {error}") from error
     if single:
         warn(
             f"members {sorted(single)} of {path!r} are single values, no sources, and are left out"

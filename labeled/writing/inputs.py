@@ -257,7 +257,7 @@ def _all_given(
     for name in dims:
         if name not in sources:
             raise UnknownNameError(
-                f"dims= names {name!r}, which is no source; {did_you_mean(name, sources)}"
+                f"dims= names {name!r}, which is not a source; {did_you_mean(name, sources)}"
             )
     given: dict[str, SourceToWrite] = {}
     raggeds: dict[str, RaggedToWrite] = {}
@@ -301,7 +301,7 @@ def check_name(name: Any, others: Container[str]) -> None:
 def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:
     """Return one source as it will be written."""
     array = _as_array(name, value)
-    dtype, encode, told = _stored(name, np.dtype(array.dtype))
+    dtype, encode, decoding = _stored(name, np.dtype(array.dtype))
     shape = tuple(array.shape)
     if len(shape) == 0:
         raise ArrayError(f"source {name!r} is a single value; a source needs an axis of examples")
@@ -326,7 +326,7 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
         dtype,
         shape,
         Names(axis_names, coords),
-        {**with_fills(attrs, dtype), **told},
+        {**with_fills(attrs, dtype), **decoding},
         _blocks(name, array),
         encode,
     )
@@ -452,13 +452,13 @@ def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Co
         If its dtype cannot be.
     """
     array = np.asarray(values)
-    _, encode, told = _stored(name, array.dtype)
+    _, encode, decoding = _stored(name, array.dtype)
     if array.dtype.kind in "UTO":
         array = texts(array, f"coordinate {name!r}")
     if encode is not None:
         array = encode(array)
     kept = with_fills(storable(f"coordinate {name!r}", attrs), array.dtype)
-    return Coordinate(name, dim, array, {**kept, **told})
+    return Coordinate(name, dim, array, {**kept, **decoding})
 
 
 def left_out(sources: Any) -> list[str]:
@@ -492,7 +492,7 @@ def _blocks(name: str, array: Any) -> Blocks:
 
 
 def _reader(array: Any) -> Callable[[int, int], Any]:
-    """Return what reads consecutive rows of something that is no dask array."""
+    """Return what reads consecutive rows of something that is not a dask array."""
     return partial(_values if isinstance(array, xr.DataArray) else _sliced, array)
 
 

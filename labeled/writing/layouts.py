@@ -1,7 +1,7 @@
 """How each source is stored: contiguous or in chunks, how large, through which codec.
 
 Chosen for reading in shuffled batches: without compression rows lie one after another, so
-any row may be read alone at full speed. With compression, and where a source shall grow,
+any row may be read alone at full speed. With compression, and where a source will grow,
 chunks hold whole rows and 128 to 256 KiB of them once decoded (a power of two of rows):
 enough for a codec, few enough that a window of them mixes well.
 """
@@ -266,26 +266,26 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
     return tuple(int(c) for c in chunks)
 
 
-def stored_options(header: SourceHeader, name: str, mend: Mapping[str, Any]) -> dict[str, Any]:
+def stored_options(header: SourceHeader, name: str, fix: Mapping[str, Any]) -> dict[str, Any]:
     """Return options that store a source alone.
 
     Parameters
     ----------
     header : SourceHeader
         How it is stored now.
-    mend : mapping
+    fix : mapping
         Options of :func:`labeled.repack`, which go before that.
     """
     if header.ragged is not None:
-        return {"ragged": mend.get("ragged", "flat" if "values" in header.parts else "fuel")}
+        return {"ragged": fix.get("ragged", "flat" if "values" in header.parts else "fuel")}
 
     def asked(option: str) -> Any:
-        return value_for(name, mend.get(option, {}))
+        return value_for(name, fix.get(option, {}))
 
     if asked("layout") == "contiguous":
         return {"layout": "contiguous"}
     codec, level = codec_of(header.filters)
-    if "compression" in mend:
+    if "compression" in fix:
         codec, level = asked("compression"), None
     chunks: Any = header.chunks if asked("chunks") is None else asked("chunks")
     out: dict[str, Any] = {"compression": codec, "level": level}
@@ -325,7 +325,8 @@ def expanded(option: str, values: Mapping[str, Any], names: Collection[str]) -> 
         found = matching(pattern, names)
         if not found:
             raise UnknownNameError(
-                f"{option}= names {pattern!r}, which is no source; {did_you_mean(pattern, names)}"
+                f"{option}= names {pattern!r}, which is not a source; "
+                f"{did_you_mean(pattern, names)}"
             )
         out.update(dict.fromkeys(found, values[pattern]))
     return out

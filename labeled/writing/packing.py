@@ -143,7 +143,7 @@ def pack(
     """Do all work on a block of rows `start` to `stop`.
 
     With `shapes` the rows are the values of examples that have these, or one such example
-    each, and `parts` tell of examples.
+    each, and `parts` describe examples.
     """
     are_values = shapes is not None and vlen_base(recipe.dtype) is None
     rows = checked_rows(values, stop - start, recipe, None if are_values else start)
@@ -270,7 +270,7 @@ class Joiner:
         self.n_rows = units.stop
 
     def finish(self) -> None:
-        """Store what is held, even if it is no whole unit."""
+        """Store what is held, even if it is not a whole unit."""
         if self._n_held:
             # in their byte order: NumPy's own would be native
             rows = np.concatenate(self._held, dtype=self._held[0].dtype)

@@ -194,7 +194,7 @@ class Pictures:
     def _bad(self, path: str, error: Exception) -> FileFormatError:
         row = self.paths.index(path)
         return FileFormatError(
-            f"row {row}, {os.path.join(self.folder, path)!r}: {error}; mend it or move it away"
+            f"row {row}, {os.path.join(self.folder, path)!r}: {error}; fix it or move it away"
         )
 
     def _decoded(self, path: str) -> Array:
@@ -237,7 +237,7 @@ class Pictures:
         for place, row in enumerate(np.asarray(rows, np.int64).tolist()):
             image = self._decoded(self.paths[row])
             if image.shape != tuple(shapes[place].tolist()):
-                error = PictureError(f"it has shape {image.shape} where its head told another")
+                error = PictureError(f"it has shape {image.shape} where its head says another")
                 raise self._bad(self.paths[row], error)
             out[offsets[place] : offsets[place + 1]] = image.reshape(-1)
         return Flat(out, offsets, shapes)

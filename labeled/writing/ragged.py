@@ -136,7 +136,7 @@ def is_ragged(value: Any) -> bool:
     try:
         first = np.shape(_taken(value[0]))
         return any(np.shape(_taken(one)) != first for one in value)
-    except ValueError:  # an example that is no array by itself: named when it is written
+    except ValueError:  # an example that is not an array itself: named when it is written
         return True
 
 
@@ -155,7 +155,7 @@ def examples_of(name: str, value: Any) -> Examples:
     Raises
     ------
     ArrayError
-        If an example is no array of numbers, or has another number of axes; names the row.
+        If an example is not an array of numbers, or has another number of axes; names the row.
     DimsError
         If labelled examples have different dims.
     """

@@ -245,7 +245,7 @@ def dims_of_fields(
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    """Return the fields of an array; none where it is no structured one."""
+    """Return the fields of an array; none if it is not structured."""
     dtype = getattr(value, "dtype", None)
     return (dtype.names or ()) if isinstance(dtype, np.dtype) else ()
 
@@ -396,7 +396,7 @@ def texts(rows: Array, where: str, first: int = 0) -> Array:
     Raises
     ------
     ArrayError
-        If something is no text, or one that a file cannot hold.
+        If a value is not text, or is text that a file cannot hold.
     """
     out = rows.astype(object, order="C")
     flat = out.reshape(-1)

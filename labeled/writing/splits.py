@@ -18,7 +18,7 @@ they stay where they are, and the order is a keyed bijection that takes no memor
 they are lists, rows are put together by the splits they are in, and most lists become
 stretches. ``"splits"`` does only that, in the order that the splits themselves have.
 
-Only integers are dealt with here: labels come in as an array, rows go out as ranges and arrays.
+Only integers are handled here: labels come in as an array, rows go out as ranges and arrays.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def as_splits(given: Any, n_rows: Mapping[str, int | None]) -> Splits:
     {'train': {'x': range(0, 3)}, 'test': {'x': array([4, 3])}}
     """
     if not isinstance(given, Mapping):
-        raise SplitTypeError(f"splits={given!r:.60} is no mapping; give {{'train': (0, 90), ...}}")
+        raise SplitTypeError(
+            f"splits={given!r:.60} is not a mapping; pass {{'train': (0, 90), ...}}"
+        )
     if not given:
         raise SplitError("splits={} names no split; leave it out to write a file without splits")
     out: Splits = {}
@@ -204,18 +206,18 @@ def _check_rows(split: str, source: str, rows: Rows, n_rows: int | None) -> None
 
 def warn_of_overlaps(splits: Splits) -> None:
     """Warn, once, of splits that share rows, with how many."""
-    told: list[str] = []
+    overlaps: list[str] = []
     for source in dict.fromkeys(name for by_source in splits.values() for name in by_source):
         rows = {split: by[source] for split, by in splits.items() if source in by}
         shared = shared_rows(rows)
         if shared is not None:
             one, two, count = shared
             words = "1 row" if count == 1 else f"{count:,} rows"
-            told.append(f"{words} of source {source!r} (such as {one!r} and {two!r})")
-    if told:
-        more = f", and of {len(told) - 1} more sources" if len(told) > 1 else ""
+            overlaps.append(f"{words} of source {source!r} (such as {one!r} and {two!r})")
+    if overlaps:
+        more = f", and of {len(overlaps) - 1} more sources" if len(overlaps) > 1 else ""
         warn(
-            f"splits overlap: more than one of them has {told[0]}{more}; an example in two "
+            f"splits overlap: more than one of them has {overlaps[0]}{more}; an example in two "
             f"splits is usually a mistake"
         )
 
@@ -281,7 +283,7 @@ def rules_of_words(words: Sequence[str]) -> dict[str, str]:
     for word in " ".join(words).split():
         name, equals, rule = word.partition("=")
         if not equals or not name or not rule:
-            raise SplitError(f"{word!r} is no split; give NAME=RULE, where {HELP}")
+            raise SplitError(f"{word!r} is not a split; pass NAME=RULE, where {HELP}")
         if name in rules:
             raise SplitError(f"split {name!r} is given twice; give each split one rule")
         rules[name] = rule
@@ -390,7 +392,7 @@ def _stretch(name: str, rule: str, ends: Sequence[int | None], n_rows: int) -> r
 def _check_together(
     shares: Mapping[str, Share], *, in_order: bool, classes: Any, groups: Any
 ) -> None:
-    """Refuse ways of dealing out rows that do not go together, or have nothing to deal out."""
+    """Refuse rules that do not go together, or have no rows to divide."""
     given = {"stratify": classes is not None, "group": groups is not None, "in_order": in_order}
     asked = [word for word, is_given in given.items() if is_given]
     if asked and not shares:
@@ -439,7 +441,7 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
 def _by_class(
     classes: npt.NDArray[Any], order: IntArray, wanted: Sequence[float]
 ) -> list[IntArray]:
-    """Deal out every class by share; what is left of each goes where most is missing."""
+    """Divide every class by share; what is left of each goes where most is missing."""
     _, which, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     order = order[np.argsort(which[order], kind="stable")]
     parts: list[list[IntArray]] = [[np.empty(0, np.int64)] for _ in wanted]
@@ -460,7 +462,7 @@ def _by_class(
 
 
 def _by_group(groups: npt.NDArray[Any], wanted: Sequence[float], seed: int) -> list[IntArray]:
-    """Deal out whole groups, the largest first, each to where most rows are missing."""
+    """Assign whole groups, the largest first, each to where most rows are missing."""
     _, which, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     drawn = _drawn(len(sizes), seed, "groups")
     missing = np.array(wanted) * len(groups)

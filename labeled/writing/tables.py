@@ -120,7 +120,7 @@ def _grouped(
         for part in parts:
             if part not in columns:
                 raise UnknownNameError(
-                    f"columns= of source {source!r} has {part!r}, which is no column; "
+                    f"columns= of source {source!r} has {part!r}, which is not a column; "
                     f"{did_you_mean(part, columns)}"
                 )
     out: dict[str, Any] = {}
@@ -183,7 +183,7 @@ class _Parquet:
         try:
             return pyarrow(".parquet").ParquetFile(self.path)
         except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-            raise FileFormatError(f"{self.path!r} is no sound parquet file: {error}") from error
+            raise FileFormatError(f"{self.path!r} is not a sound parquet file: {error}") from error
 
     @property
     def names(self) -> list[str]:

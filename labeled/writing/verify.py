@@ -113,7 +113,7 @@ def verify(
         )
     stored = _stored(header, list(header.sources) if sources is None else sources)
     unseen = [name for name in known if name not in stored] if sources is None else []
-    if unseen:  # what was written, and is no source now: gone, out of reach, or another name
+    if unseen:  # what was written, and is not a source now: gone, out of reach, or another name
         stored |= _stored(scan(path, sources=unseen, **options), unseen)
     compared = {name: known[name].n_rows for name in stored if name in known}
     n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())

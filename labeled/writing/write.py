@@ -398,14 +398,14 @@ def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple
     Raises
     ------
     LoaderError
-        If either is no positive number.
+        If either is not a positive number.
     """
     try:
         budget = usual if memory is None else parse_bytes(memory)
     except (ValueError, TypeError, AttributeError, OverflowError):  # also of None, and infinity
         budget = 0
     if budget <= 0:
-        raise LoaderError(f"memory={memory!r} is no size; give bytes, or a text like '128 MiB'")
+        raise LoaderError(f"memory={memory!r} is not a size; pass bytes or text such as '128 MiB'")
     return budget, checked_threads(threads)
 
 
@@ -424,7 +424,9 @@ def _with_extras(
     known = set(inputs.n_rows)
     for name in source_attrs or ():
         if name not in known:
-            raise ArrayError(f"source_attrs= names {name!r}, which is no source: {sorted(known)}")
+            raise ArrayError(
+                f"source_attrs= names {name!r}, which is not a source: {sorted(known)}"
+            )
     out = dict(inputs.sources)
     for name, given in out.items():
         extra = storable(f"source {name!r}", (source_attrs or {}).get(name, {}))
@@ -439,7 +441,7 @@ def _add_coordinate(sources: dict[str, SourceToWrite], name: str, value: Any) ->
     having = [given for given in sources.values() if dim in given.names.dims]
     if not having:
         dims = sorted({each for given in sources.values() for each in given.names.dims})
-        raise DimsError(f"coords= has {name!r} along {dim!r}, which is no dim; dims are {dims}")
+        raise DimsError(f"coords= has {name!r} along {dim!r}, which is not a dim; dims are {dims}")
     made = coordinate(name, str(dim), values, getattr(values, "attrs", {}))
     for given in having:
         kept = tuple(c for c in given.names.coords if c.name != name)

@@ -164,7 +164,7 @@ class Collate(Generic[TTransformed, TCollated]):
     """A collate that leaves the samples as they are."""
 
     def __call__(self, data: Sequence[TTransformed]) -> TCollated:
-        return data  # type: ignore[return-value]  # which is what a sub-class mends
+        return data  # type: ignore[return-value]  # which a sub-class must correct
 
 
 class Pipeline(Generic[TRaw, TTransformed, TCollated, TProcessed]):

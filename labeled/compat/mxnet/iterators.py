@@ -217,7 +217,7 @@ class MXDataProvider(AbstractDataProvider):
         self.provide_label = [] if name is None else [DataDesc(name, self._now.label[0].shape)]
 
     def _handed_out(self, batch: DataBatch) -> DataBatch:
-        """Return a batch as it looked: flat labels; pad and index where these were told."""
+        """Return a batch as it looked: flat labels; pad and index if they were given."""
         index = batch.index if self._tells_index else np.zeros(len(batch.data[0]), np.uint64)
         labels = [old_label(label) for label in batch.label]
         return DataBatch(batch.data, labels, batch.pad if self._tells_pad else 0, index)

@@ -29,7 +29,7 @@ Rules = Literal["seed", "0.9.5", "1.9.1 v1", "1.9.1"]
 RULES: tuple[Rules, ...] = ("seed", "0.9.5", "1.9.1 v1", "1.9.1")
 
 REQUIRED = object()
-"""Stands for a default that there is none of."""
+"""Marks a parameter without a default."""
 
 SHAPE = re.compile(r"\s*[([]?\s*(-?\d+\s*(?:,\s*-?\d+\s*)*)?(,?)\s*([)\]]?)\s*")
 
@@ -78,7 +78,7 @@ def _value(iterator: str, name: str, parameter: Parameter, given: Mapping[str, A
         found = parameter.read(str(value))
     except ValueError:
         kind = parameter.read.__name__.removesuffix("_of")
-        raise LoaderError(f"{iterator}: {name}={value!r} is no {kind}") from None
+        raise LoaderError(f"{iterator}: {name}={value!r} is not a valid {kind}") from None
     except OverflowError:
         raise LoaderError(f"{iterator}: {name}={value!r} is too large for 32 bits") from None
     if parameter.least is not None and found < parameter.least:

@@ -148,7 +148,7 @@ class MXRecordIO:
         Raises
         ------
         FileFormatError
-            If there is something that is no record.
+            If something is not a record.
         """
         assert not self.writable, "the file is open for writing"
         self._check_pid()
@@ -240,8 +240,8 @@ class MXIndexedRecordIO(MXRecordIO):
                     raise ValueError(offset)
             except (ValueError, IndexError):
                 raise FileFormatError(
-                    f"line {number} of {self.idx_path!r}, {line!r:.60}, is no key, tab and offset; "
-                    "rec2idx writes the index again"
+                    f"line {number} of {self.idx_path!r}, {line!r:.60}, is not a key, a tab and an "
+                    "offset; rec2idx writes the index again"
                 ) from None
             self.idx[key] = offset
             self.keys.append(key)

@@ -59,7 +59,7 @@ class ByteStream:
         for file, size in zip(self.files, sizes, strict=True):
             if size % ALIGNMENT:
                 raise FileFormatError(
-                    f"{file!r} has {size} bytes, no multiple of {ALIGNMENT}: it is no RecordIO "
+                    f"{file!r} has {size} bytes, no multiple of {ALIGNMENT}: it is not a RecordIO "
                     "file, or was cut short"
                 )
         return list(accumulate(sizes))
@@ -147,7 +147,7 @@ def passes_of(asked: dict[str, Any], files: Sequence[str], chunk_bytes: int) -> 
     LoaderError
         If the part does not exist, or holds no record of an index.
     FileFormatError
-        If a file is no RecordIO file.
+        If a file is not a RecordIO file.
     """
     part, parts = asked["part_index"], asked["num_parts"]
     if not 0 <= part < parts:
@@ -205,7 +205,7 @@ def _indexed(asked: dict[str, Any], stream: ByteStream) -> Begin:
 
 
 def _read_offsets(path: str, n_bytes: int) -> npt.NDArray[np.int64]:
-    """Return the offsets of an index, sorted; it is read up to the first word that is no number."""
+    """Return the offsets of an index, sorted, up to the first word that is not a number."""
     try:
         with open(path, "rb") as stream:
             words = stream.read().split()
@@ -219,7 +219,7 @@ def _read_offsets(path: str, n_bytes: int) -> npt.NDArray[np.int64]:
     last = max(numbers[1::2], default=0)
     if last >= n_bytes:
         raise FileFormatError(
-            f"{path!r} tells of a record at byte {last:,}, but the records end at {n_bytes:,}: it "
+            f"{path!r} lists a record at byte {last:,}, but the records end at {n_bytes:,}: it "
             "is the index of another file, or damaged"
         )
     return np.sort(np.array(numbers[1::2], np.int64))

@@ -329,7 +329,7 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
     for name, _ in options.dtype if isinstance(options.dtype, tuple) else ():
         if name not in known:
             raise UnknownNameError(
-                f"dtype= names {name!r}, which is no column and no source of {path!r}; "
+                f"dtype= names {name!r}, which is not a column or source of {path!r}; "
                 f"{did_you_mean(name, known)}"
             )
     return {**more, **found}

@@ -161,7 +161,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         )
     if b"\0" in data:
         raise FileFormatError(
-            f"{file} is no text: byte {data.index(0)} is zero; pass format= if you know what it is"
+            f"{file} is not text: byte {data.index(0)} is zero; pass format= if you know what it is"
         )
     newline = CR if b"\n" not in data and b"\r" in data else LF
     end = bytes([newline])

@@ -79,9 +79,9 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     Raises
     ------
     FileFormatError
-        If a file is no RecordIO file, is cut short, or does not fit its index or list.
+        If a file is not a RecordIO file, is cut short, or does not fit its index or list.
     UnknownNameError
-        If a source is asked for that there is none of, or a record is not in the list.
+        If a source does not exist, or a record is not in the list.
     """
     own: RecordOptions = options.own
     files = tuple(map(RecordFile, map(stamp_of, paths), _indexes(paths, own.index)))

@@ -117,7 +117,7 @@ def _parsed(line: str, label_width: int | None) -> tuple[int, list[float]]:
     first, *fields = line.strip("\r\n").split("\t") if "\t" in line else line.split()
     id = int(first) if first.strip().isdecimal() else -1
     if not 0 <= id < 1 << 64:
-        raise ValueError(f"{first[:20]!r} is no id (0 to 2**64 - 1)")
+        raise ValueError(f"{first[:20]!r} is not an id (0 to 2**64 - 1)")
     values = list[float]()
     for field in fields[:label_width]:
         try:
@@ -127,7 +127,7 @@ def _parsed(line: str, label_width: int | None) -> tuple[int, list[float]]:
     if label_width is not None and len(values) < label_width:
         raise ValueError(f"it has fewer than {label_width} labels")
     if label_width is None and len(values) < len(fields) - 1:
-        raise ValueError(f"{fields[len(values)][:20]!r} is no label")
+        raise ValueError(f"{fields[len(values)][:20]!r} is not a label")
     if not values:
         raise ValueError("it has no label")
     return id, values

@@ -76,7 +76,7 @@ class Decoding:
         return image if self.shape is None else middle(image, *self.shape)
 
     def plain(self, pictures: Sequence[memoryview], outs: Sequence[Array]) -> list[int]:
-        """Decode those that need nothing else straight to `outs`; return the others' numbers."""
+        """Decode those that need nothing else directly to `outs`; return the others' numbers."""
         if self.resizes:
             return list(range(len(pictures)))
         return decode_plain(
@@ -183,7 +183,7 @@ class RecordOptions:
         Of labels; those that it cannot hold exactly are refused.
     splits : mapping of str to path, optional
         A ``.lst`` a split: its rows are those whose ids are listed, in file order. A warning
-        tells of ids that no record has.
+        lists ids that no record has.
     """
 
     content: Content = "auto"
@@ -246,7 +246,7 @@ def _checked_dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found: np.dtype[Any] = np.dtype(dtype)
     except TypeError as error:
-        raise LoaderError(f"label_dtype={dtype!r} is no dtype: {error}") from None
+        raise LoaderError(f"label_dtype={dtype!r} is not a dtype: {error}") from None
     if found.kind not in "iuf":
         raise LoaderError(f"label_dtype={dtype!r}: labels are numbers; give an int or a float")
     return found
@@ -256,7 +256,7 @@ def _checked_splits(splits: Any) -> tuple[tuple[str, FileStamp], ...]:
     if isinstance(splits, tuple) and not splits:
         return ()
     if not isinstance(splits, Mapping):
-        raise LoaderError(f"splits={splits!r} is no mapping; give {{name of a split: its .lst}}")
+        raise LoaderError(f"splits={splits!r} is not a mapping; pass {{name of a split: its .lst}}")
     return tuple((str(name), stamp_of(path)) for name, path in splits.items())
 
 

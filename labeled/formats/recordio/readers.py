@@ -276,7 +276,7 @@ class PictureReader(RecordReader):
             yield picture(self.source, row, payload, tuple(self._shapes[row].tolist()))
 
     def read_flat(self, rows: AnyRows) -> Flat:
-        """Decode pictures straight to where they belong, by several threads if there are many."""
+        """Decode pictures directly to their place, by several threads if there are many."""
         listed = np.asarray(rows, np.int64)
         shapes = self.shapes(listed)
         offsets = offsets_of(elements_of(shapes))

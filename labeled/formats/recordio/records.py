@@ -86,7 +86,7 @@ def offsets_of(stamp: FileStamp, idx: FileStamp | None = None) -> Rows:
     Raises
     ------
     FileFormatError
-        If the file is no RecordIO file or is cut short, or `idx` is not its index.
+        If the file is not a RecordIO file or is cut short, or `idx` is not its index.
     """
     if not stamp.size:
         return np.zeros(1, np.int64)
@@ -147,8 +147,8 @@ class _Window:
 def broken(path: str, record: int, offset: int, fault: Exception) -> FileFormatError:
     """Return the error of a record that is none."""
     return FileFormatError(
-        f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; the file is no "
-        "RecordIO file, or was cut short, so copy or write it again"
+        f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; the file is not "
+        "a RecordIO file, or was cut short, so copy or write it again"
     )
 
 
@@ -166,7 +166,7 @@ def read_idx(path: str) -> tuple[list[str], Rows]:
     Raises
     ------
     FileFormatError
-        If a line is no key and offset.
+        If a line is not a key and an offset.
     """
     keys, offsets = [], array("q")
     try:
@@ -539,7 +539,7 @@ def beginnings(file: RecordFile, rows: AnyRows, n_bytes: int) -> tuple[Rows, Arr
     """Return the lengths of payloads, and their first bytes, zeros where they end.
 
     Records in several parts are read, and so are those that do not end where the next one begins,
-    as what is wrong with them is told there: an index left by another version of the file is found
+    as errors about them are raised there: an index left by another version of the file is found
     out before labels are.
 
     Returns
@@ -552,7 +552,7 @@ def beginnings(file: RecordFile, rows: AnyRows, n_bytes: int) -> tuple[Rows, Arr
     odd = (heads["word"] >> LENGTH_BITS != WHOLE) | (heads["magic"] != MAGIC)
     odd |= HEAD_BYTES + padded(lengths) != file.stored_sizes(listed)
     for i in np.flatnonzero(odd).tolist():
-        payload = file.payload(int(listed[i]))  # raises for what is no record
+        payload = file.payload(int(listed[i]))  # raises if it is not a record
         lengths[i] = len(payload)
         out[i] = np.frombuffer(bytes(payload[:n_bytes]).ljust(n_bytes, b"\0"), np.uint8)
     return lengths, out

@@ -436,7 +436,9 @@ class FiniteDatasetIterator:
                 f"{data_specs[0]} takes a tuple of {len(spaces)} sources, found the name {given!r}"
                 f"; write {(given,) * len(spaces)}"
             )
-        self._source = given if isinstance(given, tuple) else (given,)  # a list is no tuple here
+        self._source = (
+            given if isinstance(given, tuple) else (given,)
+        )  # a list counts as one source
         require(len(self._source) == len(spaces), f"{len(spaces)} spaces for the sources {given!r}")
         functions = [None] * len(spaces) if convert is None else list(convert)
         require(len(functions) == len(spaces), f"{len(functions)} functions for {len(spaces)}")

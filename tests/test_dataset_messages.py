@@ -227,7 +227,7 @@ def test_a_path_is_opened_before_batches_are_made_of_it(tmp_path):
         labeled.batches(path, 2)
 
 
-def test_sources_of_different_lengths_are_told_with_a_choice(tmp_path):
+def test_sources_of_different_lengths_are_reported_with_a_choice(tmp_path):
     arrays = {"x": np.zeros((6, 2)), "y": np.arange(6), "calibration": np.eye(3)}
     with h5py.File(tmp_path / "a.h5", "w") as f:
         for name, array in arrays.items():
