@@ -795,7 +795,9 @@ class Dataset:
         >>> x.shape, y.shape
         ((4, 2), (4, 2))
         """
-        options = BatchOptions(**{name: one for name, one in locals().items() if name != "self"})
+        given = dict(locals())
+        del given["self"]
+        options = BatchOptions(**given)
         if not self.sources:
             raise LoaderError(
                 f"{self.where} has no source to make batches of; print(ds) shows what it holds, "

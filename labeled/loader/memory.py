@@ -26,6 +26,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -398,12 +399,11 @@ def kept_choices(lanes: Sequence[Lane], beside_bytes: int) -> list[tuple[int, li
 
     All of them if `beside_bytes` fit beside them; else only those that are small.
     """
-    sizes = sorted([(lane.nbytes, lane.name) for lane in lanes])
-    names = [name for _, name in sizes]
-    taken, choices = 0, [(0, names[:0])]
-    for n, (n_bytes, _) in enumerate(sizes, 1):
-        taken += n_bytes
-        choices.append((max(n_bytes * KEEP_SHARE, taken * SMALL_SHARE), names[:n]))
+    taken, kept = 0, list[str]()
+    choices = [(0, kept)]
+    for lane in sorted(lanes, key=attrgetter("nbytes", "name")):
+        taken, kept = taken + lane.nbytes, [*kept, lane.name]
+        choices.append((max(lane.nbytes * KEEP_SHARE, taken * SMALL_SHARE), kept))
     least, everything = choices[-1]
     choices[-1] = (min(least, taken + beside_bytes) if everything else 0, everything)
     return choices[::-1]
@@ -472,21 +472,18 @@ class Sum:
         if self.windowed:
             fewest_rows = max(wanted.window_rows or rows.held_rows, self.unit_rows)
             fewest_rows = min(fewest_rows, max(rows.n_rows, 1))
-        buffer_bytes = self.buffer_bytes(fewest_rows)
-        buffers = f"{self.fewest_buffers} {'windows' if self.windowed else 'jobs'} of "
-        buffers += f"{fewest_rows:,} rows ({format_bytes(buffer_bytes // fewest_rows)} a row)"
+        self.fewest_rows, self.fewest_threads = fewest_rows, threads
         self.terms = {
-            buffers: self.fewest_buffers * buffer_bytes,
+            "buffers": self.fewest_buffers * self.buffer_bytes(fewest_rows),
             "batches": self.held_bytes + MIN_IN_FLIGHT * self.each_bytes,
-            f"reading in {count_words(threads, 'thread')} and the caller": (1 + threads)
-            * self.thread_bytes,
+            "threads": (1 + threads) * self.thread_bytes,
             "sources kept": self.kept_bytes,
             "row numbers and chunks held": self.index_bytes,
             "the rest": OVERHEAD_BYTES,
         }
-        """What is needed at the least, in words: the sum that an error states."""
+        """What is needed at the least: the sum that an error states."""
         self.needed_bytes = sum(self.terms.values())
-        self.beside_bytes = self.needed_bytes - self.terms[buffers]
+        self.beside_bytes = self.needed_bytes - self.terms["buffers"]
 
     def _add_batches(self, reading: Reading) -> None:
         """Add what batches take that are made or held, and one more of a pipeline."""
@@ -696,9 +693,16 @@ def _too_small(
             taken = format_bytes(int(sizes[largest]) * source.dtype.itemsize)
             which = f"row {largest} of {source.where}, which is to take {taken}"
             remedies.append(f"a subset without {which}")
-    terms = [
-        f"{words} {format_bytes(n_bytes)}" for words, n_bytes in least.terms.items() if n_bytes
-    ]
+    buffers = f"{least.fewest_buffers} {'windows' if least.windowed else 'jobs'}"
+    row_bytes = least.buffer_bytes(least.fewest_rows) // least.fewest_rows
+    longer = {
+        "buffers": f"{buffers} of {least.fewest_rows:,} rows ({format_bytes(row_bytes)} a row)",
+        "threads": f"reading in {count_words(least.fewest_threads, 'thread')} and the caller",
+    }
+    terms = []
+    for term, n_bytes in least.terms.items():
+        if n_bytes:
+            terms.append(f"{longer.get(term, term)} {format_bytes(n_bytes)}")
     return (
         f"memory of {format_bytes(wanted.memory_bytes)} is too small: {', '.join(terms)}, together "
         f"{format_bytes(least.needed_bytes)}; {', or '.join(remedies)}"

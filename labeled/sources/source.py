@@ -263,15 +263,16 @@ class Source:
         if self.loaded is not None:
             return RowLayout(None, direct=True, mapped=True)
         chunks, itemsize = self.headers[0].chunks, self.stored_dtype.itemsize
-        here, in_part = not is_elsewhere(self.headers), bool(self.part)
-        mappable = here and self.io != "pread"
+        here, in_part = True, bool(self.part)
         kinds, scratch, expensive, plain, across = set(), 0, False, True, True
         for header in self.headers:
             kinds.add(header.storage)
+            here = here and not is_remote(header.file.path)
             scratch = max(scratch, header.scratch_bytes)
             expensive = expensive or bool(header.filters)
             plain = plain and header.dtype.isnative and not header.detail
             across = across and (header.chunks or ())[1:] == header.row_shape
+        mappable = here and self.io != "pread"
         scratch += 2 * PIECE_BYTES
         if self.low_memory:
             return self._low_memory_layout(scratch)
