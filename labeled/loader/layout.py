@@ -41,7 +41,6 @@ from labeled.loader.batch import Batch
 from labeled.loader.buffers import RaggedRows
 from labeled.loader.options import BatchOptions, RaggedLayout, integer
 from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
-from labeled.ragged import Flat
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import first_longer, padded
 from labeled.selection import Selection
@@ -416,7 +415,10 @@ class RaggedForm:
             array[:] = None
             if self.as_read and count == len(array):
                 return {self.name: examples}
-            flat = self._flat(examples, count)
+            n_axes = len(self.dims) - 1
+            for padded_place in range(count, len(examples)):
+                examples[padded_place] = np.empty((0,) * n_axes, self.dtype)
+            flat = flat_of_views(examples, n_axes, self.dtype)
             del examples
         if not self.cast.nothing:
             flat = flat._replace(values=self.cast(flat.values, self.name))
@@ -428,12 +430,6 @@ class RaggedForm:
         dense, inside = padded(flat, lengths, self.value, mask=True)
         assert inside is not None
         return {self.name: dense, f"{self.name}_mask": inside}
-
-    def _flat(self, array: Array, count: int) -> Flat:
-        n_axes = len(self.dims) - 1
-        for place in range(count, len(array)):
-            array[place] = np.empty((0,) * n_axes, self.dtype)
-        return flat_of_views(array, n_axes, self.dtype)
 
 
 def _ragged_form(
@@ -605,7 +601,11 @@ class BatchLayout:
                     if name not in self.ragged:
                         arrays[name] = cast(arrays[name], name)
             if self.ragged:
-                arrays = place(self._ragged_laid_out(arrays, count))
+                out: dict[str, Array] = {}
+                for name, array in arrays.items():
+                    ragged = self.ragged.get(name)
+                    out.update({name: array} if ragged is None else ragged(array, count))
+                arrays = place(out)
             if self.specs is not None:
                 return self.specs(arrays)
             return Batch(arrays, self.dims, rows, count, self.info)
@@ -616,13 +616,6 @@ class BatchLayout:
             what = f"row {found} of the dataset" if found >= 0 else "padding"
             text = f"{error}. Row {error.row} of this batch is {what}"
             raise type(error)(text).at_row(found) from error
-
-    def _ragged_laid_out(self, arrays: dict[str, Array], count: int) -> dict[str, Array]:
-        out: dict[str, Array] = {}
-        for name, array in arrays.items():
-            ragged = self.ragged.get(name)
-            out.update({name: array} if ragged is None else ragged(array, count))
-        return out
 
 
 def layout_of(

@@ -94,11 +94,17 @@ class DevicePlan:
 
     def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a slot: pinned, where copies will start from it."""
-        return self._pinned(shape, dtype) if name in self.layout else owned(shape, dtype)
-
-    def _pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        with self._pinning(math.prod(shape) * dtype.itemsize):
+        if name not in self.layout:
+            return owned(shape, dtype)
+        try:
             made = self.device.pinned(shape, dtype)
+        except self.device.memory_errors as error:
+            n_bytes = format_bytes(math.prod(shape) * dtype.itemsize)
+            raise DeviceMemoryError(
+                f"device {self.device.name!r}: the system has no {n_bytes} more of host memory "
+                f"that can be pinned for copies ({error}); give a smaller memory=, fewer loaders "
+                "at a time, or a higher limit of locked memory"
+            ) from error
         assert made[:0].base is made, "views must refer to it, for slots to know who is held"
         return made
 
@@ -111,18 +117,6 @@ class DevicePlan:
     def device_bytes(self) -> int:
         """The most that iterating takes of the device, batches that are kept not counted."""
         return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes
-
-    @contextmanager
-    def _pinning(self, nbytes: int) -> Iterator[None]:
-        """Say how much was asked for where the system pins no more."""
-        try:
-            yield
-        except self.device.memory_errors as error:
-            raise DeviceMemoryError(
-                f"device {self.device.name!r}: the system has no {format_bytes(nbytes)} more of "
-                f"host memory that can be pinned for copies ({error}); give a smaller memory=, "
-                f"fewer loaders at a time, or a higher limit of locked memory"
-            ) from error
 
     @contextmanager
     def memory_errors(self) -> Iterator[None]:
@@ -167,11 +161,12 @@ def device_plan(
     library : str, optional
         Whose arrays the consumer asked for.
     """
-    stored = {
-        lane.name: (lane.source.row_shape, lane.source.stored_dtype)
-        for lane in lanes
-        if _goes_as_stored(lane.source)
-    }
+    stored: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    for lane in lanes:
+        source, dtype = lane.source, lane.source.stored_dtype
+        plain = not isinstance(source, RaggedSource) and not source.decodes
+        if plain and on_gpus(dtype) and dtype.isnative:
+            stored[lane.name] = source.row_shape, dtype
     rows = max(sizes.job_rows, 1)
     spanned = (max(held_rows, 1) - 1) // rows + 2  # windows that one batch may lie in
     made = row_bytes(stored) + layout.out_row_bytes + layout.placed_row_bytes
@@ -183,12 +178,6 @@ def device_plan(
         held_rows * made + sizes.laid_bytes,
         library,
     )
-
-
-def _goes_as_stored(source: AnySource) -> bool:
-    dtype = source.stored_dtype
-    plain = not isinstance(source, RaggedSource) and not source.decodes
-    return plain and on_gpus(dtype) and dtype.isnative
 
 
 def device_of(device: Any) -> Device | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -250,17 +250,15 @@ class Order:
     epoch: int = 0
     sticky_shards: bool = False
     buckets: Buckets | None = None
+    n_rows: int = field(init=False, repr=False)
+    """How many rows an epoch has."""
 
     def __post_init__(self) -> None:
+        self.__dict__["n_rows"] = self.units.n_rows
         if self.mode not in MODES:
             raise LoaderError(f"mode {self.mode!r} is not one of {', '.join(map(repr, MODES))}")
         if self.window_rows < 1:
             raise LoaderError(f"window_rows is {self.window_rows}; a window needs at least 1 row")
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows an epoch has."""
-        return self.units.n_rows
 
     @cached_property
     def digest(self) -> str:
