@@ -224,7 +224,7 @@ def test_shards_of_torch(ds, tmp_path):
         ({"normalize": {"images": ([1, 2], [1, 2, 3])}}, LoaderError, "pair"),
         ({"normalize": {"images": (1, 0)}}, LoaderError, "above 0"),
         ({"normalize": {"images": ([1, 2], 1)}}, LoaderError, "2 factors"),
-        ({"normalize": {"picture": (1, 1)}}, UnknownNameError, "no source 'picture'"),
+        ({"normalize": {"picture": (1, 1)}}, UnknownNameError, "normalize= names 'picture'"),
         ({"normalize": (1, 1), "scale": 2}, LoaderError, "normalize= sets scale="),
         ({"drop_last": True, "last": "pad"}, LoaderError, "contradicts last='pad'"),
         ({"shard": "tensorflow"}, LoaderError, "or .torch."),

@@ -154,7 +154,8 @@ def casts_of(
     """
     asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
     layout, one_hot = options.layout or {}, options.one_hot or {}
-    for argument, option in {**asked, "layout": layout, "one_hot": one_hot}.items():
+    named = {"normalize": options.normalize, **asked, "layout": layout, "one_hot": one_hot}
+    for argument, option in named.items():
         if isinstance(option, Mapping):
             _check_names(option, sources, argument)
     casts = {}
