@@ -75,7 +75,7 @@ def test_parts_that_are_not_named_or_not_there():
         ParallelTransforms(a=abs)(3)
     with pytest.raises(PipelineError, match="sample 1 of the batch has no 'b'"):
         ParallelCollate(b=list)([{"b": 1}, {}])
-    with pytest.raises(PipelineError, match="others='all' must be one of 'keep'"):
+    with pytest.raises(PipelineError, match="others='all' must be 'keep'"):
         ParallelTransforms(others="all")
 
 

@@ -67,7 +67,6 @@ class Pipeline(Protocol[PRaw, PSample, PBatch, PMade]):
 
 
 Others = Literal["keep", "drop", "refuse"]
-OTHERS = ("keep", "drop", "refuse")
 
 
 def identity(data: Any) -> Any:
@@ -185,6 +184,7 @@ class ParallelTransforms:
     {'x': 1}
     """
 
+    @check_arguments(PipelineError, but=("transforms", "named"))
     def __init__(
         self,
         transforms: Mapping[str, Any] | None = None,
@@ -193,7 +193,7 @@ class ParallelTransforms:
         others: Others = "keep",
         **named: Any,
     ) -> None:
-        self.others = checked_others(others)
+        self.others = others
         self.steps = {
             name: as_transform(t) for name, t in ({**(transforms or {}), **named}).items()
         }
@@ -206,14 +206,6 @@ class ParallelTransforms:
     def __repr__(self) -> str:
         steps = ", ".join(f"{name}={name_of(step)}" for name, step in self.steps.items())
         return f"{type(self).__name__}({steps}, others={self.others!r})"
-
-
-def checked_others(others: Any) -> Others:
-    """Return what is to become of unnamed parts, or raise :class:`PipelineError`."""
-    if others not in OTHERS:
-        raise PipelineError(f"others={others!r} must be one of {', '.join(map(repr, OTHERS))}")
-    checked: Others = others
-    return checked
 
 
 def check_parts(steps: Iterable[str], parts: Collection[str]) -> None:
@@ -428,10 +420,11 @@ class ParallelCollate:
 
     collates = True
 
+    @check_arguments(PipelineError, but=("collates", "named"))
     def __init__(
         self, collates: Mapping[str, Any] | None = None, /, *, others: Others = "keep", **named: Any
     ) -> None:
-        self.others = checked_others(others)
+        self.others = others
         given = {**(collates or {}), **named}
         self.parts = {name: checked_collate(one) for name, one in given.items()}
 
@@ -494,6 +487,7 @@ class ParallelPipelines(Stages):
     {'x': array([1, 2]), 'y': 5}
     """
 
+    @check_arguments(PipelineError, but=("pipelines", "named"))
     def __init__(
         self,
         pipelines: Mapping[str, Any] | None = None,
@@ -504,7 +498,7 @@ class ParallelPipelines(Stages):
     ) -> None:
         given = {**(pipelines or {}), **named}
         self.pipelines = {name: stages_of(one) for name, one in given.items()}
-        self.others = checked_others(others)
+        self.others = others
         after: Others = "keep" if others == "drop" else others
         super().__init__(
             ParallelTransforms(self._stage("sample"), others=others),
@@ -594,9 +588,7 @@ class SequencePipeline(Stages):
     """
 
     @check_arguments(PipelineError)
-    def __init__(self, pipeline: Any, *, short: str = "refuse") -> None:
-        if short not in ("refuse", "cut"):
-            raise PipelineError(f"short={short!r} must be one of 'refuse', 'cut'")
+    def __init__(self, pipeline: Any, *, short: Literal["refuse", "cut"] = "refuse") -> None:
         inner = stages_of(pipeline)
         super().__init__(
             EachStep(inner.sample),

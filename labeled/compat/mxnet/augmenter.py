@@ -47,13 +47,13 @@ AUTO, RANDOM = 9, 10
 INTERPOLATIONS = (0, 1, 2, 3, 4, AUTO, RANDOM)
 """Nearest, bilinear, bicubic, area, Lanczos; by what happens; one of the first five, drawn."""
 
-COLOURS = ("R", "G", "B")
 EIGENVALUES = (55.46, 4.794, 1.148)
-EIGENVECTORS = {
-    "R": (-0.5675, 0.7192, 0.4009),
-    "G": (-0.5808, -0.0045, -0.8140),
-    "B": (-0.5836, -0.6948, 0.4203),
-}
+EIGENVECTORS = (
+    (-0.5675, 0.7192, 0.4009),
+    (-0.5808, -0.0045, -0.8140),
+    (-0.5836, -0.6948, 0.4203),
+)
+"""One row a channel: R, G, B."""
 SWAPPED_GREY = (1868, 9617, 4899)
 """14-bit weights of R, G and B: the old jitter took red for blue when it made grey."""
 
@@ -300,9 +300,9 @@ class Augmenter:
         _check_colours(picture, "pca_noise")
         alphas = draws.normals(3, self.p.pca_noise)
         out = np.empty_like(picture)
-        for channel, colour in enumerate(COLOURS):
+        for channel, weights in enumerate(EIGENVECTORS):
             offset = F32(0)
-            for weight, value, alpha in zip(EIGENVECTORS[colour], EIGENVALUES, alphas, strict=True):
+            for weight, value, alpha in zip(weights, EIGENVALUES, alphas, strict=True):
                 offset = F32(offset + F32(F32(weight) * F32(value)) * alpha)
             levels = np.arange(256, dtype=np.float32) + offset
             out[..., channel] = np.clip(np.trunc(levels), 0, 255).astype(np.uint8)[

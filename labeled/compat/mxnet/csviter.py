@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice, repeat
 from typing import Any
 
@@ -89,33 +90,25 @@ class CSVIter(MXDataProvider):
         dtype = asked["dtype"] if version == "1.9.1" else "float32"
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
-        rows = _Rows(asked, version, np.dtype(dtype))
-        batches = RoundBatches(rows.begin, asked["batch_size"], asked["round_batch"])
+        table = partial(_Table, version=version, dtype=np.dtype(dtype))
+        data, labels = table(asked["data_csv"], asked["data_shape"]), asked["label_csv"]
+        label = None if labels == "NULL" else table(labels, asked["label_shape"])
+        begin = partial(_rows, data, label, np.zeros((), dtype))
+        batches = RoundBatches(begin, asked["batch_size"], asked["round_batch"])
         super().__init__(batches, version, asked)
 
 
-class _Rows:
-    """The rows of the files of one iterator."""
-
-    def __init__(self, asked: dict[str, Any], version: Version, dtype: np.dtype[Any]) -> None:
-        self._data = _Table(asked["data_csv"], asked["data_shape"], version, dtype)
-        labels = asked["label_csv"]
-        self._label = (
-            None if labels == "NULL" else _Table(labels, asked["label_shape"], version, dtype)
-        )
-        self._none = np.zeros((), dtype)
-
-    def begin(self) -> Iterator[Row]:
-        """Begin a pass."""
-        labels = repeat(self._none) if self._label is None else self._label.rows()
-        for number, data in enumerate(self._data.rows()):
-            label = next(labels, None)
-            if label is None:
-                assert self._label is not None
-                raise FileFormatError(
-                    f"{self._label.uri!r} has {number} rows of labels, {self._data.uri!r} has more"
-                )
-            yield Row(number, data, label)
+def _rows(data: _Table, label: _Table | None, none: Array) -> Iterator[Row]:
+    """Begin a pass over the rows of an iterator."""
+    labels = repeat(none) if label is None else label.rows()
+    for number, row in enumerate(data.rows()):
+        found = next(labels, None)
+        if found is None:
+            assert label is not None
+            raise FileFormatError(
+                f"{label.uri!r} has {number} rows of labels, {data.uri!r} has more"
+            )
+        yield Row(number, row, found)
 
 
 class _Table:
