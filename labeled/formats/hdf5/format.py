@@ -383,18 +383,14 @@ def _scales_of_several_axes(opening: Opening, scales: Mapping[str, Scale]) -> di
         if scale.has_values and len(scale.dataset.shape) > 1:
             path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
             info = ArrayInfo(name, path, scale.dataset)
-            found[name] = describe(opening, info, _own_dims(scale, ids))
+            n_axes, numbers = len(scale.dataset.shape), []
+            if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
+                numbers = scale.dataset.attrs["_Netcdf4Coordinates"].tolist()
+            dims = [ids[number] for number in numbers if number in ids]
+            if len(dims) != n_axes:
+                dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
+            found[name] = describe(opening, info, dims)
     return found
-
-
-def _own_dims(scale: Scale, ids: Mapping[int, str]) -> tuple[str, ...]:
-    """Return the dims of a coordinate variable, by netCDF's numbers for them."""
-    n_axes = len(scale.dataset.shape)
-    if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
-        numbers = scale.dataset.attrs["_Netcdf4Coordinates"].tolist()
-        if len(numbers) == n_axes and all(number in ids for number in numbers):
-            return tuple(ids[number] for number in numbers)
-    return (scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes)))
 
 
 def _named_coordinates(
@@ -516,20 +512,17 @@ def _with_all_scales(
         # xarray has no place for a coordinate of several dims named like one of them
         and not (len(header.dims) > 1 and key in header.dims)
     }
-    sources = {name: _sharing(header, coordinates) for name, header in carried.sources.items()}
+    sources: dict[str, SourceHeader] = {}
+    for name, header in carried.sources.items():
+        sizes = dict(zip(header.dims, header.shape, strict=False))
+        fitting = [
+            key
+            for key, each in coordinates.items()
+            if all(sizes.get(dim) == n for dim, n in zip(each.dims, each.shape, strict=True))
+        ]
+        shared = fitting if header.ragged is None else []
+        sources[name] = replace(header, coords=tuple(dict.fromkeys([*header.coords, *shared])))
     return Carried(sources, variables, faults), frozenset(coordinates)
-
-
-def _sharing(header: SourceHeader, coordinates: Mapping[str, SourceHeader]) -> SourceHeader:
-    if header.ragged is not None:
-        return header
-    sizes = dict(zip(header.dims, header.shape, strict=True))
-    fitting = [
-        key
-        for key, each in coordinates.items()
-        if all(sizes.get(dim) == n for dim, n in zip(each.dims, each.shape, strict=True))
-    ]
-    return replace(header, coords=tuple(dict.fromkeys([*header.coords, *fitting])))
 
 
 FORMAT = Format(

@@ -390,19 +390,17 @@ def _check_there(dataset: h5py.Dataset, path: str) -> None:
         return  # only HDF5 knows where it looks
     folder = os.path.dirname(os.path.abspath(here))
     names = sorted({to_text(piece.file_name) for piece in dataset.virtual_sources()} - {"."})
-    gone = [name for name in names if "%" not in name and not _is_there(folder, name)]
+    gone = []
+    for name in names:
+        places = (name, os.path.join(folder, name), os.path.join(folder, os.path.basename(name)))
+        if "%" not in name and not any(map(os.path.exists, places)):
+            gone.append(name)
     if gone:
         raise GoneError(
             f"{path!r} in file {here!r} is a virtual dataset whose files are not all there, and "
             f"HDF5 would read fill values in their place; copy to where it looks for them (beside "
             f"this file) {listed(gone, 4)}"
         )
-
-
-def _is_there(folder: str, name: str) -> bool:
-    """Whether HDF5 finds a file that a virtual dataset names."""
-    places = (name, os.path.join(folder, name), os.path.join(folder, os.path.basename(name)))
-    return any(map(os.path.exists, places))
 
 
 def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> Address:
