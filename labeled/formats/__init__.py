@@ -8,6 +8,6 @@ Reading: `reader` (what readers offer, and what follows from it), `contiguous` (
 `region` (parts of rows), `bytesource` (bytes by position, those of gzip-compressed files
 among them), `memory` (how much there is, and how rows move in it).
 
-Values: `cf` (packed numbers and times), `examples` (of different shapes), `pictures` and
-`picture_heads`. Writing: `replacing` (whole files or none).
+Values: `cf` (packed numbers and times), `pictures` and `picture_heads`. Writing: `replacing` (whole
+files or none).
 """

@@ -19,8 +19,8 @@ functions. :mod:`.registry` lists all of them. How another one is added:
    file have one already (:class:`~.contiguous.ContiguousReader`). Its tests inherit
    :class:`labeled.testing.ReaderTests`. Text comes as dtype :data:`~.header.TEXT`.
 4. ``open_ragged(header, io)``, where examples differ in shape: a
-   :class:`~labeled.ragged.RaggedReader`. Such headers say why in ``ragged``, and name the
-   axes of examples in ``dims``.
+   :class:`~labeled.ragged.RaggedReader`, mostly an :class:`ExampleReader`. Such headers
+   say why in ``ragged``, and name the axes of examples in ``dims``.
 5. What the order of rows depends on stands in the header: `chunks` (rows that can only be
    read together, else None), `filters` (what has to be undone, so that reading a chunk is
    expensive), `storage` ("records": any row is found by itself), `scratch_bytes`.
@@ -38,9 +38,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+import numpy as np
+
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, did_you_mean
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
-from labeled.formats.reader import Io, Reader, describe
+from labeled.formats.reader import Io, Reader, describe, native
 from labeled.formats.region import Array, Region
 from labeled.ragged import RaggedReader
 
@@ -182,6 +184,30 @@ class Format:
         if self.named is not None:
             return self.named(path)
         return path.lower().endswith(self.suffixes)
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleReader:
+    """The part of a :class:`~labeled.ragged.RaggedReader` that the header of its source gives."""
+
+    source: SourceHeader
+
+    @property
+    def n_rows(self) -> int:
+        return self.source.n_rows
+
+    @property
+    def n_axes(self) -> int:
+        return len(self.source.dims) - 1
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        cf = self.source.cf
+        return native(self.source.dtype) if cf is None else cf.dtype
+
+    @property
+    def where(self) -> str:
+        return describe(self.source)
 
 
 # what `sources=`, `dims=` and `example_dim=` ask for, alike for every format whose dims come from a

@@ -24,8 +24,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
 from labeled.formats.bytesource import open_bytes, stamp_of
-from labeled.formats.examples import ExampleReader
-from labeled.formats.format import Options
+from labeled.formats.format import ExampleReader, Options
 from labeled.formats.hdf5.arrays import attrs_of, matching, name_of, natural, plain_value
 from labeled.formats.hdf5.dtypes import (
     bytes_are_numpy,

@@ -26,7 +26,7 @@ import numpy as np
 from labeled.errors import FileFormatError
 from labeled.formats.cf import decode
 from labeled.formats.contiguous import ContiguousReader
-from labeled.formats.examples import ExampleReader
+from labeled.formats.format import ExampleReader
 from labeled.formats.hdf5.filters import require_filters
 from labeled.formats.hdf5.per_object import Each, EachReader
 from labeled.formats.hdf5.reader import open_reader

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.examples import ExampleReader
+from labeled.formats.format import ExampleReader
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows
 from labeled.formats.picture_heads import PictureError
