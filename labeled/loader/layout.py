@@ -658,13 +658,10 @@ def layout_of(
                 cast = casts.get(name, Cast())
                 ragged[name] = _ragged_form(source, options, cast, padding[name], sources)
     else:
-        infos = {
-            name: SourceInfo(name, s.dims, s.row_shape, s.dtype, spaces[name])
-            for name, s in sources.items()
-            if name in spaces
-        }
-        uneven, ragged = _ragged_infos(options.specs, sources, padding)
-        infos |= uneven
+        infos, ragged = _ragged_infos(options.specs, sources, padding)
+        for name, one in sources.items():
+            if name in spaces:
+                infos[name] = SourceInfo(name, one.dims, one.row_shape, one.dtype, spaces[name])
         for space, name in leaves(*as_specs(options.specs)):
             if name in sources and name not in infos:
                 raise SpecsError(
@@ -819,8 +816,8 @@ class HandedOver:
         return self.to(data) if kind in "biufc" else data
 
 
-def handed_over(options: BatchOptions, layout: BatchLayout | None) -> HandedOver | None:
-    """Check that batches can be handed to a library; None if nothing is asked.
+def handed_over(options: BatchOptions, layout: BatchLayout | None) -> HandedOver:
+    """Check that batches can be handed to a library.
 
     What a pipeline makes is not known before: without `layout` every array of numbers is
     handed over that is met.
@@ -838,11 +835,8 @@ def handed_over(options: BatchOptions, layout: BatchLayout | None) -> HandedOver
     output, as_tuple = options.output, options.as_tuple
     if as_tuple and layout is not None and layout.specs is not None:
         raise LoaderError("as_tuple=True: batches are nested as specs= asks already; leave one out")
-    if output is None:
-        if options.pinned:
-            raise LoaderError("pinned=True goes with output='torch'")
-        if not as_tuple:
-            return None
+    if output is None and options.pinned:
+        raise LoaderError("pinned=True goes with output='torch'")
     to = HandOff(output or "numpy", options.pinned)
     if options.pinned and not to.pins:
         warn(

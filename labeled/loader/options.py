@@ -176,13 +176,13 @@ class BatchOptions:
 
     def _given(self, *names: str) -> list[str]:
         """Return those options that are not at their defaults."""
-        own = {name: (getattr(self, name), getattr(BatchOptions, name)) for name in names}
-        plain = (str, bool, np.bool_)
-        return [
-            name
-            for name, (value, default) in own.items()
-            if value is not default and not (isinstance(value, plain) and value == default)
-        ]
+        given = []
+        for name in names:
+            value, default = getattr(self, name), getattr(BatchOptions, name)
+            alike = isinstance(value, str | bool | np.bool_) and value == default
+            if value is not default and not alike:
+                given.append(name)
+        return given
 
     @property
     def line_draws(self) -> bool:

@@ -324,7 +324,9 @@ def plan_batches(
     piped = line is not None and line.works
     on_host = isinstance(options.device, str) and options.device == "cpu"
     where = None if on_host else _device_for(options, layout, piped=piped)
-    hand = handed_over(options, layout if line is None else None)
+    hand = None
+    if options.output is not None or options.pinned or options.as_tuple:
+        hand = handed_over(options, layout if line is None else None)
     made = made_of(line, layout.forms(selections)) if line is not None and piped else None
     lanes, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)
     buckets = None
