@@ -167,14 +167,14 @@ def test_every_parameter_of_the_manual_is_in_the_tables():
 
 @pytest.mark.parametrize("version", RULES)
 @pytest.mark.parametrize("name", CHANGES)
-def test_a_parameter_that_changes_batches_is_heeded(folder, version, name):
+def test_a_parameter_that_changes_batches_is_honoured(folder, version, name):
     expected = version == "seed" or name not in ("crop_y_start", "crop_x_start")
     assert differing(folder, version, name, *CHANGES[name]) == expected
 
 
 @pytest.mark.parametrize("version", RULES)
 @pytest.mark.parametrize("name", LATER)
-def test_a_later_parameter_is_heeded_by_the_later_versions_alone(folder, version, name):
+def test_a_later_parameter_is_honoured_by_the_later_versions_alone(folder, version, name):
     others, value = LATER[name]
     if name in image_parameters(version):
         assert differing(folder, version, name, others, value)

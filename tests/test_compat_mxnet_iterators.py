@@ -262,7 +262,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", [*OTHERS, "dtype", "prefetch_buffer"])
-def test_every_parameter_of_text_is_heeded_by_every_version(tmp_path, version, name):
+def test_every_parameter_of_text_is_honoured_by_every_version(tmp_path, version, name):
     for file, first in {"a": 0, "b": 1, "l": 2}.items():
         csv(tmp_path, [f"{i + first},{3 * i}" for i in range(5)], f"{file}.csv")
     assert {*OTHERS, "dtype", "prefetch_buffer"} == set(OF_TEXT)

@@ -408,7 +408,7 @@ def test_a_block_that_cannot_be_computed_is_named_with_its_variable():
         list(loader)
 
 
-def test_rows_that_are_kept_are_shuffled_once_to_foretell_an_epoch(tmp_path, monkeypatch):
+def test_rows_that_are_kept_are_shuffled_once_to_predict_an_epoch(tmp_path, monkeypatch):
     """All of them are one window: of 20 million rows each shuffle takes seconds."""
     path = tmp_path / "many.hdf5"
     with h5py.File(path, "w") as file:

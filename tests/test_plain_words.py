@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 WORDS = {
-    r"told|foretold|tells? of": "report, describe, name; predicted",
-    r"heeds?": "accepts",
+    r"told|foret(old|ells?)|tells? of": "report, describe, name; predicted",
+    r"heed(s|ed)?": "accepts",
     r"dear|dearer": "expensive",
     r"thrifty": "low_memory",
     r"straight": "directly",
