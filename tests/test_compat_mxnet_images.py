@@ -499,7 +499,7 @@ RESIZED = {"random_resized_crop": True}
         ({"batch_size": 0}, LoaderError, "at least 1"),
         ({"label_width": 0}, LoaderError, "at least 1"),
         ({"preprocess_threads": 0}, LoaderError, "at least 1"),
-        ({"rand_crop": "yes"}, LoaderError, "no flag"),
+        ({"rand_crop": "yes"}, LoaderError, "not a valid flag"),
         ({"rotate": 1.5}, LoaderError, "rotate=1.5 is not a valid integer"),
         ({"scale": "big"}, LoaderError, "not a valid number"),
         ({"min_img_size": "inf"}, LoaderError, "min_img_size='inf' is not a valid number"),
