@@ -30,7 +30,7 @@ from labeled.permute.plan import Plan, Request, plan
 __all__ = ["available", "copy", "describe", "empty", "forget", "gather"]
 
 KNOWN_COPIES = 512
-"""Pure copies that are remembered at most."""
+"""Pure copies and gathers that are remembered at most."""
 
 
 def copy(
@@ -162,6 +162,15 @@ def gather(
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     chosen = arguments.checked_rows(rows, src.shape[0])
+    if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
+        known = _copies.get((src.shape, src.strides, axes, len(chosen)))
+        if known is not None and known.dtype is src.dtype:
+            result = arguments.checked_out(out, known.shape, known.dtype, src)
+            if known.plainly:
+                blocked.take_plainly(result, src, chosen)
+                return result
+            if compiled.run(known.plan, result, src, chosen, None, None, threads):
+                return result
     return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
 
 
@@ -230,13 +239,18 @@ def _permute(
             _remember(src, axes, found, plainly=True)
         blocked.move_plainly(found, result, src)
         return result
+    if rows is not None and src.flags.c_contiguous and compiled.rows_left_to_numpy(found):
+        if dtype is None:
+            _remember(src, axes, found, plainly=True)
+        blocked.take_plainly(result, src, rows)
+        return result
     if found.pure and rows is None and not found.tiled and not compiled.available():
         result[...] = src.transpose(found.order)
         return result
     scale = arguments.checked_factor("scale", scale, found.compute)
     shift = arguments.checked_factor("shift", shift, found.compute)
     if compiled.run(found, result, src, rows, scale, shift, threads):
-        if dtype is None and found.pure and rows is None:
+        if dtype is None and found.pure:
             _remember(src, axes, found, plainly=False)
         return result
     moved_bytes = result.nbytes + result.size * src.itemsize
@@ -257,11 +271,12 @@ class _Known:
 
 
 _copies: dict[tuple[Any, ...], _Known] = {}
-"""By shape and steps of the source, and the order asked for."""
+"""By shape and steps of the source, the order asked for and, of gathers, the number of rows."""
 
 
 def _remember(src: Array, axes: tuple[int, ...], found: Plan, *, plainly: bool) -> None:
     """Keep in mind how a pure copy of arrays of one dtype is made: by NumPy, or by a kernel."""
     if len(_copies) >= KNOWN_COPIES:
         _copies.clear()
-    _copies[src.shape, src.strides, axes] = _Known(found.shape, src.dtype, found, plainly)
+    n_rows = () if found.axis is None else (found.lengths[found.axis],)
+    _copies[src.shape, src.strides, axes, *n_rows] = _Known(found.shape, src.dtype, found, plainly)

@@ -90,6 +90,12 @@ def left_to_numpy(plan: Plan) -> bool:
     return plan.in_runs or plan.size * plan.final.itemsize < USE_BYTES
 
 
+def rows_left_to_numpy(plan: Plan) -> bool:
+    """Say whether gathered rows move as they are, and are too few for a second thread."""
+    whole = plan.pure and plan.axis == 0 and len(plan.lengths) == 2 and plan.in_runs
+    return whole and 2 * plan.size * plan.final.itemsize < SHARE_BYTES
+
+
 def run(
     plan: Plan,
     dst: Array,
