@@ -32,8 +32,7 @@ from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.writing.write import checked_threads
 
-WAITING = 1024
-"""Comparisons that wait for a thread at a time."""
+READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +124,12 @@ def verify(
     ):
         for name in compared:
             source, sums = stored[name], known[name]
-            check = partial(_difference, source, sums, reader_of(source))
+            check = partial(_differences, source, sums, reader_of(source))
+            step = max(READ_BYTES // max(source.row_bytes * sums.rows, 1), 1)
             numbers = range(len(sums.values))
-            for begin in range(0, len(numbers), WAITING):
-                for problem in pool.map(check, numbers[begin : begin + WAITING]):
-                    found += [] if problem is None else [problem]
-                    advance(source.row_bytes * sums.rows)
+            for differences in pool.map(check, [numbers[i : i + step] for i in numbers[::step]]):
+                found += differences
+                advance(source.row_bytes * sums.rows * step)
             if sums.n_rows != source.n_rows:
                 few, many = sorted((sums.n_rows, source.n_rows))
                 words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"
@@ -139,21 +138,27 @@ def verify(
     return Verified(header.stamp.path, compared, _joined(found), without)
 
 
-def _difference(
-    source: SourceHeader, sums: Checksums, read: Callable[[range], Array], number: int
-) -> Difference | None:
-    """Read the rows of one checksum again; return what is wrong with them."""
+def _differences(
+    source: SourceHeader, sums: Checksums, read: Callable[[range], Array], numbers: range
+) -> list[Difference]:
+    """Read the rows of some checksums; if they cannot be read together, one by one."""
     most = min(sums.n_rows, source.n_rows)
-    start, stop = (min(at * sums.rows, most) for at in (number, number + 1))
+    edges = [min(at * sums.rows, most) for at in range(numbers.start, numbers.stop + 1)]
+    start, stop = edges[0], edges[-1]
     try:
         rows = read(range(start, stop))
     except LabeledError as error:
-        return Difference(source.name, start, stop, f"cannot be read: {error}")
+        if len(numbers) == 1:
+            return [Difference(source.name, start, stop, f"cannot be read: {error}")]
+        alone = (range(number, number + 1) for number in numbers)
+        return [each for one in alone for each in _differences(source, sums, read, one)]
     if rows.dtype.kind != "O":
         rows = rows.astype(source.dtype, copy=False)  # as stored: its byte order counts
-    if checksum(rows) == int(sums.values[number]):
-        return None
-    return Difference(source.name, start, stop, "differ from what was written")
+    return [
+        Difference(source.name, a, b, "differ from what was written")
+        for number, (a, b) in zip(numbers, pairwise(edges), strict=True)
+        if checksum(rows[a - start : b - start]) != int(sums.values[number])
+    ]
 
 
 def reader_of(source: SourceHeader) -> Callable[[range], Array]:
