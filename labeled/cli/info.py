@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -216,7 +216,7 @@ def file_text(facts: Facts, dataset: Dataset) -> str:
         "in the file": [(name, stored_words(one)) for name, one in sources],
         "attributes of sources": [(name, cut(one)) for name, one in attributes.items() if one],
         "attributes": [(name, cut(value)) for name, value in facts["attributes"].items()],
-        "statistics": statistics_rows(facts["statistics"]),
+        "statistics": statistics_rows(facts["statistics"], facts["splits"]),
     }
     for title, rows in tables.items():
         lines += Table((), rows, title, most=MAX_LINES).text() if rows else []
@@ -269,14 +269,17 @@ def stored_words(source: Facts) -> str:
     return format_bytes(source["stored_bytes"]) + (f" ({ratio:.1f}:1)" if packed else "")
 
 
-def statistics_rows(statistics: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def statistics_rows(statistics: Mapping[str, Any], splits: Iterable[str]) -> list[tuple[str, ...]]:
     """Return the table of statistics: a head, then a row for each source and each split of it."""
     head = ("source", "rows", "mean", "std", "min", "max", "classes")
-    body = [
-        (name, f"{split} ({found['n_rows']:,})", *measured_words(found))
-        for name, by_rows in statistics.items()
-        for split, found in {"all": by_rows["rows"], **by_rows.get("splits", {})}.items()
-    ]
+    body = []
+    for name, by_rows in statistics.items():
+        found = {"all": by_rows["rows"], **by_rows.get("splits", {})}
+        body += [
+            (name, f"{split} ({found[split]['n_rows']:,})", *measured_words(found[split]))
+            for split in ("all", *splits)
+            if split in found
+        ]
     return [head, *body] if body else []
 
 

@@ -176,7 +176,7 @@ class Explanation:
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
             f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
             f"{shuffle_argument(self.mode)}",
-            f"reads {about}{format_bytes(read)} for {format_bytes(used)} of rows; "
+            f"reads {about}{format_bytes(read)} of the file for {format_bytes(used)} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
             f"{count_words(self.threads, 'background thread')}",
             f"memory: at most {format_bytes(self.promised_bytes)} of "
