@@ -37,6 +37,7 @@ static pthread_barrier_t together;
 #define __global__
 #define __shared__ static
 #define __restrict__
+#define __grid_constant__
 #define __syncthreads() pthread_barrier_wait(&together)
 """
     + """
@@ -50,7 +51,7 @@ static inline unsigned short halved(float value) {
 """
 )
 MANY_BLOCKS = """
-extern "C" void run(long long blocks, void* src, void* dst, void* table, void* picked,
+extern "C" void run(long long blocks, void* src, void* dst, void* picked, void* table,
                     void* scale, void* shift) {
     std::thread threads[16];
     pthread_barrier_init(&together, 0, blockDim.x);
@@ -58,8 +59,12 @@ extern "C" void run(long long blocks, void* src, void* dst, void* table, void* p
         threads[n] = std::thread([=] {
             threadIdx.x = n;
             for (blockIdx.x = 0; blockIdx.x < (unsigned)blocks; ++blockIdx.x) {
-                permute((ITEM*)src, (FINAL*)dst, (Big*)table, (Big*)picked, (FACTOR*)scale,
+#if FEW
+                permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, *(Factors*)scale);
+#else
+                permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, (FACTOR*)scale,
                         (FACTOR*)shift);
+#endif
                 __syncthreads();
             }
         });
@@ -122,7 +127,7 @@ def host(tmp_path_factory):
         def launch(self, blocks, threads, args):
             assert threads == (libraries.THREADS,)
             launched.append(blocks)
-            self.run(ctypes.c_longlong(blocks[0]), *map(address, args))
+            self.run(ctypes.c_longlong(blocks[0]), *map(address, args), *[None] * (6 - len(args)))
 
     def empty(shape, dtype):
         """Return new memory in the middle of a larger one, all of it poison."""
@@ -147,6 +152,7 @@ def on_host(host, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", host)
     monkeypatch.setattr(device, "is_cupy", lambda array: isinstance(array, np.ndarray))
     monkeypatch.setattr(libraries, "address", lambda array: address(array).value)
+    monkeypatch.setattr(libraries, "device_id", lambda array: 0)
 
     def check(work, expected, launches=1):
         host.made.clear()
@@ -222,6 +228,39 @@ def test_more_blocks_than_a_launch_takes_are_left_to_the_library(on_host, monkey
     on_host(lambda: libraries.copy(src, (3, 2, 1, 0), out=None, **plain), src.T, launches=0)
 
 
+def test_places_of_large_arrays_take_64_bits(on_host, monkeypatch):
+    large = libraries.Request(
+        (3, 1 << 20, 700), (700 << 20, 700, 1), np.dtype("u1"), (2, 0, 1), *[None] * 4
+    )
+    assert libraries.planned(large).items.wide
+    apart = large._replace(shape=(3, 4, 5), strides=(1 << 31, 5, 1))
+    assert libraries.planned(apart).items.wide
+    assert not libraries.planned(apart._replace(strides=(1 << 29, 5, 1))).items.wide
+    libraries.planned.cache_clear()
+    monkeypatch.setattr(libraries, "NARROW_ITEMS", 0)
+    src = np.random.default_rng(0).integers(0, 256, (70, 3, 16, 20)).astype("u2")
+    rows = np.array([3, 69, 3])
+    scaled = {"dtype": "f4", "scale": [[[1.5]], [[2]], [[3]]], "shift": 7}
+    expected = src * np.float32([1.5, 2, 3]).reshape(3, 1, 1) + np.float32(7)
+    for axes in itertools.permutations(range(4)):
+        on_host(lambda axes=axes: copied(src, axes, rows=rows), src[rows].transpose(axes))
+        on_host(lambda axes=axes: copied(src, axes, **scaled), expected.transpose(axes))
+    libraries.planned.cache_clear()
+
+
+@pytest.mark.parametrize("n", [1, 3, 64, 65])
+def test_factors_of_the_host_are_the_same_few_or_many(on_host, n):
+    src = np.random.default_rng(0).integers(0, 256, (5, n, 6, 7)).astype("u1")
+    scale, shift = np.random.default_rng(1).uniform(0.1, 2, (2, n, 1, 1)).astype("f4")
+    for axes in [(0, 1, 2, 3), (1, 2, 3, 0), (0, 2, 3, 1)]:
+        both = {"dtype": "f4", "scale": scale.tolist(), "shift": shift.tolist()}
+        expected = (src * scale + shift).transpose(axes)
+        on_host(lambda axes=axes, both=both: copied(src, axes, **both), expected)
+        one = {"dtype": "f4", "shift": shift.tolist()}
+        expected = (src + shift).transpose(axes)
+        on_host(lambda axes=axes, one=one: copied(src, axes, **one), expected)
+
+
 @pytest.fixture(scope="module")
 def nvrtc():
     """Return NVIDIA's compiler of kernels, which needs no device."""
@@ -251,20 +290,28 @@ def log_of(nvrtc, code, architecture="sm_90"):
     return failed == 0, log.value.decode()
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("picked", [False, True])
-def test_the_kernels_are_programs_for_a_device(nvrtc, picked):
+def test_the_kernels_are_programs_for_a_device(nvrtc, picked, wide):
     """Each kind of item, each kind of result, each pure move; `sm_90` stands for all."""
     pairs = {("?", "f"), ("q", "f"), ("e", "f"), ("d", "d"), ("B", "e"), ("B", "f")}
-    kernels = {
+    kernels = [
         libraries.Items(
-            np.dtype(item), np.dtype(final), np.dtype("d" if final == "d" else "f"), picked
+            np.dtype(item),
+            np.dtype(final),
+            np.dtype("d" if final == "d" else "f"),
+            picked,
+            *factors,
+            wide,
         )
-        for item, final in pairs
-    }
-    kernels |= {
-        libraries.Items(*[np.dtype(moved)] * 3, picked) for moved in libraries.MOVED.values()
-    }
-    for items in sorted(kernels, key=str):
+        for item, final in sorted(pairs)
+        for factors in [(False, False, False), (True, True, True), (True, False, False)]
+    ]
+    kernels += [
+        libraries.Items(*[np.dtype(moved)] * 3, picked, wide=wide)
+        for moved in libraries.MOVED.values()
+    ]
+    for items in kernels:
         assert log_of(nvrtc, libraries.source(items)) == (True, ""), items
     compiled, log = log_of(nvrtc, libraries.source(items).replace("blockIdx", "block_index"))
     assert not compiled

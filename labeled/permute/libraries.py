@@ -12,7 +12,7 @@ converts, keeps the tile in shared memory, and writes along the destination, so 
 touched in whole segments. Rows are all axes behind the fast one, taken as one; the offset of each
 row of a tile is computed once a block. Where the fast axis is the last one, too, rows are all axes
 before it, and a block copies many short runs as they are. One compiled kernel for each pair of
-item types serves every shape: the shape travels as a small table.
+item types serves every shape: the shape travels with the launch, as a small table.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from labeled import device
 from labeled.errors import ArrayError, DimsError
@@ -42,9 +43,27 @@ THREADS = 256
 MAX_BLOCKS = (1 << 31) - 1
 """What one launch takes along the first axis of its grid."""
 
+NARROW_ITEMS = (1 << 31) - (1 << 16)
+"""Arrays of fewer items are walked with 32-bit numbers."""
+
+MAX_AXES = 12
+TABLE_NUMBERS = 14 + 5 * MAX_AXES
+FEW_FACTORS = 64
+"""So many factors travel with a launch, whose arguments may take 4 KiB."""
+
 SOURCE = r"""
-typedef long long Big;
-struct Offsets { Big src, along, scale, shift; };
+typedef INDEX Big;
+struct Table { Big number[TABLE_NUMBERS]; };
+struct Factors { FACTOR scale[FEW_FACTORS], shift[FEW_FACTORS]; };
+struct Place {
+    Big src;
+#if SCALED
+    Big scale;
+#endif
+#if SHIFTED
+    Big shift;
+#endif
+};
 
 #if HALF_ITEM || HALF_FINAL
 #ifdef __CUDACC__
@@ -61,72 +80,94 @@ __device__ inline unsigned short halved(float value) {
 #endif
 #endif
 
-// table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast, 6 tiles_rows,
-// 7 pitch, 8..10 steps along the fast axis of source, scale, shift, 11 outer axes, 12 row axes,
-// 13 whether the fast axis is the last one of the result, then (length, source, scale, shift,
-// whether rows are gathered along it) of each outer axis and each row axis, the innermost first.
-__device__ inline Big picked_row(const Big* axes, int count, Big index, Big found) {
-    for (int k = 0; k < count; ++k, axes += 5) {
-        Big next = index / axes[0];
-        if (axes[4]) found = index - next * axes[0];
+// The table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast,
+// 6 tiles_rows, 7 pitch, 8..10 steps along the fast axis of source, scale, shift, 11 outer axes,
+// 12 row axes, 13 whether the fast axis is the last one of the result, then (length, source,
+// scale, shift, whether rows are gathered along it) of each outer axis and each row axis, the
+// innermost first.
+__device__ inline Big picked_row(const Table& table, int from, int count, Big index, Big found) {
+    for (int k = 0; k < count; ++k, from += 5) {
+        Big next = index / table.number[from];
+        if (table.number[from + 4]) found = index - next * table.number[from];
         index = next;
     }
     return found;
 }
 
-__device__ inline void walk(const Big* axes, int count, Big index, Offsets& at) {
-    for (int k = 0; k < count; ++k, axes += 5) {
-        Big next = index / axes[0], step = index - next * axes[0];
-        at.src += step * axes[1];
-        at.scale += step * axes[2];
-        at.shift += step * axes[3];
+__device__ inline void walk(const Table& table, int from, int count, Big index, Place& at) {
+    for (int k = 0; k < count; ++k, from += 5) {
+        Big next = index / table.number[from], step = index - next * table.number[from];
+        at.src += step * table.number[from + 1];
+#if SCALED
+        at.scale += step * table.number[from + 2];
+#endif
+#if SHIFTED
+        at.shift += step * table.number[from + 3];
+#endif
         index = next;
     }
 }
 
-__device__ inline FINAL converted(ITEM value, FACTOR scale, FACTOR shift) {
+__device__ inline FINAL converted(const Table& table, const ITEM* __restrict__ src,
+                                  const FACTOR* scale, const FACTOR* shift, const Place& at,
+                                  Big along) {
+    const ITEM value = src[at.src + along * table.number[8]];
 #if PURE
     return value;
 #else
 #if HALF_ITEM
-    const FACTOR wide = (FACTOR)widened(value);
+    FACTOR wide = (FACTOR)widened(value);
 #else
-    const FACTOR wide = (FACTOR)value;
+    FACTOR wide = (FACTOR)value;
+#endif
+#if SCALED
+    wide = wide * scale[at.scale + along * table.number[9]];
+#endif
+#if SHIFTED
+    wide = wide + shift[at.shift + along * table.number[10]];
 #endif
 #if HALF_FINAL
-    return halved(wide * scale + shift);
+    return halved(wide);
 #else
-    return wide * scale + shift;
+    return wide;
 #endif
 #endif
 }
 
 // picked: the first item of each gathered row
 extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restrict__ dst,
-                                   const Big* __restrict__ table,
                                    const Big* __restrict__ picked,
+                                   const __grid_constant__ Table table,
+#if FEW
+                                   const __grid_constant__ Factors factors) {
+    const FACTOR* scale = factors.scale;
+    const FACTOR* shift = factors.shift;
+#else
                                    const FACTOR* __restrict__ scale,
                                    const FACTOR* __restrict__ shift) {
+#endif
     __shared__ FINAL tile[TILE_ITEMS + 16 * MAX_ROWS / sizeof(FINAL)];
-    __shared__ Offsets rows[MAX_ROWS];
-    const Big n_fast = table[1], n_rows = table[2];
-    const int tile_fast = (int)table[3], tile_rows = (int)table[4], pitch = (int)table[7];
-    const Big tiles = table[5] * table[6];
+    __shared__ Place rows[MAX_ROWS];
+    const Big n_fast = table.number[1], n_rows = table.number[2];
+    const int tile_fast = (int)table.number[3], tile_rows = (int)table.number[4];
+    const int pitch = (int)table.number[7];
+    const Big tiles_rows = table.number[6], tiles = table.number[5] * tiles_rows;
     const Big outer = blockIdx.x / tiles, rest = blockIdx.x - outer * tiles;
-    const Big first = rest % table[5] * tile_fast, row = rest / table[5] * tile_rows;
+    // neighbours write next to one another: what they share of a line is joined in the cache
+    const Big fast_tile = rest / tiles_rows;
+    const Big first = fast_tile * tile_fast, row = (rest - fast_tile * tiles_rows) * tile_rows;
     const int fasts = (int)(n_fast - first < tile_fast ? n_fast - first : tile_fast);
     const int count = (int)(n_rows - row < tile_rows ? n_rows - row : tile_rows);
-    const int n_outer_axes = (int)table[11], n_row_axes = (int)table[12];
-    const Big* outer_axes = table + 14;
-    const Big* row_axes = outer_axes + 5 * n_outer_axes;
+    const int n_outer_axes = (int)table.number[11], n_row_axes = (int)table.number[12];
+    const int outer_axes = 14, row_axes = outer_axes + 5 * n_outer_axes;
     for (int j = threadIdx.x; j < count; j += blockDim.x) {
-        Offsets at = {0, table[8], 0, 0};
+        Place at = {};
 #if PICKED
-        at.src = picked[picked_row(row_axes, n_row_axes, row + j,
-                                   picked_row(outer_axes, n_outer_axes, outer, 0))];
+        at.src = picked[picked_row(table, row_axes, n_row_axes, row + j,
+                                   picked_row(table, outer_axes, n_outer_axes, outer, 0))];
 #endif
-        walk(outer_axes, n_outer_axes, outer, at);
-        walk(row_axes, n_row_axes, row + j, at);
+        walk(table, outer_axes, n_outer_axes, outer, at);
+        walk(table, row_axes, n_row_axes, row + j, at);
         rows[j] = at;
     }
     __syncthreads();
@@ -134,27 +175,16 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     const int threads = blockDim.x, items = fasts * count;
     const int next_row = threads / fasts, next_fast = threads % fasts;
     int j = threadIdx.x / fasts, i = threadIdx.x % fasts;
-    if (table[13]) {
-        for (int t = threadIdx.x; t < items; t += threads) {
-            const Offsets at = rows[j];
-            const Big along = first + i;
-            dst[(row + j) * n_fast + along] = converted(src[at.src + along * at.along],
-                                                        scale[at.scale + along * table[9]],
-                                                        shift[at.shift + along * table[10]]);
-            i += next_fast, j += next_row;
-            if (i >= fasts) i -= fasts, ++j;
-        }
-        return;
-    }
+    const int last = (int)table.number[13];
     for (int t = threadIdx.x; t < items; t += threads) {
-        const Offsets at = rows[j];
         const Big along = first + i;
-        tile[j * pitch + i] = converted(src[at.src + along * at.along],
-                                        scale[at.scale + along * table[9]],
-                                        shift[at.shift + along * table[10]]);
+        const FINAL value = converted(table, src, scale, shift, rows[j], along);
+        if (last) dst[(row + j) * n_fast + along] = value;
+        else tile[j * pitch + i] = value;
         i += next_fast, j += next_row;
         if (i >= fasts) i -= fasts, ++j;
     }
+    if (last) return;
     __syncthreads();
     const int next_column = threads / count, next_along = threads % count;
     FINAL* const to = dst + (outer * n_fast + first) * n_rows + row;
@@ -183,6 +213,25 @@ class Items(NamedTuple):
     factor: np.dtype[Any]
     picked: bool
     """Whether rows are gathered."""
+    scaled: bool = False
+    shifted: bool = False
+    few: bool = False
+    """Whether factors travel with the launch, rather than lie on the device."""
+    wide: bool = False
+    """Whether places need 64 bits; with 32 a thread takes less than half as many registers."""
+
+    @property
+    def place(self) -> np.dtype[Any]:
+        return np.dtype(np.int64 if self.wide else np.int32)
+
+
+class Launch(NamedTuple):
+    """How the kernel makes a copy; the same for every array of a shape."""
+
+    found: Plan
+    items: Items
+    blocks: int
+    table: npt.NDArray[Any]
 
 
 def launch(
@@ -190,46 +239,108 @@ def launch(
 ) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
 
-    Items of `src` lie at multiples of their size (:func:`aligned`).
+    Items of `src` lie at multiples of their size (:func:`aligned`). What describes the copy
+    travels with the launch, and so do factors that are few and on the host: nothing but the
+    numbers of gathered rows is sent to the device first.
     """
     cupy = sys.modules["cupy"]
-    factors = [None if f is None else cupy.asarray(f) for f in (scale, shift)]
+    if dtype is None and scale is None and shift is None:
+        item = run_item(src, axes)
+        if item is not None:
+            shape = (*src.shape[:-1], src.shape[-1] * src.dtype.itemsize // item.itemsize)
+            steps = (*src.strides[:-1], item.itemsize)
+            runs = cupy.ndarray(shape, item, src.data, steps)
+            made = launch(runs, axes, dtype=None, scale=None, shift=None, rows=rows)
+            if made is not None:
+                return made.view(src.dtype)
+    factors = [f if f is None or device.is_cupy(f) else np.asarray(f) for f in (scale, shift)]
     shapes = [None if f is None else tuple(f.shape) for f in factors]
-    shape, strides = tuple(src.shape), tuple(src.strides)
     n_rows = None if rows is None else len(rows)
-    found = plan(
-        Request(shape, strides, src.dtype, tuple(axes), dtype, shapes[0], shapes[1], n_rows)
-    )
-    items = item_types(found, src.dtype)
-    if items is None:
+    how = planned(
+        Request(
+            tuple(src.shape), tuple(src.strides), src.dtype, tuple(axes), dtype, shapes[0],
+            shapes[1], n_rows,
+        )
+    )  # fmt: skip
+    if how is None or how.blocks > MAX_BLOCKS:
         return None
-    fast = fast_axis(found, src.dtype.itemsize)
-    if fast is None:
-        return None
-    if found.size == 0:
-        return cupy.empty(found.shape, found.final)
-    item_bytes = items.item.itemsize
-    laid, steps = [], []
-    for factor, neutral in zip(factors, (1.0, -0.0), strict=True):
-        if factor is None:  # adding -0.0 keeps every number, -0.0 included
-            made = cupy.full(1, neutral if items.factor.kind == "f" else 0, items.factor)
-        else:
-            made = merged_factor(found, factor.astype(found.compute), src.ndim)
-        laid.append(cupy.ascontiguousarray(made))
-        steps.append(factor_steps(made.shape, len(found.lengths)))
-    numbers = table(found, item_bytes, fast, steps)
-    blocks = numbers[0] * numbers[5] * numbers[6]
-    if blocks > MAX_BLOCKS:
-        return None
-    tables = [np.array(numbers, np.int64)]
-    if rows is not None:
-        tables.append(rows * (strides[0] // item_bytes))
-    sent = cupy.asarray(np.concatenate(tables))  # one trip to the device
-    module = cupy.RawModule(code=source(items), options=OPTIONS)
+    found, items = how.found, how.items
     result = cupy.empty(found.shape, found.final)
-    args = (src, result, sent, sent[len(numbers) :], *laid)
-    module.get_function("permute")((blocks,), (THREADS,), args)
+    if not found.size:
+        return result
+    picked = src
+    if rows is not None:
+        first = rows * (src.strides[0] // src.dtype.itemsize)
+        picked = cupy.asarray(first.astype(items.place))
+    merged = [
+        None if f is None else merged_factor(found, f.astype(found.compute), src.ndim)
+        for f in factors
+    ]
+    if items.few and not any(device.is_cupy(f) for f in factors):
+        sent: tuple[Any, ...] = (packed_factors(merged, items.factor),)
+    else:
+        items = items._replace(few=False)
+        sent = tuple(src if f is None else cupy.ascontiguousarray(cupy.asarray(f)) for f in merged)
+    run = kernel(cupy, items, device_id(src))
+    run((how.blocks,), (THREADS,), (src, result, picked, how.table, *sent))
     return result
+
+
+@lru_cache(maxsize=512)
+def planned(request: Request) -> Launch | None:
+    """Describe a copy to the kernel; None where it does not fit."""
+    found = plan(request)
+    items = item_types(found, request.dtype)
+    fast = None if items is None else fast_axis(found, request.dtype.itemsize)
+    if items is None or fast is None or len(found.lengths) > MAX_AXES:
+        return None
+    if not found.size:
+        return Launch(found, items, 0, np.empty(0, items.place))
+    item_bytes = request.dtype.itemsize
+    lines = zip(request.shape, request.strides, strict=True)
+    reach = sum([(n - 1) * abs(step) for n, step in lines])
+    wide = max(reach // item_bytes, found.size) >= NARROW_ITEMS
+    steps, sizes = [], []
+    for shape in (request.scale_shape, request.shift_shape):
+        made = np.zeros(() if shape is None else shape, np.bool_)
+        made = merged_factor(found, made, len(request.shape))
+        sizes.append(made.size)
+        steps.append(factor_steps(made.shape, len(found.lengths)))
+    items = items._replace(
+        scaled=request.scale_shape is not None,
+        shifted=request.shift_shape is not None,
+        few=not found.pure and max(sizes) <= FEW_FACTORS,
+        wide=wide,
+    )
+    numbers = table(found, item_bytes, fast, steps)
+    whole = np.zeros(TABLE_NUMBERS, items.place)
+    whole[: len(numbers)] = numbers
+    return Launch(found, items, numbers[0] * numbers[5] * numbers[6], whole)
+
+
+def packed_factors(merged: Sequence[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return scale and shift as the kernel's `Factors`."""
+    whole = np.zeros((2, FEW_FACTORS), dtype)
+    for line, factor in zip(whole, merged, strict=True):
+        if factor is not None:
+            line[: factor.size] = factor.reshape(-1)
+    return whole
+
+
+@lru_cache(maxsize=256)
+def kernel(cupy: Any, items: Items, number: int) -> Any:
+    """Return the kernel for some item types on a device."""
+    return cupy.RawModule(code=source(items), options=OPTIONS).get_function("permute")
+
+
+def run_item(src: Any, axes: Sequence[int]) -> np.dtype[Any] | None:
+    """Return wider items to move, where the last axis stays as it lies; None where none fit."""
+    last = src.ndim - 1
+    if last < 1 or axes[-1] not in (last, -1) or src.strides[-1] != src.dtype.itemsize:
+        return None
+    n_bytes = src.shape[-1] * src.dtype.itemsize
+    width = math.gcd(8, n_bytes, address(src), *src.strides[:-1])
+    return np.dtype(MOVED[width]) if width > src.dtype.itemsize else None
 
 
 def aligned(src: Any) -> Any:
@@ -248,6 +359,11 @@ def aligned(src: Any) -> Any:
 def address(src: Any) -> int:
     """Return where the first item of a CuPy array lies on its device."""
     return int(src.data.ptr)
+
+
+def device_id(src: Any) -> int:
+    """Return the number of the device that a CuPy array lives on."""
+    return int(src.device.id)
 
 
 OPTIONS = ("--fmad=false",)
@@ -282,6 +398,12 @@ def source(items: Items) -> str:
         "HALF_ITEM": int(items.item.char == "e"),
         "HALF_FINAL": int(items.final.char == "e"),
         "PICKED": int(items.picked),
+        "SCALED": int(items.scaled),
+        "SHIFTED": int(items.shifted),
+        "FEW": int(items.few),
+        "FEW_FACTORS": FEW_FACTORS,
+        "INDEX": TYPES[items.place.char],
+        "TABLE_NUMBERS": TABLE_NUMBERS,
         "TILE_ITEMS": tile_items(items.final),
         "MAX_ROWS": MAX_ROWS,
     }

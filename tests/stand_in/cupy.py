@@ -146,6 +146,8 @@ class cuda:
             pass
 
     class runtime:
+        hostAllocPortable = 1
+
         class CUDARuntimeError(RuntimeError):
             pass
 
@@ -158,7 +160,14 @@ class cuda:
             return 4
 
     get_current_stream = Stream
-    alloc_pinned_memory = bytearray
+
+    @staticmethod
+    def PinnedMemory(nbytes, flags):
+        return bytearray(nbytes)
+
+    @staticmethod
+    def PinnedMemoryPointer(memory, offset):
+        return memory
 
     @staticmethod
     def is_available():
