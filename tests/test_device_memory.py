@@ -162,12 +162,14 @@ def test_rows_of_one_shape_stay_within_the_promise(dense, options, seed, haste):
     check_promise(dense, options, seed, haste)
 
 
+@pytest.mark.filterwarnings("ignore:every epoch is empty")
 @settings(max_examples=8, deadline=None)
 @given(asked_of_ragged(), seeds, hastes)
 def test_ragged_rows_stay_within_the_promise(ragged, options, seed, haste):
     check_promise(ragged, options, seed, haste)
 
 
+@pytest.mark.filterwarnings("ignore:every epoch is empty")
 @settings(max_examples=4, deadline=None)
 @given(asked_of_dense())
 def test_the_host_as_a_device_stays_within_the_promise(dense, options):
