@@ -103,7 +103,9 @@ class Gpus:
                 gpus.note("waited for", None, self)
 
         self.runtime = types.SimpleNamespace(
-            CUDARuntimeError=self.Fault, memGetInfo=lambda: (100 + self.device, 1000)
+            CUDARuntimeError=self.Fault,
+            memGetInfo=lambda: (100 + self.device, 1000),
+            hostAllocPortable=1,
         )
         self.pool = types.SimpleNamespace(
             free_bytes=lambda: 50, used_bytes=lambda: 30, get_limit=lambda: 0
@@ -114,7 +116,8 @@ class Gpus:
             Event=Event,
             runtime=self.runtime,
             get_current_stream=lambda: self.stream[self.device],
-            alloc_pinned_memory=self.alloc,
+            PinnedMemory=self.alloc,
+            PinnedMemoryPointer=lambda memory, offset: memory,
         )
 
     def get_default_memory_pool(self):
@@ -129,7 +132,8 @@ class Gpus:
     def note(self, what, stream, about):
         self.noted.append((what, self.device, stream, about))
 
-    def alloc(self, nbytes):
+    def alloc(self, nbytes, flags):
+        assert flags == self.runtime.hostAllocPortable
         if nbytes > 1000:
             raise self.Fault("cudaErrorMemoryAllocation")
         assert nbytes, "CUDA makes no memory of nothing"

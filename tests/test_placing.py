@@ -8,8 +8,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 
 import labeled
 from labeled.errors import LabeledError, LoaderError, MissingExtraError
@@ -53,6 +55,12 @@ def test_without_cupy_the_extra_is_named_where_it_is_needed(path):
         lazy.compute(scheduler="synchronous")
     with pytest.raises(LabeledError, match="the extra 'gpu-cu13'"):
         x.compute().labeled.to_device("cuda")
+
+
+def test_lazy_arrays_of_another_byte_order_say_what_a_gpu_will_hold():
+    x = xr.DataArray(da.arange(6, dtype=">f4"), dims="x")
+    assert x.labeled.to_device("cpu").dtype == x.dtype
+    assert x.labeled.to_device("cuda").dtype.isnative
 
 
 SCRIPT = """

@@ -22,7 +22,7 @@ def copies(bench: Bench) -> Figures:
     host, one = bench.card.pinned(n), bench.card.xp.zeros(n, np.uint8)
     two = bench.card.xp.zeros(n, np.uint8)
     to_device = bench.card.seconds(lambda: bench.card.upload(host, one))
-    within = bench.card.seconds(lambda: bench.card.copy(one, two))
+    within = bench.card.kernel_seconds(lambda: bench.card.copy(one, two))
     return {"nbytes": n, "h2d": n / to_device, "d2d": 2 * n / within}
 
 
@@ -72,10 +72,10 @@ def of_order(bench: Bench, src: Any, order: str, options: Figures) -> Figures:
             )
         return xp.ascontiguousarray(moved)
 
-    few, repeats = src[:65], 7 if bench.card.real else 1
+    few = src[:65]
     return {
-        "ours": bench.card.seconds(lambda: permute.copy(src, axes, **options), repeats),
-        "library": bench.card.seconds(library, repeats),
+        "ours": bench.card.kernel_seconds(lambda: permute.copy(src, axes, **options)),
+        "library": bench.card.kernel_seconds(library),
         "right": bool((permute.copy(few, axes, **options) == library(few)).all()),
     }
 
@@ -89,7 +89,7 @@ def gathers(bench: Bench, d2d: float) -> Figures:
         changes = {"dtype": dtype, "scale": 1 / 255} if dtype == "float32" else {}
         axes = tuple("bc01".index(axis) for axis in order)
         moved = n * 3 * 224 * 224 * (1 + np.dtype(dtype).itemsize)
-        seconds = bench.card.seconds(lambda: permute.gather(src, rows, axes, **changes), 7)
+        seconds = bench.card.kernel_seconds(lambda: permute.gather(src, rows, axes, **changes))
         return moved / seconds / d2d
 
     return bench.rows(

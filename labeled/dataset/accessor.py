@@ -261,12 +261,13 @@ class LabeledArray:
         data = array.data
         if not is_dask_collection(data):
             return array.copy(deep=False, data=to_device(data, device))
-        meta = np.empty((0,) * data.ndim, data.dtype)
+        dtype = data.dtype if device == "cpu" else data.dtype.newbyteorder("=")  # as on a GPU
+        meta = np.empty((0,) * data.ndim, dtype)
         if device != "cpu":  # without a GPU none of CuPy's can be made, and NumPy's stand for them
             with suppress(MissingExtraError):
                 meta = to_device(meta, device) if cupy_module().cuda.is_available() else meta
         move = partial(to_device, device=device)
-        data = data.map_blocks(move, dtype=data.dtype, meta=meta)
+        data = data.map_blocks(move, dtype=dtype, meta=meta)
         return array.copy(deep=False, data=data)
 
     @property

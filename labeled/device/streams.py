@@ -259,11 +259,12 @@ class CudaDevice:
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         cupy = cupy_module()
         with cupy.cuda.Device(self.number):
-            try:
-                memory = cupy.cuda.alloc_pinned_memory(max(1, math.prod(shape) * dtype.itemsize))
+            n_bytes = max(1, math.prod(shape) * dtype.itemsize)
+            try:  # not of CuPy's pool, which takes the next power of two and keeps it
+                memory = cupy.cuda.PinnedMemory(n_bytes, cupy.cuda.runtime.hostAllocPortable)
             except cupy.cuda.runtime.CUDARuntimeError as error:
                 raise MemoryError(str(error)) from error
-        return np.ndarray(shape, dtype, memory)
+        return np.ndarray(shape, dtype, cupy.cuda.PinnedMemoryPointer(memory, 0))
 
     def copy_stream(self) -> Stream:
         cupy = cupy_module()

@@ -157,7 +157,7 @@ def append(
         growing = _can_grow(header, target, inputs, in_place=in_place)
         if not growing:
             inputs = _old_then_new(StoredSources(header, target, effort[0]), inputs)
-        plan = fitting(old.plan(inputs, table, effort, split, growing), memory)
+        plan = fitting(old.plan(inputs, table, effort, split if growing else None, growing), memory)
         with progress_bar(
             progress, inputs.n_bytes, f"append to {os.path.basename(target)}"
         ) as advance:

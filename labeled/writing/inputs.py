@@ -309,11 +309,7 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
         raise ArrayError(
             f"source {name!r} has {len(shape)} axes, and HDF5 knows {MAX_AXES}; reshape it"
         )
-    if any(isinstance(n, float) for n in shape):  # dask writes unknown lengths as nan
-        raise ArrayError(
-            f"source {name!r} has a length that dask does not know yet: {shape}; call "
-            f"compute_chunk_sizes() on it first"
-        )
+    _check_known(name, shape)
     found = (
         [str(dim) for dim in array.dims] if isinstance(array, xr.DataArray) else [""] * len(shape)
     )
@@ -367,12 +363,7 @@ def _as_array(name: str, value: Any) -> Any:
     if isinstance(value, xr.DataArray | np.ndarray):
         return value
     if is_dask_collection(value):
-        if isinstance(getattr(value, "chunks", None), tuple):
-            return value
-        raise ArrayError(
-            f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
-            f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
-        )
+        return _dask_array(name, value)
     if is_column(value):
         return frame_column(name, value)
     if hasattr(value, "toarray"):
@@ -400,6 +391,24 @@ def _as_array(name: str, value: Any) -> Any:
             f"give an array, or a list of arrays"
         ) from None
     return array
+
+
+def _dask_array(name: str, value: Any) -> Any:
+    """Return a lazy array; refuse dask's other collections, which have no chunks of rows."""
+    if not isinstance(getattr(value, "chunks", None), tuple):
+        raise ArrayError(
+            f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
+            f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
+        )
+    return value
+
+
+def _check_known(name: str, shape: tuple[Any, ...]) -> None:
+    if any(isinstance(n, float) for n in shape):  # dask writes unknown lengths as nan
+        raise ArrayError(
+            f"source {name!r} has a length that dask does not know yet: {shape}; call "
+            f"compute_chunk_sizes() on it first"
+        )
 
 
 def _stored(
