@@ -50,7 +50,7 @@ def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "b.npy").write_bytes((tmp_path / "b.npy").read_bytes()[:500])
     with pytest.raises(FileFormatError, match="cut short"):
         labeled.convert(tmp_path / "b.npy", tmp_path / "o")
-    with pytest.raises(FileFormatError, match="there is no file"):
+    with pytest.raises(FileFormatError, match="does not exist"):
         labeled.convert(tmp_path / "nothing.npz", tmp_path / "o")
     (tmp_path / "z.parquet").write_bytes(b"nonsense")
     with pytest.raises(FileFormatError, match="not a sound parquet"):
