@@ -38,6 +38,7 @@ static pthread_barrier_t together;
 #define __shared__ static
 #define __restrict__
 #define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
 #define __syncthreads() pthread_barrier_wait(&together)
 """
     + """
@@ -261,6 +262,22 @@ def test_factors_of_the_host_are_the_same_few_or_many(on_host, n):
         on_host(lambda axes=axes, one=one: copied(src, axes, **one), expected)
 
 
+@pytest.mark.parametrize("item", ["u1", "u2"])
+def test_small_items_move_as_words_where_they_lie_together(on_host, item):
+    shape = (68, 3, 16, 20)
+    src = np.random.default_rng(0).integers(0, 256, shape).astype(item)
+    rows = np.random.default_rng(1).integers(0, 68, 64)
+    places = (src.shape, src.strides, src.dtype)
+    request = libraries.Request(*places, (1, 2, 3, 0), None, None, None, None)
+    assert libraries.planned(request).items.pack == 4 // src.itemsize
+    for axes in itertools.permutations(range(4)):
+        on_host(lambda axes=axes: copied(src, axes), src.transpose(axes))
+        on_host(lambda axes=axes: copied(src, axes, rows=rows), src[rows].transpose(axes))
+    for odd in (src[1:], src[:, :, :, 1:], src[:, :, :, ::2], src[..., :18]):
+        for axes in ((1, 2, 3, 0), (3, 2, 1, 0), (0, 2, 3, 1)):
+            on_host(lambda axes=axes, odd=odd: copied(odd, axes), odd.transpose(axes))
+
+
 @pytest.fixture(scope="module")
 def nvrtc():
     """Return NVIDIA's compiler of kernels, which needs no device."""
@@ -302,14 +319,15 @@ def test_the_kernels_are_programs_for_a_device(nvrtc, picked, wide):
             np.dtype("d" if final == "d" else "f"),
             picked,
             *factors,
-            wide,
+            wide=wide,
         )
         for item, final in sorted(pairs)
         for factors in [(False, False, False), (True, True, True), (True, False, False)]
     ]
     kernels += [
-        libraries.Items(*[np.dtype(moved)] * 3, picked, wide=wide)
-        for moved in libraries.MOVED.values()
+        libraries.Items(*[np.dtype(moved)] * 3, picked, pack=pack, wide=wide)
+        for width, moved in libraries.MOVED.items()
+        for pack in {1, max(1, 4 // width)}
     ]
     for items in kernels:
         assert log_of(nvrtc, libraries.source(items)) == (True, ""), items

@@ -48,11 +48,13 @@ NARROW_ITEMS = (1 << 31) - (1 << 16)
 
 MAX_AXES = 12
 TABLE_NUMBERS = 14 + 5 * MAX_AXES
+WORD_BYTES = 4
 FEW_FACTORS = 64
 """So many factors travel with a launch, whose arguments may take 4 KiB."""
 
 SOURCE = r"""
 typedef INDEX Big;
+typedef unsigned int Word;
 struct Table { Big number[TABLE_NUMBERS]; };
 struct Factors { FACTOR scale[FEW_FACTORS], shift[FEW_FACTORS]; };
 struct Place {
@@ -146,7 +148,7 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
                                    const FACTOR* __restrict__ scale,
                                    const FACTOR* __restrict__ shift) {
 #endif
-    __shared__ FINAL tile[TILE_ITEMS + 16 * MAX_ROWS / sizeof(FINAL)];
+    __shared__ __align__(8) FINAL tile[TILE_ITEMS + 16 * MAX_ROWS / sizeof(FINAL)];
     __shared__ Place rows[MAX_ROWS];
     const Big n_fast = table.number[1], n_rows = table.number[2];
     const int tile_fast = (int)table.number[3], tile_rows = (int)table.number[4];
@@ -172,7 +174,33 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     }
     __syncthreads();
     // places go on by a block's threads: no division for each item
-    const int threads = blockDim.x, items = fasts * count;
+    const int threads = blockDim.x;
+#if PACK > 1
+    // a word of PACK items at a time, on both sides
+    const int words = fasts / PACK, word_rows = count / PACK;
+    const int next_line = threads / words, next_word = threads % words;
+    int line = threadIdx.x / words, word = threadIdx.x % words;
+    for (int t = threadIdx.x; t < words * count; t += threads) {
+        *(Word*)&tile[line * pitch + word * PACK] =
+            *(const Word*)&src[rows[line].src + first + word * PACK];
+        word += next_word, line += next_line;
+        if (word >= words) word -= words, ++line;
+    }
+    __syncthreads();
+    FINAL* const packed = dst + (outer * n_fast + first) * n_rows + row;
+    const int next_item = threads / word_rows, next_four = threads % word_rows;
+    int item = threadIdx.x / word_rows, four = threadIdx.x % word_rows;
+    for (int t = threadIdx.x; t < fasts * word_rows; t += threads) {
+        Word made = 0;
+        for (int k = 0; k < PACK; ++k)
+            made |= (Word)tile[(four * PACK + k) * pitch + item] << (8 * sizeof(FINAL) * k);
+        *(Word*)&packed[item * n_rows + four * PACK] = made;
+        four += next_four, item += next_item;
+        if (four >= word_rows) four -= word_rows, ++item;
+    }
+    return;
+#endif
+    const int items = fasts * count;
     const int next_row = threads / fasts, next_fast = threads % fasts;
     int j = threadIdx.x / fasts, i = threadIdx.x % fasts;
     const int last = (int)table.number[13];
@@ -217,6 +245,8 @@ class Items(NamedTuple):
     shifted: bool = False
     few: bool = False
     """Whether factors travel with the launch, rather than lie on the device."""
+    pack: int = 1
+    """How many items are moved at a time, as one word of four bytes."""
     wide: bool = False
     """Whether places need 64 bits; with 32 a thread takes less than half as many registers."""
 
@@ -268,6 +298,8 @@ def launch(
     result = cupy.empty(found.shape, found.final)
     if not found.size:
         return result
+    if address(src) % WORD_BYTES:
+        items = items._replace(pack=1)
     picked = src
     if rows is not None:
         first = rows * (src.strides[0] // src.dtype.itemsize)
@@ -306,16 +338,31 @@ def planned(request: Request) -> Launch | None:
         made = merged_factor(found, made, len(request.shape))
         sizes.append(made.size)
         steps.append(factor_steps(made.shape, len(found.lengths)))
+    numbers = table(found, item_bytes, fast, steps)
     items = items._replace(
+        pack=word_items(found, fast, numbers),
         scaled=request.scale_shape is not None,
         shifted=request.shift_shape is not None,
         few=not found.pure and max(sizes) <= FEW_FACTORS,
         wide=wide,
     )
-    numbers = table(found, item_bytes, fast, steps)
     whole = np.zeros(TABLE_NUMBERS, items.place)
     whole[: len(numbers)] = numbers
     return Launch(found, items, numbers[0] * numbers[5] * numbers[6], whole)
+
+
+def word_items(found: Plan, fast: int, numbers: Sequence[int]) -> int:
+    """Return how many items of a tile fill a word; 1 where words would not lie together.
+
+    Small items that only move are loaded and stored four bytes at a time.
+    """
+    pack = WORD_BYTES // found.final.itemsize
+    _, n_fast, n_rows, tile_fast, tile_rows = numbers[:5]
+    steps = [step for axis, step in enumerate(found.src_strides) if axis != fast]
+    fits = not any(n % pack for n in (n_fast, n_rows, tile_fast, tile_rows) if pack)
+    fits = fits and not any(step % WORD_BYTES for step in steps)
+    in_tiles = not numbers[13] and numbers[8] == 1
+    return pack if found.pure and pack > 1 and fits and in_tiles else 1
 
 
 def packed_factors(merged: Sequence[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -401,6 +448,7 @@ def source(items: Items) -> str:
         "SCALED": int(items.scaled),
         "SHIFTED": int(items.shifted),
         "FEW": int(items.few),
+        "PACK": items.pack,
         "FEW_FACTORS": FEW_FACTORS,
         "INDEX": TYPES[items.place.char],
         "TABLE_NUMBERS": TABLE_NUMBERS,
