@@ -24,7 +24,7 @@ from labeled.errors import FileChangedError, FileFormatError
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.format import Options
 from labeled.formats.header import FileHeader
-from labeled.formats.registry import all_formats, describe_folder, format_named, is_zarr_store
+from labeled.formats.registry import all_formats, describe_folder, format_named, format_of_folder
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def find_files(
         raise FileFormatError(f"{text!r} is not a path; pass a file, a folder or a glob")
     if is_address(text):
         return (text,)
-    if os.path.isdir(text) and not is_zarr_store(text):
+    if os.path.isdir(text) and format_of_folder(text) is None:
         return tuple(map(os.path.abspath, _in_folder(text, format)))
     if not os.path.exists(text) and glob.has_magic(text):
         found = glob.glob(text)

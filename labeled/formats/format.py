@@ -154,6 +154,8 @@ class Format:
         What the files of a folder or a glob are sorted by.
     remote : bool
         Whether files are read by address too (``memory://``, ``s3://``).
+    marks : tuple of str
+        For formats whose files are folders: a folder that holds one of these names is one.
     """
 
     name: str
@@ -173,6 +175,7 @@ class Format:
     named: Callable[[str], bool] | None = None
     order: Callable[[str], Any] = str
     remote: bool = False
+    marks: tuple[str, ...] = ()
 
     @property
     def option_names(self) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def format_of(path: str) -> Format:
     FileFormatError
         If it is missing or empty, or neither its first bytes nor its name tell.
     """
-    found = format_named("zarr") if is_zarr_store(path) else _known(_head_of(path))
+    found = format_of_folder(path) or _known(_head_of(path))
     if found is not None:
         return found
     there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in all_formats())
@@ -78,6 +78,12 @@ def format_of(path: str) -> Format:
         f"pass format= if you know it: {there}. If xarray opens it, use "
         f"labeled.batches(xr.open_dataset({path!r}), 64, dim=...)"
     )
+
+
+def format_of_folder(path: str) -> Format | None:
+    """Return the format of a folder that is one file of its format, such as a zarr store."""
+    names = set(os.listdir(path)) if os.path.isdir(path) else set()
+    return next((one for one in all_formats() if names.intersection(one.marks)), None)
 
 
 def _known(head: Head) -> Format | None:
@@ -226,9 +232,6 @@ def own_options(
 
 # files that are not opened but known, by their first bytes, whatever their name says
 
-ZARR_MARKS = (".zgroup", ".zarray", ".zmetadata", "zarr.json")
-"""A folder with one of these in it is a zarr store."""
-
 NETCDF3_MAGIC = b"CDF"
 
 _CONVERT = "convert it to HDF5 first"
@@ -253,11 +256,6 @@ _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (b"\x80\x04\x95", "a pickle, which may run any code", "labeled.write stores what it holds"),
     (b"\x80\x05\x95", "a pickle, which may run any code", "labeled.write stores what it holds"),
 )
-
-
-def is_zarr_store(path: str) -> bool:
-    """Whether a folder is a zarr store."""
-    return any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS)
 
 
 def describe_foreign_file(path: str, data: bytes) -> str | None:

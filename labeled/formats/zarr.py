@@ -264,4 +264,5 @@ FORMAT = Format(
     kinds={"zarr": "zarr"},
     accepts=frozenset({"group", "decode_cf"}),
     read_scalar=_read_scalar,
+    marks=(".zgroup", ".zarray", ".zmetadata", "zarr.json"),
 )

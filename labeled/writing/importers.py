@@ -44,7 +44,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.recordio.options import Decoding, RecordOptions
 from labeled.formats.region import Array
-from labeled.formats.registry import NETCDF3_MAGIC, ZARR_MARKS, all_formats
+from labeled.formats.registry import NETCDF3_MAGIC, all_formats, format_of_folder
 from labeled.ragged import Ragged
 from labeled.writing.inputs import RowsLike
 from labeled.writing.pictures import DIMS, SPLITS, list_pictures, more_pictures, picture_sources
@@ -203,7 +203,7 @@ def _of_one_path(
             return None
         raise FileFormatError(f"file or folder {path!r} does not exist; check the path")
     if os.path.isdir(path):
-        if any(os.path.exists(os.path.join(path, mark)) for mark in ZARR_MARKS):
+        if format_of_folder(path) is not None:
             return _of_store(path, "zarr", "zarr", example_dim)
         known = [
             name for name in os.listdir(path) if any(one.claims(name) for one in all_formats())
