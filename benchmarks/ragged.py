@@ -139,7 +139,7 @@ def ours_batches(path: Path, shuffle: Any, mode: str, memory: str) -> Callable[[
     def run() -> int:
         for batch in loader:
             touch(parts_of(batch.arrays, mode))
-        return len(loader.plan.lanes[0].selection)
+        return len(loader.plan.source_readers[0].selection)
 
     return run
 

@@ -230,7 +230,10 @@ def _survey(each: Measured, subject: Subject, effort: Effort) -> Epoch | None:
         if each.way.explain is not None:
             told = each.way.explain()
             each.predicted, each.promised_bytes = told.quality, told.promised_bytes
-            each.kept, each.mode = all(lane.kept for lane in told.lanes), told.mode
+            each.kept, each.mode = (
+                all(source_reader.kept for source_reader in told.sources),
+                told.mode,
+            )
     except Exception as error:  # a peer that fails is reported, and the others go on
         each.error = f"{type(error).__name__}: {error}"
         return None

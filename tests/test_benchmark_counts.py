@@ -43,10 +43,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BenchFile]:
 
 def predicted(file: BenchFile, rows: Any = None, **options: Any) -> Any:
     explained = loader(file.subject(256, MEMORY), rows, **options).explain()
-    (lane,) = explained.lanes
+    (source_reader,) = explained.sources
     assert explained.exact, "counted, not estimated"
-    assert not lane.kept, "the file must be larger than the memory"
-    return explained, lane
+    assert not source_reader.kept, "the file must be larger than the memory"
+    return explained, source_reader
 
 
 def stored_bytes(file: BenchFile) -> int:
@@ -56,17 +56,17 @@ def stored_bytes(file: BenchFile) -> int:
 
 def test_file_order_reads_every_byte_once_in_long_reads(files: dict[str, BenchFile]) -> None:
     file = files["contiguous"]
-    explained, lane = predicted(file, threads=1)
-    assert lane.path == "contiguous"
-    assert lane.bytes_read == lane.bytes_used == file.spec.n_bytes
-    assert lane.n_reads <= explained.n_jobs + file.spec.n_bytes // (512 << 10)
-    assert lane.chunks_decoded == 0
+    explained, source_reader = predicted(file, threads=1)
+    assert source_reader.path == "contiguous"
+    assert source_reader.bytes_read == source_reader.bytes_used == file.spec.n_bytes
+    assert source_reader.n_reads <= explained.n_jobs + file.spec.n_bytes // (512 << 10)
+    assert source_reader.chunks_decoded == 0
 
 
 def test_full_shuffle_reads_no_byte_that_is_not_used(files: dict[str, BenchFile]) -> None:
-    _, lane = predicted(files["contiguous"], shuffle="full")
-    assert lane.bytes_read == lane.bytes_used == files["contiguous"].spec.n_bytes
-    assert lane.n_reads <= files["contiguous"].spec.n_rows
+    _, source_reader = predicted(files["contiguous"], shuffle="full")
+    assert source_reader.bytes_read == source_reader.bytes_used == files["contiguous"].spec.n_bytes
+    assert source_reader.n_reads <= files["contiguous"].spec.n_rows
 
 
 @pytest.mark.parametrize("shuffle", [False, "window"])
@@ -74,20 +74,22 @@ def test_each_stored_chunk_is_decoded_once_an_epoch(
     files: dict[str, BenchFile], shuffle: Any
 ) -> None:
     file = files["gzip"]
-    _, lane = predicted(file, shuffle=shuffle)
-    assert lane.chunks_decoded == lane.chunks_needed == file.spec.n_rows // CHUNK
+    _, source_reader = predicted(file, shuffle=shuffle)
+    assert source_reader.chunks_decoded == source_reader.chunks_needed == file.spec.n_rows // CHUNK
     stored = stored_bytes(file)
-    assert stored <= lane.bytes_read <= 1.02 * stored  # tables between chunks are read through
-    assert lane.n_reads <= lane.chunks_decoded
+    assert (
+        stored <= source_reader.bytes_read <= 1.02 * stored
+    )  # tables between chunks are read through
+    assert source_reader.n_reads <= source_reader.chunks_decoded
 
 
 def test_a_random_list_decodes_each_chunk_once(files: dict[str, BenchFile]) -> None:
     file = files["gzip"]
     rows = np.random.default_rng(0).permutation(file.spec.n_rows)[: file.spec.n_rows * 4 // 5]
-    _, lane = predicted(file, rows, shuffle="window")
-    assert lane.amplification == 1.0
-    assert lane.chunks_decoded == file.spec.n_rows // CHUNK
-    assert lane.bytes_used == len(rows) * file.spec.row_bytes
+    _, source_reader = predicted(file, rows, shuffle="window")
+    assert source_reader.amplification == 1.0
+    assert source_reader.chunks_decoded == file.spec.n_rows // CHUNK
+    assert source_reader.bytes_used == len(rows) * file.spec.row_bytes
 
 
 def test_an_epoch_does_what_was_predicted(files: dict[str, BenchFile]) -> None:

@@ -41,8 +41,8 @@ def test_only_cold_rows_are_announced(tmp_path, monkeypatch, layout, shuffle):
     def read():
         told.clear()
         loader = labeled.open_dataset(path).batches(50, shuffle=shuffle, seed=1, memory="5 MiB")
-        for lane in loader.plan.lanes:
-            lane.keep = False
+        for source_reader in loader.plan.source_readers:
+            source_reader.keep = False
         for batch in loader:
             np.testing.assert_array_equal(batch.arrays["x"], values[batch.rows])
         return sum(n for _, n in told)

@@ -184,7 +184,7 @@ def test_however_many_windows_a_batch_lies_in(dense, order):
     loader = dense.select("plain", "number").batches(
         180, device=device, memory="24 MiB", threads=0, seed=3, **order
     )
-    assert all(lane.kept for lane in loader.explain().lanes)
+    assert all(source_reader.kept for source_reader in loader.explain().sources)
     plain = dense.select("plain", "number").batches(180, memory="24 MiB", seed=3, **order)
     for one, two in zip(loader, plain, strict=True):
         np.testing.assert_array_equal(one["plain"], two["plain"])

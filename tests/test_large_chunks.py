@@ -123,7 +123,9 @@ def test_each_chunk_is_decoded_once_in_file_order(tmp_path, decoded, coded, acro
     path = write(tmp_path / "x.hdf5", (800, *across), **coded)
     loader = least(labeled.open_dataset(path), 64, threads=threads)
     n_chunks = 4 * (ROW[0] // across[0])
-    (told,) = (lane for lane in loader.explain().lanes if lane.name == "x")
+    (told,) = (
+        source_reader for source_reader in loader.explain().sources if source_reader.name == "x"
+    )
     assert (told.chunks_decoded, told.chunks_needed) == (n_chunks, n_chunks)
     assert "one at a time" in told.why
     assert loader.plan.sizes.threads == 0
@@ -138,8 +140,10 @@ def test_each_chunk_is_decoded_once_in_file_order(tmp_path, decoded, coded, acro
 def test_files_are_joined_and_keep_the_chunks_of_one(tmp_path, options):
     paths = [write(tmp_path / f"{k}.hdf5", (700, *ROW), n_rows=1000, **GZIP) for k in range(3)]
     loader = least(labeled.open_dataset(paths), 64, **options)
-    (lane,) = (lane for lane in loader.plan.lanes if lane.name == "x")
-    assert lane.source.layout.held_bytes < 4 * 700 * 768  # not three bands
+    (source_reader,) = (
+        source_reader for source_reader in loader.plan.source_readers if source_reader.name == "x"
+    )
+    assert source_reader.source.layout.held_bytes < 4 * 700 * 768  # not three bands
     with h5py.File(paths[0]) as f:
         expected = f["x"][:]
     for batch in loader:

@@ -183,7 +183,7 @@ def test_a_state_of_other_rows_is_refused(path):
     state = dataset.batches(8, shuffle=True, seed=1).state_dict()
     with pytest.raises(StateError, match="n_rows=203"):
         dataset.split("part").batches(8, shuffle=True).load_state_dict(state)
-    with pytest.raises(StateError, match="batch_rows"):
+    with pytest.raises(StateError, match="batch_size=8"):
         dataset.batches(9, shuffle=True).load_state_dict(state)
 
 
@@ -387,7 +387,7 @@ def test_a_plan_is_explained_before_anything_is_read(path):
     dataset = labeled.open_dataset(path)
     loader = dataset.batches(8, shuffle="window", seed=1, memory="8 MiB", window_rows=40)
     told = loader.explain(labels=TARGETS)
-    images = next(lane for lane in told.lanes if lane.name == "images")
+    images = next(source_reader for source_reader in told.sources if source_reader.name == "images")
     assert (told.n_rows, told.n_batches) == (N, 26)
     assert images.bytes_used == IMAGES.nbytes
     assert told.promised_bytes <= 8 << 20
@@ -419,7 +419,7 @@ def failing_with(error):
     return failing
 
 
-@pytest.mark.parametrize("where", ["lanes.load_rows", "plan.owned"])
+@pytest.mark.parametrize("where", ["source_readers.load_rows", "plan.owned"])
 def test_memory_that_the_system_does_not_give_is_an_error_with_a_remedy(path, monkeypatch, where):
     monkeypatch.setattr(f"labeled.loader.{where}", failing_with(MemoryError))
     words = r"\(Unable to allocate.*\)\. This loader may take memory='256 MiB': give less"
@@ -437,7 +437,7 @@ def test_an_epoch_that_could_not_begin_still_comes_next(path, monkeypatch, error
     loader = loader_of(path, shuffle=True)
     loader.load_state_dict(saved.state_dict())
     with monkeypatch.context() as patch:
-        patch.setattr("labeled.loader.lanes.load_rows", failing_with(error))
+        patch.setattr("labeled.loader.source_readers.load_rows", failing_with(error))
         with pytest.raises(error):
             iter(loader)
     for found, expected in zip(rows_of(loader), whole[3:], strict=True):

@@ -276,7 +276,9 @@ def test_a_table_of_many_small_columns_is_not_all_kept(tmp_path):
     labeled.write(tmp_path / "wide.hdf5", columns)
     data = labeled.open_dataset(tmp_path / "wide.hdf5")
     loader = data.batches(16, shuffle=True, seed=0, memory="1.75 MiB", threads=0)
-    kept = [lane.name for lane in loader.plan.lanes if lane.keep]
+    kept = [
+        source_reader.name for source_reader in loader.plan.source_readers if source_reader.keep
+    ]
     assert kept == sorted(columns)[: len(kept)]
     assert 0 < sum(columns[name].nbytes for name in kept) <= 1.75 * 2**20 / 4
     for batch in loader:
@@ -285,12 +287,18 @@ def test_a_table_of_many_small_columns_is_not_all_kept(tmp_path):
 
 def test_what_is_kept_costs_nothing_once_it_is_there(ds):
     loader = ds.batches(100, shuffle="window", seed=1)
-    assert sum(lane.bytes_read for lane in loader.explain().lanes) > 0
+    assert sum(source_reader.bytes_read for source_reader in loader.explain().sources) > 0
     list(loader)
     stats = loader.stats()
     assert stats.load_s > 0
-    assert loader.explain().lanes[0].kept
-    assert sum(lane.bytes_read + lane.n_reads for lane in loader.explain().lanes) == 0
+    assert loader.explain().sources[0].kept
+    assert (
+        sum(
+            source_reader.bytes_read + source_reader.n_reads
+            for source_reader in loader.explain().sources
+        )
+        == 0
+    )
     list(loader)
     assert loader.stats().load_s < stats.load_s
     elapsed_s = stats.wall_s + stats.consumer_s
@@ -313,7 +321,7 @@ def test_the_rest_of_an_epoch_is_explained(ds, shuffle):
     rest = loader.explain()
     assert (rest.n_rows, rest.n_batches) == (N - 600, 5)
     assert 0 < rest.n_windows <= whole.n_windows
-    assert rest.lanes[0].bytes_used < whole.lanes[0].bytes_used
+    assert rest.sources[0].bytes_used < whole.sources[0].bytes_used
 
 
 def run_together(work, count):
@@ -348,7 +356,7 @@ def test_a_long_epoch_is_predicted_from_some_of_its_jobs(tmp_path, options):
     told, plan = loader.explain(), loader.plan
     assert not told.exact
     assert told.n_jobs == pytest.approx(sum(1 for _ in plan.jobs(plan.epoch_plan, 0)), rel=0.25)
-    assert told.lanes[0].bytes_used == pytest.approx(64 * n, rel=0.02)
+    assert told.sources[0].bytes_used == pytest.approx(64 * n, rel=0.02)
 
 
 def follow(make, memory):

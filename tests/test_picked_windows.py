@@ -17,7 +17,7 @@ from labeled.formats import memory
 from labeled.formats.bytesource import LocalFile, close_files
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.memory import pick_rows
-from labeled.loader import lanes
+from labeled.loader import source_readers
 from labeled.permute import compiler
 
 N, CHUNK = 12000, 40
@@ -111,7 +111,9 @@ def test_what_is_predicted_of_picked_windows_happens(files, name):
     assert told.quality == of_whole.quality
     assert told.n_jobs == sum(1 for _ in picked.plan.jobs(picked.plan.epoch_plan, 0))
     assert told.n_jobs > 2 * told.n_windows
-    assert [lane.n_reads for lane in told.lanes] == [lane.n_reads for lane in of_whole.lanes]
+    assert [source_reader.n_reads for source_reader in told.sources] == [
+        source_reader.n_reads for source_reader in of_whole.sources
+    ]
     assert told.promised_bytes < of_whole.promised_bytes
     assert told.mapped_bytes > 0 == of_whole.mapped_bytes
 
@@ -145,7 +147,7 @@ def test_a_cold_disk_is_advised_of_a_window_before_its_rows_are_picked(
 
     close_files()
     monkeypatch.setattr(LocalFile, "holds", lambda self, offset: False)
-    monkeypatch.setattr(lanes, "advise", noting_advice)
+    monkeypatch.setattr(source_readers, "advise", noting_advice)
     monkeypatch.setattr(ContiguousReader, "_read_list", noting_gather)
     loader = loader_of(path, slice(0, N), batch_size=64, seed=3, threads=threads)
     epoch = iter(loader)
@@ -168,8 +170,8 @@ def test_chunks_whose_ends_were_read_with_others_are_announced_all_the_same(file
         for start, stop in runs.tolist():
             announced[start:stop] = True
 
-    monkeypatch.setattr(lanes, "is_cold", lambda reader, row: 9 < row % 160 < 150)
-    monkeypatch.setattr(lanes, "advise", noting_advice)
+    monkeypatch.setattr(source_readers, "is_cold", lambda reader, row: 9 < row % 160 < 150)
+    monkeypatch.setattr(source_readers, "advise", noting_advice)
     for _ in loader_of(path, slice(0, N), batch_size=64, seed=3, threads=0):
         pass
     assert announced.mean() > 0.5  # stretches of four chunks, some of them side by side

@@ -20,7 +20,7 @@ from ragged_files import LAYOUTS, ragged_path, same, write_flat
 import labeled
 from labeled.errors import LoaderError, SpecsError
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.memory import Worst
+from labeled.loader.memory import WorstCase
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.units import ListedUnits, UniformUnits
 from labeled.samplers.windows import Order
@@ -259,7 +259,7 @@ def test_no_window_holds_more_than_the_worst(data: Any) -> None:
     order = Order(mode, units, data.draw(st.integers(1, n)), seed=data.draw(st.integers(0, 9)))
     count = data.draw(st.integers(1, 3))
 
-    worst = Worst(sizes, mode, units)
+    worst = WorstCase(sizes, mode, units)
     unit = 1 if mode == "full" else units.max_rows
     most = min(n, max(order.window_rows, unit))
 

@@ -84,7 +84,7 @@ def test_few_chunks_are_decoded_again_and_these_are_reported(
     loader = labeled.open_dataset([path, other][:n_files]).batches(
         300, shuffle=shuffle, seed=1, ragged="list", memory="30 MiB"
     )
-    told = loader.explain().lanes[0]
+    told = loader.explain().sources[0]
     n_decoded, plain = 0, chunked.ChunkedReader._fetched
 
     def counted(self: Any, *args: Any) -> Any:

@@ -46,8 +46,8 @@ def reader_of(path, **options):
 def loader_of(path, batch_rows=50, **options):
     """A loader that keeps nothing, so that it reads."""
     loader = labeled.open_dataset(path).batches(batch_rows, seed=1, memory="5 MiB", **options)
-    for lane in loader.plan.lanes:
-        lane.keep = False
+    for source_reader in loader.plan.source_readers:
+        source_reader.keep = False
     return loader
 
 
@@ -116,8 +116,8 @@ def test_a_job_of_rows_in_file_order_is_one_call(tmp_path, calls, dtype):
         f["x"] = rows
         f["x"].dims[0].label, f["x"].dims[1].label = "batch", "feature"
     loader = labeled.open_dataset(tmp_path / "x.h5").batches(256, memory="16 MiB")
-    for lane in loader.plan.lanes:
-        lane.keep = False
+    for source_reader in loader.plan.source_readers:
+        source_reader.keep = False
     for number, batch in enumerate(loader):
         np.testing.assert_array_equal(batch.arrays["x"], rows[number * 256 :][:256])
     jobs = loader.stats().n_windows
@@ -134,8 +134,8 @@ def test_rows_larger_than_a_read_come_one_by_one(tmp_path, dtype, shuffle):
         f["x"] = values
         f["x"].dims[0].label, f["x"].dims[1].label = "batch", "feature"
     loader = labeled.open_dataset(tmp_path / "x.h5").batches(2, seed=1, shuffle=shuffle)
-    for lane in loader.plan.lanes:
-        lane.keep = False
+    for source_reader in loader.plan.source_readers:
+        source_reader.keep = False
     for batch in loader:
         np.testing.assert_array_equal(batch.arrays["x"], values[batch.rows])
 
@@ -146,8 +146,8 @@ def test_jobs_are_smaller_where_nobody_reads_ahead(tmp_path, threads, n_jobs):
         f.create_dataset("x", (1536, 1024), "u4").dims[0].label = "batch"
     dataset = labeled.open_dataset(tmp_path / "x.h5", dims={"x": ("batch", "feature")})
     loader = dataset.batches(128, memory="16 MiB", threads=threads, shuffle="full", seed=1)
-    for lane in loader.plan.lanes:
-        lane.keep = False
+    for source_reader in loader.plan.source_readers:
+        source_reader.keep = False
     assert sum(1 for _ in loader) == 12
     assert loader.stats().n_windows == n_jobs
 
@@ -186,7 +186,7 @@ def test_what_is_announced_is_what_is_read(tmp_path, monkeypatch, calls, chunked
     path = write(tmp_path / "window.h5", chunked=chunked)
     data = labeled.open_dataset(path, io=io)
     loader = data.batches(50, seed=1, memory="5 MiB", window_rows=400, shuffle="window")
-    cost = loader.explain().lanes[0]
+    cost = loader.explain().sources[0]
     check(loader)
     assert sum(n for _, n in calls["told"]) == cost.bytes_read == VALUES.nbytes
     assert len(calls["told"]) == cost.n_reads

@@ -65,8 +65,8 @@ def loader_of(path, batch_rows, **options):
     """A loader that keeps nothing, so that it reads."""
     dataset = labeled.open_dataset(path).select(["x"])
     loader = dataset.batches(batch_rows, seed=1, memory="8 MiB", **options)
-    for lane in loader.plan.lanes:
-        lane.keep = False
+    for source_reader in loader.plan.source_readers:
+        source_reader.keep = False
     return loader
 
 
@@ -100,14 +100,14 @@ def test_rows_are_those_of_h5py(folder, shape, chunk, dtype, written, io, piece,
 def test_bands_in_file_order_are_read_together(folder, reads):
     path, expected = tiled_file(folder)
     loader = loader_of(path, CHUNK)
-    reader = loader.plan.lanes[0].reader
+    reader = loader.plan.source_readers[0].reader
     assert isinstance(reader, ChunkedReader)
     reads.clear()
     for batch in loader:
         np.testing.assert_array_equal(batch.arrays["x"], expected[batch.rows])
     assert sum(reads) == expected.nbytes
     assert len(reads) <= loader.explain().n_jobs + 3 * gaps(path)  # and not six a band
-    assert loader.explain().lanes[0].bytes_read == expected.nbytes
+    assert loader.explain().sources[0].bytes_read == expected.nbytes
 
 
 def test_windows_read_a_band_with_one_call(folder, reads):
@@ -135,7 +135,7 @@ def test_a_full_shuffle_picks_its_rows_a_batch_at_a_time(folder, reads, across, 
     loader = loader_of(path, 32, shuffle="full")
     sizes = loader.plan.sizes
     assert sizes.job_rows * expected[0].nbytes <= 1 << 20  # no window of all that memory holds
-    told = loader.explain().lanes[0]
+    told = loader.explain().sources[0]
     assert told.bytes_read == told.bytes_used == expected.nbytes
     seen = []
     for batch in loader:

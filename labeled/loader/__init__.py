@@ -8,7 +8,7 @@ stand on, along the way of a batch:
   :mod:`labeled.samplers`.
 - `memory`: the sum of what a loader takes, and how large windows are within it.
 - `prefetch` has the threads that read windows, which the plan cuts into jobs;
-  `lanes` say what is read of a source, `buffers` are the memory.
+  `source_readers` say what is read of a source, `buffers` are the memory.
 - `collate` cuts batches from windows and takes them through a pipeline, `layout` is what they look
   like and whose arrays they are, `batch` is what is handed out.
 - `device`: the same where the batches live on a GPU.

@@ -29,9 +29,9 @@ from labeled.display.classes import ExampleInfo
 from labeled.errors import DeviceMemoryError, ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
-from labeled.loader.lanes import Lane, RaggedLane
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
+from labeled.loader.source_readers import RaggedSourceReader, SourceReader
 from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows, rows_of
@@ -175,7 +175,9 @@ class Collator:
         if window is None:
             raise Interrupted
         if window.unread:
-            window.lost = rescue(self._plan.lanes, window.content, self._group, window.arrays)
+            window.lost = rescue(
+                self._plan.source_readers, window.content, self._group, window.arrays
+            )
         self.window = window
         return window
 
@@ -235,15 +237,18 @@ def batch_stage(plan: LoaderPlan, epoch: AnyPlan, data: Any, rows: Callable[[], 
 
 
 def rescue(
-    lanes: Sequence[Lane], content: WindowRows, group: Rows | None, arrays: dict[str, Array]
+    source_readers: Sequence[SourceReader],
+    content: WindowRows,
+    group: Rows | None,
+    arrays: dict[str, Array],
 ) -> Mask:
     """Read a window again, chunk by chunk, and warn of what is lost.
 
     Parameters
     ----------
-    lanes : sequence of Lane
+    source_readers : sequence of SourceReader
     content, group
-        Of the window, as for :meth:`Lane.tasks`.
+        Of the window, as for :meth:`SourceReader.tasks`.
     arrays : mapping of str to array, lengths ``(n, *row_shape)``
         Receive what can be read.
 
@@ -253,20 +258,20 @@ def rescue(
         Places of rows of which at least one source could not be read.
     """
     lost = np.zeros(len(content.rows), bool)
-    for lane in lanes:
-        if lane.is_loaded:
+    for source_reader in source_readers:
+        if source_reader.is_loaded:
             continue
-        for rows, places in _by_chunk(lane, content, group):
-            lost[_unreadable(lane, rows, places, arrays[lane.name])] = True
+        for rows, places in _by_chunk(source_reader, content, group):
+            lost[_unreadable(source_reader, rows, places, arrays[source_reader.name])] = True
     return lost
 
 
-def _unreadable(lane: Lane, rows: Rows, places: Rows, out: Array) -> Rows:
+def _unreadable(source_reader: SourceReader, rows: Rows, places: Rows, out: Array) -> Rows:
     """Read the rows of a chunk again, without those at fault; return the places of these."""
     lost = [places[:0]]
     while len(rows):
         try:
-            lane.read_again(rows, places, out)
+            source_reader.read_again(rows, places, out)
             break
         except ReadError as error:
             bad = rows == error.row if error.row in rows else np.ones(len(rows), bool)
@@ -276,14 +281,18 @@ def _unreadable(lane: Lane, rows: Rows, places: Rows, out: Array) -> Rows:
     return np.concatenate(lost)
 
 
-def _by_chunk(lane: Lane, content: WindowRows, group: Rows | None) -> Iterator[tuple[Rows, Rows]]:
+def _by_chunk(
+    source_reader: SourceReader, content: WindowRows, group: Rows | None
+) -> Iterator[tuple[Rows, Rows]]:
     """Yield the file rows of each stored chunk of a window, and their places."""
-    read = lane.file_rows(content, group)
+    read = source_reader.file_rows(content, group)
     rows = np.asarray(read.rows, np.int64)
     if rows.ndim == 2:
         rows = rows_of(rows)
     places = np.arange(len(rows)) if read.places is None else read.places
-    each = 1 if isinstance(lane, RaggedLane) else lane.layout.chunk_rows or 1
+    each = (
+        1 if isinstance(source_reader, RaggedSourceReader) else source_reader.layout.chunk_rows or 1
+    )
     chunk = rows // each
     order = np.argsort(chunk, kind="stable")
     for mine in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):

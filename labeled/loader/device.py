@@ -40,12 +40,12 @@ from labeled.samplers.windows import WindowRows
 
 
 @dataclass(eq=False)
-class Home:
+class DeviceBuffer:
     """Memory of a device window, and what still reads it."""
 
     arrays: dict[str, Array]
     used: list[Event] = field(default_factory=list)
-    _holder: weakref.ref[Uploaded] | None = None
+    _holder: weakref.ref[DeviceWindow] | None = None
 
     @property
     def free(self) -> bool:
@@ -56,35 +56,35 @@ class Home:
         """Note that what was asked for before `event` reads this memory."""
         self.used = [*(one for one in self.used if not one.done()), event]
 
-    def give(self, window: Uploaded) -> None:
+    def give(self, window: DeviceWindow) -> None:
         """Let a window live here."""
         self._holder = weakref.ref(window)
 
 
 @dataclass(eq=False)
-class Ground:
-    """What of a device a loader uses again in every epoch.
+class DeviceBufferPool:
+    """Device memory that a loader uses again in every epoch.
 
     Its memory and its stream stay together: what a device keeps in store for one stream is of
     no use to another.
     """
 
     stream: Stream
-    homes: list[Home] = field(default_factory=list)
+    buffers: list[DeviceBuffer] = field(default_factory=list)
     """Device windows made so far."""
 
 
 @dataclass(eq=False)
-class Uploaded(LoadedWindow):
+class DeviceWindow(LoadedWindow):
     """A window whose arrays are, or will be, on the device."""
 
-    home: Home = field(kw_only=True)
+    buffer: DeviceBuffer = field(kw_only=True)
     copied: Event = field(kw_only=True)
     """Behind the copies to it."""
 
 
 class DeviceWindows:
-    """LoadedWindow windows in order, on a device.
+    """Windows in order, on a device.
 
     It follows :class:`~labeled.loader.prefetch.Prefetcher`.
 
@@ -95,7 +95,7 @@ class DeviceWindows:
     pool : BufferPool
         Their memory.
     plan : DevicePlan
-    ground : Ground
+    device_pool : DeviceBufferPool
     stats : Stats
     """
 
@@ -104,27 +104,27 @@ class DeviceWindows:
         source: Prefetcher,
         pool: BufferPool,
         plan: DevicePlan,
-        ground: Ground,
+        device_pool: DeviceBufferPool,
         stats: Stats,
     ) -> None:
         self._source = source
         self._pool = pool
         self._plan = plan
-        self._homes = homes = ground.homes
+        self._buffers = buffers = device_pool.buffers
         self._stats = stats
-        self._stream = ground.stream
+        self._stream = device_pool.stream
         self._flying: deque[tuple[Event, object]] = deque()
-        self._finalizer = weakref.finalize(self, wait_for_all, self._flying, homes)
+        self._finalizer = weakref.finalize(self, wait_for_all, self._flying, buffers)
         self._finalizer.atexit = False
-        self._ready: deque[Uploaded] = deque()
+        self._ready: deque[DeviceWindow] = deque()
 
-    def next(self) -> Uploaded | None:
+    def next(self) -> DeviceWindow | None:
         """Return the next window; what its arrays hold is there once its event is done."""
         if not self._ready:
             window = self._next_on_host()
             if window is None:
                 return None
-            self._ready.append(self._upload(window, self._home()))
+            self._ready.append(self._upload(window, self._buffer()))
         window = self._ready.popleft()
         self._go_on()
         return window
@@ -145,23 +145,23 @@ class DeviceWindows:
     def _go_on(self) -> None:
         """Begin the copies of windows that are filled, while there is a place for them."""
         self._land()
-        while home := self._free_home():
+        while buffer := self._free_buffer():
             window = self._source.ready()
             if window is None:
                 return
-            self._ready.append(self._upload(window, home))
+            self._ready.append(self._upload(window, buffer))
 
-    def _free_home(self) -> Home | None:
-        free = next((home for home in self._homes if home.free), None)
-        if free is None and len(self._homes) < self._plan.n_windows:
+    def _free_buffer(self) -> DeviceBuffer | None:
+        free = next((buffer for buffer in self._buffers if buffer.free), None)
+        if free is None and len(self._buffers) < self._plan.n_windows:
             free = self._made()
         return free
 
-    def _home(self) -> Home:
+    def _buffer(self) -> DeviceBuffer:
         """Return a place for a window that is needed now."""
-        return self._free_home() or self._made()
+        return self._free_buffer() or self._made()
 
-    def _made(self) -> Home:
+    def _made(self) -> DeviceBuffer:
         plan = self._plan
         stream = plan.device.consumer_stream(plan.library)
 
@@ -173,32 +173,32 @@ class DeviceWindows:
 
         with plan.memory_errors():
             arrays = stream.run(memory, ())
-        home = Home(arrays)
-        home.note(stream.record())  # what had this memory before may still be read on that stream
-        self._homes.append(home)
-        return home
+        buffer = DeviceBuffer(arrays)
+        buffer.note(stream.record())  # what had this memory before may still be read on that stream
+        self._buffers.append(buffer)
+        return buffer
 
-    def _upload(self, window: LoadedWindow, home: Home) -> Uploaded:
+    def _upload(self, window: LoadedWindow, buffer: DeviceBuffer) -> DeviceWindow:
         n = window.stop - window.start
-        for event in home.used:
+        for event in buffer.used:
             self._stream.wait_for(event)
-        home.used.clear()
+        buffer.used.clear()
         arrays: dict[str, Any] = dict(window.arrays)
         for name, array in window.arrays.items():
             if isinstance(array, RaggedRows):  # laid out on the host, one array each
                 flat = array.flat()
                 arrays[name] = flat._replace(values=flat.values.copy()).examples()
-        for name, target in home.arrays.items():
+        for name, target in buffer.arrays.items():
             arrays[name] = target[:n]
             self._stream.upload(window.arrays[name], target[:n])
             self._stats.bus_bytes += window.arrays[name].nbytes
         copied = self._stream.record()
         self._flying.append((copied, window))
-        uploaded = Uploaded(
+        uploaded = DeviceWindow(
             window.start, window.stop, window.content, arrays, ready=True,
-            home=home, copied=copied,
+            buffer=buffer, copied=copied,
         )  # fmt: skip
-        home.give(uploaded)
+        buffer.give(uploaded)
         return uploaded
 
     def poke(self) -> None:
@@ -209,11 +209,11 @@ class DeviceWindows:
     def close(self) -> None:
         """Stop; returns when no slot is written or copied from, and no window read, any more."""
         self._source.close()
-        wait_for_all(self._flying, self._homes)
+        wait_for_all(self._flying, self._buffers)
         self._ready.clear()
 
 
-def wait_for_all(flying: deque[tuple[Event, object]], homes: Sequence[Home]) -> None:
+def wait_for_all(flying: deque[tuple[Event, object]], buffers: Sequence[DeviceBuffer]) -> None:
     """Wait for copies under way and kernels that read windows; also where nobody iterates more.
 
     Memory that is given back could otherwise be somebody else's while they still use it.
@@ -221,8 +221,8 @@ def wait_for_all(flying: deque[tuple[Event, object]], homes: Sequence[Home]) -> 
     while flying:
         flying[0][0].wait()  # and only then let go of the slot
         flying.popleft()
-    for home in homes:
-        for event in home.used:
+    for buffer in buffers:
+        for event in buffer.used:
             event.wait()
 
 
@@ -254,7 +254,7 @@ class DeviceCollator:
         self.source = source
         self.stats = stats
         self._there = recipe.on_device
-        self.window: Uploaded | None = None
+        self.window: DeviceWindow | None = None
 
     def batch(self, number: int) -> Made:
         """Build one batch; its arrays hold what they should once its event is done.
@@ -295,7 +295,7 @@ class DeviceCollator:
             data.event = event
         return data, rows, count, 0
 
-    def _window_at(self, start: int) -> Uploaded:
+    def _window_at(self, start: int) -> DeviceWindow:
         """Return the window that holds a place."""
         if self.window is None or start >= self.window.stop:
             self.window = None  # its place is free once its batches are made
@@ -323,7 +323,7 @@ class DeviceCollator:
         return arrays
 
     def _run(
-        self, stream: Stream, make: Callable[[], T], window: Uploaded | None = None
+        self, stream: Stream, make: Callable[[], T], window: DeviceWindow | None = None
     ) -> tuple[T, Event]:
         """Have a stream make something, of a window or of none; return it, and the event behind."""
         began = perf_counter()
@@ -331,15 +331,15 @@ class DeviceCollator:
             stream.wait_for(window.copied)
         try:
             with self._there.memory_errors():
-                made = stream.run(make, [] if window is None else [*window.home.arrays.values()])
+                made = stream.run(make, [] if window is None else [*window.buffer.arrays.values()])
         finally:  # also behind an error, for kernels asked for before it
             event = stream.record()
             if window is not None:
-                window.home.note(event)
+                window.buffer.note(event)
         self.stats.format_s += perf_counter() - began
         return made, event
 
-    def _cut(self, window: Uploaded, a: int, b: int) -> dict[str, Array]:
+    def _cut(self, window: DeviceWindow, a: int, b: int) -> dict[str, Array]:
         """Return stored values at places of a window; copies where laying out makes none."""
         arrays = {name: array[a:b] for name, array in window.arrays.items()}
         for name in self._there.layout.keys() - self.recipe.finish.copied:
@@ -352,11 +352,11 @@ class DeviceCollator:
     def _room(self, length: int) -> dict[str, Array]:
         """Make memory for a batch."""
         arrays = {}
-        for lane in self.recipe.lanes:
-            there = lane.name in self._there.layout
+        for source_reader in self.recipe.source_readers:
+            there = source_reader.name in self._there.layout
             empty = self._there.device.empty if there else np.empty
-            shape = (length, *lane.source.row_shape)
-            arrays[lane.name] = empty(shape, lane.source.stored_dtype)
+            shape = (length, *source_reader.source.row_shape)
+            arrays[source_reader.name] = empty(shape, source_reader.source.stored_dtype)
         return arrays
 
     def _placed(self, arrays: dict[str, Array]) -> dict[str, Array]:
@@ -370,7 +370,7 @@ class DeviceCollator:
         }
 
 
-def _copy(window: Uploaded, a: int, b: int, arrays: dict[str, Array], place: int) -> None:
+def _copy(window: DeviceWindow, a: int, b: int, arrays: dict[str, Array], place: int) -> None:
     """Copy places of a window to those of a batch, from `place` on."""
     for name, array in window.arrays.items():
         arrays[name][place : place + b - a] = array[a:b]

@@ -27,10 +27,10 @@ from labeled.errors import LoaderError
 from labeled.formats.contiguous import LARGE_ROW_BYTES
 from labeled.formats.memory import machine_bytes, room_bytes
 from labeled.formats.reader import Cost, as_runs
-from labeled.loader.lanes import Lane, RaggedLane
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.ordering import read_classes
 from labeled.loader.plan import Job, LoaderPlan, n_cuts
+from labeled.loader.source_readers import RaggedSourceReader, SourceReader
 from labeled.loader.stats import Stats
 from labeled.ragged.padding import padding_waste
 from labeled.samplers.draws import Draws
@@ -50,7 +50,7 @@ GOOD_QUALITY = 0.95
 
 
 @dataclass(frozen=True)
-class LaneExplained:
+class SourceExplained:
     """One source: the path its bytes take and what an epoch costs."""
 
     name: str
@@ -146,7 +146,7 @@ class Explanation:
     amplification: float
     exact: bool
     kernels: str
-    lanes: tuple[LaneExplained, ...]
+    sources: tuple[SourceExplained, ...]
     reads: Reads | None
     """What the largest source reads for the first windows, for a picture."""
 
@@ -163,14 +163,14 @@ class Explanation:
     def _summary(self) -> Summary:
         title, *words = self._words()
         head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
-        lanes = Table(head, [lane.cells for lane in self.lanes])
-        return Summary(title, "", [*words, lanes])
+        table = Table(head, [source_reader.cells for source_reader in self.sources])
+        return Summary(title, "", [*words, table])
 
     def _words(self) -> list[str]:
         about = "" if self.exact else "about "
         read = used = 0
-        for lane in self.lanes:
-            read, used = read + lane.bytes_read, used + lane.bytes_used
+        for source_reader in self.sources:
+            read, used = read + source_reader.bytes_read, used + source_reader.bytes_used
         kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
         words = [
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
@@ -286,12 +286,14 @@ def _sources(plan: LoaderPlan) -> list[tuple[str, str, str, str]]:
     """Each source in words."""
     return [
         (
-            lane.name,
-            sizes_words(lane.source.dims[1:], lane.source.row_shape),
-            str(lane.source.dtype),
-            "kept in memory" if lane.keep or lane.source.loaded is not None else "read ahead",
+            source_reader.name,
+            sizes_words(source_reader.source.dims[1:], source_reader.source.row_shape),
+            str(source_reader.source.dtype),
+            "kept in memory"
+            if source_reader.keep or source_reader.source.loaded is not None
+            else "read ahead",
         )
-        for lane in plan.lanes
+        for source_reader in plan.source_readers
     ]
 
 
@@ -346,15 +348,17 @@ def _job_start(epoch: AnyPlan, batch: int, job_rows: int) -> int:
     return max(0, -(-first // epoch.batch_rows))
 
 
-def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) -> LaneExplained:
+def explain_source(
+    source_reader: SourceReader, plan: LoaderPlan, jobs: list[Job], share: float
+) -> SourceExplained:
     """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
-    cost, whole = Cost(), lane.whole_cost
-    if lane.keep:  # read once, whole
-        cost, share = Cost() if lane.is_loaded else whole(), 1.0
+    cost, whole = Cost(), source_reader.whole_cost
+    if source_reader.keep:  # read once, whole
+        cost, share = Cost() if source_reader.is_loaded else whole(), 1.0
     else:
         for _, _, content in jobs:
-            cost += lane.cost(content, plan.group)
-        if lane.layout.held_bytes and plan.epoch_plan.order.mode == "file":
+            cost += source_reader.cost(content, plan.group)
+        if source_reader.layout.held_bytes and plan.epoch_plan.order.mode == "file":
             # Chunks are kept from job to job: each counts once, as far as the rows of jobs go.
             once = whole()
             part = cost.bytes_used / max(1, once.bytes_used)
@@ -365,12 +369,12 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
                 chunks_decoded=round(once.chunks_decoded * part),
             )
     chunks_decoded = round(cost.chunks_decoded / share)
-    return LaneExplained(
-        name=lane.name,
-        path=lane.reader.kind,
-        why=lane.reader.why,
-        kept=lane.keep,
-        chunk_rows=lane.layout.chunk_rows or 1,
+    return SourceExplained(
+        name=source_reader.name,
+        path=source_reader.reader.kind,
+        why=source_reader.reader.why,
+        kept=source_reader.keep,
+        chunk_rows=source_reader.layout.chunk_rows or 1,
         bytes_read=round(cost.bytes_read / share),
         bytes_used=round(cost.bytes_used / share),
         n_reads=round(cost.n_reads / share),
@@ -379,22 +383,22 @@ def explain_lane(lane: Lane, plan: LoaderPlan, jobs: list[Job], share: float) ->
     )
 
 
-def mapped_bytes(lane: Lane) -> int:
+def mapped_bytes(source_reader: SourceReader) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
-    source = lane.source
-    plain = lane.reader.kind == "chunked" and not source.layout.expensive
-    if lane.keep:
+    source = source_reader.source
+    plain = source_reader.reader.kind == "chunked" and not source.layout.expensive
+    if source_reader.keep:
         return 0
-    pictures = lane.reader.kind == "records" and source.layout.expensive
-    if not (plain or pictures or lane.reader.kind == "contiguous"):
+    pictures = source_reader.reader.kind == "records" and source.layout.expensive
+    if not (plain or pictures or source_reader.reader.kind == "contiguous"):
         return 0
     if not isinstance(source, Source) or source.io == "pread":
         return 0
     if pictures:
         return sum(header.file.size for header in source.headers)
-    if source.io == "auto" and source.layout.direct and lane.row_bytes >= LARGE_ROW_BYTES:
+    if source.io == "auto" and source.layout.direct and source_reader.row_bytes >= LARGE_ROW_BYTES:
         return 0
-    return source.n_rows * lane.row_bytes
+    return source.n_rows * source_reader.row_bytes
 
 
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
@@ -403,28 +407,28 @@ DRAWN_JOBS, DRAWN_RUNS = 8, 120
 
 def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
     """What the largest source reads for some of the windows: some of the runs of each."""
-    if not plan.lanes or not jobs:
+    if not plan.source_readers or not jobs:
         return None
-    lane = max(plan.lanes, key=lambda one: one.row_bytes)
+    source_reader = max(plan.source_readers, key=lambda one: one.row_bytes)
     windows = []
     for start, stop, content in jobs[:DRAWN_JOBS]:
-        runs = as_runs(lane.file_rows(content, plan.group).rows)
+        runs = as_runs(source_reader.file_rows(content, plan.group).rows)
         some = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
-        chunks = () if lane.keep else _pairs(_whole_chunks(lane, some))
+        chunks = () if source_reader.keep else _pairs(_whole_chunks(source_reader, some))
         windows.append(WindowRead(start, stop, _pairs(some), chunks))
     return Reads(
-        lane.name,
-        lane.reader.n_rows,
-        lane.layout.chunk_rows or 1,
+        source_reader.name,
+        source_reader.reader.n_rows,
+        source_reader.layout.chunk_rows or 1,
         tuple(windows),
         "window" if mode == "window" else "job",
-        lane.keep,
+        source_reader.keep,
     )
 
 
-def _whole_chunks(lane: Lane, runs: Rows) -> Rows:
+def _whole_chunks(source_reader: SourceReader, runs: Rows) -> Rows:
     """Stretches of the stored chunks that hold a row of the runs; nothing without chunks."""
-    layout, n_rows = lane.layout, lane.reader.n_rows
+    layout, n_rows = source_reader.layout, source_reader.reader.n_rows
     if layout.chunk_rows is None or not len(runs):
         return np.empty((0, 2), np.int64)
     if layout.edges is None:
@@ -474,8 +478,12 @@ def shuffle_quality(
 def _labels(plan: LoaderPlan, n_rows: int, labels: npt.ArrayLike | str) -> npt.NDArray[Any]:
     """Return labels by grouped position, read where a source is named."""
     if isinstance(labels, str):
-        sources = {lane.name: lane.source for lane in plan.lanes}
-        selections = {lane.name: lane.selection for lane in plan.lanes}
+        sources = {
+            source_reader.name: source_reader.source for source_reader in plan.source_readers
+        }
+        selections = {
+            source_reader.name: source_reader.selection for source_reader in plan.source_readers
+        }
         labels = read_classes("labels", labels, sources, selections)
     values = np.asarray(labels).reshape(-1)
     if len(values) != n_rows:
@@ -491,14 +499,18 @@ def padding_shares(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[float, float]
     if not isinstance(order, Order) or order.buckets is None:
         return None
     name = order.buckets.name
-    lane = next((lane for lane in plan.lanes if lane.name == name), None)
-    if not isinstance(lane, RaggedLane):
+    source_reader = next(
+        (source_reader for source_reader in plan.source_readers if source_reader.name == name), None
+    )
+    if not isinstance(source_reader, RaggedSourceReader):
         return None
     without = replace(epoch_plan, order=replace(order, buckets=None))
-    return _padding(lane, plan.group, epoch_plan), _padding(lane, plan.group, without)
+    return _padding(source_reader, plan.group, epoch_plan), _padding(
+        source_reader, plan.group, without
+    )
 
 
-def _padding(lane: RaggedLane, group: Rows | None, epoch_plan: EpochPlan) -> float:
+def _padding(source_reader: RaggedSourceReader, group: Rows | None, epoch_plan: EpochPlan) -> float:
     """Return the share of padding in some batches, from the shapes of their examples alone."""
     n = epoch_plan.n_batches
     numbers = np.unique(np.linspace(0, n - 1, min(n, PADDED_BATCHES)).astype(int)).tolist()
@@ -506,8 +518,8 @@ def _padding(lane: RaggedLane, group: Rows | None, epoch_plan: EpochPlan) -> flo
     rows = [rows[:count] for rows, count in batches]
     ends = np.cumsum([0, *map(len, rows)])
     positions = np.concatenate(rows)
-    file_rows = lane.selection.take(positions if group is None else group[positions])
-    shapes = lane.source.examples().shapes(file_rows)
+    file_rows = source_reader.selection.take(positions if group is None else group[positions])
+    shapes = source_reader.source.examples().shapes(file_rows)
     return padding_waste(shapes, [np.arange(a, b) for a, b in pairwise(ends.tolist())])
 
 
@@ -543,13 +555,17 @@ def explain(
     if first_batch and isinstance(epoch_plan, EpochPlan):
         n_windows = sum(1 for _ in epoch_plan.spans(place, epoch_plan.n_rows))
     jobs, n_jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
-    lanes = tuple(explain_lane(lane, plan, jobs, share) for lane in plan.lanes)
+    sources = tuple(
+        explain_source(source_reader, plan, jobs, share) for source_reader in plan.source_readers
+    )
     quality, wanted = shuffle_quality(plan, epoch_plan, labels)
     memory, mapped, there = None, 0, plan.on_device
     if order.mode == "full" or sizes.whole is not None:  # rows are picked one by one
-        mapped = sum(map(mapped_bytes, plan.lanes))
+        mapped = sum(map(mapped_bytes, plan.source_readers))
     if wanted is not None:
-        unkept = [lane.nbytes for lane in plan.lanes if not lane.keep]
+        unkept = [
+            source_reader.nbytes for source_reader in plan.source_readers if not source_reader.keep
+        ]
         memory = sizes.memory_for(min(wanted, max(1, order.n_rows)), unkept)
         memory = sizes.memory_bytes if plan.all_kept else memory
     return Explanation(
@@ -581,7 +597,7 @@ def explain(
         amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),
-        lanes=lanes,
+        sources=sources,
         reads=first_reads(plan, jobs, order.mode),
     )
 

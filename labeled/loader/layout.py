@@ -61,7 +61,7 @@ from labeled.spaces import (
 )
 from labeled.spaces.arrays import check_fits, one_hot, why_not_cast
 from labeled.spaces.base import call_for
-from labeled.transforms.running import Form, Forms, Line
+from labeled.transforms.running import CompiledPipeline, Form, Forms
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -759,7 +759,7 @@ def _check_lengths(source: Any, selection: Selection, lengths: tuple[int, ...] |
             )
 
 
-def line_in_form(line: Line, layout: BatchLayout) -> Line:
+def line_in_form(line: CompiledPipeline, layout: BatchLayout) -> CompiledPipeline:
     """Tell the steps of a pipeline how batches are laid out."""
     if layout.form.axes is None:
         line.check_named(layout.sources)

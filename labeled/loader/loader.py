@@ -25,7 +25,7 @@ from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, 
 from labeled.guesses import unknown_attribute
 from labeled.loader.buffers import BufferPool
 from labeled.loader.collate import Collator, handed_out
-from labeled.loader.device import DeviceCollator, DeviceWindows, Ground
+from labeled.loader.device import DeviceBufferPool, DeviceCollator, DeviceWindows
 from labeled.loader.explain import Explanation, LoaderPlots, explain, loader_summary
 from labeled.loader.memory import enough_memory
 from labeled.loader.options import integer
@@ -77,7 +77,7 @@ class Loader:
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
         self._pools: tuple[BufferPool, BufferPool] | None = None
-        self._ground: Ground | None = None
+        self._device_buffers: DeviceBufferPool | None = None
         self._pid = os.getpid()
 
     # what is there
@@ -163,9 +163,12 @@ class Loader:
         if self._pools is None:
             plan, sizes = self.plan, self.plan.sizes
             read, joined = {}, {}
-            for lane in plan.lanes:
-                read[lane.name] = lane.memory_layout()
-                joined[lane.name] = lane.source.row_shape, lane.source.stored_dtype
+            for source_reader in plan.source_readers:
+                read[source_reader.name] = source_reader.memory_layout()
+                joined[source_reader.name] = (
+                    source_reader.source.row_shape,
+                    source_reader.source.stored_dtype,
+                )
             self._pools = (
                 BufferPool(read, max(sizes.job_rows, 1), sizes.slots, plan.allocate, fills=True),
                 BufferPool(joined, plan.held_rows, sizes.in_flight + 2),
@@ -176,9 +179,9 @@ class Loader:
         """Copy windows to the device."""
         there = self.plan.on_device
         assert there is not None
-        if self._ground is None:
-            self._ground = Ground(there.device.copy_stream())
-        return DeviceWindows(windows, self.pools()[0], there, self._ground, self._stats)
+        if self._device_buffers is None:
+            self._device_buffers = DeviceBufferPool(there.device.copy_stream())
+        return DeviceWindows(windows, self.pools()[0], there, self._device_buffers, self._stats)
 
     # a place that can be saved
 
@@ -293,12 +296,12 @@ class EpochIterator(Generic[T]):
         self._pid = os.getpid()
         loader_plan, sizes, stats = loader.plan, loader.plan.sizes, self._stats
         began, pools = perf_counter(), loader.pools()
-        for lane in loader_plan.lanes:  # unless it is there already
-            lane.load(sizes.loaders)
+        for source_reader in loader_plan.source_readers:  # unless it is there already
+            source_reader.load(sizes.loaders)
         stats.load_s += perf_counter() - began
         windows = Prefetcher(
-            loader_plan.jobs(plan, first_batch), loader_plan.lanes, loader_plan.group, pools[0],
-            stats, reads_ahead=sizes.reads_ahead, skips=loader_plan.options.skips,
+            loader_plan.jobs(plan, first_batch), loader_plan.source_readers, loader_plan.group,
+            pools[0], stats, reads_ahead=sizes.reads_ahead, skips=loader_plan.options.skips,
         )  # fmt: skip
         self._finalizer = weakref.finalize(self, windows.let_go)
         self._source: Prefetcher | DeviceWindows = windows

@@ -35,14 +35,14 @@ from dask.utils import format_bytes
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, explain_memory_errors, warn
 from labeled.formats.memory import room_bytes
-from labeled.loader.lanes import Lane, RaggedLane
 from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.ordering import Grouping, OrderedRows, group_rows
+from labeled.loader.source_readers import RaggedSourceReader, SourceReader
 from labeled.samplers.units import Units
 from labeled.samplers.windows import Mode
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource, RowLayout, sparing_of
+from labeled.sources.source import AnySource, RowLayout, low_memory_of
 from labeled.transforms.running import MadeOf
 
 Rows = npt.NDArray[np.int64]
@@ -174,7 +174,7 @@ def room_words(room_bytes: float) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Worst:
+class WorstCase:
     """The most bytes that a window of at most `n` rows can have, whichever rows it gets.
 
     Parameters
@@ -328,34 +328,40 @@ class Reading:
         grouping: Grouping,
     ) -> None:
         self.rows, self.layout, self.piped, self.grouping = rows, layout, piped, grouping
-        self.lanes: list[Lane] = []
-        self.worst: dict[str, Worst] = {}
+        self.source_readers: list[SourceReader] = []
+        self.worst: dict[str, WorstCase] = {}
         self.laid_bytes: dict[str, int] = {}
         """Bytes of the ragged examples of a batch as they are laid out."""
         row_bytes, scratch_bytes, beside_bytes = layout.out_row_bytes, 0, KEPT_BESIDE_BYTES
         for name, source in sources.items():
-            lane = (
-                RaggedLane(source, selections[name], source.examples())
+            source_reader = (
+                RaggedSourceReader(source, selections[name], source.examples())
                 if isinstance(source, RaggedSource)
-                else Lane(source, selections[name], source.reader())
+                else SourceReader(source, selections[name], source.reader())
             )
-            self.lanes.append(lane)
-            row_bytes += lane.row_bytes
-            scratch_bytes = max(scratch_bytes, lane.layout.scratch_bytes)
-            beside_bytes += lane.layout.held_bytes
-            if isinstance(lane, RaggedLane):
-                self._measure(lane)
+            self.source_readers.append(source_reader)
+            row_bytes += source_reader.row_bytes
+            scratch_bytes = max(scratch_bytes, source_reader.layout.scratch_bytes)
+            beside_bytes += source_reader.layout.held_bytes
+            if isinstance(source_reader, RaggedSourceReader):
+                self._measure(source_reader)
         beside_bytes += (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
         beside_bytes += OVERHEAD_BYTES + 2 * scratch_bytes
         if rows.mode == "window":
             beside_bytes += INDEX_BYTES * rows.n_rows
-        self.choices = kept_choices(self.lanes, beside_bytes)
+        self.choices = kept_choices(self.source_readers, beside_bytes)
 
-    def _measure(self, lane: RaggedLane) -> None:
+    def _measure(self, source_reader: RaggedSourceReader) -> None:
         """Find what windows of a ragged source, and the largest batch laid out, can take."""
-        rows, form, units = self.rows, self.layout.ragged.get(lane.name), self.grouping.units
-        worst = Worst(lane.position_bytes(self.grouping.group), rows.mode, units, rows.repeats)
-        self.worst[lane.name], self.laid_bytes[lane.name] = worst, 0
+        rows, form, units = (
+            self.rows,
+            self.layout.ragged.get(source_reader.name),
+            self.grouping.units,
+        )
+        worst = WorstCase(
+            source_reader.position_bytes(self.grouping.group), rows.mode, units, rows.repeats
+        )
+        self.worst[source_reader.name], self.laid_bytes[source_reader.name] = worst, 0
         if form is None:
             return
         if rows.options.bucket is not False:  # the largest of a window meet in a batch
@@ -365,24 +371,26 @@ class Reading:
         row_bytes = int(wider * worst.of(n) / n) + 1
         if form.layout == "pad":
             lengths = form.lengths or [0] * (len(form.dims) - 1)
-            for _, shapes in () if form.lengths else shape_blocks(lane.source, lane.selection):
+            for _, shapes in (
+                () if form.lengths else shape_blocks(source_reader.source, source_reader.selection)
+            ):
                 lengths = np.maximum(lengths, shapes.max(axis=0, initial=0)).tolist()
             row_bytes += math.prod(lengths) * (form.out_dtype.itemsize + 1)
-        self.laid_bytes[lane.name] = rows.held_rows * row_bytes
+        self.laid_bytes[source_reader.name] = rows.held_rows * row_bytes
 
-    def plan(self, memory_bytes: int) -> tuple[list[Lane], Grouping, Sizes] | None:
+    def plan(self, memory_bytes: int) -> tuple[list[SourceReader], Grouping, Sizes] | None:
         """Share memory out, or return None where it is too little."""
         for least_bytes, kept in self.choices:
             terms = Sum(self, kept) if least_bytes <= memory_bytes else None
             if terms is None or terms.needed_bytes > memory_bytes:
                 continue
             sizes = terms.sizes(memory_bytes)
-            for lane in self.lanes:
-                lane.keep = lane.name in terms.kept
-                if isinstance(lane, RaggedLane):
-                    most = self.worst[lane.name].of(max(1, sizes.job_rows))
-                    lane.row_bytes = max(1, -(-most // max(1, sizes.job_rows)))
-            return self.lanes, self.grouping, sizes
+            for source_reader in self.source_readers:
+                source_reader.keep = source_reader.name in terms.kept
+                if isinstance(source_reader, RaggedSourceReader):
+                    most = self.worst[source_reader.name].of(max(1, sizes.job_rows))
+                    source_reader.row_bytes = max(1, -(-most // max(1, sizes.job_rows)))
+            return self.source_readers, self.grouping, sizes
         return None
 
     def least(self) -> tuple[int, Sum]:
@@ -394,16 +402,18 @@ class Reading:
         return min(found, key=lambda one: one[0])
 
 
-def kept_choices(lanes: Sequence[Lane], beside_bytes: int) -> list[tuple[int, list[str]]]:
+def kept_choices(
+    source_readers: Sequence[SourceReader], beside_bytes: int
+) -> list[tuple[int, list[str]]]:
     """List which sources may be read once and kept, most of them first, and with what memory.
 
     All of them if `beside_bytes` fit beside them; else only those that are small.
     """
     taken, kept = 0, list[str]()
     choices = [(0, kept)]
-    for lane in sorted(lanes, key=attrgetter("nbytes", "name")):
-        taken, kept = taken + lane.nbytes, [*kept, lane.name]
-        choices.append((max(lane.nbytes * KEEP_SHARE, taken * SMALL_SHARE), kept))
+    for source_reader in sorted(source_readers, key=attrgetter("nbytes", "name")):
+        taken, kept = taken + source_reader.nbytes, [*kept, source_reader.name]
+        choices.append((max(source_reader.nbytes * KEEP_SHARE, taken * SMALL_SHARE), kept))
     least, everything = choices[-1]
     choices[-1] = (min(least, taken + beside_bytes) if everything else 0, everything)
     return choices[::-1]
@@ -418,14 +428,18 @@ class Sum:
         self.kept = set[str]()
         self.kept_bytes = self.chunks_bytes = self.loading_bytes = row_bytes = 0
         read: list[RowLayout] = []
-        for lane in reading.lanes:
-            one = lane.layout
+        for source_reader in reading.source_readers:
+            one = source_reader.layout
             self.chunks_bytes += one.held_bytes
-            row_bytes += 0 if lane.name in self.worst else lane.row_bytes
+            row_bytes += 0 if source_reader.name in self.worst else source_reader.row_bytes
             # What is kept is read at once or not at all, so nothing is where rows may be left out.
-            if lane.name in kept and lane.source.loaded is None and not wanted.skips:
-                self.kept.add(lane.name)
-                self.kept_bytes += lane.nbytes
+            if (
+                source_reader.name in kept
+                and source_reader.source.loaded is None
+                and not wanted.skips
+            ):
+                self.kept.add(source_reader.name)
+                self.kept_bytes += source_reader.nbytes
                 scratch_bytes = 0 if one.direct else one.scratch_bytes
                 self.loading_bytes = max(self.loading_bytes, scratch_bytes)
             else:
@@ -629,7 +643,7 @@ def plan_memory(
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     lead: AnySource,
-) -> tuple[list[Lane], Grouping, Sizes]:
+) -> tuple[list[SourceReader], Grouping, Sizes]:
     """Make readers and share memory out.
 
     Whole stored chunks are read where there is room for it. Only where there is not, rows of
@@ -656,8 +670,8 @@ def plan_memory(
     if planned is not None:
         return planned
     if rows.mode != "file":  # file order is the same by any units, and so is its state
-        grouping = group_rows(sparing_of(lead), selections[lead.name], rows.mode)
-    saved = {name: sparing_of(source) for name, source in sources.items()}
+        grouping = group_rows(low_memory_of(lead), selections[lead.name], rows.mode)
+    saved = {name: low_memory_of(source) for name, source in sources.items()}
     sparing = Reading(rows, layout, piped, saved, selections, grouping)
     planned = sparing.plan(memory_bytes)
     if rows.options.memory is None:
@@ -709,16 +723,16 @@ def _too_small(
     )
 
 
-def picked_sizes(sizes: Sizes, lanes: Sequence[Lane], rows: OrderedRows) -> Sizes:
+def picked_sizes(sizes: Sizes, source_readers: Sequence[SourceReader], rows: OrderedRows) -> Sizes:
     """Let rows of shuffled windows be read one by one, where all of them can be.
 
     They are copied directly from the system's cache of the file to their batch then, once, and
     no window is in memory but its row numbers. Windows and their orders stay as they are.
     """
     fit = False
-    for lane in lanes if rows.mode == "window" else ():
-        if not lane.keep:
-            fit = lane.layout.mapped and lane.row_bytes >= PICKED_ROW_BYTES
+    for source_reader in source_readers if rows.mode == "window" else ():
+        if not source_reader.keep:
+            fit = source_reader.layout.mapped and source_reader.row_bytes >= PICKED_ROW_BYTES
             if not fit:
                 break
     if not fit:

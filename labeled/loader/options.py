@@ -23,7 +23,7 @@ from labeled.errors import LoaderError
 from labeled.samplers.listed import ListedBatches, Sampler
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import Last
-from labeled.transforms.running import Line, line_of
+from labeled.transforms.running import CompiledPipeline, line_of
 
 Shuffle = bool | Literal["full", "window"]
 RaggedLayout = Literal["list", "pad", "flat"]
@@ -86,7 +86,7 @@ class BatchOptions:
     """Whether rows are drawn with replacement."""
     lays_out: bool = field(init=False, repr=False)
     """Whether batches are cast, scaled or laid out, so that spaces of sources matter."""
-    line: Line | None = field(init=False, repr=False)
+    line: CompiledPipeline | None = field(init=False, repr=False)
     """The steps of the pipeline."""
     memory_bytes: int = field(init=False, repr=False)
 

@@ -1,4 +1,4 @@
-"""What a loader does, decided once: order, memory, lanes, and how batches are laid out.
+"""What a loader does, decided once: order, memory, source_readers, and how batches are laid out.
 
 :func:`plan_batches` goes from what a user asked to the plan; no row is read but for labels.
 """
@@ -23,7 +23,6 @@ from labeled.device.streams import HostArray
 from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.loader.buffers import ASIDE, Layout, owned
-from labeled.loader.lanes import Lane
 from labeled.loader.layout import (
     BatchLayout,
     HandedOver,
@@ -41,6 +40,7 @@ from labeled.loader.ordering import (
     governing_source,
     ordered_rows,
 )
+from labeled.loader.source_readers import SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import plan_hash
@@ -50,7 +50,7 @@ from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
 from labeled.spaces import Space
-from labeled.transforms.running import Line, made_of
+from labeled.transforms.running import CompiledPipeline, made_of
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ def row_bytes(layout: Layout) -> int:
 
 def device_plan(
     device: Device,
-    lanes: Sequence[Lane],
+    source_readers: Sequence[SourceReader],
     sizes: Sizes,
     layout: BatchLayout,
     held_rows: int,
@@ -162,11 +162,11 @@ def device_plan(
         Whose arrays the consumer asked for.
     """
     stored: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-    for lane in lanes:
-        source, dtype = lane.source, lane.source.stored_dtype
+    for source_reader in source_readers:
+        source, dtype = source_reader.source, source_reader.source.stored_dtype
         plain = not isinstance(source, RaggedSource) and not source.decodes
         if plain and on_gpus(dtype) and dtype.isnative:
-            stored[lane.name] = source.row_shape, dtype
+            stored[source_reader.name] = source.row_shape, dtype
     rows = max(sizes.job_rows, 1)
     spanned = (max(held_rows, 1) - 1) // rows + 2  # windows that one batch may lie in
     made = row_bytes(stored) + layout.out_row_bytes + layout.placed_row_bytes
@@ -205,7 +205,7 @@ class LoaderPlan:
 
     Parameters
     ----------
-    lanes : sequence of Lane
+    source_readers : sequence of SourceReader
         The sources that are read.
     epoch_plan : EpochPlan
         Of the first epoch; later ones differ in the epoch number alone.
@@ -223,7 +223,7 @@ class LoaderPlan:
         Stored bytes of one row over all sources.
     plan_hash : str
         Over everything the order depends on, for saved states.
-    line : Line, optional
+    line : CompiledPipeline, optional
         What happens to batches on their way to the consumer.
     uncounted : tuple of str
         Its steps that do not say how much memory they take.
@@ -235,7 +235,7 @@ class LoaderPlan:
         Makes another library's arrays of what is handed out.
     """
 
-    lanes: Sequence[Lane]
+    source_readers: Sequence[SourceReader]
     epoch_plan: AnyPlan
     group: Rows | None
     sizes: Sizes
@@ -245,7 +245,7 @@ class LoaderPlan:
     held_rows: int
     row_bytes: int
     plan_hash: str
-    line: Line | None = None
+    line: CompiledPipeline | None = None
     uncounted: tuple[str, ...] = ()
     on_device: DevicePlan | None = None
     goes_to: Device | None = None
@@ -287,7 +287,7 @@ class LoaderPlan:
     @cached_property
     def all_kept(self) -> bool:
         """Whether every source is held in memory, so that windows may be cut anywhere."""
-        return all(lane.keep for lane in self.lanes)
+        return all(source_reader.keep for source_reader in self.source_readers)
 
     @property
     def device(self) -> Device | None:
@@ -328,16 +328,18 @@ def plan_batches(
     if options.output is not None or options.pinned or options.as_tuple:
         hand = handed_over(options, layout if line is None else None)
     made = made_of(line, layout.forms(selections)) if line is not None and piped else None
-    lanes, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)
+    source_readers, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)
     buckets = None
     if measured is not None:
         buckets = buckets_of(measured, selections[measured.name], grouping, rows)
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
     on_device = None
     if where is not None and not piped:
-        on_device = device_plan(where, lanes, sizes, layout, rows.held_rows, library=options.output)
+        on_device = device_plan(
+            where, source_readers, sizes, layout, rows.held_rows, library=options.output
+        )
     else:
-        sizes = picked_sizes(sizes, lanes, rows)
+        sizes = picked_sizes(sizes, source_readers, rows)
     if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
         _warn_of_no_batch(rows)
     log.info(
@@ -347,15 +349,17 @@ def plan_batches(
     )  # fmt: skip
     warn_of_room(sizes.promised_bytes)
     row_bytes, job_offset, units = 0, None, grouping.units
-    for lane in lanes:
-        row_bytes += lane.row_bytes
-        chunked = rows.mode == "file" and lane.reader.chunk_rows > 1 and not lane.keep
+    for source_reader in source_readers:
+        row_bytes += source_reader.row_bytes
+        chunked = (
+            rows.mode == "file" and source_reader.reader.chunk_rows > 1 and not source_reader.keep
+        )
         if chunked and isinstance(units, UniformUnits) and not sizes.job_rows % units.unit_rows:
             job_offset = units.first_rows  # no stored chunk is read by two jobs
     tokens = sorted(zip(selections, map(attrgetter("token"), selections.values()), strict=True))
     layout_hash = f"{key_of(repr([tokens, units.digest])):032x}"
     return LoaderPlan(
-        lanes=lanes,
+        source_readers=source_readers,
         epoch_plan=epoch_plan,
         group=grouping.group,
         sizes=sizes,

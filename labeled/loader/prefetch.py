@@ -33,8 +33,8 @@ import numpy.typing as npt
 from labeled.errors import ReadError
 from labeled.formats.reader import CLOCK
 from labeled.loader.buffers import BufferPool, LoadedWindow
-from labeled.loader.lanes import Lane
 from labeled.loader.plan import Job
+from labeled.loader.source_readers import SourceReader
 from labeled.loader.stats import Stats
 from labeled.samplers.windows import WindowRows
 from labeled.sources.loading import Task
@@ -64,7 +64,7 @@ class Prefetcher:
     ----------
     windows : iterator of (start, stop, WindowRows)
         What to read; taken one by one, under the lock.
-    lanes : sequence of Lane
+    source_readers : sequence of SourceReader
         What is read of each window.
     group : int64 array, optional
         Dataset position of each grouped position.
@@ -79,7 +79,7 @@ class Prefetcher:
     def __init__(
         self,
         windows: Iterator[Job],
-        lanes: Sequence[Lane],
+        source_readers: Sequence[SourceReader],
         group: Rows | None,
         pool: BufferPool,
         stats: Stats,
@@ -88,7 +88,12 @@ class Prefetcher:
         skips: bool = False,
     ) -> None:
         self._windows: Iterator[Job] | None = windows
-        self._lanes, self._group, self._pool, self._stats = lanes, group, pool, stats
+        self._source_readers, self._group, self._pool, self._stats = (
+            source_readers,
+            group,
+            pool,
+            stats,
+        )
         self._reads_ahead, self._skips = reads_ahead, skips
         self._tasks: deque[tuple[LoadedWindow, Task]] = deque()
         self._loading: deque[LoadedWindow] = deque()
@@ -319,10 +324,12 @@ class Prefetcher:
             start, stop, content = job
             window = LoadedWindow(start, stop, content, {})
             tasks: list[tuple[LoadedWindow, Task]] = []
-            for lane in self._lanes:
-                out = lane.room(content, self._group, buffer.arrays[lane.name], stop - start)
-                window.arrays[lane.name] = out
-                tasks.extend(zip(repeat(window), lane.tasks(content, self._group, out)))
+            for source_reader in self._source_readers:
+                out = source_reader.room(
+                    content, self._group, buffer.arrays[source_reader.name], stop - start
+                )
+                window.arrays[source_reader.name] = out
+                tasks.extend(zip(repeat(window), source_reader.tasks(content, self._group, out)))
             window.pending, window.ready = len(tasks), not tasks
             self._loading.append(window)
             self._tasks.extend(tasks)

@@ -70,7 +70,7 @@ def _size(item: Any) -> int:
     return int(item.bitwidth) // 8
 
 
-def _lanes(kinds: Any, item: Any) -> int:
+def _source_readers(kinds: Any, item: Any) -> int:
     """Return how many items fill a vector."""
     return int(kinds[2].bitwidth) // _size(item)
 
@@ -82,8 +82,8 @@ def _scalar(item: Any) -> Any:
     return ir.IntType(item.bitwidth)
 
 
-def _vector(item: Any, lanes: int) -> Any:
-    return ir.VectorType(_scalar(item), lanes)
+def _vector(item: Any, source_readers: int) -> Any:
+    return ir.VectorType(_scalar(item), source_readers)
 
 
 def _at(builder: Any, address: Any, offset: int) -> Any:
@@ -120,10 +120,10 @@ def _shuffle(builder: Any, a: Any, b: Any, picks: list[int]) -> Any:
     return builder.shuffle_vector(a, b, mask)
 
 
-def _splat(builder: Any, value: Any, lanes: int) -> Any:
-    empty = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+def _splat(builder: Any, value: Any, source_readers: int) -> Any:
+    empty = ir.Constant(ir.VectorType(value.type, source_readers), ir.Undefined)
     first = builder.insert_element(empty, value, ir.Constant(_I32, 0))
-    return _shuffle(builder, first, empty, [0] * lanes)
+    return _shuffle(builder, first, empty, [0] * source_readers)
 
 
 def _prefetch(builder: Any, address: Any, near: int = 3) -> None:
@@ -150,9 +150,9 @@ def _converted(builder: Any, value: Any, kinds: Any, scale: Any, shift: Any) -> 
     return builder.fadd(builder.fmul(value, scale), shift)
 
 
-def _factor(builder: Any, address: Any, final: Any, lanes: int) -> Any:
-    """Load one scale or shift for all lanes."""
-    return _splat(builder, _load(builder, address, _scalar(final)), lanes)
+def _factor(builder: Any, address: Any, final: Any, source_readers: int) -> Any:
+    """Load one scale or shift for all source_readers."""
+    return _splat(builder, _load(builder, address, _scalar(final)), source_readers)
 
 
 def _constant(measure: Callable[[Any], int]) -> Any:
@@ -187,7 +187,7 @@ def _turn(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, stage, dst, step, streamed = args
         item = kinds[0]
-        lanes, group = LINE // _size(item), 16 // _size(item)
+        source_readers, group = LINE // _size(item), 16 // _size(item)
         lines = []
         for k in range(group):
             four = [
@@ -195,9 +195,9 @@ def _turn(
                 for q in range(4)
             ]
             a, b = _joined(builder, four, group)
-            lines.append(_shuffle(builder, a, b, list(range(lanes))))
+            lines.append(_shuffle(builder, a, b, list(range(source_readers))))
         lows = [q * group + e for q in range(4) for e in range(group // 2)]
-        low = [n + other for n in lows for other in (0, lanes)]
+        low = [n + other for n in lows for other in (0, source_readers)]
         high = [n + group // 2 for n in low]
         for _stage in range(int(math.log2(group))):
             pairs = list(zip(lines[: group // 2], lines[group // 2 :], strict=True))
@@ -225,12 +225,12 @@ def _line(*, each: bool) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             _, dst, src, *ends, streamed = args
             item, final = kinds[0], kinds[1]
-            lanes = LINE // _size(final)
-            value = _load(builder, src, _vector(item, lanes))
+            source_readers = LINE // _size(final)
+            value = _load(builder, src, _vector(item, source_readers))
             if each:
-                factors = [_load(builder, end, _vector(final, lanes)) for end in ends]
+                factors = [_load(builder, end, _vector(final, source_readers)) for end in ends]
             else:
-                factors = [_factor(builder, end, final, lanes) for end in ends]
+                factors = [_factor(builder, end, final, source_readers) for end in ends]
             value = _converted(builder, value, kinds, *factors)
             _store_past(builder, value, dst, LINE, streamed)
             return context.get_dummy_value()
@@ -243,10 +243,12 @@ def _line(*, each: bool) -> Any:
 _line_one, _line_each = _line(each=False), _line(each=True)
 
 
-def _joined(builder: Any, parts: list[Any], lanes: int) -> list[Any]:
+def _joined(builder: Any, parts: list[Any], source_readers: int) -> list[Any]:
     """Join up to four vectors to two of twice the length."""
     four = parts + [parts[-1]] * (4 - len(parts))
-    return [_shuffle(builder, four[n], four[n + 1], list(range(2 * lanes))) for n in (0, 2)]
+    return [
+        _shuffle(builder, four[n], four[n + 1], list(range(2 * source_readers))) for n in (0, 2)
+    ]
 
 
 @_intrinsic
@@ -258,20 +260,22 @@ def _weave(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, dst, base, offsets, *ends, streamed = args
         item, final, n_rows = kinds[0], kinds[1], len(kinds[3])
-        lanes = _lanes(kinds, final)
+        source_readers = _source_readers(kinds, final)
         rows = []
         for k in range(n_rows):
             row = builder.add(base, _load(builder, _at(builder, offsets, 8 * k), _I64))
             _prefetch(builder, _at(builder, row, 4 * LINE))
-            value = _load(builder, row, _vector(item, lanes))
+            value = _load(builder, row, _vector(item, source_readers))
             here = [_at(builder, end, k * _size(final)) for end in ends]
-            factors = [_factor(builder, end, final, lanes) for end in here]
+            factors = [_factor(builder, end, final, source_readers) for end in here]
             rows.append(_converted(builder, value, kinds, *factors))
-        a, b = _joined(builder, rows, lanes)
-        n_bytes = lanes * _size(final)
+        a, b = _joined(builder, rows, source_readers)
+        n_bytes = source_readers * _size(final)
         for k in range(n_rows):
-            flat = range(k * lanes, (k + 1) * lanes)
-            woven = _shuffle(builder, a, b, [(n % n_rows) * lanes + n // n_rows for n in flat])
+            flat = range(k * source_readers, (k + 1) * source_readers)
+            woven = _shuffle(
+                builder, a, b, [(n % n_rows) * source_readers + n // n_rows for n in flat]
+            )
             _store_past(builder, woven, _at(builder, dst, k * n_bytes), n_bytes, streamed)
         return context.get_dummy_value()
 
@@ -287,19 +291,19 @@ def _unweave(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _, dst, step, src, *ends, streamed = args
         item, final, n_planes = kinds[0], kinds[1], len(kinds[3])
-        lanes = _lanes(kinds, final)
-        size = lanes * _size(item)
+        source_readers = _source_readers(kinds, final)
+        size = source_readers * _size(item)
         starts = [_at(builder, src, k * size) for k in range(n_planes)]
-        parts = [_load(builder, start, _vector(item, lanes)) for start in starts]
+        parts = [_load(builder, start, _vector(item, source_readers)) for start in starts]
         _prefetch(builder, _at(builder, src, n_planes * size + 4 * LINE))
-        a, b = _joined(builder, parts, lanes)
+        a, b = _joined(builder, parts, source_readers)
         for k in range(n_planes):
-            value = _shuffle(builder, a, b, [n * n_planes + k for n in range(lanes)])
+            value = _shuffle(builder, a, b, [n * n_planes + k for n in range(source_readers)])
             here = [_at(builder, end, k * _size(final)) for end in ends]
-            factors = [_factor(builder, end, final, lanes) for end in here]
+            factors = [_factor(builder, end, final, source_readers) for end in here]
             value = _converted(builder, value, kinds, *factors)
             to = builder.add(dst, builder.mul(step, ir.Constant(_I64, k)))
-            _store_past(builder, value, to, lanes * _size(final), streamed)
+            _store_past(builder, value, to, source_readers * _size(final), streamed)
         return context.get_dummy_value()
 
     return types.void(kinds, *[ADDRESS] * 6), generate
@@ -455,14 +459,14 @@ def tiles(
     by_outer, by_fast, by_row = table[5], table[6], table[7]
     item_bytes, final_bytes = _item_bytes(kinds), _final_bytes(kinds)
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
-    lanes, group = LINE // item_bytes, 16 // item_bytes
-    run = max(TILE_RUN // final_bytes, lanes)
+    source_readers, group = LINE // item_bytes, 16 // item_bytes
+    run = max(TILE_RUN // final_bytes, source_readers)
     buffer, spare = scratch, scratch + BUFFER_BYTES
     stage = spare + 2 * LINE
     pitch = run * item_bytes
     n_blocks = (n_fast + block - 1) // block
     n_runs = (n_rows + run - 1) // run
-    columns = min(lanes, n_fast)
+    columns = min(source_readers, n_fast)
     most = min(WIDE, STAGED_LINES // run)
     ahead = 2 * most * LINE
     for unit in range(first, last):
@@ -471,39 +475,41 @@ def tiles(
         start = unit % n_blocks * block
         r = t * run
         span = min(run, n_rows - r)
-        if span < lanes <= n_rows and not streamed:
-            r, span = n_rows - lanes, lanes
+        if span < source_readers <= n_rows and not streamed:
+            r, span = n_rows - source_readers, source_readers
         # where a run is not made of whole lines, the last overlaps the one before: not past the
         # caches, where it would cost a trip to memory
-        direct = _moves(kinds) and (span % lanes == 0 or (span > lanes and not streamed))
+        direct = _moves(kinds) and (
+            span % source_readers == 0 or (span > source_readers and not streamed)
+        )
         direct = direct and (columns % group == 0 or (columns > group and not streamed))
         stop = min(start + block, n_fast)
-        for wide in range(start, stop, lanes * most):
-            lines = min(most, (stop - wide + lanes - 1) // lanes)
+        for wide in range(start, stop, source_readers * most):
+            lines = min(most, (stop - wide + source_readers - 1) // source_readers)
             base = src + outer[o]
-            if columns < lanes:
+            if columns < source_readers:
                 for k in range(span):
                     _copy_short(stage + k * LINE, base + rows[r + k], columns * item_bytes)
             else:
                 for k in range(span):
                     at = base + rows[r + k]
                     for w in range(lines):
-                        i = min(wide + w * lanes, n_fast - lanes)
+                        i = min(wide + w * source_readers, n_fast - source_readers)
                         _fetch(stage + (w * run + k) * LINE, at + i * item_bytes, ahead)
             for w in range(lines):
-                i = min(wide + w * lanes, n_fast - columns)
+                i = min(wide + w * source_readers, n_fast - columns)
                 staged = stage + w * run * LINE
                 to = dst + outer[n_outer + o] + i * step + r * final_bytes
                 if direct:
                     for left in range(0, columns, group):
                         j = min(left, columns - group)
-                        for top in range(0, span, lanes):
-                            g = min(top, span - lanes)
+                        for top in range(0, span, source_readers):
+                            g = min(top, span - source_readers)
                             at, there = staged + g * LINE + j * item_bytes, to + g * item_bytes
                             _turn(kinds, at, there + j * step, step, streamed)
                     continue
                 for j in range(0, columns, group):
-                    for g in range(0, span, lanes):
+                    for g in range(0, span, source_readers):
                         at = staged + g * LINE + j * item_bytes
                         _turn(kinds, at, buffer + j * pitch + g * item_bytes, pitch, 0)
                 if _moves(kinds) and 16 <= span * item_bytes <= LINE:

@@ -144,7 +144,7 @@ class Source:
     loaded : array, optional
         The rows themselves, decoded, where they were read into memory.
     low_memory : bool
-        Read with little memory, though stored chunks are large; see :func:`sparing_of`.
+        Read with little memory, though stored chunks are large; see :func:`low_memory_of`.
     """
 
     name: str
@@ -389,7 +389,7 @@ class Source:
         return self.token
 
 
-def sparing_of(source: AnySource) -> AnySource:
+def low_memory_of(source: AnySource) -> AnySource:
     """Return the same source to be read with the least memory, where stored chunks are large.
 
     Rows of chunks without filters are read as if there were no chunks. Others are decoded one

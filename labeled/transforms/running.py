@@ -86,7 +86,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Line:
+class CompiledPipeline:
     """The steps of a pipeline, sorted by what they work on.
 
     Parameters
@@ -103,7 +103,7 @@ class Line:
     batch: Bound | None
     form: Form = field(default_factory=Form)
 
-    def with_form(self, form: Form) -> Line:
+    def with_form(self, form: Form) -> CompiledPipeline:
         """Return the same steps for batches of a form."""
         return replace(self, form=form)
 
@@ -306,7 +306,7 @@ class Stopped(Exception):
     """Nobody wants the batch any more."""
 
 
-def line_of(pipeline: Any) -> Line:
+def line_of(pipeline: Any) -> CompiledPipeline:
     """Sort the steps of a pipeline.
 
     Parameters
@@ -321,7 +321,7 @@ def line_of(pipeline: Any) -> Line:
     """
     stages = stages_of(pipeline)
     whole, sample = parted(stages.sample)
-    return Line(
+    return CompiledPipeline(
         None if whole is None else Bound(whole),
         None if sample is None else Bound(sample),
         None if _only_stacks(stages.collate) else stages.collate,
@@ -463,7 +463,7 @@ class MadeOf:
         return after
 
 
-def made_of(line: Line, rows: Forms) -> MadeOf:
+def made_of(line: CompiledPipeline, rows: Forms) -> MadeOf:
     """Count what the workers' part of a pipeline makes of rows."""
     made = MadeOf()
     rows = made.after(None if line.whole is None else line.whole.transform, rows)

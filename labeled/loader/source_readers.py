@@ -3,7 +3,7 @@
 Examples of different shapes are read to buffers like any others, one after another as they are
 handed out: so order, shards, resume and reading ahead are those of dense sources, and know
 nothing of shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so
-many that no window of the order can hold more than its rows times that (see `memory.Worst`).
+many that no window of the order can hold more than its rows times that (see `memory.WorstCase`).
 Where examples are made one by one (decoded pictures), each has memory of its own, and travels as
 an object.
 """
@@ -50,7 +50,7 @@ SMALL_BYTES = 8 << 20
 
 
 @dataclass(eq=False)
-class Lane:
+class SourceReader:
     """A source, its rows and its reader.
 
     Parameters
@@ -84,7 +84,7 @@ class Lane:
         self.nbytes = len(self.selection) * self.row_bytes
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave kept rows behind: whoever unpickles a lane reads them again."""
+        """Leave kept rows behind: whoever unpickles this reads them again."""
         return {**self.__dict__, "kept": None}
 
     @cached_property
@@ -225,7 +225,7 @@ EXPENSIVE_TASK_BYTES = 3 << 20
 
 
 @dataclass(eq=False)
-class RaggedLane(Lane):
+class RaggedSourceReader(SourceReader):
     """A ragged source on its way into batches: every row becomes one array of its own.
 
     Parameters
