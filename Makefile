@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 
-.PHONY: demo test lint docs wheel bench check-all soak mutants clean
+.PHONY: demo test test-slow lint docs wheel bench check-all soak mutants clean
 
 # Each stamp file says that an extra is installed as pyproject.toml now asks for it.
 $(VENV)/made:
@@ -21,7 +21,11 @@ demo: $(VENV)/extra-demo
 	$(BIN)/labeled demo
 
 test: $(VENV)/extra-test
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+
+# Memory sampled in processes of their own, killed workers, damaged files: four minutes more.
+test-slow: $(VENV)/extra-test
+	$(BIN)/python -m pytest -n 2 -q -m slow
 
 lint: $(VENV)/extra-dev
 	$(BIN)/ruff check .
@@ -29,6 +33,7 @@ lint: $(VENV)/extra-dev
 	$(BIN)/mypy
 	$(BIN)/python tests/check_examples.py
 	$(BIN)/lint-imports
+	$(BIN)/python tests/test_plain_words.py
 	$(BIN)/deptry labeled
 
 # Warnings are errors; the pages are docs/_build/html/index.html.
@@ -43,7 +48,7 @@ bench: $(VENV)/extra-bench
 	$(BIN)/python -m benchmarks.run
 
 # What takes longer: odd parameters, damaged files, the oldest supported dependencies, other Pythons.
-check-all: test lint docs wheel
+check-all: test test-slow lint docs wheel
 	$(BIN)/python tests/odd_parameters.py
 	$(BIN)/python tests/fuzz.py --minutes 1
 	$(BIN)/python tests/check_all.py

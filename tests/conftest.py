@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
+from collections import Counter
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 
@@ -23,3 +26,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs in the backg
 
 # Whoever collects a module called cupy there has it for CuPy; mutants.py needs cosmic-ray.
 collect_ignore = ["stand_in", "mutants.py"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print how many tests of each area passed: the first word of a file, or a package."""
+    named = re.compile(r"tests/test_([a-z0-9]+)|labeled/([a-z_0-9]+)")
+    found = (named.match(report.nodeid) for report in terminalreporter.stats.get("passed", ()))
+    areas = Counter(one[1] or f"{one[2]} (examples)" for one in found if one)
+    words = ", ".join(f"{area} {n:,}" for area, n in areas.most_common())
+    if areas:
+        terminalreporter.write_line(f"passed, by area: {words}")

@@ -72,6 +72,7 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labeled.cli.bench.watch", lambda *about: None)
 
 
+@pytest.mark.slow
 def test_the_page_compares_three_loops(folder: Path) -> None:
     done = run(str(folder / "gzip.hdf5"))
     assert done.exit_code == 0, done.output

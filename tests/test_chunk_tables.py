@@ -196,6 +196,7 @@ def read_here(path: Path) -> Any:
     return np.concatenate([values for _, values in batches])[order]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_a_damaged_tree_gives_the_values_of_h5py_or_an_error(
     folder: Path, compression: str | None

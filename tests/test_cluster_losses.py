@@ -32,6 +32,8 @@ from labeled.cluster.client import Worker, workers_of
 from labeled.cluster.parts import PartWork, Report, _Rules, _Run, _Share, run_part
 from labeled.errors import ClusterError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory):

@@ -216,6 +216,7 @@ def mark(block, folder):
     return block
 
 
+@pytest.mark.slow
 def test_the_worker_that_writes_is_killed_on_the_way(client, tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()

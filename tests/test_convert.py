@@ -342,6 +342,7 @@ def test_a_folder_of_nothing_to_convert_is_not_proposed_for_it(tmp_path: Path) -
     assert "labeled convert" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_parquet_is_read_some_row_groups_at_a_time(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     values = np.random.default_rng(0).integers(0, 255, (40_000, 1_000), dtype=np.uint8)

@@ -98,6 +98,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x.hdf5"]
 
 
+@pytest.mark.slow
 def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
     """Four times the budget, in a fresh process: in compressed, and across."""
     some = np.random.default_rng(0).integers(0, 4, (1000, 1024), np.uint8)

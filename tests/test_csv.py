@@ -312,6 +312,7 @@ def test_a_row_without_end_takes_no_more_memory_than_a_row_may(tmp_path, monkeyp
     assert labeled.open_dataset(path, quote=None).n_rows == 5001
 
 
+@pytest.mark.slow
 def test_blocks_stay_small_where_rows_grow(tmp_path, monkeypatch):
     monkeypatch.setattr(indexing, "READ_BYTES", 1 << 20)
     path = put(tmp_path / "a.csv", "1,a\n" * 300_000 + f"2,{'b' * 200_000}\n" * 100)
@@ -341,6 +342,7 @@ def test_xarray_opens_text_through_its_own_door(tmp_path):
     assert opened["features"].dims == ("batch", "feature")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numbers.csv", "numbers-idx2-float.gz"])
 def test_memory_stays_within_the_promise(tmp_path, name):
     rng = np.random.default_rng(0)
@@ -372,6 +374,7 @@ def test_a_field_too_long_for_words_is_reported_with_its_line(tmp_path, long):
         labeled.open_dataset(path).load()
 
 
+@pytest.mark.slow
 def test_many_columns_open_in_time_that_grows_with_them(tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text("\n".join([",".join(["1"] * 60_000)] * 3))

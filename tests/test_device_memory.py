@@ -155,6 +155,7 @@ def check_promise(ds, options, seed, haste):
     assert held <= told.promised_bytes + device.most_made_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:every epoch is empty")
 @settings(max_examples=12, deadline=None)
 @given(asked_of_dense(), seeds, hastes)
@@ -162,6 +163,7 @@ def test_rows_of_one_shape_stay_within_the_promise(dense, options, seed, haste):
     check_promise(dense, options, seed, haste)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:every epoch is empty")
 @settings(max_examples=8, deadline=None)
 @given(asked_of_ragged(), seeds, hastes)

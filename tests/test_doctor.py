@@ -102,6 +102,7 @@ def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
         assert file["features"].chunks is None
 
 
+@pytest.mark.slow
 def test_trials_show_how_far_they_are(bad_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labeled.doctor(bad_file, seconds=0.001, progress=True)
     assert re.search(r"trying out: 100%.* (\d+)/\1 ", capsys.readouterr().err)
@@ -123,6 +124,7 @@ def test_a_good_file_is_healthy(tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_json_and_exit_code(bad_file: Path, tmp_path: Path) -> None:
     done = run("doctor", bad_file, "--seconds", 0.02, "--json", "--target", tmp_path / "t.hdf5")
     assert (done.exit_code, done.stderr) == (1, "")

@@ -12,6 +12,8 @@ import pytest
 import labeled
 from labeled.errors import LoaderError
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 SCRIPT = """

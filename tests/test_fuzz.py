@@ -10,6 +10,8 @@ import fuzz
 import pytest
 from fuzz_layouts import LAYOUTS, X, Y
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="children are forked")
 def test_damaged_files_are_refused_by_name_or_read_as_h5py_reads_them(tmp_path: Path) -> None:

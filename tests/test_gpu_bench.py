@@ -19,6 +19,8 @@ from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.card import MIB, card, fitting
 from benchmarks.gpu.parts import ALWAYS, PARTS, measured_apart, written
 
+pytestmark = pytest.mark.slow
+
 
 def failures(figures):
     """Return what stands under "failed", however deep."""

@@ -40,6 +40,7 @@ def damaged(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_verify_leaves_a_damaged_file_and_goes_on(sound: Path, damaged: Path) -> None:
     words = [sys.executable, "-m", "labeled", "verify", damaged, sound, "--timeout", "15"]
     said = subprocess.run(words, capture_output=True, text=True, timeout=120)

@@ -14,6 +14,8 @@ from labeled.errors import LabeledWarning
 from labeled.formats import memory as machine
 from labeled.loader import explain, memory
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 

@@ -18,7 +18,10 @@ from labeled.formats import bytesource
 from labeled.formats.recordio.writing import write_records
 from labeled.loader import memory as budget
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status"),
+]
 
 MIB = 1 << 20
 LEAST = 0.5

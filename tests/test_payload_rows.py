@@ -46,7 +46,7 @@ def check(reader: Reader, expected: np.ndarray) -> None:
         getattr(ReaderTests(), law)(reader, expected)
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(layouts(), st.sampled_from(IO), st.sampled_from([64, 700, 1 << 19]), st.data())
 def test_any_layout_reads_as_h5py_reads_it(
     folder: Path, layout: Layout, io: str, piece: int, data: st.DataObject

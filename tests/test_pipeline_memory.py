@@ -148,6 +148,7 @@ def pictures(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
 @pytest.mark.parametrize(
     ("pipeline", "memory"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,6 @@ def test_everybody_understands_the_words(pattern: str) -> None:
 
 
 if __name__ == "__main__":
-    for each in WORDS:
-        for place, line in found(each):
-            print(f"{place}: {line}")
+    lines = [f"{place}: {line}" for each in WORDS for place, line in found(each)]
+    print(*lines, sep="\n", end="\n" * bool(lines))
+    sys.exit(bool(lines))

@@ -269,6 +269,7 @@ def test_no_window_holds_more_than_the_worst(data: Any) -> None:
     assert all(worst.of(k) <= worst.of(k + 1) for k in range(n))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="samples /proc/self/status")
 @pytest.mark.parametrize(
     ("mode", "shuffle", "memory"),

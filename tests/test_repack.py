@@ -303,6 +303,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x.hdf5"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(64, 1024), (65_536, 4)])
 def test_memory_stays_within_the_budget(tmp_path: Path, chunks: tuple[int, int]) -> None:
     """A shuffle of four times the budget, in a fresh process; also where chunks lie across rows."""

@@ -24,7 +24,7 @@ def test_hdf5_is_not_written_under_names_of_other_kinds(tmp_path: Path, name: st
         lambda: labeled.convert(array, tmp_path / name),
         lambda: labeled.repack(good, tmp_path / name),
     ):
-        with pytest.raises(WriteError, match=r"HDF5.*name it '.*x\.hdf5'"):
+        with pytest.raises(WriteError, match=r"HDF5.*use '.*x\.hdf5'"):
             write()
     refused = CliRunner().invoke(main, ["convert", str(array), str(tmp_path / name)])
     assert refused.exit_code == 1
@@ -33,7 +33,7 @@ def test_hdf5_is_not_written_under_names_of_other_kinds(tmp_path: Path, name: st
 
 
 def test_what_convert_writes_is_named_with_it(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match=r"labeled\.convert makes one"):
+    with pytest.raises(WriteError, match=r"labeled\.convert makes record files"):
         labeled.write(tmp_path / "x.rec", {"x": np.arange(5)})
 
 

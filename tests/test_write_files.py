@@ -392,6 +392,7 @@ def test_a_later_batch_of_another_shape_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["r", "r+", "c"])
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
 def test_pages_of_mapped_arrays_are_let_go_of_unless_they_are_changed(

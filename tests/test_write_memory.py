@@ -16,6 +16,8 @@ import labeled
 from labeled.errors import LoaderError
 from labeled.writing.ragged import is_ragged
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 SCRIPT = """
