@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -113,6 +114,17 @@ def test_info_lists_what_is_not_opened_and_ragged_sources(tmp_path: Path) -> Non
     assert "opaque" in run("info", odd).stdout
     assert "(batch: 4, channel: *, height: *, width: *)" in run("info", ragged).stdout
     assert info_of(ragged)["sources"]["image_features"]["n_bytes"] is None
+
+
+def test_info_says_that_values_of_variable_length_lie_elsewhere(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        signal = f.create_dataset("signal", (500,), h5py.vlen_dtype("f4"))
+        for row in range(500):
+            signal[row] = np.zeros(50 + row, "f4")
+        f["kind"] = np.arange(500)
+    text = run("info", tmp_path / "x.h5").stdout
+    assert re.search(r"signal +\S+ kiB of references \(values lie in HDF5's heap\)", text)
+    assert re.search(r"kind +3.91 kiB$", text, re.MULTILINE)
 
 
 def test_info_of_text_and_of_attributes_that_are_not_text(tmp_path: Path) -> None:
@@ -406,6 +418,12 @@ def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -
     told = run("head", path).stderr
     (flag, names), *_ = re.findall(r"(--dims) (photos=\S+)", told)
     assert run("head", path, flag, names).stderr == ""
+    other = shutil.copy(path, tmp_path / "other.hdf5")
+    told = run("info", other).stderr  # has no such option
+    assert told.endswith(
+        "dims={'photos': ('batch', 'height', 'width', 'channel')} to "
+        "labeled.open_dataset in Python\n"
+    )
 
 
 def test_info_shows_the_sources_that_are_named(tmp_path: Path) -> None:

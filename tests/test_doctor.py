@@ -265,6 +265,15 @@ def test_what_cannot_be_read_is_a_finding_and_others_are_looked_at(tmp_path: Pat
     assert "32845" in str(found.obstacle)
 
 
+@pytest.mark.filterwarnings("ignore:.*does not name every axis")
+def test_a_column_of_labels_gets_the_name_that_spaces_know(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["label"], f["heights"] = np.arange(40)[:, None] % 5, np.zeros((40, 1))
+    found = labeled.doctor(tmp_path / "a.h5", seconds=0.01)
+    assert "--dims label=batch,index" in str(found)
+    assert "--dims heights=batch,feature" in str(found)
+
+
 @pytest.mark.filterwarnings("ignore:.*holds the same sources")
 def test_groups_alike_are_fixed_by_one_short_command(tmp_path: Path) -> None:
     path, target = tmp_path / "demos.h5", tmp_path / "new.h5"

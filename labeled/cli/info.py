@@ -207,13 +207,16 @@ def file_text(facts: Facts, dataset: Dataset) -> str:
     kind = format_named(facts["format"]).kinds[facts["kind"]]
     lines = [heading(f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})")]
     lines += [in_flags(line, info) for line in repr(dataset).splitlines()[1:]]
-    sources = facts["sources"].items()
+    sources, hdf5 = facts["sources"].items(), facts["format"] == "hdf5"
     attributes = {
         name: ", ".join(f"{key}: {value}" for key, value in one["attributes"].items())
         for name, one in sources
     }
     tables: dict[str, Sequence[tuple[str, ...]]] = {
-        "in the file": [(name, stored_words(one)) for name, one in sources],
+        "in the file": [
+            (name, stored_words(one, hdf5 and one["stored_dtype"] == "object"))
+            for name, one in sources
+        ],
         "attributes of sources": [(name, cut(one)) for name, one in attributes.items() if one],
         "attributes": [(name, cut(value)) for name, value in facts["attributes"].items()],
         "statistics": statistics_rows(facts["statistics"], facts["splits"]),
@@ -262,8 +265,13 @@ def visible(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def stored_words(source: Facts) -> str:
-    """Say what a source takes in the file, and how many times more it takes in memory."""
+def stored_words(source: Facts, in_heap: bool) -> str:
+    """Say what a source takes in the file, and how many times more it takes in memory.
+
+    HDF5 keeps values of variable length in heaps, whose size it does not tell by source.
+    """
+    if in_heap:
+        return f"{format_bytes(source['stored_bytes'])} of references (values lie in HDF5's heap)"
     ratio = source["ratio"]
     packed = ratio is not None and not 0.95 <= ratio < 1.05
     return format_bytes(source["stored_bytes"]) + (f" ({ratio:.1f}:1)" if packed else "")

@@ -250,7 +250,10 @@ def in_flags(message: str, command: click.Command | None) -> str:
         param = known.get(found["name"]) or known.get(found["name"].removesuffix("s"))
         return found[0] if param is None else _words(param, found["value"])
 
-    return _PARAMETER.sub(words, message)
+    said = _PARAMETER.sub(words, message)
+    if "dims=" in said:  # of a command without --dims
+        said = said.replace("when opening it", "to labeled.open_dataset in Python")
+    return said
 
 
 def _words(param: click.Parameter, value: str | None) -> str:

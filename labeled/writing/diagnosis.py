@@ -234,7 +234,9 @@ def _guess(source: SourceHeader) -> tuple[str, ...]:
     lengths, n = source.row_shape, len(source.dims) - 1
     usual = {1: ("feature",), 2: ("height", "width"), 3: ("depth", "height", "width")}
     names = usual.get(n, tuple(f"axis_{i + 1}" for i in range(n)))
-    if source.ragged is not None:
+    if n == 1 and lengths == (1,) and source.dtype.kind in "iu":  # labels as a column
+        names = ("index",)
+    elif source.ragged is not None:
         names = ("time",) if n == 1 else tuple(f"axis_{i + 1}" for i in range(n))
     elif n == 3 and lengths[0] in (1, 3, 4):
         names = ("channel", "height", "width")
