@@ -33,7 +33,7 @@ def cases(text: str) -> Iterator[tuple[str, str]]:
 def names(text: str) -> dict[str, object]:
     """Run the first block of the page, which makes its files in the current folder."""
     known: dict[str, object] = {}
-    (setup,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    setup = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
     exec(compile(setup, PAGE.name, "exec"), known)
     return known
 

@@ -661,8 +661,9 @@ class Dataset:
             stored chunks are so large that a window mixes badly, `explain` names the `memory` that
             is enough.
         seed : int, optional
-            The order depends only on it and the epoch. If not given, a seed is drawn once and kept
-            in ``loader.seed`` and in the state. All shards of a shuffled epoch need the same seed.
+            With the same file and options, the order depends only on it and the epoch. If not
+            given, a seed is drawn once and kept in ``loader.seed`` and in the state. All shards of
+            a shuffled epoch need the same seed.
         epoch : int
             The first epoch.
         last : {"keep", "drop", "pad", "wrap"}
@@ -680,7 +681,8 @@ class Dataset:
             single one, float32 unless `dtype` says otherwise. A label out of range is an error.
         normalize : pair, or mapping of source to pair, optional
             ``(mean, std)``, each a number or one per channel; the same as ``scale=1 / std,
-            shift=-mean / std``. A single pair leaves sources of labels alone.
+            shift=-mean / std``. A single pair leaves sources of labels alone. float64 stays
+            float64, int64 becomes it: pass ``dtype="float32"`` too where a model wants that.
         dtype, scale, shift : value or mapping by source, optional
             Cast to `dtype`, multiply by `scale`, add `shift`, in the one copy that makes a batch. A
             single value leaves sources of labels alone. Floats and scaled values are never cast to
@@ -693,7 +695,9 @@ class Dataset:
         as_tuple : bool
             Return each batch as a tuple of arrays in the order of ``ds.select(...)``, so that ``for
             x, y in ds.select("images", "targets").batches(64, as_tuple=True)`` works. Otherwise
-            looping over a batch gives the names of its sources.
+            looping over a batch gives the names of its sources: ``x`` and ``y`` would be text. With
+            ``ragged="pad"`` or ``"flat"`` masks or offsets and shapes come right after their
+            source: ``for x, mask, y in ...``.
         progress : bool
             Show a tqdm progress bar for each epoch.
         specs : (space, source) pair, optional
@@ -705,7 +709,8 @@ class Dataset:
             the process may still take. The compiled kernels of the extra ``fast`` come on top:
             about 50 MiB once per process, at the first large copy or after one gibibyte of rows.
         window_rows : int, optional
-            Rows that are shuffled together; by default as many as `memory` holds.
+            Rows that are shuffled together; by default as many as `memory` holds, so that the order
+            stays the same with another `memory` only where this is given.
         shard : (index, count) or "torch"
             Which of `count` shares of every epoch this loader serves. "torch" takes rank and world
             size from ``torch.distributed``.

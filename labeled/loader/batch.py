@@ -30,8 +30,9 @@ class Batch(Mapping[str, xr.DataArray]):
 
     ``batch["x"]`` is a DataArray, ``batch.arrays["x"]`` the plain array behind it.
     ``batch.count`` is the number of rows and ``batch.rows`` says which rows they are;
-    ``len(batch)`` and ``list(batch)`` are about sources. A batch never changes while it, or one of
-    its arrays, is in use.
+    ``len(batch)`` and ``list(batch)`` are about sources: ``for x, y in loader`` gives names, and
+    arrays only with ``batches(..., as_tuple=True)``. A batch never changes while it, or one of its
+    arrays, is in use.
 
     Parameters
     ----------
