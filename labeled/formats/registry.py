@@ -82,7 +82,9 @@ def format_of(path: str) -> Format:
 
 def format_of_folder(path: str) -> Format | None:
     """Return the format of a folder that is one file of its format, such as a zarr store."""
-    names = set(os.listdir(path)) if os.path.isdir(path) else set()
+    if not os.path.isdir(path):  # no format is imported to find that out
+        return None
+    names = set(os.listdir(path))
     return next((one for one in all_formats() if names.intersection(one.marks)), None)
 
 
