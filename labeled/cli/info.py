@@ -57,7 +57,7 @@ MAX_LINES = 20
 @click.option(
     "--isolated",
     is_flag=True,
-    help=f"A process for each file, ended after {SECONDS:g} s: it may be damaged.",
+    help=f"Read each file, which may be damaged, in its own process, for {SECONDS:g} s at most.",
 )
 @group_option
 @examples_option
@@ -68,9 +68,9 @@ def info(
 ) -> None:
     """Show what files hold: sources, splits, chunks, sizes.
 
-    Reads headers only. FILE may be a file, a folder or a quoted glob. Every file found is
-    shown by itself, but of more than three that are alike only the first. If a file cannot be
-    opened, it is reported, and the exit code is 1.
+    Reads headers only. FILE may be a file, a folder or a quoted glob. Each file is shown
+    separately, but of more than three that are alike only the first. A file that cannot be
+    opened is reported, and the exit code is 1.
     """
     if isolated:
         run_isolated(ctx, "isolated")

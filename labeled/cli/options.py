@@ -157,11 +157,11 @@ storage_options = together(
     pairs_option(
         "--compression", "[NAME=]CODEC", "none, gzip, zstd or lz4.", pairs(or_none, alone=True)
     ),
-    pairs_option("--level", "[NAME=]LEVEL", "Of compression.", pairs(int, alone=True)),
+    pairs_option("--level", "[NAME=]LEVEL", "Level of compression.", pairs(int, alone=True)),
     pairs_option(
         "--chunks",
         "[NAME=]ROWS",
-        "Rows of a chunk, or its shape: 64,3,32,32.",
+        "Rows per chunk, or its shape: 64,3,32,32.",
         pairs(lengths_of, alone=True),
     ),
 )
@@ -170,13 +170,15 @@ storage_options = together(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 effort_options = together(
-    click.option("--memory", metavar="SIZE", help="How much this may grow [default: 128 MiB]."),
-    click.option("--progress/--no-progress", default=None, help="Default: on a terminal."),
+    click.option("--memory", metavar="SIZE", help="Memory it may use for rows [default: 128 MiB]."),
+    click.option(
+        "--progress/--no-progress", default=None, help="Show a bar [default: on a terminal]."
+    ),
     json_option,
 )
 """How much memory is used, and what is shown meanwhile."""
 
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace TARGET if it is there.")
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
 
 sources_option = click.option(
     "--source", "sources", multiple=True, metavar="NAME", help="Only this source."
@@ -193,25 +195,25 @@ seconds_option = click.option(
 opened_option = pairs_option(
     "--option",
     "NAME=VALUE",
-    "How to open it: channels=1, delimiter=;",
+    "How to read the format: channels=1, delimiter=;",
     pairs(value_of, cut=str.partition),
     "opened",
 )
 
 dims_option = pairs_option(
-    "--dims", "SOURCE=a,b,c", "Names of all its axes, if the file has none.", pairs(names_of)
+    "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", pairs(names_of)
 )
 
 external_option = click.option(
-    "--allow-external", is_flag=True, help="Follow links to other files, if you trust it."
+    "--allow-external", is_flag=True, help="Follow links to other files, if you trust the file."
 )
 
 group_option = click.option(
-    "--group", metavar="GROUP", help="Below this group of an HDF5 file; 'data/*' joins many."
+    "--group", metavar="GROUP", help="Open this group of an HDF5 file; 'data/*' joins many."
 )
 
 examples_option = click.option(
-    "--examples", metavar="PATTERN", help="HDF5 datasets or groups that are one example each."
+    "--examples", metavar="PATTERN", help="HDF5 datasets or groups, each of them one example."
 )
 
 

@@ -54,26 +54,28 @@ from labeled.writing.write import RECORDS
     "--split",
     multiple=True,
     metavar="SPLIT=RULE",
-    help="Its rows: 0:50000, 0.8, 80%, 1000 or rest.",
+    help="Rows of a split: 0:50000, 0.8, 80%, 1000 or rest.",
 )
 @click.option("--stratify", metavar="SOURCE", help="Give every split its share of each class.")
-@click.option("--group", metavar="SOURCE", help="Never cut what has one value of SOURCE.")
-@click.option("--seed", default=0, show_default=True, help="Of the rows that are drawn.")
-@click.option("--in-order", is_flag=True, help="Take shares in the order of rows.")
-@click.option("--only", multiple=True, metavar="SPLIT", help="Only rows of this split.")
+@click.option("--group", metavar="SOURCE", help="Keep rows with equal SOURCE in one split.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the rows drawn at random.")
+@click.option("--in-order", is_flag=True, help="Take shares in file order, not at random.")
+@click.option(
+    "--only", multiple=True, metavar="SPLIT", help="Only the rows of this split of ORIGIN."
+)
 @sources_option
 @dims_option
 @pairs_option(
     "--columns",
     "SOURCE=a,b,c",
-    "Columns of a table that become one source.",
+    "Columns of a table to join into one source.",
     pairs(names_of, cut=str.partition),
 )
-@click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scaled, then cut.")
+@click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scale, then crop.")
 @opened_option
 @examples_option
 @external_option
-@click.option("--example-dim", metavar="DIM", help="What counts examples in netCDF and zarr.")
+@click.option("--example-dim", metavar="DIM", help="The dim that counts examples (netCDF, zarr).")
 @storage_options
 @overwrite_option
 @effort_options
@@ -83,9 +85,10 @@ def convert(
 ) -> None:
     """Import other formats into a labelled file, with splits.
 
-    ORIGIN may be .npy, .npz, .parquet, zarr, netCDF, a folder of pictures by class, or what
-    labeled opens (HDF5, CSV, IDX, .rec); or several files, all those before TARGET. TARGET is
-    HDF5, unless it ends in .rec, and appears only once it is complete.
+    ORIGIN may be .npy, .npz, .parquet, zarr, netCDF, a folder of pictures by class, or anything
+    that labeled opens (HDF5, CSV, IDX, .rec). Give several files one after another, and TARGET
+    last. TARGET is an HDF5 file, unless its name ends in .rec, and appears only once it is
+    complete.
     """
     paths = [origin, target, *itertools.takewhile(lambda word: "=" not in word, more)]
     *origins, target = paths
@@ -156,19 +159,23 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
 @click.argument("target")
 @storage_options
 @click.option(
-    "--ragged", type=click.Choice(["flat", "fuel"]), help="How examples of many shapes are kept."
+    "--ragged",
+    type=click.Choice(["flat", "fuel"]),
+    help="How examples of different shapes are stored.",
 )
 @click.option(
     "--order",
     type=click.Choice(ORDERS),
     default="keep",
     show_default=True,
-    help="splits: rows of a split together; shuffle: mixed there, too.",
+    help="splits: put the rows of each split together; shuffle: mix them there, too.",
 )
 @click.option("--shuffle", is_flag=True, help="The same as --order shuffle.")
-@click.option("--seed", default=0, show_default=True, help="Of the shuffle.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the shuffle.")
 @dims_option
-@click.option("--verify/--no-verify", default=True, show_default=True, help="Compare the rows.")
+@click.option(
+    "--verify/--no-verify", default=True, show_default=True, help="Compare the rows with FILE."
+)
 @external_option
 @overwrite_option
 @effort_options
@@ -225,7 +232,7 @@ def report(path: str, seconds: float, as_json: bool, **more: Any) -> None:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="A process for each file, ended after so long.",
+    help="Read each file in a process of its own, for at most this long.",
 )
 @external_option
 @click.pass_context
@@ -268,7 +275,7 @@ def verify(
 
 @command("labeled doctor slow.hdf5")
 @click.argument("file")
-@click.option("--target", help="Of the printed command [default: a free name].")
+@click.option("--target", help="TARGET of the printed command [default: an unused name].")
 @seconds_option
 @json_option
 @external_option

@@ -61,16 +61,16 @@ BLOCK_BYTES = 4 << 20
 class Ragged:
     """A lazy array of examples that differ in shape.
 
-    Made by ``ds["name"]`` for a ragged source, or by :meth:`of`. Selecting costs nothing
-    and reads nothing; the shapes are read when they are first asked for, values by
-    :meth:`load`, :meth:`flat`, :meth:`pad`, :meth:`to_objects`, iteration or ``r[i]``.
+    Made by ``ds["name"]`` for a ragged source, or by :meth:`of`. Selecting rows reads nothing; the
+    shapes are read when they are first needed, values by :meth:`load`, :meth:`flat`, :meth:`pad`,
+    :meth:`to_objects`, iteration or ``r[i]``.
 
     Parameters
     ----------
     reader : RaggedReader
         Where examples come from.
     selection : Selection
-        Which of its rows, in which order.
+        Which of its rows, and in which order.
     dims : tuple of str
         The example dim, then one name for each axis of an example.
     name : str
@@ -98,7 +98,7 @@ class Ragged:
     def of(
         cls, examples: Sequence[npt.ArrayLike], dims: Sequence[str] | None = None, name: str = ""
     ) -> Ragged:
-        """Make a ragged array in memory of arrays with the same number of axes; copies them.
+        """Make a ragged array in memory from arrays with the same number of axes; copies them.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class Ragged:
         dims: Sequence[str] | None = None,
         name: str = "",
     ) -> Ragged:
-        """Make a ragged array of flat values; nothing is copied.
+        """Make a ragged array from flat values, without a copy.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Ragged:
         offsets : int array (n + 1,)
             Example i is ``values[offsets[i]:offsets[i + 1]]``.
         shapes : int array (n, axes of an example), optional
-            Examples have one axis where it is not given.
+            The shape of each example; if not given, examples have one axis.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Ragged:
 
     @cached_property
     def shapes(self) -> Rows:
-        """The shape of each example, int64 (n, axes); read once, values are not.
+        """The shape of each example, int64 (n, axes); read once, without values.
 
         Raises
         ------
@@ -216,7 +216,7 @@ class Ragged:
         return replace(self, selection=self.selection[request])
 
     def take(self, rows: npt.ArrayLike) -> Ragged:
-        """Return some examples, lazily: integers (order and repeats kept) or a full mask."""
+        """Return some examples, lazily, by row numbers (order and repeats kept) or a full mask."""
         taken: Ragged = self[np.asarray(rows)]
         return taken
 
@@ -261,21 +261,22 @@ class Ragged:
         Parameters
         ----------
         threads : int, optional
-            How many decode compressed chunks at the same time; one a core if not given.
+            Threads that decode compressed chunks; by default one per core.
         """
         return flat_by(threads or os.cpu_count() or 1, self.reader, self._rows)
 
     def to_objects(self) -> Array:
-        """Read all examples as an object array (n,) of NumPy arrays over one memory."""
+        """Read all examples as an object array (n,) of NumPy arrays that share one buffer."""
         return self.flat().examples()
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Array:
-        """Read all examples into a dense array where they are of one shape.
+        """Read all examples into a dense array if they have one shape.
 
         Raises
         ------
         ArrayError
-            If they differ, unless `dtype` is object; or `copy` is False: reading copies.
+            If shapes differ and `dtype` is not object, or if `copy` is False: reading always
+            copies.
         """
         if copy is False:
             raise ArrayError(f"{self.where} is read from its file; leave out copy=False")
@@ -300,17 +301,17 @@ class Ragged:
         value: Any = 0,
         mask: bool = False,
     ) -> Any:
-        """Read all examples into one dense array, each in the first corner of its place.
+        """Read all examples into one dense array, each starting at index 0 of every axis.
 
         Parameters
         ----------
         to : int, mapping of dim to int, optional
-            Length of every padded axis: of the longest example when not given. One
-            integer is for examples of one axis.
+            Length of each padded axis; by default that of the longest example. A single integer is
+            for examples with one axis.
         value : scalar
-            Fills what no example covers; 0 is NaT among times.
+            Fills what no example covers; among times, 0 becomes NaT.
         mask : bool
-            Return also a boolean array of the same dims: True where an example is.
+            Also return a boolean array with the same dims, True where examples have values.
 
         Returns
         -------
@@ -319,10 +320,10 @@ class Ragged:
         Raises
         ------
         ArrayError
-            If an example is longer than `to` (the message names its row), or `value` is
-            none of the dtype.
+            If an example is longer than `to` (the message names its row), or `value` does not fit
+            the dtype.
         DimsError
-            If `to` names no dim of an example.
+            If `to` names a dim that examples do not have.
         """
         lengths = self.padded_lengths(to)
         self._check_fits(self.shapes, lengths)
@@ -360,12 +361,12 @@ class Ragged:
         Parameters
         ----------
         batch_rows : int
-            Examples of every batch but the last of a window.
+            Examples per batch; the last batch of a window may have fewer.
         window_rows : int, optional
-            Examples are sorted by size within stretches of so many rows (32 batches when
-            not given), so that batches stay near the order at hand.
+            Examples are sorted by size within stretches of this many rows, so that batches stay
+            close to the original order. Default: 32 batches.
         seed : int, optional
-            Shuffle the batches of each window; in order of size when not given.
+            Shuffles the batches of each window; without it they come in order of size.
 
         Returns
         -------
@@ -449,11 +450,11 @@ class Buckets:
     ----------
     ragged : Ragged
     rows : tuple of int64 array
-        Positions in `ragged`, a batch each; together every position once.
+        Positions in `ragged`, one array per batch; each position occurs once.
     waste : float
-        Share of the elements that is padding when each batch is padded to its longest.
+        Fraction of the elements that is padding if each batch is padded to its longest example.
     plain_waste : float
-        The same for batches in the order at hand.
+        The same for batches in the original order.
     """
 
     ragged: Ragged

@@ -146,7 +146,7 @@ def as_request(item: Any) -> Request:
     Raises
     ------
     SelectionTypeError
-        If it does not name rows.
+        If it is none of these.
     SelectionError
         If a row is negative: a sampler does not know how many rows there are.
 
@@ -338,8 +338,8 @@ AnyPlan: TypeAlias = EpochPlan | SampledPlan
 class RowSequences:
     """Batches of sequences of consecutive rows. Made by :func:`row_sequences` or `shuffled`.
 
-    A batch is some sequences one after another, so that whoever gets it makes an axis of them by
-    ``reshape(-1, length, ...)``. Sequences may overlap.
+    A batch holds several sequences, one after another; ``reshape(-1, length, ...)`` gives them an
+    axis of their own. Sequences may overlap.
 
     Parameters
     ----------
@@ -350,9 +350,9 @@ class RowSequences:
     batch_sequences : int
         Sequences of a batch, the last of which may have fewer.
     last : {'keep', 'drop'}
-        Whether a last batch of fewer sequences is handed out.
+        Whether a last batch with fewer sequences is handed out.
     seed : int or tuple of int, optional
-        Sequences come in another order each epoch; in file order where None.
+        Sequences come in another order in each epoch; None means file order.
     """
 
     starts: IntArray
@@ -413,8 +413,8 @@ def row_sequences(
 ) -> RowSequences:
     """Make a sampler whose batches hold sequences of consecutive rows.
 
-    Clips of a film, windows over time, steps of an episode: a batch is some of them one after
-    another, of which ``reshape(-1, length, ...)`` makes an axis.
+    Sequences are clips of a film, windows over time or steps of an episode. A batch holds several,
+    one after another; ``reshape(-1, length, ...)`` gives them an axis of their own.
 
     Parameters
     ----------
@@ -425,14 +425,15 @@ def row_sequences(
     batch_sequences : int
         Sequences of a batch: ``batch_sequences * length`` rows, sequence after sequence.
     step : int
-        Rows from the start of a sequence to that of the next. 1 gives every sequence there
-        is, `length` those that share no row.
+        Rows from the start of one sequence to the start of the next. 1 gives every possible
+        sequence, `length` gives sequences that share no row.
     groups : array, lengths ``(n_rows,)``, optional
-        No sequence crosses from one value to another: films, episodes, patients.
+        A value per row, such as its film, episode or patient. No sequence crosses from one value to
+        another.
     last : {"keep", "drop"}
-        Whether a last batch of fewer sequences is handed out.
+        Whether a last batch with fewer sequences is handed out.
     seed : int or tuple of int, optional
-        Shuffle the sequences, anew each epoch; file order when not given.
+        Shuffles the sequences, differently in each epoch; without it they come in file order.
 
     Raises
     ------
@@ -457,7 +458,7 @@ def row_sequences(
 
 @check_arguments(LoaderError)
 def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> RowSequences:
-    """Make a sampler of batches of shuffled rows, the last one shorter.
+    """Make a sampler of batches of shuffled rows; the last may be shorter.
 
     Shards take its batches in turn, so that the batches of a step are the same whatever the
     number of processes.
@@ -465,9 +466,9 @@ def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> Row
     Parameters
     ----------
     n_rows, batch_rows : int
-        Rows of the dataset and of a batch.
+        Rows of the dataset, and rows per batch.
     seed : int or tuple of int
-        The order is a function of it and the epoch.
+        The order depends only on it and the epoch.
 
     Examples
     --------

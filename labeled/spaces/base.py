@@ -131,7 +131,7 @@ class Space:
     ----------
     validate_callbacks, np_validate_callbacks : iterable of functions
         Called with the batch before the space's own checks of lazy and of numeric
-        batches; what they raise goes through. They take no part in equality.
+        batches; what they raise is passed on. Equality ignores them.
     """
 
     validate_callbacks: Iterable[Callable[[Any], None]] = field(
@@ -153,13 +153,13 @@ class Space:
             object.__setattr__(self, name, value)
 
     def without_callbacks(self) -> Self:
-        """Return this space, an equal one, which calls nobody."""
+        """Return an equal space without callbacks."""
         return replace(self, validate_callbacks=(), np_validate_callbacks=())
 
     # ------------------------------------------------------------ what a space is
     @property
     def dtype(self) -> Any:
-        """The dtype of a batch, None for "keep"; nested for composites."""
+        """The dtype of a batch; None keeps that of the data; nested for composites."""
         raise NotImplementedError
 
     def sizes(self, n: int) -> Any:
@@ -167,7 +167,7 @@ class Space:
         raise NotImplementedError
 
     def get_total_dimension(self) -> int:
-        """Return how many numbers one row holds; of an `IndexSpace`, how many indices."""
+        """Return how many numbers one row holds; for an `IndexSpace`, how many indices."""
         raise NotImplementedError
 
     def get_batch_axis(self) -> int:
@@ -190,7 +190,7 @@ class Space:
         n : int
             Rows, zero or more.
         dtype : dtype, optional
-            Instead of the space's own; float64 where neither says.
+            Instead of the space's own; float64 if there is neither.
         """
         raise NotImplementedError
 
@@ -211,7 +211,7 @@ class Space:
         dtype : dtype, optional
             Instead of the space's own.
         chunks : int or "auto"
-            Rows of a chunk.
+            Rows per chunk.
         dims : True or mapping from axis to dim name, optional
             Return DataArrays, their dims named by the table and, beyond it, by `dims`.
 
@@ -342,8 +342,7 @@ class Space:
         space : Space
             What the consumer wants.
         contiguous : bool
-            Whether the result must be C-contiguous; copied, at the speed of memory,
-            where it is not.
+            Whether the result must be C-contiguous; it is copied where it is not.
 
         Returns
         -------

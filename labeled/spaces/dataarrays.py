@@ -74,9 +74,9 @@ def format_dataarray(
         Beyond the table: ``{"b": "time"}`` for dims that are there, ``{"feature":
         "pixel"}`` for the name of one that is made.
     own : Space, optional
-        What `x` is, if its dims and dtype do not say (the number of labels).
+        The space of `x`, where its dims and dtype do not determine it (the number of labels).
     contiguous : bool
-        Whether data must be C-contiguous; copied where it is not.
+        Whether data must be C-contiguous; it is copied where it is not.
 
     Returns
     -------
@@ -87,7 +87,7 @@ def format_dataarray(
     Raises
     ------
     DimsError
-        If a dim plays no axis of the space, or an axis has no dim; lists both sides.
+        If a dim has no axis in the space, or an axis has no dim; the message lists both.
     SpaceError
         If lengths, dtype or labels do not fit.
 

@@ -49,7 +49,7 @@ class VectorSpace(ArraySpace):
     sparse : bool
         Whether batches are scipy sparse arrays (the extra ``sparse``).
     dtype : dtype, optional
-        None keeps the dtype that comes.
+        None keeps the dtype of the data.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class IndexSpace(LabelSpace):
     dim : int
         Labels in a row.
     dtype : integer dtype, optional
-        None keeps the dtype that comes.
+        None keeps the dtype of the data.
 
     Examples
     --------
@@ -201,7 +201,7 @@ class VectorSequenceSpace(SequenceSpace):
     dim : int
         Numbers at each time.
     dtype : dtype, optional
-        None keeps the dtype that comes.
+        None keeps the dtype of the data.
 
     Examples
     --------
@@ -236,7 +236,7 @@ class IndexSequenceSpace(SequenceSpace, LabelSpace):
     dim : int
         Labels at each time.
     dtype : integer dtype, optional
-        None keeps the dtype that comes.
+        None keeps the dtype of the data.
     """
 
     def axis_names(self) -> tuple[str, str]:
@@ -258,14 +258,14 @@ class ConvNDSpace(ArraySpace):
         The order of ``'b'``, ``'c'`` and ``0`` to ``len(shape) - 1``; the canonical
         order ``('b', 0, ..., 'c')`` if not given.
     dtype : dtype, optional
-        None keeps the dtype that comes.
+        None keeps the dtype of the data.
 
     Raises
     ------
     SpaceError
         If a length is below one, or `axes` is not an order of the axes.
     SpaceTypeError
-        If `shape` or `axes` is a set, or nothing that has an order.
+        If `shape` or `axes` has no order, such as a set.
 
     Examples
     --------
@@ -346,7 +346,7 @@ class Conv2DSpace(ConvNDSpace):
     axes : sequence, optional
         The order of ``'b'``, ``'c'``, ``0`` and ``1``; ``('b', 0, 1, 'c')`` if not given.
     dtype : dtype, optional
-        None keeps the dtype that comes.
+        None keeps the dtype of the data.
 
     Examples
     --------
@@ -431,7 +431,7 @@ class NullSpace(Space):
 
     @property
     def dtype(self) -> None:
-        """Always None: there is nothing to have one."""
+        """Always None, as there is no data."""
         return None
 
     def sizes(self, n: int) -> None:
@@ -556,7 +556,7 @@ class CompositeSpace(Space):
         )
 
     def restrict(self, indices: Sequence[int]) -> Space:
-        """Return the space of some components, in that order; the bare one for one index."""
+        """Return the space of some components, in order; for one index, the component itself."""
         chosen = tuple(self.components[i] for i in self._numbers(indices))
         return chosen[0] if len(chosen) == 1 else CompositeSpace(chosen)
 

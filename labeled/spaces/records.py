@@ -43,9 +43,9 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     Parameters
     ----------
     x : DataArray
-        Made by :func:`labeled.spaces.format_dataarray`. A flattened one may have been
-        computed with since; one whose axes were only moved, or whose rows became images,
-        remembers where it came from until then.
+        Made by :func:`labeled.spaces.format_dataarray`. A flattened one may have been computed with
+        since. One whose axes were only moved, or whose rows became images, forgets its origin once
+        it is computed with.
 
     Returns
     -------

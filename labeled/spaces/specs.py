@@ -1,8 +1,8 @@
 """Which sources a consumer asks for, and in which spaces: ``(space, source)`` pairs.
 
-A space says how data should look, a source which data; both have the same structure:
-a name for an elementary space, a tuple with one source per component for a composite,
-the empty name for a `NullSpace`. Only structures are compared at first.
+A space says how data should look, a source says which data; both have the same structure: a name
+for an elementary space, a tuple with one source per component for a composite, the empty name for a
+`NullSpace`. Only structures are compared at first.
 
 Consumers ask in any nesting, and the same pair may stand in many places. A
 `DataSpecsMapping` numbers the distinct pairs in order of first appearance, flattens anything
@@ -419,7 +419,7 @@ class CombinedSpecs:
 
 
 def combine(requests: Mapping[str, Specs]) -> CombinedSpecs:
-    """Serve several consumers from one iteration: flatten, iterate once, nest back to each.
+    """Serve several consumers from one iteration, each in the nesting it asked for.
 
     Parameters
     ----------
@@ -429,7 +429,7 @@ def combine(requests: Mapping[str, Specs]) -> CombinedSpecs:
     Returns
     -------
     CombinedSpecs
-        ``.specs`` to iterate, ``.nest(batch)`` to hand out.
+        Iterate with ``.specs``; ``.nest(batch)`` gives each consumer its part.
 
     Raises
     ------
@@ -493,7 +493,7 @@ class SourceInfo:
     space : Space
         The source's own space: what its numbers mean.
     mask : bool
-        Its values say where those of another source are.
+        Whether it is a mask, which says where another source has values.
     """
 
     name: str
@@ -505,7 +505,7 @@ class SourceInfo:
 
 
 class ArraySpec(NamedTuple):
-    """Shape and dtype of an array that is not there yet."""
+    """Shape and dtype of an array that does not exist yet."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -569,7 +569,7 @@ class CompiledSpecs:
     mapping : DataSpecsMapping
         Between the pairs and the nesting asked for.
     called : tuple
-        What the spaces' callbacks are called with: the way to a part of the batch, and they.
+        The callbacks of spaces, each with the path to its part of the batch.
     """
 
     specs: Specs
@@ -649,7 +649,7 @@ def compile_specs(
     scale: Any = None,
     shift: Any = None,
 ) -> CompiledSpecs:
-    """Meet a request with the sources there are; refuse now what cannot work later.
+    """Match specs with the sources of a dataset; what cannot work later is an error now.
 
     Parameters
     ----------
@@ -658,11 +658,11 @@ def compile_specs(
     sources : mapping from name to SourceInfo
         What the dataset has.
     dtype : dtype or mapping per source, optional
-        For spaces that have none of their own. A single one is not for labels that are
-        asked for as labels (`IndexSpace`).
+        For spaces that have none of their own. A single one does not apply to labels that are
+        requested as labels (`IndexSpace`).
     scale, shift : scalar, 1-D array per channel, or mapping per source, optional
         The result is ``source * scale + shift``. Per channel: one number per channel of
-        an image, per feature of a vector. Single ones are not for labels and masks.
+        an image, per feature of a vector. Single values do not apply to labels and masks.
 
     Returns
     -------

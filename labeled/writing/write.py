@@ -116,66 +116,67 @@ def write(
     path : path
         A file in a folder that exists. A symbolic link is followed; ``~`` is the home.
     sources : mapping, xarray.Dataset, pandas.DataFrame, labeled.Dataset, or iterable of mappings
-        ``{name: array}``; arrays are NumPy's, dask's, DataArrays, or anything with `dtype`,
-        `shape` and slices. Their first axis counts examples. A dask array is computed
-        block by block wherever dask runs, and compressed there; what several blocks share
-        (a mean over all rows, say) is computed again for each group of blocks, so
-        `persist` it first. An iterable gives batches ``{name: array}``, or DataFrames, of any
-        number of rows. A labeled.Dataset gives its selected rows, and its splits if it has all
-        rows. A DataFrame gives its columns; single values in an xarray.Dataset are left out.
-        Times are stored as nanoseconds with CF attributes, those of a time zone in UTC; fields
-        of a structured array `name` as sources ``name/field`` of their own; texts,
-        and bytes in object arrays, as UTF-8 texts of any length. Examples of different shapes are
-        a :class:`labeled.Ragged`, a list of arrays, or an object array of them; in batches,
-        give one of the last two.
+        ``{name: array}``; arrays are NumPy or dask arrays, DataArrays, or anything with `dtype`,
+        `shape` and slicing. Their first axis counts examples. A dask array is computed block by
+        block wherever dask runs, and compressed there; what several blocks share (a mean over all
+        rows, say) is computed again for each group of blocks, so `persist` it first. An iterable
+        gives batches ``{name: array}``, or DataFrames, of any number of rows. A labeled.Dataset
+        gives its selected rows, and its splits if all rows are selected. A DataFrame gives its
+        columns; single values in an xarray.Dataset are left out. Times are stored as nanoseconds
+        with CF attributes, those of a time zone in UTC; fields of a structured array `name` as
+        sources ``name/field`` of their own; texts, and bytes in object arrays, as UTF-8 texts of
+        any length. Examples of different shapes are a :class:`labeled.Ragged`, a list of arrays, or
+        an object array of them; batches take only the last two.
     splits : mapping of split to rows, optional
         ``{"train": (0, 90), "test": slice(90, None)}``; rows are ``(start, stop)``, a slice
         or range, a list of integers or a boolean mask, or a mapping of source to these.
         Lists become index datasets; equal ones are written once. Without splits the file
         is netCDF-4 of the plainest kind; with them it has the Fuel layout.
     dims : mapping of source to names, optional
-        One a axis; before those of DataArrays. Default: ``batch``, ``<source>_axis_1``, ...
+        One per axis; they take precedence over those of DataArrays. Default: ``batch``,
+        ``<source>_axis_1``, ...
     coords : mapping of name to values, optional
         Values along the dim called so, or ``(dim, values)``, for every source with that dim.
     attrs, source_attrs : mapping, optional
-        Attributes of the file, and ``{source: {name: value}}``; before those of xarray.
+        Attributes of the file, and ``{source: {name: value}}``; they take precedence over those of
+        xarray.
     layout : {"auto", "contiguous", "chunked"}
-        "auto" is contiguous without `compression` and `chunks`: best for reading in any
-        order. `layout`, `compression`, `level` and `chunks` may be mappings by source.
+        "auto" means contiguous if neither `compression` nor `chunks` is given, which reads best in
+        any order. `layout`, `compression`, `level` and `chunks` may be mappings by source.
     compression : {None, "gzip", "zstd", "lz4"}
         zstd and lz4 need ``labeled[codecs]``, and readers a plugin (hdf5plugin).
     level : int, optional
-        Of compression; 4 for gzip and 3 for zstd by default.
+        Compression level; by default 4 for gzip and 3 for zstd.
     chunks : int or tuple, optional
-        Rows of a chunk, or its full shape. Default: whole rows, a power of two of them,
-        128 to 256 KiB.
+        Rows per chunk, or its full shape. Default: whole rows, of which a power of two makes 128 to
+        256 KiB.
     ragged : {"flat", "fuel"}
         How examples of different shapes are stored: flat values with offsets and shapes,
         which read many times faster, or as Fuel does, rows of variable length with scales
-        `shapes` and `shape_labels`. Of flat values, `chunks` counts elements. Rows of variable
-        length are not compressed (HDF5 would compress references to them), and make a file
-        that netCDF libraries refuse.
+        `shapes` and `shape_labels`. For flat values, `chunks` counts elements. Rows of variable
+        length are not compressed (HDF5 would compress references to them), and make a file that
+        netCDF libraries refuse.
     overwrite : bool
-        Replace a file that is there; until the new one is complete it stays as it is.
+        Replace an existing file, which stays as it is until the new one is complete.
     netcdf : bool
         Write dimension scales, so that netCDF readers find the same dims.
     statistics, checksums : bool
-        Gather count, mean, std, min, max and class counts on the way; and a CRC-32 of
-        every stretch of rows, for :func:`labeled.verify`. Both lie in the group
-        ``_labeled``, which other readers do not enter.
+        Store count, mean, std, min, max and class counts, gathered while writing; and a CRC-32 of
+        every stretch of rows, for :func:`labeled.verify`. Both lie in the group ``_labeled``, which
+        other readers do not enter.
     provenance : mapping, optional
-        Where the data comes from; kept as JSON in the attribute `labeled_provenance`. No
-        time is written of its own accord: equal input gives equal bytes.
+        Where the data comes from; kept as JSON in the attribute `labeled_provenance`. No time stamp
+        is written: equal input gives equal bytes.
     progress : bool, optional
         Show a bar. Default: on a terminal, once writing takes more than two seconds.
     memory : int or str, optional
-        By how many bytes the process may grow: rows on their way, as they are read and as they
-        are stored, and what packing them takes. What computing a dask block takes besides is
-        dask's. Default: 128 MiB, or what the largest piece needs that cannot be cut (a chunk, a
-        block of dask's, an example, a batch). The least is 3 to 5 MiB, and 9 for examples as
-        Fuel has them.
+        The most bytes that writing adds to the process: rows as they are read and as they are
+        stored, and what compressing them takes. What dask needs to compute a block is not counted.
+        Default: 128 MiB, or more where the largest piece that cannot be cut needs it (a chunk, a
+        dask block, an example, a batch). At least 3 to 5 MiB, and 9 MiB for examples stored as Fuel
+        stores them.
     threads : int, optional
-        Blocks packed at a time. Default: one a core, at most 8.
+        Blocks compressed at the same time. Default: one per core, at most 8.
 
     Returns
     -------
@@ -197,7 +198,7 @@ def write(
     Warns
     -----
     LabeledWarning
-        If splits overlap, or coordinates with no axis or several are left out.
+        If splits overlap, or coordinates along no axis or along several are left out.
 
     Examples
     --------
