@@ -80,7 +80,6 @@ def main() -> int:
     draw.shuffle(every)
     drawn = list(islice((one for site in every if (one := made(draw.choice(site)))), given.count))
     killed: Counter[str] = Counter()
-    survivors = []
     with tempfile.TemporaryDirectory(prefix="labeled-mutants-") as folder:
         copy = copied(Path(folder))
         for part in sorted({one.part for one in drawn}):
@@ -89,12 +88,11 @@ def main() -> int:
         for number, mutant in enumerate(drawn, 1):
             if tried(copy, mutant):
                 killed[mutant.part] += 1
+                state = "killed"
             else:
-                survivors.append(mutant)
-            state = "survived" if survivors and survivors[-1] is mutant else "killed"
+                print(f"{mutant.path}\n{mutant.diff()}\n", flush=True)
+                state = "survived"
             print(f"{number}/{len(drawn)} {mutant.path} {state}", file=sys.stderr, flush=True)
-    for mutant in survivors:
-        print(f"{mutant.path}\n{mutant.diff()}\n")
     print(f"{'part':34} {'mutants':>8} {'killed':>7}   (of {len(every)} possible)")
     for part in PARTS:
         n = sum(one.part == part for one in drawn)
