@@ -10,12 +10,12 @@ import importlib
 import logging
 from typing import TYPE_CHECKING
 
+from labeled._optional import names_in
 from labeled.dataset.accessor import LabeledArray, LabeledDataset, batches
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import concat, open_dataset
 from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError
 from labeled.guesses import suggestion
-from labeled.later import names_in
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged

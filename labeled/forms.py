@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class RowForm:
+class RowSpec:
     """Dims, dtype and shape of the rows of a source.
 
     Parameters

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from labeled._optional import LazyModule, extra_module
 from labeled.errors import MissingExtraError
-from labeled.later import Later, extra_module
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -111,7 +111,7 @@ def test_importing_loads_what_opens_and_batches(loaded: list[str]) -> None:
 
 def test_a_later_module_is_imported_once_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    colours = Later("colorsys")
+    colours = LazyModule("colorsys")
     assert "colorsys" not in sys.modules
     assert colours.rgb_to_hsv(0, 0, 0) == (0, 0, 0)
     assert "colorsys" in sys.modules
@@ -125,7 +125,7 @@ def advice():
     for path in sorted((ROOT / "labeled").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if called in ("extra_module", "how_to_install") and path.name != "later.py":
+            if called in ("extra_module", "how_to_install") and path.name != "_optional.py":
                 named = [word for word in node.args[-2:] if isinstance(word, ast.Constant)]
                 if len(named) == 2:  # others are put together from what is missing
                     yield path.name, *(word.value for word in named)

@@ -14,7 +14,7 @@ from dask.utils import parse_bytes
 
 import labeled
 from labeled.errors import LoaderError, PipelineError
-from labeled.forms import RowForm
+from labeled.forms import RowSpec
 from labeled.transforms import (
     Affine,
     Augment,
@@ -67,7 +67,7 @@ TRANSFORMS = [
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
 def test_transforms_take_what_they_state(transform, dtype):
     images = np.random.default_rng(0).integers(0, 200, SHAPE).astype(dtype)
-    form = RowForm(DIMS[1:], (SHAPE[1:],), images.dtype)
+    form = RowSpec(DIMS[1:], (SHAPE[1:],), images.dtype)
     transform(images, seed=3, dims=DIMS)  # imports, and compiled loops
     tracemalloc.start()
     try:

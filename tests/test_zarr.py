@@ -11,7 +11,6 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled import later
 from labeled.errors import (
     FileChangedError,
     FileFormatError,
@@ -160,7 +159,7 @@ def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(later.importlib, "import_module", missing)
+    monkeypatch.setattr("labeled._optional.importlib.import_module", missing)
     with pytest.raises(MissingExtraError, match=r"x\.zarr' needs zarr.*pip install zarr"):
         opened(str(path), None)
 

@@ -17,9 +17,9 @@ import dask
 import distributed
 from distributed.deploy.cluster import Cluster
 
+from labeled._optional import extra_module
 from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
-from labeled.later import extra_module
 from labeled.version import VERSION
 
 LOOPBACK = "127.0.0.1"

@@ -36,17 +36,17 @@ from dask.utils import parse_bytes
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
+from labeled._optional import LazyModule
 from labeled.errors import DimsError, did_you_mean, warn
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Indexer
-from labeled.later import Later
 from labeled.selection import Selection
 from labeled.sources.blocks import BLOCK_BYTES
 from labeled.sources.loading import enough_memory
 from labeled.sources.source import Source
 
-da: Any = Later("dask.array")
-core: Any = Later("dask.array.core")
+da: Any = LazyModule("dask.array")
+core: Any = LazyModule("dask.array.core")
 
 MAX_BLOCKS = 10_000
 """Blocks an array is cut into at most, unless chunks are given outright."""

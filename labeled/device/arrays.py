@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
+from labeled._optional import extra_module
 from labeled.errors import ArrayError, LoaderError
-from labeled.later import extra_module
 
 Array = Any
 """An array of NumPy, CuPy or any other library of the array-API standard."""

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
+from labeled._optional import extra_module
 from labeled.display.text import count_words, shown
-from labeled.later import extra_module
 
 Array = npt.NDArray[Any]
 Axes = Any

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from labeled._optional import extra_module, import_optional
 from labeled.errors import ArrayError, MissingExtraError
 from labeled.formats.picture_heads import (
     PictureError,
@@ -36,7 +37,6 @@ from labeled.formats.picture_heads import (
     kind_of,
     orientation_of,
 )
-from labeled.later import extra_module, module_if_there
 
 Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
@@ -81,7 +81,7 @@ def _pillow() -> Any:
 @cache
 def _simplejpeg() -> Any:
     """Return simplejpeg; None where it is not installed."""
-    return module_if_there("simplejpeg")
+    return import_optional("simplejpeg")
 
 
 def picture_head(data: bytes | memoryview) -> PictureHead:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled._optional import extra_module
 from labeled.errors import FileChangedError, FileFormatError, warn
 from labeled.formats.cf import cf_of
 from labeled.formats.format import Format, Head, Options, all_rows, chosen_sources, dims_of
@@ -38,7 +39,6 @@ from labeled.formats.reader import (
     spread,
 )
 from labeled.formats.region import Array, Ints, Region, bounds, outer_take, shifted
-from labeled.later import extra_module
 
 MARKS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
 """Files that hold what zarr says of a group or an array."""

@@ -175,7 +175,7 @@ class Collator:
         if window is None:
             raise Interrupted
         if window.unread:
-            window.lost = rescue(
+            window.lost = read_rows_individually(
                 self._plan.source_readers, window.content, self._group, window.arrays
             )
         self.window = window
@@ -236,7 +236,7 @@ def batch_stage(plan: LoaderPlan, epoch: AnyPlan, data: Any, rows: Callable[[], 
     return plan.line.finish(data, Place(epoch.order.seed, epoch.order.epoch, rows=rows()))
 
 
-def rescue(
+def read_rows_individually(
     source_readers: Sequence[SourceReader],
     content: WindowRows,
     group: Rows | None,

@@ -239,21 +239,21 @@ class DeviceCollator:
 
     Parameters
     ----------
-    recipe : LoaderPlan
-    plan : EpochPlan or SampledPlan
+    plan : LoaderPlan
+    epoch : EpochPlan or SampledPlan
         The epoch.
     source : DeviceWindows
     """
 
     def __init__(
-        self, recipe: LoaderPlan, plan: AnyPlan, source: DeviceWindows, stats: Stats
+        self, plan: LoaderPlan, epoch: AnyPlan, source: DeviceWindows, stats: Stats
     ) -> None:
-        assert recipe.on_device is not None
-        self.recipe = recipe
+        assert plan.on_device is not None
         self.plan = plan
+        self.epoch = epoch
         self.source = source
         self.stats = stats
-        self._there = recipe.on_device
+        self._there = plan.on_device
         self.window: DeviceWindow | None = None
 
     def batch(self, number: int) -> Made:
@@ -266,18 +266,18 @@ class DeviceCollator:
         DeviceMemoryError
             If the device has too little memory.
         """
-        start, stop = self.plan.span(number)
+        start, stop = self.epoch.span(number)
         count = stop - start
-        length = self.plan.batch_rows if self.plan.last == "pad" else count
+        length = self.epoch.batch_rows if self.epoch.last == "pad" else count
         stream = self._there.device.consumer_stream(self._there.library)
         contents: list[Piece] = []
-        group = self.recipe.group
+        group = self.plan.group
 
         def rows() -> Rows:
             return rows_of_spans(contents, group, length)
 
         def laid(arrays: dict[str, Array]) -> object:
-            return self.recipe.finish(arrays, rows, count, length, self._placed)
+            return self.plan.finish(arrays, rows, count, length, self._placed)
 
         window = self._window_at(start) if count else None
         if window is not None and stop <= window.stop and count == length:
@@ -287,9 +287,9 @@ class DeviceCollator:
         else:
             arrays = self._joined(stream, start, stop, length, contents)
             data, event = self._run(stream, lambda: laid(arrays))
-        line = self.recipe.line
+        line = self.plan.line
         if line is not None:
-            stage = partial(batch_stage, self.recipe, self.plan, data, rows)
+            stage = partial(batch_stage, self.plan, self.epoch, data, rows)
             data, event = stream.run(stage, []), stream.record()
         if isinstance(data, Batch):
             data.event = event
@@ -342,7 +342,7 @@ class DeviceCollator:
     def _cut(self, window: DeviceWindow, a: int, b: int) -> dict[str, Array]:
         """Return stored values at places of a window; copies where laying out makes none."""
         arrays = {name: array[a:b] for name, array in window.arrays.items()}
-        for name in self._there.layout.keys() - self.recipe.finish.copied:
+        for name in self._there.layout.keys() - self.plan.finish.copied:
             shape, dtype = self._there.layout[name]
             fresh = self._there.device.empty((b - a, *shape), dtype)
             fresh[...] = arrays[name]
@@ -352,7 +352,7 @@ class DeviceCollator:
     def _room(self, length: int) -> dict[str, Array]:
         """Make memory for a batch."""
         arrays = {}
-        for source_reader in self.recipe.source_readers:
+        for source_reader in self.plan.source_readers:
             there = source_reader.name in self._there.layout
             empty = self._there.device.empty if there else np.empty
             shape = (length, *source_reader.source.row_shape)

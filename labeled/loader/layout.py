@@ -36,7 +36,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.forms import RowForm, extremes
+from labeled.forms import RowSpec, extremes
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import RaggedRows
 from labeled.loader.options import BatchOptions, RaggedLayout, integer
@@ -555,7 +555,7 @@ class BatchLayout:
             if len(steps) != 1 or not isinstance(axes, int):
                 return None
             shape, dtype = steps[0].spec(1)
-            return RowForm((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
+            return RowSpec((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
         forms = {}
         for name, source in self.sources.items():
             sizes = self.casts.get(name, Cast()).sizes(source, 0)
@@ -567,7 +567,7 @@ class BatchLayout:
                 if self.ragged[name].layout == "pad":
                     several = several.max(axis=0, initial=0)[np.newaxis]
                 dims, shapes = source.dims[1:], list(extremes(several))
-            forms[name] = RowForm(dims, tuple(shapes), self.out_dtypes[name])
+            forms[name] = RowSpec(dims, tuple(shapes), self.out_dtypes[name])
         return forms
 
     @cached_property

@@ -283,7 +283,7 @@ class EpochIterator(Generic[T]):
         with_rows: bool,
     ) -> None:
         self._loader = loader
-        self._recipe = loader.plan
+        self._loader_plan = loader.plan
         self._plan = plan
         self._with_rows = with_rows
         self._batch = first_batch
@@ -386,7 +386,7 @@ class EpochIterator(Generic[T]):
             ) from error
         except MemoryError as error:
             self._broke_off(number, error)
-            with enough_memory(self._recipe.sizes.memory_bytes):
+            with enough_memory(self._loader_plan.sizes.memory_bytes):
                 raise
         except BaseException as error:
             self._broke_off(number, error)
@@ -426,7 +426,7 @@ class EpochIterator(Generic[T]):
 
     def _make(self, number: int) -> T:
         """Get one batch, cut here or made by threads, and count it."""
-        stats, plan = self._stats, self._recipe
+        stats, plan = self._stats, self._loader_plan
         try:
             made = self._collator.batch(number) if self._next_made is None else self._next_made()
         except Interrupted:  # by another thread, a moment ago
@@ -450,7 +450,7 @@ class EpochIterator(Generic[T]):
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""
-        allowed = self._recipe.options.max_lost
+        allowed = self._loader_plan.options.max_lost
         if allowed is None:
             return
         n_rows = self._plan.n_rows

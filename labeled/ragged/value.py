@@ -24,12 +24,12 @@ import numpy.typing as npt
 import xarray as xr
 from dask.utils import format_bytes
 
+from labeled._optional import extra_module
 from labeled._validation import check_arguments
 from labeled.device import to_device
 from labeled.display.summary import Summary
 from labeled.errors import ArrayError, DimsError
 from labeled.guesses import unknown_attribute
-from labeled.later import extra_module
 from labeled.ragged.flat import (
     AnyRows,
     Array,

@@ -21,17 +21,17 @@ from dask.core import flatten
 from dask.local import get_sync
 from dask.optimization import cull
 
+from labeled._optional import LazyModule
 from labeled.errors import DimsError, LoaderError, ReadError
 from labeled.formats.reader import UNSTORED, ByteRanges, JoinedReader, MemoryReader, Reader
 from labeled.formats.reader import Rows as AnyRows
-from labeled.later import Later
 from labeled.sources.source import RowLayout
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 
-core: Any = Later("dask.array.core")
+core: Any = LazyModule("dask.array.core")
 
 BLOCK_BYTES = 1 << 24
 """Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""

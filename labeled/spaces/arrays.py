@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled import permute
+from labeled._optional import LazyModule, extra_module
 from labeled.device import (
     Array,
     adopted,
@@ -39,9 +40,8 @@ from labeled.device import (
     to_host,
 )
 from labeled.errors import SpaceError, SpaceTypeError
-from labeled.later import Later, extra_module
 
-da: Any = Later("dask.array")
+da: Any = LazyModule("dask.array")
 Axes = Sequence[str | int]
 Mode = Literal["merge", "concatenate"]
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

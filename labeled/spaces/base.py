@@ -20,10 +20,10 @@ from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 
+from labeled._optional import LazyModule
 from labeled.device import dtype_of, is_array
 from labeled.display.summary import Summary, Table
 from labeled.errors import SpaceError, SpaceTypeError
-from labeled.later import Later
 from labeled.spaces.arrays import (
     as_dtype,
     by_dlpack,
@@ -40,7 +40,7 @@ from labeled.spaces.arrays import (
 Batch = Any
 """An array, a scipy sparse matrix, a dask array, a DataArray, None, or a tuple of batches."""
 
-named: Any = Later("labeled.spaces.dataarrays")  # which builds on all spaces
+named: Any = LazyModule("labeled.spaces.dataarrays")  # which builds on all spaces
 
 
 # ---------------------------------------------------------------- the table of routes

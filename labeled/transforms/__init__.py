@@ -40,7 +40,7 @@ a row gets is a function of (seed, epoch, row) alone.
 
 from typing import TYPE_CHECKING
 
-from labeled.later import names_in
+from labeled._optional import names_in
 
 if TYPE_CHECKING:
     from labeled.transforms.augment import Augment, OneOf, PictureTransform

@@ -23,7 +23,7 @@ import xarray as xr
 from labeled._validation import check_fields, whole
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError
-from labeled.forms import RowForm
+from labeled.forms import RowSpec
 from labeled.ragged import Ragged
 from labeled.transforms.pictures import (
     GROUP_BYTES,
@@ -423,7 +423,7 @@ class PictureTransform:
         """Return the dtype that values have afterwards."""
         return before
 
-    def memory_after(self, row: RowForm | None) -> tuple[RowForm | None, int]:
+    def memory_after(self, row: RowSpec | None) -> tuple[RowSpec | None, int]:
         """Return what is made of a picture, and what a batch takes besides.
 
         See :class:`labeled.transforms.StatesMemory`.
@@ -433,7 +433,7 @@ class PictureTransform:
             return None, 0
         sizes, n_channels = found
         made = dict.fromkeys((n_channels, *self.largest_size(size)) for size in sizes)
-        after = RowForm(PICTURE_DIMS, tuple(made), self.dtype_after(row.dtype))
+        after = RowSpec(PICTURE_DIMS, tuple(made), self.dtype_after(row.dtype))
         n_values = 0
         for size in sizes:
             for step in self.steps:
@@ -587,7 +587,7 @@ def _checked_inner(transforms: Any) -> tuple[PictureTransform, ...]:
 
 
 def _pictures_of(
-    row: RowForm, dims: Sequence[Hashable] | None
+    row: RowSpec, dims: Sequence[Hashable] | None
 ) -> tuple[list[PictureSize], int] | None:
     """Return the sizes of pictures, and their channels; None where rows are not pictures."""
     names: Sequence[Hashable] = row.dims

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
+from labeled._optional import import_optional
 from labeled.errors import AugmentError, UnfitPictureError
 from labeled.formats.pictures import opencv
-from labeled.later import module_if_there
 from labeled.permute.arguments import result_dtype
 from labeled.samplers.permutation import key_of
 
@@ -257,7 +257,7 @@ def _mirrored(x: Array) -> Array:
 
 @cache
 def _opencv_if_there() -> Any | None:
-    return module_if_there("cv2")
+    return import_optional("cv2")
 
 
 def by_opencv(x: Array, change: Callable[[Array], Any]) -> Array:

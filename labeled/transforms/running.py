@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
-from labeled.forms import RowForm
+from labeled.forms import RowSpec
 from labeled.transforms.compose import (
     Marked,
     ParallelCollate,
@@ -386,7 +386,7 @@ def _only_stacks(collate: Any) -> bool:
     return collate is stack
 
 
-Forms = RowForm | Mapping[str, RowForm | None] | None
+Forms = RowSpec | Mapping[str, RowSpec | None] | None
 """Of one array, or of each source of a batch; None where nothing is known."""
 
 
@@ -394,7 +394,7 @@ Forms = RowForm | Mapping[str, RowForm | None] | None
 class StatesMemory(Protocol):
     """A transform that says how much memory it takes."""
 
-    def memory_after(self, row: RowForm | None) -> tuple[RowForm | None, int]:
+    def memory_after(self, row: RowSpec | None) -> tuple[RowSpec | None, int]:
         """Return what it makes of a row, None where that is unknown, and the bytes that it takes.
 
         The bytes are for a batch, besides what it is given and what it returns.
@@ -437,20 +437,20 @@ class MadeOf:
                 return self.after(as_transform(step.transform), rows)
             self.row_bytes += step.row_bytes
             self.work_bytes = max(self.work_bytes, step.beside_bytes)
-            return RowForm((), ((step.row_bytes,),), np.dtype(np.uint8))
+            return RowSpec((), ((step.row_bytes,),), np.dtype(np.uint8))
         if isinstance(step, StatesMemory):
-            return self._stated(step, rows if isinstance(rows, RowForm) else None)
+            return self._stated(step, rows if isinstance(rows, RowSpec) else None)
         if step is not identity:
             self._leave_out(step)
             return None
         return rows
 
-    def _parts(self, step: ParallelTransforms, rows: Mapping[str, RowForm | None]) -> Forms:
+    def _parts(self, step: ParallelTransforms, rows: Mapping[str, RowSpec | None]) -> Forms:
         made = {name: self.after(one, rows.get(name)) for name, one in step.steps.items()}
         whole = made if step.others == "drop" else {**rows, **made}
-        return {name: one if isinstance(one, RowForm) else None for name, one in whole.items()}
+        return {name: one if isinstance(one, RowSpec) else None for name, one in whole.items()}
 
-    def _stated(self, step: StatesMemory, row: RowForm | None) -> RowForm | None:
+    def _stated(self, step: StatesMemory, row: RowSpec | None) -> RowSpec | None:
         try:
             after, work_bytes = step.memory_after(row)
         except LabeledError:  # rows that it cannot take: reported when they come

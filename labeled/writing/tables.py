@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled._optional import extra_module
 from labeled.errors import (
     ArrayError,
     FileFormatError,
@@ -25,7 +26,6 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.region import Array
-from labeled.later import extra_module
 from labeled.ragged import Ragged
 from labeled.ragged.flat import AnyRows, Flat, Rows, offsets_of
 from labeled.selection import Selection

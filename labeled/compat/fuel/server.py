@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from labeled._optional import extra_module
 from labeled.compat.errors import OldTypeError, OldValueError
 from labeled.compat.fuel.exceptions import ServerError
-from labeled.later import extra_module
 
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"

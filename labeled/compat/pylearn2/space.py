@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from labeled._optional import LazyModule
 from labeled.compat.errors import (
     OldAssertionError,
     OldAttributeError,
@@ -29,12 +30,11 @@ from labeled.compat.errors import (
     require,
 )
 from labeled.compat.pylearn2 import config
-from labeled.later import Later
 from labeled.spaces import ConvNDSpace as NativeImages
 from labeled.spaces.arrays import csr, is_dask, is_sparse, lazy_zeros, move_axes
 
 Axes = tuple[str | int, ...]
-routes: Any = Later("labeled.compat.pylearn2.routes")  # which builds on the spaces
+routes: Any = LazyModule("labeled.compat.pylearn2.routes")  # which builds on the spaces
 
 DTYPES = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labeled._optional import extra_module
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import FileRef, StoredBytes
 from labeled.formats.csv.options import WHITESPACE, TextOptions
 from labeled.formats.header import FileStamp
 from labeled.formats.region import Array, Ints
-from labeled.later import extra_module
 
 LF, CR = 10, 13
 READ_BYTES = 4 * 1024 * 1024

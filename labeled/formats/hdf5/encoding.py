@@ -24,12 +24,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from labeled._optional import import_optional
 from labeled.errors import MissingExtraError, how_to_install
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.header import DEFLATE, LZ4, SHUFFLE, ZSTD, Filter
 from labeled.formats.memory import scratch
 from labeled.formats.region import Array
-from labeled.later import module_if_there
 
 Compress = Callable[[Array, int], bytes]
 """Bytes (uint8, 1-D) and the option of the filter to compressed bytes."""
@@ -182,7 +182,7 @@ def checksum(rows: Array) -> int:
 @functools.cache
 def crc32() -> Callable[[Any], int]:
     """Return the fastest CRC-32 there is; libdeflate's is about ten times zlib's."""
-    library = module_if_there("deflate")
+    library = import_optional("deflate")
     return zlib.crc32 if library is None else cast(Callable[[Any], int], library.crc32)
 
 
@@ -197,7 +197,7 @@ def compressor(number: int) -> Compress:
     """
     if number == DEFLATE:
         return _deflate()
-    library = module_if_there("imagecodecs")
+    library = import_optional("imagecodecs")
     if library is None:
         name = {ZSTD: "zstd", LZ4: "lz4"}[number]
         raise MissingExtraError(
@@ -210,7 +210,7 @@ def compressor(number: int) -> Compress:
 
 
 def _deflate() -> Compress:
-    library = module_if_there("deflate")
+    library = import_optional("deflate")
     if library is None:
         return lambda data, level: zlib.compress(data.tobytes(), level)
     return lambda data, level: bytes(library.zlib_compress(data, level))

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from labeled._optional import import_optional
 from labeled.errors import MissingExtraError, ReadError, how_to_install, listed
 from labeled.formats.header import (
     BITSHUFFLE,
@@ -41,7 +42,6 @@ from labeled.formats.header import (
 from labeled.formats.memory import scratch
 from labeled.formats.reader import describe
 from labeled.formats.region import Array
-from labeled.later import module_if_there
 from labeled.permute import compiler
 from labeled.permute.addresses import address_of
 
@@ -291,7 +291,7 @@ def _libdeflate() -> Decode | None:
     inflate = inflate_into()
     if inflate is not None:
         return inflate
-    library = module_if_there("deflate")
+    library = import_optional("deflate")
     if library is None:
         return None
 
@@ -306,7 +306,7 @@ def _libdeflate() -> Decode | None:
 
 @functools.cache
 def _imagecodecs() -> Any | None:
-    return module_if_there("imagecodecs")
+    return import_optional("imagecodecs")
 
 
 def _deflate(inflate: Decode, data: Array, out: Array) -> int:

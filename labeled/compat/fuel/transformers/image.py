@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from labeled._optional import extra_module
 from labeled.compat.errors import OldNotImplementedError, OldTypeError, OldValueError
 from labeled.compat.fuel.config_parser import config
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels, SourcewiseTransformer
-from labeled.later import extra_module
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
 BATCH_LABELS = ("batch", "channel", "height", "width")

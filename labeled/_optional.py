@@ -1,8 +1,8 @@
 """Libraries that ``import labeled`` does without: each is imported at its first use.
 
-:class:`Later` is for what every installation has but not every program uses, and which
+:class:`LazyModule` is for what every installation has but not every program uses, and which
 takes long to import; :func:`extra_module` for optional libraries. Each of those has a
-door of its own, which says what it is needed for. :func:`module_if_there` is for those that
+door of its own, which says what it is needed for. :func:`import_optional` is for those that
 something else stands in for. :func:`names_in` does it for modules of this library.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 from labeled.errors import MissingExtraError, how_to_install
 
 
-class Later:
+class LazyModule:
     """Stands for a module until something in it is asked for.
 
     Examples
     --------
-    >>> fractions = Later("fractions")
+    >>> fractions = LazyModule("fractions")
     >>> fractions
     <fractions, imported when used>
     >>> fractions.Fraction(1, 2)
@@ -72,12 +72,12 @@ def extra_module(name: str, needed: str, libraries: str, extra: str) -> Any:
         ) from error
 
 
-def module_if_there(name: str) -> Any:
+def import_optional(name: str) -> Any:
     """Import a module of an optional library; None where it is not installed or does not load.
 
     Examples
     --------
-    >>> print(module_if_there("no_such_library"))
+    >>> print(import_optional("no_such_library"))
     None
     """
     try:
