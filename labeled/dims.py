@@ -115,6 +115,21 @@ def likely_image(lengths: Sequence[int]) -> tuple[str, ...] | None:
     return None
 
 
+def likely_axis(length: int | None, kind: str) -> str:
+    """Return what the only axis of an example probably is; `length` is None if it varies.
+
+    `kind` is that of its dtype: a single integer is a label.
+
+    Examples
+    --------
+    >>> likely_axis(None, "f"), likely_axis(12, "f"), likely_axis(1, "i")
+    ('time', 'feature', 'index')
+    """
+    if length is None:
+        return "time"
+    return "index" if length == 1 and kind in "iu" else "feature"
+
+
 def spatial_roles(n_spatial: int) -> tuple[str | None, ...]:
     """Return the roles of spatial axes 0 to ``n_spatial - 1``; None beyond three axes.
 

@@ -72,6 +72,15 @@ def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labeled.cli.bench.watch", lambda *about: None)
 
 
+@pytest.mark.usefixtures("unwatched")
+def test_axes_without_names_are_warned_of_once(tmp_path: Path) -> None:
+    path = tmp_path / "plain.hdf5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.zeros((1000, 3))
+    assert run(str(path)).output.count("does not name every axis") == 1
+    peak_bytes(Job(str(path), "x", 10, "8 MiB"), LOOPS[0].name, 0.01)  # a warning is an error here
+
+
 @pytest.mark.slow
 def test_the_page_compares_three_loops(folder: Path) -> None:
     done = run(str(folder / "gzip.hdf5"))

@@ -499,6 +499,7 @@ SHAPES = {
     "planes": ((6, 1, 8, 9), ("batch", "channel", "height", "width")),
     "grey": ((6, 8, 8), ("batch", "height", "width")),
     "series": ((6, 8, 5), ("batch", "series_axis_1", "series_axis_2")),
+    "columns": ((6, 12), ("batch", "feature")),
 }
 
 
@@ -515,6 +516,21 @@ def test_the_warning_about_axes_gives_names_that_end_it(source, tmp_path):
     remedy = ast.literal_eval(words)
     assert remedy == {source: dims}
     assert labeled.open_dataset(path, dims=remedy)[source].dims == dims
+
+
+def test_the_warning_and_the_doctor_call_a_single_axis_alike(tmp_path):
+    path = tmp_path / "plain.hdf5"
+    with h5py.File(path, "w") as f:
+        signal = f.create_dataset("signal", (6,), h5py.vlen_dtype("f4"))
+        for row in range(6):
+            signal[row] = np.zeros(row + 1)
+        f["labels"] = np.zeros((6, 1), "i8")
+    with pytest.warns(LabeledWarning, match="does not name every axis") as told:
+        labeled.open_dataset(path)
+    (words,) = re.findall(r"or pass dims=(\{.*\}) when opening it$", str(told[0].message))
+    remedy = ast.literal_eval(words)
+    assert remedy == {"signal": ("batch", "time"), "labels": ("batch", "index")}
+    assert labeled.doctor(path).options["dims"] == remedy
 
 
 def test_a_single_axis_counts_examples_whoever_names_it(tmp_path):

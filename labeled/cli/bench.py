@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -30,7 +31,7 @@ import labeled
 from labeled.cli.memory import PeakMemory
 from labeled.cli.options import command, external_option, json_option, seconds_option
 from labeled.display.text import count_words, table
-from labeled.errors import LoaderError
+from labeled.errors import LabeledWarning, LoaderError
 from labeled.samplers.quality import batch_entropies
 
 Array = npt.NDArray[Any]
@@ -62,9 +63,12 @@ class Job:
     allow_external: bool = False
 
     def dataset(self) -> labeled.Dataset:
-        return labeled.open_dataset(
-            self.file, sources=self.source, allow_external=self.allow_external
-        )
+        """Open the file again; what is worth a warning was said the first time."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LabeledWarning)
+            return labeled.open_dataset(
+                self.file, sources=self.source, allow_external=self.allow_external
+            )
 
     def by_h5py(self) -> Any:
         """Return the source as h5py has it; None if h5py does not see the same rows."""

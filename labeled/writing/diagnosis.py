@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
+from labeled.dims import likely_axis
 from labeled.errors import NotYetError, SplitError
 from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
@@ -232,12 +233,12 @@ def _unnamed(source: SourceHeader) -> list[int]:
 def _guess(source: SourceHeader) -> tuple[str, ...]:
     """Guess names from the lengths of axes; names that are there stay."""
     lengths, n = source.row_shape, len(source.dims) - 1
-    usual = {1: ("feature",), 2: ("height", "width"), 3: ("depth", "height", "width")}
+    usual = {2: ("height", "width"), 3: ("depth", "height", "width")}
     names = usual.get(n, tuple(f"axis_{i + 1}" for i in range(n)))
-    if n == 1 and lengths == (1,) and source.dtype.kind in "iu":  # labels as a column
-        names = ("index",)
+    if n == 1:
+        names = (likely_axis(None if source.ragged is not None else lengths[0], source.dtype.kind),)
     elif source.ragged is not None:
-        names = ("time",) if n == 1 else tuple(f"axis_{i + 1}" for i in range(n))
+        names = tuple(f"axis_{i + 1}" for i in range(n))
     elif n == 3 and lengths[0] in (1, 3, 4):
         names = ("channel", "height", "width")
     elif n == 3 and lengths[2] in (1, 3, 4):

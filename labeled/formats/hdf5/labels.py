@@ -19,10 +19,11 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.dims import likely_image
+from labeled.dims import likely_axis, likely_image
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.safety import Address, address, check_dataset, to_text
+from labeled.formats.header import SourceHeader
 
 Names = Sequence[str | None]
 """Names that a user gives to axes; None leaves an axis to the file."""
@@ -82,18 +83,28 @@ class Unnamed:
     """A source some of whose axes have no name in the file, and the names they get."""
 
     axes: tuple[int, ...]
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
+    header: SourceHeader
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return self.header.dims
 
     @property
     def likely(self) -> tuple[str, ...]:
-        """What the axes probably are: those of pictures, where their lengths look like it.
+        """What the axes probably are: a single one behind the first, or those of pictures.
 
         Nothing is guessed where an axis behind the first has a name.
         """
-        if {0, *self.axes} != set(range(len(self.dims))):
-            return self.dims
-        guess = likely_image(self.shape[1:])
+        header = self.header
+        for axis, dim in enumerate(self.dims):
+            if axis and axis not in self.axes and dim != default_name(header.name, axis):
+                return self.dims
+        guess: tuple[str, ...] | None = None
+        if len(self.dims) == 2:
+            length = None if header.ragged is not None else header.shape[1]
+            guess = (likely_axis(length, header.dtype.kind),)
+        elif header.ragged is None:
+            guess = likely_image(header.shape[1:])
         if guess is None:
             return self.dims
         return ("batch" if 0 in self.axes else self.dims[0], *guess)
@@ -111,7 +122,7 @@ def how_to_name_axes(unnamed: Mapping[str, Unnamed]) -> str:
     few = dict(by_axes[:MAX_SUGGESTED])
     source, first = by_axes[0]
     likely = {name: one.likely for name, one in few.items()}
-    pictures = any(likely[name] != one.dims for name, one in few.items())
+    pictures = any(len(one.dims) > 2 and likely[name] != one.dims for name, one in few.items())
     return (
         f" does not name every axis: {', '.join(named)}. Those of {source!r} are called "
         f"{', '.join(first.dims[axis] for axis in first.axes)}. Set "

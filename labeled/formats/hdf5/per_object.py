@@ -379,7 +379,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
             part = objects.parts[each.part]
             headers[name], axes = _part_header(stamp, name, each, part, dataset, given.get(name))
             if axes:
-                unnamed[name] = Unnamed((0, *axes), headers[name].dims, headers[name].shape)
+                unnamed[name] = Unnamed((0, *axes), headers[name])
     check_unchanged(path, stamp)
     splits = {ALL: {name: range(len(objects.names)) for name in headers}}
     faults = describe_missing(headers.values())

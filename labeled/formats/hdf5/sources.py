@@ -516,7 +516,7 @@ def file_header(
         if each.refusal is not None and not opening.name_all:
             raise DimsError(each.refusal)
         if each.unnamed and len(each.header.dims) > 1:  # a single axis counts examples
-            unnamed[name] = Unnamed(each.unnamed, each.header.dims, each.header.shape)
+            unnamed[name] = Unnamed(each.unnamed, each.header)
     if advice is None and unnamed:
         advice = how_to_name_axes(unnamed)
     faults = dict.fromkeys([*carried.faults, *describe_missing(carried.sources.values())])
