@@ -153,6 +153,28 @@ def as_array(name: str, values: Any, error: type[LabeledError] = ArgumentError) 
         raise error(f"{name}={_shown(values)}: lists of unequal lengths make no array") from None
 
 
+def check_classes(
+    where: str, values: npt.NDArray[Any], name: str, error: type[LabeledError]
+) -> None:
+    """Refuse NaN among class labels: it would count as one more class.
+
+    Parameters
+    ----------
+    where : str
+        Begins the message.
+    values : array, lengths ``(n_rows,)``
+    name : str
+        How the caller writes the labels.
+    """
+    missing = int(np.isnan(values).sum()) if values.dtype.kind == "f" else 0
+    if missing:
+        rows = "1 row" if missing == 1 else f"{missing:,} rows"
+        raise error(
+            f"{where} holds NaN in {rows}, which is not a class; leave them out: "
+            f"ds.subset(~np.isnan({name}))"
+        )
+
+
 def whole(
     name: str,
     value: Any,

@@ -59,6 +59,9 @@ def test_bad_input_leaves_nothing(tmp_path: Path) -> None:
         labeled.convert({"x": np.arange(3)}, tmp_path / "no" / "o")
     with pytest.raises(UnknownNameError, match="stratify='z' is not a source"):
         labeled.convert({"x": np.arange(3)}, tmp_path / "o", split={"a": 0.5}, stratify="z")
+    two = {"images": np.zeros((3, 2, 2)), "labels": np.arange(3)}
+    with pytest.raises(UnknownNameError, match=r"one label a row in .*; there are: 'labels'$"):
+        labeled.convert(two, tmp_path / "o", split={"a": 0.5}, stratify="targets")
     with pytest.raises(SplitError, match="must be 3 integers or texts"):
         labeled.convert({"x": np.zeros(3)}, tmp_path / "o", split={"a": 0.5}, stratify="x")
     with pytest.raises(SplitError, match="need splits: give split="):

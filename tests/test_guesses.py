@@ -137,12 +137,30 @@ def test_batches_loaders_ragged_and_the_package_answer_guesses(ds):
         (batch, "to", "output='torch'"),
         (loader, "take", "islice"),
         (words, "lengths", "shapes"),
+        (Ragged.of([[1]], name="signal"), "mean", r"ds\.statistics\('signal'\)"),
         (labeled, "DataLoader", "batches"),
         (labeled, "load_dataset", "open_dataset"),
         (labeled, "opendataset", "did you mean 'open_dataset'"),
     ]:
         with pytest.raises(UnknownAttributeError, match=said):
             getattr(thing, guess)
+
+
+def test_a_loader_is_iterated_and_says_so(ds):
+    loader = ds.batches(4)
+    for habit in (next, lambda loader: loader[0]):
+        with pytest.raises(TypeError, match=r"for batch in loader, or next\(iter\(loader\)\)"):
+            habit(loader)
+    with pytest.raises(TypeError, match="no array"):
+        np.asarray(loader)
+    assert loader.epoch == 0
+    twice = labeled.providers.IteratorProvider(loader)  # not taken for an iterator, which ends
+    assert [len(list(twice)) for _ in range(2)] == [3, 3]
+
+
+def test_a_layout_without_sources_is_shown_one_with(ds):
+    with pytest.raises(LabeledError, match=r"layout=\{'images': 'batch channel height width'\}"):
+        ds.batches(2, layout="NCHW")
 
 
 def test_no_answer_is_for_a_name_of_the_package():
@@ -213,6 +231,8 @@ def test_sources_and_groups_called_like_a_split(tmp_path):
     ds = labeled.open_dataset(path)
     with pytest.raises(UnknownNameError, match=r"say select\('X_train', 'y_train'\)\. As splits"):
         ds.split("train")
+    with pytest.raises(UnknownNameError, match=r"is a source.*ds\.select\('X_train'\).*are 'all'"):
+        ds.split("X_train")
     with pytest.raises(UnknownNameError, match="say group='valid' on opening"):
         ds.split("valid")
     with pytest.raises(UnknownNameError, match=r"in '[^']*'; there are: 'all'"):
@@ -265,3 +285,17 @@ def test_keywords_that_there_are_none_of_name_what_was_meant(tmp_path, call, wor
 def test_keywords_of_methods_name_what_was_meant(ds, call, words):
     with pytest.raises(OptionError, match=words):
         call(ds)
+
+
+def test_options_that_keep_datasets_apart_are_named(tmp_path):
+    path = str(tmp_path / "groups.h5")
+    with h5py.File(path, "w") as f:
+        for start, name in ((0, "test"), (3, "train")):
+            f[f"{name}/x"] = np.arange(start, start + 3)
+    test, train = (labeled.open_dataset(path, group=name) for name in ("test", "train"))
+    words = r"group='train', not group='test'.*open_dataset\(path, group='\*'\)"
+    with pytest.raises(LabeledError, match=words):
+        labeled.concat([test, train])
+    np.testing.assert_array_equal(labeled.open_dataset(path, group="*")["x"], np.arange(6))
+    with pytest.raises(LabeledError, match=r"dims=\{\}, not dims=\{'x': \('time',\)\}; open both"):
+        labeled.concat([labeled.open_dataset(path, group="test", dims={"x": ("time",)}), test])

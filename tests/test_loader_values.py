@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import SpaceError, SpaceTypeError, SpecsError
+from labeled.errors import LabeledError, SpaceError, SpaceTypeError, SpecsError
 from labeled.spaces import (
     CompositeSpace,
     IndexSpace,
@@ -23,7 +23,7 @@ LABELS = np.arange(N) % 5
 LABELS[BAD] = 9
 NUMBERS = np.zeros((N, 3), np.int32)
 NUMBERS[BAD, 1] = 300
-NAMED = re.compile(r" in row (\d+) .*Row (\d+) of this batch is row (\d+) of the dataset$")
+NAMED = re.compile(r" in row (\d+) of this batch \(row (\d+) of the dataset\) ")
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +51,14 @@ def test_a_value_that_does_not_fit_is_named_by_its_row(ds, asked, shuffle):
     place = int(np.flatnonzero(rows == BAD)[0])
     with pytest.raises(SpaceError) as caught:
         list(ds.batches(8, **order, **asked))
-    within, again, row = map(int, NAMED.search(str(caught.value)).groups())
-    assert (within, again, row) == (place % 8, place % 8, BAD)
+    within, row = map(int, NAMED.search(str(caught.value)).groups())
+    assert (within, row) == (place % 8, BAD)
     assert caught.value.row == BAD
 
 
 def test_rows_are_those_of_the_subset_that_was_asked(ds):
     chosen = ds.subset([3, 7, BAD, 11])
-    with pytest.raises(SpaceError, match="Row 0 of this batch is row 2 of the dataset") as caught:
+    with pytest.raises(SpaceError, match=r"row 0 of this batch \(row 2 of the dataset\)") as caught:
         list(chosen.batches(2, specs=(VectorSpace(5), "labels")))
     assert chosen.subset([caught.value.row])["labels"].values == [9]
 
@@ -67,7 +67,7 @@ def test_padding_that_does_not_fit_is_named_as_such(ds):
     padded = ds.subset(slice(0, 3)).batches(
         4, specs=(VectorSpace(5), "labels"), last="pad", pad_value=7
     )
-    with pytest.raises(SpaceError, match=r"label 7 in row 3 .* Row 3 of this batch is padding"):
+    with pytest.raises(SpaceError, match=r"label 7 in row 3 of this batch \(padding\) is out"):
         list(padded)
 
 
@@ -95,3 +95,65 @@ def test_a_space_given_to_a_source_is_one_its_rows_fit(ds):
             ds.with_spaces(numbers=space)
     with pytest.raises(SpaceTypeError, match=r"'names' in .*holds text, which has no space"):
         ds.with_spaces(names=VectorSpace(1))
+
+
+def test_a_label_out_of_range_is_named_by_its_file(ds):
+    words = (
+        r"'labels' in '.*d\.hdf5': label 9 in row 1 of this batch \(row 29 of the dataset\) is out"
+    )
+    with pytest.raises(SpaceError, match=words):
+        list(ds.batches(4, one_hot={"labels": 5}))
+
+
+@pytest.fixture(scope="module", params=[(), (1,)], ids=["one axis", "two axes"])
+def gaps(request, tmp_path_factory):
+    """Labels of which a sixth is NaN."""
+    path = tmp_path_factory.mktemp("gaps") / "g.hdf5"
+    labels = np.tile(np.array([0, 1, np.nan, 1, 0, 1], "f4"), 10).reshape(60, *request.param)
+    labeled.write(path, {"x": np.arange(60.0), "y": labels})
+    return labeled.open_dataset(path)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda ds: next(iter(ds.batches(6, balance="y", seed=1))),
+        lambda ds: ds.train_test_split(0.5, stratify="y"),
+        lambda ds: ds.batches(6, shuffle="window", seed=1, window_rows=12).explain("y"),
+    ],
+    ids=["balance", "stratify", "explain"],
+)
+def test_missing_labels_are_no_class_and_can_be_left_out_as_shown(gaps, call):
+    words = r"source 'y' in '.*g\.hdf5' holds NaN in 10 rows, which is not a class.*: (ds\..*)$"
+    with pytest.raises(LabeledError, match=words) as caught:
+        call(gaps)
+    (remedy,) = re.findall(words, str(caught.value))
+    call(eval(remedy, {"ds": gaps, "np": np}))
+
+
+def test_missing_labels_given_as_an_array_are_no_class(gaps):
+    labels = gaps["y"].values.ravel()
+    with pytest.raises(LabeledError, match="stratify= holds NaN in 10 rows"):
+        gaps.train_test_split(0.5, stratify=labels)
+    with pytest.raises(LabeledError, match="labels= holds NaN in 10 rows"):
+        gaps.batches(6, shuffle="window", seed=1, window_rows=12).explain(labels)
+
+
+def test_one_hot_labels_in_floats_are_made_as_shown(gaps):
+    known = gaps.subset(~np.isnan(gaps["y"].values.ravel()))
+    with pytest.raises(LabeledError, match="this is float32") as caught:
+        known.batches(6, one_hot={"y": 2})
+    (remedy,) = re.findall(r"say pipeline=(.*)$", str(caught.value))
+    batches = known.batches(6, pipeline=eval(remedy, {"np": np}))
+    hot = np.concatenate([np.asarray(batch["y"]) for batch in batches])
+    np.testing.assert_array_equal(hot.argmax(1), known["y"].values.ravel())
+    np.testing.assert_array_equal(hot.sum(1), 1)
+
+
+def test_classes_asked_for_by_a_wrong_name_are_looked_for_among_labels(ds):
+    for call in (
+        lambda: ds.batches(4, balance="number"),
+        lambda: ds.train_test_split(0.5, stratify="number"),
+    ):
+        with pytest.raises(LabeledError, match=r"one value a row.*here are: 'labels', 'names'$"):
+            call()

@@ -210,7 +210,7 @@ def test_shards_of_torch(ds, tmp_path):
         ({"layout": {"images": "batch height width"}}, LoaderError, "batch channel height width"),
         ({"layout": {"images": "batch channel height height"}}, LoaderError, "each of its dims"),
         ({"layout": {"image": "batch"}}, UnknownNameError, "'images'"),
-        ({"layout": "batch height width"}, LoaderError, "a mapping"),
+        ({"layout": "batch height width"}, LoaderError, "names no source"),
         ({"layout": {"targets": "batch"}, "one_hot": {"targets": 9}}, LoaderError, "leave one"),
         ({"layout": {"images": DIMS[::-1]}, "pipeline": np.abs}, LoaderError, "first in layout="),
         ({"one_hot": {"images": 10}}, LoaderError, "one whole number a row.*channel"),
@@ -250,7 +250,7 @@ def test_a_sampler_lists_whole_batches(ds):
 
 def test_a_label_out_of_range_is_named_with_its_row(ds):
     with pytest.raises(
-        SpaceError, match=r"source 'targets'.*label 9 .*expected 0 to 8.*row 9 of the"
+        SpaceError, match=r"source 'targets'.*label 9 .*row 9 of the.*expected 0 to 8"
     ):
         list(ds.batches(8, one_hot={"targets": 9}))
 

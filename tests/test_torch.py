@@ -216,11 +216,16 @@ def test_a_worker_that_hears_late_of_an_epoch_gives_none_of_the_next(train, monk
         assert rows_of(loader) == epochs[epoch]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_torchs_own_loader_over_a_dataset_makes_no_batches_of_labelled_arrays(train, workers):
-    loader = torch.utils.data.DataLoader(train, batch_size=16, shuffle=True, num_workers=workers)
-    with pytest.raises(TypeError, match="batch must contain tensors"):
+def test_torchs_own_loader_over_a_dataset_is_answered_by_what_makes_batches(train):
+    loader = torch.utils.data.DataLoader(train, batch_size=16, shuffle=True)
+    with (
+        pytest.warns(LabeledWarning, match=r"one row at a time.*labeled\.torch\.data_loader\(ds"),
+        pytest.raises(TypeError, match="batch must contain tensors"),
+    ):
         next(iter(loader))
+    loader = torch.utils.data.DataLoader(train, batch_size=16, collate_fn=list)
+    with pytest.warns(LabeledWarning, match="one row at a time"):
+        assert [sample.row for sample in next(iter(loader))] == [*range(16)]
 
 
 def test_shares_and_workers_together_hold_every_row_once(train):
@@ -346,6 +351,7 @@ def test_a_loader_given_to_torchs_data_loader_is_refused(tmp_path):
     path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(8)})
     loader = labeled.open_dataset(path).batches(4, output="torch")
 
-    with pytest.raises(TypeError, match="not subscriptable"):
-        next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
+    for batch_size in (None, 4):
+        with pytest.raises(TypeError, match=r"for batch in loader.*labeled\.torch\.data_loader"):
+            next(iter(torch.utils.data.DataLoader(loader, batch_size=batch_size)))
     assert sum(len(batch["x"]) for batch in loader) == 8

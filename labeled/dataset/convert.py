@@ -59,6 +59,9 @@ MEANT_FOR = {
 }
 """Kinds of origins that an option means something for, besides files that are opened."""
 
+LABELS = "iubUSO"
+"""Kinds of dtypes that labels have: integers and texts."""
+
 BLOCKS = 32
 """Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
 
@@ -318,7 +321,7 @@ def _labels(found: Imported, option: str, given: Any) -> npt.NDArray[Any] | None
         raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
     n_rows = _n_rows(found.sources[found.names[0]])
     labels = np.asarray(value.values if isinstance(value, xr.DataArray) else value[:])
-    if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in "iubUSO":
+    if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in LABELS:
         raise SplitError(
             f"{option}={given if isinstance(given, str) else 'array'!r} has shape {labels.shape} "
             f"and dtype {labels.dtype}; it must be {n_rows} integers or texts, one a row"
@@ -337,8 +340,15 @@ def _called(found: Imported, option: str, name: str) -> Any:
             if name in here:
                 return _whole_numbers(source[:, here.index(name)].values)
             columns += here
-    hint = did_you_mean(name, dict.fromkeys([*found.names, *columns]))
-    raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")
+    able = columns + [one for one in found.names if _is_one_label_a_row(found.sources[one])]
+    what = "source of one label a row in" if able else "source of"
+    hint = did_you_mean(name, dict.fromkeys(able or found.names))
+    raise UnknownNameError(f"{option}={name!r} is not a {what} {found.where}; {hint}")
+
+
+def _is_one_label_a_row(value: Any) -> bool:
+    shape, dtype = getattr(value, "shape", ()), getattr(value, "dtype", None)
+    return shape[1:] in ((), (1,)) and getattr(dtype, "kind", "") in LABELS
 
 
 def _whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:

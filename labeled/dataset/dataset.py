@@ -33,6 +33,7 @@ from labeled.errors import (
     SpaceTypeError,
     SplitError,
     UnknownNameError,
+    warn,
 )
 from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
@@ -522,6 +523,15 @@ class Dataset:
             return source.select(self.selection(name))
         return data_array(self, name)
 
+    def __getitems__(self, rows: Sequence[int]) -> list[Sample]:
+        """Return examples as :meth:`__getitem__` does, for torch's DataLoader; warns of it."""
+        warn(
+            f"torch's DataLoader reads {self.where} one row at a time, and only a collate_fn of "
+            "yours makes batches of it; use labeled.torch.data_loader(ds, 64, shuffle=True, "
+            "num_workers=2), or ds.batches(64, shuffle=True, output='torch')"
+        )
+        return [self._example(row) for row in rows]
+
     def _example(self, row: int | np.integer[Any]) -> Sample:
         """Read one row of every source."""
         one = self.subset([row]).load()
@@ -609,7 +619,7 @@ class Dataset:
         in_files = {name: self._file_rows(name) for name in self.sources}
         return replace(self, names=self.sources, loaded=loaded, selections=_shared(in_files))
 
-    @check_arguments(LoaderError)
+    @check_arguments(LoaderError, but=("layout",))
     def batches(
         self,
         batch_size: int | None = None,

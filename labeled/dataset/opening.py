@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from inspect import signature
 from typing import Any
 
@@ -242,5 +242,20 @@ def _check_joinable(first: Dataset, other: Dataset) -> None:
         )
     if repr(first.steps) != repr(other.steps):
         raise SplitError(f"{cannot}: their isel() calls differ")
-    if first.files.options != other.files.options:
-        raise LoaderError(f"{cannot}: opened with different options")
+    for option in fields(Options):
+        ours, theirs = (getattr(one.files.options, option.name) for one in (first, other))
+        if ours == theirs:
+            continue
+        if option.name == "own":
+            raise LoaderError(f"{cannot}: opened with {theirs}, not {ours}; open both alike")
+        if option.name == "dims":
+            ours, theirs = dict(ours), dict(theirs)
+        remedy = "open both with the same"
+        if option.name == "group":
+            remedy = (
+                "groups are opened together by a pattern that both match: "
+                "open_dataset(path, group='*')"
+            )
+        raise LoaderError(
+            f"{cannot}: opened with {option.name}={theirs!r}, not {option.name}={ours!r}; {remedy}"
+        )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import as_array
+from labeled._validation import as_array, check_classes
 from labeled.dataset.dataset import Dataset
 from labeled.errors import (
     SelectionError,
@@ -91,6 +91,11 @@ def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:
         instead = "choose rows use ds.subset(rows)"
     if instead is not None:
         return f"split() takes names of splits ({did_you_mean('', splits)}); to {instead}"
+    if name in dataset.sources:
+        return (
+            f"{name!r} in {dataset.where} is a source, not a split: ds.select({name!r}) has it "
+            f"alone, and splits are {listed(sorted(splits))}"
+        )
     called = _called(str(name), dataset.sources)
     return f"no split {name!r} in {dataset.where}; {called}{did_you_mean(str(name), splits)}"
 
@@ -285,17 +290,41 @@ def two_sides(
         dataset.n_rows,
         seed=seed,
         in_order=not shuffle,
-        classes=_one_value_a_row(dataset, "stratify", rules["stratify"]),
+        classes=_classes(dataset, rules["stratify"]),
         groups=_one_value_a_row(dataset, "groups", rules["groups"]),
     )
     return _request(sides["train"]), _request(sides["test"])
+
+
+def _classes(dataset: Dataset, given: Any) -> npt.NDArray[Any] | None:
+    """Return what `stratify` means as one class for each row."""
+    values = _one_value_a_row(dataset, "stratify", given)
+    if values is not None:
+        where, name = "stratify=", "labels"
+        if isinstance(given, str):
+            where = f"source {given!r} in {dataset.where}"
+            name = f"ds[{given!r}].values" + ".ravel()" * (len(dataset.dims[given]) > 1)
+        check_classes(where, values, name, SplitError)
+    return values
 
 
 def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[Any] | None:
     """Return classes or groups as one value for each row; of ragged sources, the shapes."""
     if given is None:
         return None
-    given = dataset[given] if isinstance(given, str) else given
+    if isinstance(given, str):
+        known = {*dataset.sources, *dataset.files.catalog.variables}
+        able = [
+            name
+            for name, source in dataset._sources.items()
+            if source.ragged is None and np.prod(source.row_shape) == 1
+        ]
+        if given not in known and able:
+            raise UnknownNameError(
+                f"{option}={given!r} is not a source of one value a row in {dataset.where}; "
+                f"{did_you_mean(given, able)}"
+            )
+        given = dataset[given]
     values = as_array(option, given.shapes if isinstance(given, Ragged) else given, SplitError)
     n_rows = dataset.n_rows
     if values.shape[:1] != (n_rows,) or values.size != n_rows:

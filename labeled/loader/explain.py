@@ -20,6 +20,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled import permute
+from labeled._validation import check_classes
 from labeled.display.figures import Axes, Reads, WindowRead, draw_rate, draw_reads
 from labeled.display.summary import Summary, Table
 from labeled.display.text import count_words, sizes_words
@@ -486,6 +487,7 @@ def _labels(plan: LoaderPlan, n_rows: int, labels: npt.ArrayLike | str) -> npt.N
         }
         labels = read_classes("labels", labels, sources, selections)
     values = np.asarray(labels).reshape(-1)
+    check_classes("labels=", values, "labels", LoaderError)
     if len(values) != n_rows:
         raise LoaderError(f"{len(values)} labels for {n_rows} rows; give one a row")
     return values if plan.group is None else values[plan.group]

@@ -120,9 +120,8 @@ class Cast:
         axes = range(len(lengths)) if self.axes is None else self.axes
         return {source.dims[axis]: lengths[axis] for axis in axes}
 
-    def __call__(self, array: Array, source: str) -> Array:
-        """Return a changed copy; an integer or label that does not fit is an error."""
-        where = f"source {source!r}"
+    def __call__(self, array: Array, where: str) -> Array:
+        """Return a changed copy; an integer or label that does not fit is an error at `where`."""
         if self.n_classes is not None:
             labels = reshape(array, (len(array), 1))
             hot: Array = call_for(where, "", one_hot, labels, self.n_classes, "merge", self.dtype)
@@ -223,9 +222,13 @@ def _one_hot(source: AnySource, n: int, options: BatchOptions, laid_out: bool) -
         or source.dtype.kind not in "iu"
         or math.prod(source.row_shape) != 1
     ):
+        remedy = ""
+        if source.dtype.kind == "f" and math.prod(source.row_shape) == 1:
+            row = f"np.eye({n}, dtype='f4')[int(y.item())]"
+            remedy = f"; without one_hot=, say pipeline={{{source.name!r}: lambda y: {row}}}"
         raise LoaderError(
             f"{source.where}: one_hot= takes one whole number a row, and this is {source.dtype} "
-            f"of dims ({', '.join(source.dims)})"
+            f"of dims ({', '.join(source.dims)}){remedy}"
         )
     dtype = options.dtype[source.name] if "dtype" in of_source else options.dtype
     wanted = None if isinstance(dtype, Mapping) else _checked_dtype(dtype, source)
@@ -422,7 +425,7 @@ class RaggedForm:
             flat = flat_of_views(examples, n_axes, self.dtype)
             del examples
         if not self.cast.nothing:
-            flat = flat._replace(values=self.cast(flat.values, self.name))
+            flat = flat._replace(values=self.cast(flat.values, f"source {self.name!r}"))
         if self.layout == "list":
             return {self.name: flat.examples()}
         if self.layout == "flat":
@@ -600,7 +603,7 @@ class BatchLayout:
             if self.specs is None:
                 for name, cast in self.casts.items():
                     if name not in self.ragged:
-                        arrays[name] = cast(arrays[name], name)
+                        arrays[name] = cast(arrays[name], self.sources[name].where)
             if self.ragged:
                 out: dict[str, Array] = {}
                 for name, array in arrays.items():
@@ -615,7 +618,8 @@ class BatchLayout:
                 raise
             found = int(rows()[error.row])
             what = f"row {found} of the dataset" if found >= 0 else "padding"
-            text = f"{error}. Row {error.row} of this batch is {what}"
+            here = f" in row {error.row} "
+            text = str(error).replace(here, f"{here}of this batch ({what}) ", 1)
             raise type(error)(text).at_row(found) from error
 
 

@@ -91,6 +91,11 @@ class BatchOptions:
     memory_bytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.layout is not None and not isinstance(self.layout, Mapping):
+            raise LoaderError(
+                f"layout={self.layout!r} names no source; say whose axes these are, as in "
+                "layout={'images': 'batch channel height width'}"
+            )
         check_fields(self, LoaderError, but=("shard",))
         for name in ("seed", *_LEAST):
             value = getattr(self, name)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import check_classes
 from labeled.errors import LoaderError, did_you_mean
 from labeled.loader.options import BatchOptions
 from labeled.samplers.draws import Draws, balanced_weights, checked_weights
@@ -194,7 +195,7 @@ def ordered_rows(
         weights = balanced_weights(read_classes("balance", options.balance, sources, selections))
     elif given is not None:
         if isinstance(given, str):
-            given = read_classes("weights", given, sources, selections)
+            given = read_values("weights", given, sources, selections)
         weights = checked_weights(given, n_rows)
     return OrderedRows(options, n_rows, batch_rows, held_rows, mode, last, seed, weights)
 
@@ -205,7 +206,20 @@ def read_classes(
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
 ) -> npt.NDArray[Any]:
-    """Read one class label, or one weight, a row.
+    """Read one class label a row, as :func:`read_values` does; NaN is an error."""
+    labels, source = read_values(option, name, sources, selections), sources[name]
+    values = f"ds[{name!r}].values" + ".ravel()" * bool(source.row_shape)
+    check_classes(source.where, labels, values, LoaderError)
+    return labels
+
+
+def read_values(
+    option: str,
+    name: Any,
+    sources: Mapping[str, AnySource],
+    selections: Mapping[str, Selection],
+) -> npt.NDArray[Any]:
+    """Read one value a row.
 
     Parameters
     ----------
@@ -224,7 +238,10 @@ def read_classes(
         If there is no such source, or its rows are not one label each.
     """
     if not isinstance(name, str) or name not in sources:
-        raise LoaderError(f"{option}={name!r} is not a source; {did_you_mean(str(name), sources)}")
+        able = [one for one, source in sources.items() if np.prod(source.row_shape) == 1]
+        what = "source of one value a row" if able else "source"
+        hint = did_you_mean(str(name), able or sources)
+        raise LoaderError(f"{option}={name!r} is not a {what}; {hint}")
     source, n_rows = sources[name], len(selections[name])
     if int(np.prod(source.row_shape)) != 1:
         raise LoaderError(

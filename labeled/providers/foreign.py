@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from inspect import signature
 from itertools import chain
-from typing import Any, overload
+from typing import Any, cast, overload
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.device import Array, is_array, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
+from labeled.loader.loader import Loader
 from labeled.loader.options import integer
 from labeled.providers.batch import ALL, BatchAxis, DataBatch
 from labeled.providers.provider import COUNTING, DataProvider, Shapes, named_arrays, samples_of
@@ -155,7 +156,8 @@ class IteratorProvider(DataProvider):
         copy: bool = True,
     ) -> None:
         super().__init__(axes, data_padding, label_padding)
-        self._passes = _Once(iterable) if isinstance(iterable, Iterator) else iterable
+        once = isinstance(iterable, Iterator) and not isinstance(iterable, Loader)
+        self._passes: Any = _Once(cast("Iterator[Any]", iterable)) if once else iterable
         self._asked_size = (
             None if batch_size is None else integer("batch_size", batch_size, least=1)
         )
