@@ -403,7 +403,8 @@ def test_a_plan_is_explained_before_anything_is_read(path):
     with pytest.raises(LoaderError, match=r"labels='images': its rows have shape \(3, 4, 5\)"):
         loader.explain(labels="images")
     with pytest.raises(
-        LoaderError, match="labels='target' is not a source; did you mean 'targets'"
+        LoaderError,
+        match="labels='target' is not a source of one value a row; did you mean 'targets'",
     ):
         loader.explain(labels="target")
 
