@@ -157,3 +157,10 @@ def test_classes_asked_for_by_a_wrong_name_are_looked_for_among_labels(ds):
     ):
         with pytest.raises(LabeledError, match=r"one value a row.*here are: 'labels', 'names'$"):
             call()
+
+
+def test_ragged_sources_are_not_suggested_as_classes(tmp_path):
+    ragged = labeled.Ragged.of([[1, 2], [3]])
+    path = labeled.write(tmp_path / "r.hdf5", {"signal": ragged, "kind": np.arange(2)})
+    with pytest.raises(LabeledError, match=r"one value a row; there are: 'kind'$"):
+        labeled.open_dataset(path).batches(2, balance="signals", seed=1)

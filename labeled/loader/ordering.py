@@ -238,7 +238,11 @@ def read_values(
         If there is no such source, or its rows are not one label each.
     """
     if not isinstance(name, str) or name not in sources:
-        able = [one for one, source in sources.items() if np.prod(source.row_shape) == 1]
+        able = [
+            one
+            for one, source in sources.items()
+            if not isinstance(source, RaggedSource) and np.prod(source.row_shape) == 1
+        ]
         what = "source of one value a row" if able else "source"
         hint = did_you_mean(str(name), able or sources)
         raise LoaderError(f"{option}={name!r} is not a {what}; {hint}")
