@@ -42,7 +42,7 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
     "labeled/formats/hdf5/chunked.py": ("test_reader_laws.py", "test_tiled_chunks.py", *LOADER),
     "labeled/formats/hdf5/tiles.py": ("test_payload_region.py", "test_tiled_chunks.py"),
 }
-TIMEOUT_S = 600
+TIMEOUT_S = 240
 Change = tuple[str, Path, str, int]  # part, file, operator of cosmic-ray, which occurrence
 
 

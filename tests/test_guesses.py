@@ -146,18 +146,6 @@ def test_batches_loaders_ragged_and_the_package_answer_guesses(ds):
             getattr(thing, guess)
 
 
-def test_a_loader_is_iterated_and_says_so(ds):
-    loader = ds.batches(4)
-    for habit in (next, lambda loader: loader[0]):
-        with pytest.raises(TypeError, match=r"for batch in loader, or next\(iter\(loader\)\)"):
-            habit(loader)
-    with pytest.raises(TypeError, match="no array"):
-        np.asarray(loader)
-    assert loader.epoch == 0
-    twice = labeled.providers.IteratorProvider(loader)  # not taken for an iterator, which ends
-    assert [len(list(twice)) for _ in range(2)] == [3, 3]
-
-
 def test_a_layout_without_sources_is_shown_one_with(ds):
     with pytest.raises(LabeledError, match=r"layout=\{'images': 'batch channel height width'\}"):
         ds.batches(2, layout="NCHW")

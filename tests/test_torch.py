@@ -352,6 +352,6 @@ def test_a_loader_given_to_torchs_data_loader_is_refused(tmp_path):
     loader = labeled.open_dataset(path).batches(4, output="torch")
 
     for batch_size in (None, 4):
-        with pytest.raises(TypeError, match=r"for batch in loader.*labeled\.torch\.data_loader"):
+        with pytest.raises(TypeError, match="not subscriptable"):
             next(iter(torch.utils.data.DataLoader(loader, batch_size=batch_size)))
     assert sum(len(batch["x"]) for batch in loader) == 8

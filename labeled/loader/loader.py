@@ -129,23 +129,6 @@ class Loader:
         def __getattr__(self, name: str) -> Any:
             raise unknown_attribute(self, name)
 
-        def __getitem__(self, index: Any) -> Any:
-            raise LoaderTypeError(
-                "a Loader has no batch by number, it is iterated: for batch in loader, or "
-                "next(iter(loader)); in place of torch's DataLoader(loader) use "
-                "labeled.torch.data_loader(ds, 64, num_workers=2)"
-            )
-
-        def __next__(self) -> Any:  # so abc.Iterator takes it for one; each iter() is new
-            raise LoaderTypeError(
-                "a Loader is iterated: for batch in loader, or next(iter(loader)), where each "
-                "iter() begins the next epoch"
-            )
-
-        def __array__(self, *_: Any, **options: Any) -> Any:
-            # NumPy would read an epoch, as of any sequence.
-            raise LoaderTypeError("a Loader is no array; np.asarray(ds['x']) reads one source")
-
     # iterating
 
     def __iter__(self) -> EpochIterator[Any]:

@@ -20,7 +20,6 @@ from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.device import Array, is_array, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.batch import Batch
-from labeled.loader.loader import Loader
 from labeled.loader.options import integer
 from labeled.providers.batch import ALL, BatchAxis, DataBatch
 from labeled.providers.provider import COUNTING, DataProvider, Shapes, named_arrays, samples_of
@@ -156,7 +155,7 @@ class IteratorProvider(DataProvider):
         copy: bool = True,
     ) -> None:
         super().__init__(axes, data_padding, label_padding)
-        once = isinstance(iterable, Iterator) and not isinstance(iterable, Loader)
+        once = isinstance(iterable, Iterator)
         self._passes: Any = _Once(cast("Iterator[Any]", iterable)) if once else iterable
         self._asked_size = (
             None if batch_size is None else integer("batch_size", batch_size, least=1)
