@@ -84,8 +84,11 @@ def format_of_folder(path: str) -> Format | None:
     """Return the format of a folder that is one file of its format, such as a zarr store."""
     if not os.path.isdir(path):  # no format is imported to find that out
         return None
-    names = set(os.listdir(path))
-    return next((one for one in all_formats() if names.intersection(one.marks)), None)
+
+    def is_marked(one: Format) -> bool:
+        return any(os.path.exists(os.path.join(path, mark)) for mark in one.marks)
+
+    return next(filter(is_marked, all_formats()), None)
 
 
 def _known(head: Head) -> Format | None:
