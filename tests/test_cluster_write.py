@@ -85,6 +85,7 @@ def encodings(folder):
     return Counter({int(name): len(bytes_of(folder / name)) for name in os.listdir(folder)})
 
 
+@pytest.mark.slow
 def test_the_bytes_are_those_of_writing_here_and_no_row_comes_by(client, ds, tmp_path, monkeypatch):
     options = {"compression": {"features": "gzip"}, "chunks": {"features": 16}}
     here = labeled.write(tmp_path / "here.hdf5", ds, **options)

@@ -299,6 +299,7 @@ def test_times_with_and_without_a_zone_stay_text(tmp_path):
         labeled.open_dataset(path, columns={"both": ["t", "u"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], ["--numbers"], ["--json"]])
 def test_head_shows_bytes_that_are_no_utf_8(tmp_path, words):
     path = tmp_path / "a.csv"

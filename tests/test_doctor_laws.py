@@ -106,6 +106,7 @@ def kinds(found: labeled.Diagnosis) -> set[tuple[str, str]]:
     return {(each.where, each.kind) for each in found.findings if each.fix}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
 @settings(max_examples=settings.default.max_examples // 4)  # each opens and measures two files
 @given(drawn=files())

@@ -17,6 +17,7 @@ BASH = shutil.which("bash") or ""
 pytestmark = pytest.mark.skipif(not BASH, reason="needs bash")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="such names are none elsewhere")
 def test_what_the_doctor_prints_fixes_files_of_odd_names(tmp_path: Path) -> None:
     odd = os.fsdecode(b'-it\'s "a" $HOME `id` \xc3\xa9 =*.h5')
