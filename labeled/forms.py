@@ -29,7 +29,7 @@ class RowSpec:
         Without the one that counts examples.
     shapes : tuple of shapes
         The one shape that all rows have; of rows that differ, those that whatever is made of
-        them is largest for: see :func:`extremes`.
+        them is largest for: see :func:`extreme_shapes`.
     dtype : dtype
     """
 
@@ -43,7 +43,7 @@ class RowSpec:
         return max(map(math.prod, self.shapes), default=0) * self.dtype.itemsize
 
 
-def extremes(shapes: npt.NDArray[np.int64]) -> tuple[Shape, ...]:
+def extreme_shapes(shapes: npt.NDArray[np.int64]) -> tuple[Shape, ...]:
     """Choose the shapes that results are largest for, however lengths are changed.
 
     Those are the longest and the shortest along each axis, the most and the least stretched, and
@@ -55,7 +55,7 @@ def extremes(shapes: npt.NDArray[np.int64]) -> tuple[Shape, ...]:
 
     Examples
     --------
-    >>> extremes(np.array([[4, 4], [2, 9], [3, 3], [9, 2]]))
+    >>> extreme_shapes(np.array([[4, 4], [2, 9], [3, 3], [9, 2]]))
     ((2, 9), (9, 2))
     """
     found = {tuple(map(int, shapes[n])) for n in _extreme_places(shapes)}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import labeled
 from labeled.formats import bytesource
 from labeled.formats.bytesource import ASIDE_BYTES, MIN_ASIDE_BYTES, open_bytes, stamp_of
-from labeled.formats.memory import CLOSE_BYTES, PAGE_BYTES, apart, scratch, too_close
+from labeled.formats.memory import CLOSE_BYTES, PAGE_BYTES, aliases_pages, apart, scratch
 
 LARGE = MIN_ASIDE_BYTES + 5
 
@@ -48,7 +48,7 @@ def test_memory_lies_apart_from_any_offset_and_on_a_cache_line(offset, n_bytes):
 
     assert len(found) == n_bytes
     assert np.shares_memory(found, held)
-    assert not too_close(found, offset)
+    assert not aliases_pages(found, offset)
     assert found.ctypes.data % 64 == 0
 
 
@@ -98,5 +98,5 @@ def test_memory_of_a_thread_is_used_again_wherever_its_bytes_lie():
     for offset in (0, 13, 4090, 1 << 33):
         found = scratch("test", 100, offset)
         assert found.base is held
-        assert not too_close(found, offset)
+        assert not aliases_pages(found, offset)
     assert scratch("test", 100).base is held

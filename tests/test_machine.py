@@ -38,7 +38,7 @@ def system(tmp_path, monkeypatch):
 
 
 def test_where_nobody_tells_the_machine_does(system):
-    assert machine.machine_bytes() == machine.room_bytes() == 1000 * MIB
+    assert machine.machine_bytes() == machine.available_bytes() == 1000 * MIB
 
 
 @pytest.mark.parametrize("where", ["mounted", "mounted/unified"])
@@ -51,7 +51,7 @@ def test_each_group_around_a_process_limits_it(system, where):
     system(f"{where}/user.slice/job_7/memory.max", f"{512 * MIB}\n")
     assert machine.machine_bytes() == 512 * MIB
     system("status", "VmRSS:  200000 kB\nRssAnon:\t  102400 kB\n")
-    assert machine.room_bytes() == 412 * MIB
+    assert machine.available_bytes() == 412 * MIB
 
 
 def test_limits_of_version_1_and_in_containers(system):
@@ -67,7 +67,7 @@ def test_limits_of_version_1_and_in_containers(system):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and /sys/fs/cgroup")
 def test_this_machine_tells():
     assert 0 < machine.machine_bytes() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert machine.room_bytes() < machine.machine_bytes()
+    assert machine.available_bytes() < machine.machine_bytes()
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_loader_that_may_take_more_than_there_is_says_so(path, monkeypatch):
     loader = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")
     assert "more than there is" not in repr(loader.explain())
     for module in (memory, explain):
-        monkeypatch.setattr(module, "room_bytes", lambda: 10.0 * MIB)
+        monkeypatch.setattr(module, "available_bytes", lambda: 10.0 * MIB)
     with pytest.warns(LabeledWarning, match=r"may take .*, but this process may take 10.00 MiB "):
         warned = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")
     assert "give memory='5 MiB' or less" in repr(warned.explain())

@@ -279,6 +279,6 @@ def test_memory_that_nobody_names_grows_with_the_batches(tmp_path, monkeypatch):
     assert grown.plan.sizes.memory_bytes == 1 << 30
     named = large.batches(600, memory="1 GiB", threads=1)
     assert repr(named.explain()) == repr(grown.explain())
-    monkeypatch.setattr(budget, "room_bytes", lambda: (2 << 30) - 1)
+    monkeypatch.setattr(budget, "available_bytes", lambda: (2 << 30) - 1)
     with pytest.raises(LoaderError, match=r"memory of 256.00 MiB is too small: .* give memory='"):
         large.batches(600, threads=1)

@@ -31,7 +31,7 @@ from labeled.cli.options import (
     run_isolated,
     sources_option,
 )
-from labeled.dataset.dataset import Dataset, Held
+from labeled.dataset.dataset import Dataset, DatasetSource
 from labeled.dataset.files import find_files
 from labeled.dataset.joining import Catalog
 from labeled.dataset.opening import open_dataset
@@ -149,7 +149,7 @@ def stored_bytes_of(catalog: Catalog, names: Sequence[str]) -> dict[str, int]:
     return stored
 
 
-def describe_source(source: Held, n_stored: int, space: Space | None) -> Facts:
+def describe_source(source: DatasetSource, n_stored: int, space: Space | None) -> Facts:
     """Return what the headers of one source say, as values fit for JSON.
 
     `n_stored` are its bytes in the file; it has no `space` where it is ragged, or text.

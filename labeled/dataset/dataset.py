@@ -57,7 +57,7 @@ if TYPE_CHECKING:  # imported by the methods that need them
     from labeled.providers.provider import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
-Held = Source | RaggedSource
+DatasetSource = Source | RaggedSource
 Rows = Array | Ragged
 """Rows in memory, decoded."""
 
@@ -119,14 +119,14 @@ class Dataset:
         }
 
     @cached_property
-    def _sources(self) -> dict[str, Held]:
+    def _sources(self) -> dict[str, DatasetSource]:
         """Each source with its parts of axes taken, loaded or not."""
-        out: dict[str, Held] = {}
+        out: dict[str, DatasetSource] = {}
         there = self.files.catalog.sources
         for name in self.sources:
             source = there[name]
             for dim, request in self.steps:
-                source = narrowed(source, dim, request)
+                source = isel_source(source, dim, request)
             out[name] = source if self.loaded is None else source.in_memory(self.loaded[name])
         return out
 
@@ -353,13 +353,13 @@ class Dataset:
         >>> train.n_rows, test.n_rows, sorted({*train["x"].values} & {*test["x"].values})
         (80, 20, [])
         """
-        from labeled.dataset.selecting import two_sides
+        from labeled.dataset.selecting import split_rows
 
         if seed is not None and random_state is not None:
             raise SplitError("give seed= or random_state=, which mean the same, not both")
         seed = next((one for one in (seed, random_state) if one is not None), 0)
         rules = {"stratify": stratify, "groups": groups}
-        train, test = two_sides(self, train_size, test_size, rules, seed=seed, shuffle=shuffle)
+        train, test = split_rows(self, train_size, test_size, rules, seed=seed, shuffle=shuffle)
         return self.subset(train), self.subset(test)
 
     def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
@@ -432,7 +432,7 @@ class Dataset:
         if isinstance(request, list | np.ndarray):
             request = tuple(as_array(dim, request, SelectionTypeError).tolist())
         # Narrowed now also where rows are in the files, to complain before the first read.
-        parts = {name: narrowed(source, dim, request) for name, source in self._sources.items()}
+        parts = {name: isel_source(source, dim, request) for name, source in self._sources.items()}
         loaded = {name: part.loaded for name, part in parts.items() if part.loaded is not None}
         steps = (*self.steps, (dim, request))
         return replace(self, steps=steps, loaded=None if self.loaded is None else loaded)
@@ -972,7 +972,7 @@ def spaces_of(
     return spaces
 
 
-def narrowed(source: Held, dim: str, request: Any) -> Held:
+def isel_source(source: DatasetSource, dim: str, request: Any) -> DatasetSource:
     """Take part of one dim of a source; a source without the dim stays as it is."""
     if dim not in source.dims[1:]:
         return source
@@ -988,7 +988,7 @@ def narrowed(source: Held, dim: str, request: Any) -> Held:
         raise type(error)(f"{error} ({source.where})") from None
 
 
-def _loaded(source: Held, rows: Selection, advance: Any) -> Rows:
+def _loaded(source: DatasetSource, rows: Selection, advance: Any) -> Rows:
     """Read rows into memory, decoded; ragged ones lie flat."""
     with enough_memory(source, rows):
         if isinstance(source, RaggedSource):

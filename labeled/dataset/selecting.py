@@ -265,7 +265,7 @@ def _found(
     return [int(place) for place in found]
 
 
-def two_sides(
+def split_rows(
     dataset: Dataset,
     train_size: float | int | None,
     test_size: float | int | None,

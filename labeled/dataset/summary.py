@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
-from labeled.dataset.dataset import Dataset, Held
+from labeled.dataset.dataset import Dataset, DatasetSource
 from labeled.dataset.joining import Catalog
 from labeled.display.summary import Interval, Strip, Summary, Table
 from labeled.display.text import count_words, sizes_words
@@ -141,7 +141,7 @@ def _alike(words_of: Mapping[str, str]) -> str:
     return ", ".join([*few, *(["..."] if len(names) > _LISTED else [])])
 
 
-def _source_cells(source: Held, n_rows: int) -> tuple[str, ...]:
+def _source_cells(source: DatasetSource, n_rows: int) -> tuple[str, ...]:
     text = not isinstance(source, RaggedSource) and source.dtype.kind == "O"
     if isinstance(source, RaggedSource):
         size = "ragged" if source.loaded is None else format_bytes(source.loaded.nbytes)
@@ -152,7 +152,7 @@ def _source_cells(source: Held, n_rows: int) -> tuple[str, ...]:
     return source.name, dims, "text" if text else dtype, size, _stored_words(source)
 
 
-def _stored_words(source: Held) -> str:
+def _stored_words(source: DatasetSource) -> str:
     """Say how a source is stored: chunks and filters."""
     if source.loaded is not None:
         return "memory"
@@ -169,7 +169,7 @@ def _stored_words(source: Held) -> str:
     return f"{whole}chunks {header.chunks}, {codec}"
 
 
-def _storage_facts(source: Held) -> list[str]:
+def _storage_facts(source: DatasetSource) -> list[str]:
     """Say how a source lies in its file, from headers alone."""
     out = []
     if source.loaded is None:

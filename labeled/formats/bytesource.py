@@ -43,7 +43,7 @@ from labeled.errors import (
     ends_early,
 )
 from labeled.formats.header import FileStamp
-from labeled.formats.memory import machine_bytes, scratch, too_close
+from labeled.formats.memory import aliases_pages, machine_bytes, scratch
 from labeled.formats.region import Array
 
 MAX_OPEN_FILES, OPEN_SHARE = 64, 4
@@ -160,7 +160,7 @@ class LocalFile:
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
         want = target.nbytes
-        if want >= MIN_ASIDE_BYTES and too_close(target, offset):
+        if want >= MIN_ASIDE_BYTES and aliases_pages(target, offset):
             self._read_aside(target.reshape(-1).view(np.uint8), offset)
             return
         if want <= _SINGLE_READ_BYTES:

@@ -67,7 +67,7 @@ def machine_bytes() -> float:
     return min([_physical_bytes(), *_group_limits()])
 
 
-def room_bytes() -> float:
+def available_bytes() -> float:
     """Return how much more memory this process may take than it has of its own now."""
     return machine_bytes() - _own_bytes()
 
@@ -142,15 +142,15 @@ def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
     return held[:nbytes] if offset is None else apart(held, nbytes, offset)
 
 
-def too_close(target: Array, offset: int) -> bool:
+def aliases_pages(target: Array, offset: int) -> bool:
     """Whether bytes from `offset` of a file are better not read directly to an array.
 
     Examples
     --------
     >>> page = np.empty(2 * PAGE_BYTES, np.uint8)
     >>> page = page[-page.ctypes.data % PAGE_BYTES :]
-    >>> too_close(page[16:], 12), too_close(page[16:], 16), too_close(page[16:], 4096 * 5 + 15)
-    (True, False, True)
+    >>> [aliases_pages(page[16:], offset) for offset in (12, 16, 5 * PAGE_BYTES + 15)]
+    [True, False, True]
     """
     return 0 < (address_of(target) - offset) % PAGE_BYTES < CLOSE_BYTES
 

@@ -26,7 +26,7 @@ from labeled.display.summary import Summary, Table
 from labeled.display.text import count_words, sizes_words
 from labeled.errors import LoaderError
 from labeled.formats.contiguous import LARGE_ROW_BYTES
-from labeled.formats.memory import machine_bytes, room_bytes
+from labeled.formats.memory import available_bytes, machine_bytes
 from labeled.formats.reader import Cost, as_runs
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.ordering import read_classes
@@ -183,7 +183,7 @@ class Explanation:
             f"memory: at most {format_bytes(self.promised_bytes)} of "
             f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})",
         ]
-        if self.promised_bytes > (room := room_bytes()):
+        if self.promised_bytes > (room := available_bytes()):
             words.append(f"more than there is: {room_words(room)}")
         if self.device != "cpu" and self.in_flight:
             words.append(f"device {self.device!r}: batches go there out of the pipeline")

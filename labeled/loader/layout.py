@@ -36,7 +36,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.forms import RowSpec, extremes
+from labeled.forms import RowSpec, extreme_shapes
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import RaggedRows
 from labeled.loader.options import BatchOptions, RaggedLayout, integer
@@ -565,11 +565,11 @@ class BatchLayout:
             dims, shapes = tuple(sizes)[1:], [tuple(sizes.values())[1:]]
             if isinstance(source, RaggedSource):
                 blocks = shape_blocks(source, selections[name])
-                found = list(chain.from_iterable(extremes(block) for _, block in blocks))
+                found = list(chain.from_iterable(extreme_shapes(block) for _, block in blocks))
                 several = np.array(found, np.int64).reshape(-1, len(source.dims) - 1)
                 if self.ragged[name].layout == "pad":
                     several = several.max(axis=0, initial=0)[np.newaxis]
-                dims, shapes = source.dims[1:], list(extremes(several))
+                dims, shapes = source.dims[1:], list(extreme_shapes(several))
             forms[name] = RowSpec(dims, tuple(shapes), self.out_dtypes[name])
         return forms
 

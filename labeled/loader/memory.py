@@ -34,7 +34,7 @@ from dask.utils import format_bytes
 
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, explain_memory_errors, warn
-from labeled.formats.memory import room_bytes
+from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.ordering import Grouping, OrderedRows, group_rows
 from labeled.loader.source_readers import RaggedSourceReader, SourceReader
@@ -155,14 +155,14 @@ def enough_memory(memory_bytes: int) -> AbstractContextManager[None]:
 
 def warn_of_room(promised_bytes: int) -> None:
     """Warn where a loader may take more than the system lets this process have."""
-    room = room_bytes()
+    room = available_bytes()
     if promised_bytes > room:
         warn(f"batches may take {format_bytes(promised_bytes)}, but {room_words(room)}")
 
 
-def room_words(room_bytes: float) -> str:
+def room_words(available_bytes: float) -> str:
     """Say how much memory is left, and what to ask for there."""
-    room, most = max(int(room_bytes), 0), max(int(room_bytes) >> 1, 1 << 20)
+    room, most = max(int(available_bytes), 0), max(int(available_bytes) >> 1, 1 << 20)
     return (
         f"this process may take {format_bytes(room)} more before the system ends it (that is the "
         "machine's memory, or the limit of its container or job); give "
@@ -675,7 +675,7 @@ def plan_memory(
     sparing = Reading(rows, layout, piped, saved, selections, grouping)
     planned = sparing.plan(memory_bytes)
     if rows.options.memory is None:
-        while planned is None and 2 * memory_bytes <= room_bytes() // 2:
+        while planned is None and 2 * memory_bytes <= available_bytes() // 2:
             memory_bytes *= 2
             planned = whole.plan(memory_bytes)
     if planned is not None:
