@@ -1,8 +1,7 @@
-"""Where the old rules of Fuel and the native ones differ: one table, tested and printed.
+"""Where the old rules of Fuel and the native ones differ.
 
-Each case is a pair of expressions with what they give. `tests/test_compat_traps.py`
-evaluates every one of them; `docs/traps_fuel.md` is printed from the same list by running
-this module.
+Each line of `docs/traps_fuel.md` is a pair of expressions with what they give;
+`tests/test_compat_traps.py` evaluates every one of them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from fuel_trap_cases import CASES
 from traps import DOCS, Traps
 
 import labeled
@@ -170,19 +168,5 @@ def outcome(expression: str, known: dict[str, Any], kinds: tuple[type, ...]) -> 
 
 OLD_KINDS = (NotImplementedError, AttributeError, KeyError, IndexError, TypeError, ValueError)
 
-HEAD = """# Traps: the old rules of Fuel and the native ones side by side
 
-Every line is a test: both expressions are evaluated, and give what stands below them. `old` is
-`labeled.compat.fuel`, `h(*splits)` its `H5PYDataset` of a small file, of which `ds` is the native
-dataset; `rows` and `native_rows` are the numbers of their rows. Lines of one number belong
-together. This page is printed from the tests' own table by `python tests/fuel_traps.py`.
-
-| | trap | `labeled.compat.fuel` | `labeled` |
-| --- | --- | --- | --- |
-"""
-
-
-FUEL = Traps(DOCS / "traps_fuel.md", HEAD, CASES, range(1, 28), names, outcome, OLD_KINDS)
-
-if __name__ == "__main__":
-    FUEL.write()
+FUEL = Traps(DOCS / "traps_fuel.md", range(1, 28), names, outcome, OLD_KINDS)

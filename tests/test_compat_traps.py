@@ -38,8 +38,3 @@ def test_old_and_native_beside_each_other(number, case, known):
 @tables
 def test_every_trap_has_its_case(table):
     assert {case.number for case in table.cases} == set(table.numbers)
-
-
-@tables
-def test_the_page_shows_the_table_that_is_tested(table):
-    assert table.page.read_text() == table.text(), "run the table's module in tests/ to print it"
