@@ -412,3 +412,16 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
     ]:
         with pytest.raises(SplitError, match=words):
             dataset.train_test_split(**wrong)
+
+
+def test_brackets_take_rows_and_names(path):
+    dataset = labeled.open_dataset(path)
+    mask = dataset["targets"].values.ravel() == TARGETS[3].item()
+    for rows in (slice(2, 5), [4, 1, 1], mask, mask.tolist(), np.array([7, 0]), range(3)):
+        np.testing.assert_array_equal(dataset[rows]["vectors"].values, VECTORS[rows])
+    assert dataset[["vectors", "images"]].sources == ("vectors", "images")
+    with pytest.raises(UnknownNameError, match="name a source"):
+        dataset[[]]
+    with dataset as same:
+        first = same["vectors"].values
+    np.testing.assert_array_equal(dataset["vectors"].values, first)  # after it was closed
