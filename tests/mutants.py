@@ -12,12 +12,14 @@ import argparse
 import ast
 import difflib
 import os
+import queue
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -74,6 +76,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="how many changes to try")
     parser.add_argument("--seed", type=int, default=0, help="which changes are drawn")
     parser.add_argument("--part", default="", help="only parts whose path contains this")
+    parser.add_argument("--workers", type=int, default=2, help="how many to try at a time")
     given = parser.parse_args()
     every = [one for part in PARTS if given.part in part for one in sites_of(part)]
     draw = random.Random(given.seed)
@@ -81,18 +84,29 @@ def main() -> int:
     drawn = list(islice((one for site in every if (one := made(draw.choice(site)))), given.count))
     killed: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="labeled-mutants-") as folder:
-        copy = copied(Path(folder))
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for number in range(given.workers):
+            copies.put(copied(Path(folder, str(number))))
         for part in sorted({one.part for one in drawn}):
-            if noticed(copy, part):
+            if noticed(Path(folder, "0"), part):
                 raise SystemExit(f"the tests of {part} fail before anything is changed")
-        for number, mutant in enumerate(drawn, 1):
-            if tried(copy, mutant):
-                killed[mutant.part] += 1
-                state = "killed"
-            else:
-                print(f"{mutant.path}\n{mutant.diff()}\n", flush=True)
-                state = "survived"
-            print(f"{number}/{len(drawn)} {mutant.path} {state}", file=sys.stderr, flush=True)
+
+        def outcome(mutant: Mutant) -> bool:
+            copy = copies.get()
+            try:
+                return tried(copy, mutant)
+            finally:
+                copies.put(copy)
+
+        with ThreadPoolExecutor(given.workers) as pool:
+            outcomes = pool.map(outcome, drawn)
+            for number, (mutant, was_noticed) in enumerate(zip(drawn, outcomes, strict=True), 1):
+                if was_noticed:
+                    killed[mutant.part] += 1
+                else:
+                    print(f"{mutant.path}\n{mutant.diff()}\n", flush=True)
+                state = "killed" if was_noticed else "survived"
+                print(f"{number}/{len(drawn)} {mutant.path} {state}", file=sys.stderr, flush=True)
     print(f"{'part':34} {'mutants':>8} {'killed':>7}   (of {len(every)} possible)")
     for part in PARTS:
         n = sum(one.part == part for one in drawn)
