@@ -50,7 +50,6 @@ from labeled.formats.hdf5.writing import (
     grow_file,
     growable_sources,
     storable,
-    undo_of,
 )
 from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
@@ -60,10 +59,13 @@ from labeled.writing.inputs import Inputs, inputs_of
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.packing import (
     Before,
+    Joiner,
     Plan,
     fitting,
+    put,
     store,
     tally_for,
+    units_of,
 )
 from labeled.writing.ragged import (
     Examples,
@@ -104,11 +106,10 @@ def append(
         without splits has them in ``"all"``).
     in_place : bool
         Change the file itself. Only for files whose sources are chunked. Until it is done
-        the file carries the attribute `labeled_incomplete`, and is refused by readers. An
-        error (a full disk, batches that break off) is undone: the file is as it was. A
-        process that is killed leaves it refused, and other programs may not be able to open
-        it either: have a copy. To undo, all that is not a whole chunk is kept in memory besides;
-        where that is more than half of `memory`, errors leave the file refused, too.
+        the file carries the attribute `labeled_incomplete`, and is refused by readers. After an
+        error (batches that break off, say) its rows are those that it had. A process that is
+        killed, or a disk too full to undo, leaves it refused, and other programs may not be able
+        to open it either: have a copy.
     progress, memory, threads
         As for :func:`labeled.write`.
 
@@ -439,19 +440,24 @@ def _grow(
         name: old.before(name, recipe.unit_rows, checksums=recipe.checksums)
         for name, recipe in plan.recipes.items()
     }
-    undo = None
-    if mark:
-        headers = old.header.sources
-        whole = {name: (headers[name], each.n_rows) for name, each in before.items()}
-        undo = undo_of(path, whole, plan.budget // 2)
-        if undo is not None:
-            plan = replace(plan, budget=plan.budget - undo.n_held)
-    with changed_file(path, mark=mark, undo=undo) as file:
+    joiners: dict[str, Joiner] = {}
+
+    def undo(file: Any) -> None:
+        if joiners:
+            raise WriteError("its new rows are there, but not all of its tables")
+        for name, each in before.items():
+            file[name].resize(each.n_rows, axis=0)
+            writer = SourceWriter(file[name], growing=True)
+            if len(each.rows):
+                put(writer, units_of(each.rows, each.n_rows, plan.recipes[name]))
+
+    with changed_file(path, undo=undo if mark else None) as file:
         writers = {name: SourceWriter(file[name], growing=True) for name in plan.recipes}
-        joiners = store(plan, writers, advance, old.n_rows, before)
-        counts = {name: joiner.n_rows for name, joiner in joiners.items()}
+        done = store(plan, writers, advance, old.n_rows, before)
+        counts = {name: joiner.n_rows for name, joiner in done.items()}
         if len(set(counts.values())) > 1:
             raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
+        joiners |= done
         n_new = next(iter(counts.values())) - old.n_rows
         grow_file(
             file,
@@ -588,7 +594,7 @@ def write_splits(
     target = check_target(where, overwrite=True)
     with replacing(target, overwrite=True) as part:
         clone(target, part)
-        with changed_file(part, mark=False) as file:
+        with changed_file(part) as file:
             scales = any(len(file[source.key].dims[0]) for source in header.sources.values())
             comments = remove_table(file["/"]) if header.kind == "fuel" else None
             write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)

@@ -607,7 +607,7 @@ def store(
     once more.
     """
     joiners = {
-        name: Joiner(recipe, partial(_put, writers[name]), (before or {}).get(name))
+        name: Joiner(recipe, partial(put, writers[name]), (before or {}).get(name))
         for name, recipe in plan.recipes.items()
     }
     works = works_of(plan, first)
@@ -624,7 +624,7 @@ def store(
     return joiners
 
 
-def _put(writer: SourceWriter, units: Units) -> None:
+def put(writer: SourceWriter, units: Units) -> None:
     if units.chunks is not None:
         writer.put_chunks(units.chunks, units.stop)
     elif units.rows is not None:

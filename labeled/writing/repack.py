@@ -2,45 +2,40 @@
 
 Values go from file to file as they are stored, with their names, coordinates, attributes,
 splits and provenance, and so does whatever else the file holds. What is not asked for stays
-as it is. Before the new file takes its name its rows are read back and compared with those of
-the original.
+as it is. Before the new file takes its name its rows are read back and compared with the checksums
+of those of the original.
 
 Rows that keep their order are read in blocks of whole stored chunks. Chunks that lie across very
 many rows are laid out as rows first, chunk by chunk, so that none is decoded twice.
 
-Another order takes two passes. In the first, rows are read as they lie and put into *buckets*,
-each a stretch of the new order; a bucket is a region of one temporary file. In the second, a
-bucket at a time is brought into memory and put in order there. Every row is read once, written
-once and read once more, always in long stretches, however large the source is. The temporary
-file has no name, so that nothing of it stays behind whatever happens.
+Another order takes two passes. In the first, rows are read as they lie and put where they go in a
+mapped temporary file; in the second they are read from there. The file has no name, so that nothing
+of it stays behind whatever happens.
 """
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import tempfile
 import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import IO, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
-from labeled.errors import ArrayError, SplitError, WriteError, warn
+from labeled.errors import ArrayError, SplitError, WriteError
 from labeled.formats.bytesource import check_same
-from labeled.formats.hdf5.encoding import Layout, checksum
+from labeled.formats.hdf5.encoding import Layout
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of
+from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.writing import Coordinate, Names, storable
@@ -64,24 +59,16 @@ from labeled.writing.layouts import (
 from labeled.writing.packing import Plan, fitting
 from labeled.writing.ragged import Examples, RaggedToWrite, ragged_to_write
 from labeled.writing.source import Block, SourceToWrite, mean_of_texts, slices, text_blocks
-from labeled.writing.splits import ORDERS, Order, Splits, moved, order_of
-from labeled.writing.verify import reader_of
+from labeled.writing.splits import ORDERS, Order, Splits, order_of
+from labeled.writing.verify import differences_of
 from labeled.writing.write import Planned, check_ending, checked_effort
 
 IntArray = npt.NDArray[np.int64]
 Read = Callable[[int, int], Array]
 """Returns rows start to stop."""
 
-Lot = tuple[int, Array, IntArray]
-"""Consecutive rows as bytes: the number of the first, values one row after another, offsets."""
-
-PROVENANCE = "labeled_provenance"
-
 BLOCK_BYTES = 4 << 20
 """Rows read at a time, at most."""
-
-BUCKETS_HELD = 2
-"""Buckets in memory at a time: blocks may reach over the border of two."""
 
 
 @check_arguments(but=("path",), options=AS_STORED)
@@ -125,7 +112,7 @@ def repack(
     overwrite : bool
         Replace a file that is at `target`.
     verify : bool
-        Read both files once more, and compare them, before the new one takes its name.
+        Read the new file back, and compare its rows with what was read, before it takes its name.
     progress, memory, threads
         As for :func:`labeled.write`.
 
@@ -147,8 +134,7 @@ def repack(
     Warns
     -----
     LabeledWarning
-        If rows change places, and datasets that belong to no source are as long, or programs
-        that read the old file will not read the new one: those of pandas, PyTables and netCDF.
+        If rows change places, and datasets that belong to no source are as long.
 
     Examples
     --------
@@ -173,21 +159,26 @@ def repack(
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
     wished = wishes(list(header.sources), storage, AS_IT_IS)
     found = check_target(target, overwrite=storage.overwrite)
-    _warn_of_readers(header, found)
     stored = StoredSources(header, found, budget // 6, moves)
     inputs = stored.inputs(ragged)
     layouts = _layouts(header, inputs, wished)
-    splits = None if table is None else moved(table, moves)
+    splits: Splits | None = None
+    if table is not None:
+        splits = {
+            split: {name: rows if moves is None else moves.moved(rows) for name, rows in by.items()}
+            for split, by in table.items()
+        }
     plan = fitting(Plan.of(inputs, layouts, splits, effort), storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
-    n_bytes = (1 + verify) * (1 + (moves is not None)) * (inputs.n_bytes or 0)
+    n_bytes = (1 + verify + (moves is not None)) * (inputs.n_bytes or 0)
     with progress_bar(storage.progress, n_bytes, f"repack {os.path.basename(found)}") as advance:
         stored.advance = advance
-        attrs = storable("the file", _attrs(header, order, seed))
-        order_now = None if moves is None else moves.old
-        extras = replace(extras, order=order_now, budget=budget // 4)
+        extras = replace(
+            extras, order=None if moves is None else moves.rows.__getitem__, budget=budget // 4
+        )
+        attrs = storable("the file", header.attrs)
         new = Planned(plan, splits, attrs, header.kind != "plain", extras=extras)
-        check = partial(_check, stored, ragged, splits, verify)
+        check = partial(_check, stored, verify, effort[1])
         new.create(found, advance, overwrite=storage.overwrite, check=check)
     return found
 
@@ -220,22 +211,6 @@ def _dims_by_name(
     return expanded("dims", dims, header.sources)
 
 
-def _warn_of_readers(header: FileHeader, target: str) -> None:
-    """Tell which programs will not read the new file, though they read the old one."""
-    ragged = [name for name, source in header.sources.items() if source.ragged is not None]
-    if "PYTABLES_FORMAT_VERSION" in header.attrs:
-        warn(
-            f"{header.stamp.path!r} is a file of PyTables or pandas, which will not read all of "
-            f"{target!r}: columns of tables are datasets of their own there, axes have names; keep "
-            f"the original for them"
-        )
-    elif ragged and header.stamp.path.endswith((".nc", ".nc4")):
-        warn(
-            f"the netCDF library will not open {target!r}: it does not know how {ragged} with "
-            f"examples of different shapes are kept there; h5py and labeled do"
-        )
-
-
 def _n_rows(header: FileHeader, order: str) -> int:
     counts = {name: source.n_rows for name, source in header.sources.items()}
     if order != "keep" and len(set(counts.values())) > 1:
@@ -246,26 +221,7 @@ def _n_rows(header: FileHeader, order: str) -> int:
     return next(iter(counts.values()), 0)
 
 
-def _attrs(header: FileHeader, order: str, seed: int) -> dict[str, Any]:
-    """Return the attributes of the file; a new order is added to where the data comes from."""
-    attrs = dict(header.attrs)
-    if order == "keep":
-        return attrs
-    try:
-        known = json.loads(str(attrs.get(PROVENANCE, "{}")))
-    except ValueError:
-        known = {"before": str(attrs[PROVENANCE])}
-    done = {"order": order} | ({"seed": seed} if order == "shuffle" else {})
-    known["repacked"] = [*known.get("repacked", []), done]
-    return {**attrs, PROVENANCE: json.dumps(known, sort_keys=True)}
-
-
-# the new file against the old one
-
-
-def _check(
-    stored: StoredSources, ragged: RaggedAs | None, splits: Splits | None, compare: bool, part: str
-) -> None:
+def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> None:
     """Compare the new file with the original, before it takes its name.
 
     Raises
@@ -275,49 +231,22 @@ def _check(
     FileChangedError
         If somebody changed the original meanwhile.
     """
-    old = stored.header
-    check_same(old.stamp, "repack it again")
-    new = scan(part, decode_cf=False)
-    for name, source in old.sources.items():
-        there = new.sources.get(name)
+    check_same(stored.header.stamp, "repack it again")
+    new = scan(part, decode_cf=False).sources
+    for name, source in stored.header.sources.items():
+        there = new.get(name)
         if there is None or _looks(there) != _looks(source):
             raise WriteError(
                 f"source {name!r} of {stored.target!r} would be {there and _looks(there)} in place "
                 f"of {_looks(source)}; the original is untouched"
             )
-        if compare:
-            _check_rows(stored, replace(old, sources={name: source}), ragged, datasets_of(there))
-    for split, by_source in (splits or {}).items():
-        for name, rows in by_source.items():
-            found = new.splits.get(split, {}).get(name, range(0))
-            if not np.array_equal(np.asarray(found), np.asarray(rows)):
-                raise WriteError(
-                    f"split {split!r} of source {name!r} did not arrive in {stored.target!r}; the "
-                    f"original is untouched"
-                )
-
-
-def _check_rows(
-    stored: StoredSources,
-    header: FileHeader,
-    ragged: RaggedAs | None,
-    written: Mapping[str, SourceHeader],
-) -> None:
-    """Read a source once more, in the new order, and compare it with what was written."""
-    for name, given in replace(stored, header=header).inputs(ragged).sources.items():
-        read = reader_of(written[name])
-        for block in given.blocks(max(stored.block_bytes // max(given.row_bytes, 1), 1)):
-            assert block.read is not None
-            rows, found = block.read(), read(range(block.start, block.stop))
-            if rows.dtype.kind != "O":
-                rows = rows.astype(found.dtype, copy=False)
-            if checksum(rows) != checksum(found):
-                raise WriteError(
-                    f"source {name!r} of {stored.target!r} differs from the original within rows "
-                    f"{block.start} to {block.stop - 1}; the disk or memory may be damaged, and "
-                    f"the original is untouched"
-                )
-            stored.advance(rows.nbytes)
+    if compare:
+        datasets = {k: v for name in new for k, v in datasets_of(new[name]).items()}
+        for first in differences_of(datasets, read_checksums(part), threads, stored.advance):
+            raise WriteError(
+                f"{stored.target!r} differs from the original ({first}); the disk or memory may be "
+                f"damaged, and the original is untouched"
+            )
 
 
 def _looks(source: SourceHeader) -> tuple[Any, ...]:
@@ -396,18 +325,43 @@ class StoredSources:
         return slices(read, source.n_rows, -(-rows // step) * step)
 
     def _moved(self, source: SourceHeader, read: Read, step: int) -> Read:
-        """Put rows into buckets; return what reads them in the new order."""
+        """Return what reads rows in the new order."""
         n_rows, row_shape = source.n_rows, source.row_shape
         if source.dtype.kind == "O":
-            lots = partial(_lots_of_texts, read, n_rows, self.block_bytes)
-            sizes = [np.diff(offsets) for _, _, offsets in lots()]
-            texts = self._buckets(np.concatenate([np.empty(0, np.int64), *sizes]), lots())
-            return lambda a, b: unpacked_texts(texts(a, b).tobytes()).reshape(b - a, *row_shape)
-        rows = max(self.block_bytes // max(source.row_bytes, 1), 1)
-        rows = -(-rows // step) * step
-        values = self._buckets(source.row_bytes, _lots_of_rows(read, n_rows, rows))
+            packed = partial(_packed_texts, read, n_rows, self.block_bytes)
+            sizes = np.fromiter((len(row) for rows in packed() for row in rows), np.int64, n_rows)
+            lots = ((len(rows), np.frombuffer(b"".join(rows), np.uint8)) for rows in packed())
+            values, edges = self._placed(sizes, lots)
+
+            def texts(start: int, stop: int) -> Array:
+                out = np.empty((stop - start, *row_shape), object)
+                for row, (a, b) in enumerate(pairwise(edges[start : stop + 1])):
+                    out[row] = pickle.loads(values[a:b].data)  # of no file that others can write
+                return out
+
+            return texts
+        rows = -(-max(self.block_bytes // max(source.row_bytes, 1), 1) // step) * step
+        cuts = pairwise([*range(0, n_rows, rows), n_rows])
+        lots = ((b - a, np.ascontiguousarray(read(a, b))) for a, b in cuts)
+        values, edges = self._placed(np.full(n_rows, source.row_bytes), lots)
         dtype = native(source.dtype)
-        return lambda a, b: values(a, b).view(dtype).reshape(b - a, *row_shape)
+        return lambda a, b: values[edges[a] : edges[b]].view(dtype).reshape(b - a, *row_shape)
+
+    def _placed(self, sizes: IntArray, lots: Iterator[tuple[int, Array]]) -> tuple[Array, IntArray]:
+        """Put the bytes of rows, which come in file order, where they go in a temporary file.
+
+        Returns the mapped file, and where the rows in the new order begin in it.
+        """
+        assert self.order is not None
+        edges, row = offsets_of(sizes[self.order.rows]), 0
+        values = _room(self.target, int(edges[-1]))
+        for n_rows, rows in lots:
+            raw, some = rows.reshape(-1).view(np.uint8), slice(row, row + n_rows)
+            starts = offsets_of(sizes[some])[:-1]
+            copy_segments(values, edges[self.order.positions[some]], raw, starts, sizes[some])
+            row += n_rows
+            self.advance(len(raw))
+        return values, edges
 
     def examples(self, source: SourceHeader) -> Examples:
         """Return a source of examples of different shapes."""
@@ -420,24 +374,20 @@ class StoredSources:
 
         if self.order is None:
             return Examples(dtype, shapes, source.dims, attrs, lambda a, b: flat(a, b).values)
-        lock, filled = threading.Lock(), list[Read]()
+        lock, filled = threading.Lock(), list[tuple[Array, IntArray]]()
 
         def moved(start: int, stop: int) -> Array:
             with lock:
                 if not filled:
                     sizes = reader.sizes(every) * dtype.itemsize
-                    lots = _lots_of_examples(flat, sizes, self.block_bytes)
-                    filled.append(self._buckets(sizes, lots))
-            return filled[0](start, stop).view(dtype)
+                    cuts = pairwise(block_cuts(sizes, self.block_bytes))
+                    filled.append(
+                        self._placed(sizes, ((b - a, flat(a, b).values) for a, b in cuts))
+                    )
+            values, edges = filled[0]
+            return values[edges[start] : edges[stop]].view(dtype)
 
-        shapes = shapes[self.order.old(np.arange(source.n_rows))]
-        return Examples(dtype, shapes, source.dims, attrs, moved)
-
-    def _buckets(self, sizes: int | IntArray, lots: Iterator[Lot]) -> Read:
-        assert self.order is not None
-        buckets = Buckets(self.order, sizes, self.budget, self.target)
-        buckets.fill(lots, self.advance)
-        return buckets.read
+        return Examples(dtype, shapes[self.order.rows], source.dims, attrs, moved)
 
     def _reader(self, source: SourceHeader) -> tuple[Read, int]:
         """Return what reads a source within the budget, and how many rows are best read together.
@@ -449,8 +399,8 @@ class StoredSources:
         if chunks is None or chunks[0] * source.row_bytes <= self.block_bytes:
             return lambda a, b: read_rows(reader, range(a, b)), 1 if chunks is None else chunks[0]
         n_rows, dtype = source.n_rows, native(source.dtype)
-        with _room(self.target, n_rows * source.row_bytes) as file:
-            rows: Array = np.memmap(file, dtype, "r+", 0, source.shape)
+        room = _room(self.target, n_rows * source.row_bytes)
+        rows: Array = room.view(dtype).reshape(source.shape)
         steps = [range(0, n, c) for n, c in zip(source.row_shape, chunks[1:], strict=True)]
         for corner in np.ndindex(*map(len, steps)):
             tile = tuple(
@@ -466,8 +416,7 @@ class StoredSources:
     def _coordinates(self, source: SourceHeader) -> Iterator[Coordinate]:
         for each in coordinates_of(self.header, source):
             if self.order is not None and each.dim == source.dims[0]:
-                moved = each.values[self.order.old(np.arange(len(each.values)))]
-                each = replace(each, values=moved)
+                each = replace(each, values=each.values[self.order.rows])
             yield each
 
 
@@ -481,178 +430,24 @@ def coordinates_of(header: FileHeader, source: SourceHeader) -> Iterator[Coordin
             yield coordinate(name, variable.dims[0], kept, variable.attrs)
 
 
-# rows in another order than they can be read in: into buckets of a file, and from there
-
-
-def _room(target: str, n_bytes: int) -> IO[bytes]:
-    """Open a file without a name beside a target, with so many bytes set aside.
+def _room(target: str, n_bytes: int) -> Array:
+    """Map a file without a name beside a target, with so many bytes set aside.
 
     Raises
     ------
     WriteError
         If the disk does not have them.
     """
-    with explained(target), ExitStack() as stack:
-        file = stack.enter_context(tempfile.TemporaryFile(dir=os.path.dirname(target)))
-        if n_bytes and hasattr(os, "posix_fallocate"):
+    if not n_bytes:
+        return np.empty(0, np.uint8)
+    with explained(target), tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
+        if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, n_bytes)
-        else:
-            os.truncate(file.fileno(), n_bytes)
-        stack.pop_all()
-        return file
+        return np.asarray(np.memmap(file, np.uint8, "r+", shape=(n_bytes,)))
 
 
-class Buckets:
-    """The rows of one source in a new order, in a temporary file; safe in threads.
-
-    Parameters
-    ----------
-    order : Order
-    sizes : int or int64 array (n_rows,)
-        Bytes of every row, or of each.
-    budget : int
-        Bytes of memory for lots and buckets.
-    target : str
-        Beside which the temporary file lies.
-    """
-
-    def __init__(self, order: Order, sizes: int | IntArray, budget: int, target: str) -> None:
-        self._order = order
-        self._sizes = sizes
-        most, n_rows = max(budget // (2 * BUCKETS_HELD + 2), 1), order.n_rows
-        if isinstance(sizes, int):
-            step = max(most // max(sizes, 1), 1)
-            self._edges = np.array([*range(0, n_rows, step), n_rows], np.int64)
-            self._begin = self._edges * sizes
-        else:
-            ordered = sizes[order.old(np.arange(n_rows))]
-            self._edges = np.array(block_cuts(ordered, most), np.int64)
-            self._begin = offsets_of(ordered)[self._edges]
-        self._file = _room(target, int(self._begin[-1]))
-        weakref.finalize(self, self._file.close)
-        self._target = target
-        self._lock = threading.Lock()
-        self._held: OrderedDict[int, tuple[Array, IntArray]] = OrderedDict()
-
-    def fill(self, lots: Iterator[Lot], advance: Callable[[int], None]) -> None:
-        """Take all rows in file order: the first pass."""
-        free = self._begin[:-1].copy()
-        for start, raw, begins in lots:
-            positions = self._order.new(np.arange(start, start + len(begins) - 1))
-            bucket = np.searchsorted(self._edges, positions, side="right") - 1
-            grouped = np.argsort(bucket, kind="stable")
-            values, offsets = self._picked(raw, begins, grouped)
-            cuts = np.flatnonzero(np.diff(bucket[grouped], prepend=-1, append=-1))
-            for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-                number = int(bucket[grouped[a]])
-                part = values[offsets[a] : offsets[b]]
-                with explained(self._target):
-                    self._file.seek(int(free[number]))
-                    self._file.write(part.data)
-                free[number] += len(part)
-            advance(len(values))
-
-    def _picked(self, values: Array, offsets: IntArray, which: IntArray) -> tuple[Array, IntArray]:
-        """Put rows in another order."""
-        if isinstance(self._sizes, int):
-            rows = values.reshape(len(which), self._sizes)[which]
-            return rows.reshape(-1), offsets
-        sizes = np.diff(offsets)[which]
-        out, places = np.empty(len(values), np.uint8), offsets_of(sizes)
-        copy_segments(out, places[:-1], values, offsets[:-1][which], sizes)
-        return out, places
-
-    def read(self, start: int, stop: int) -> Array:
-        """Return the bytes of the rows at positions `start` to `stop`; the second pass."""
-        first = int(np.searchsorted(self._edges, start, side="right")) - 1
-        parts, at = [], start
-        while at < stop:
-            values, offsets = self._bucket(first)
-            low, high = int(self._edges[first]), int(self._edges[first + 1])
-            end = min(stop, high)
-            parts.append(values[offsets[at - low] : offsets[end - low]])
-            at, first = end, first + 1
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint8), *parts])
-
-    def _bucket(self, number: int) -> tuple[Array, IntArray]:
-        with self._lock:
-            if number in self._held:
-                self._held.move_to_end(number)
-                return self._held[number]
-            while len(self._held) >= BUCKETS_HELD:
-                self._held.popitem(last=False)
-            self._held[number] = found = self._in_order(number)
-            return found
-
-    def _in_order(self, number: int) -> tuple[Array, IntArray]:
-        low, high = int(self._edges[number]), int(self._edges[number + 1])
-        begin, end = int(self._begin[number]), int(self._begin[number + 1])
-        with explained(self._target):
-            self._file.seek(begin)
-            values = np.frombuffer(self._file.read(end - begin), np.uint8)
-        rows = self._order.old(np.arange(low, high))
-        came = np.argsort(rows, kind="stable")  # rows came in the order of the file
-        back = np.empty_like(came)
-        back[came] = np.arange(len(came))
-        if isinstance(self._sizes, int):
-            return self._picked(values, np.arange(len(rows) + 1) * self._sizes, back)
-        return self._picked(values, offsets_of(self._sizes[rows[came]]), back)
-
-
-# rows and bytes
-
-
-def _lots_of_rows(read: Read, n_rows: int, step: int) -> Iterator[Lot]:
-    """Read rows of one shape, so many at a time, as bytes."""
-    for start in range(0, n_rows, step):
-        rows = np.ascontiguousarray(read(start, min(start + step, n_rows)))
-        raw = rows.reshape(-1).view(np.uint8)
-        size = len(raw) // max(len(rows), 1)
-        yield start, raw, np.arange(len(rows) + 1) * size
-
-
-def _lots_of_texts(read: Read, n_rows: int, most: int) -> Iterator[Lot]:
-    """Read texts, about `most` bytes at a time: each row's one by one, each after its length."""
+def _packed_texts(read: Read, n_rows: int, most: int) -> Iterator[list[bytes]]:
+    """Read texts, about `most` bytes at a time; yield rows as bytes."""
     for block in text_blocks(read, n_rows, 1, most):
         assert block.read is not None
-        packed = [packed_texts(row) for row in block.read()]
-        sizes = np.array(list(map(len, packed)), np.int64)
-        yield block.start, np.frombuffer(b"".join(packed), np.uint8), offsets_of(sizes)
-
-
-def packed_texts(row: Any) -> bytes:
-    """Return the texts of a row as bytes.
-
-    Examples
-    --------
-    >>> unpacked_texts(packed_texts("é") + packed_texts("ab")).tolist()
-    [b'\\xc3\\xa9', b'ab']
-    """
-    out = []
-    for text in np.asarray(row, object).reshape(-1).tolist():
-        raw = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else bytes(text)
-        out += [len(raw).to_bytes(8, "little"), raw]
-    return b"".join(out)
-
-
-def unpacked_texts(raw: bytes) -> Array:
-    """Return the texts that were packed, as bytes."""
-    out, at = [], 0
-    while at < len(raw):
-        size = int.from_bytes(raw[at : at + 8], "little")
-        out.append(raw[at + 8 : at + 8 + size])
-        at += 8 + size
-    texts = np.empty(len(out), object)
-    texts[:] = out
-    return texts
-
-
-def _lots_of_examples(
-    read: Callable[[int, int], Flat], sizes: IntArray, most: int
-) -> Iterator[Lot]:
-    """Read examples of different shapes, at most `most` bytes at a time, as bytes."""
-    cuts = block_cuts(sizes, most)
-    for start, stop in pairwise(cuts):
-        flat = read(start, stop)
-        raw = np.ascontiguousarray(flat.values).view(np.uint8)
-        yield start, raw, offsets_of(sizes[start:stop])
+        yield [pickle.dumps(row) for row in block.read()]

@@ -9,7 +9,7 @@ there shows when the file is opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -116,13 +116,23 @@ def verify(
         stored |= _stored(scan(path, sources=unseen, **options), unseen)
     compared = {name: known[name].n_rows for name in stored if name in known}
     n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())
-    found: list[Difference] = []
     title = f"verify {os.path.basename(header.stamp.path)}"
-    with (
-        progress_bar(progress, n_bytes, title) as advance,
-        ThreadPoolExecutor(checked_threads(threads)) as pool,
-    ):
-        for name in compared:
+    with progress_bar(progress, n_bytes, title) as advance:
+        found = differences_of(stored, known, checked_threads(threads), advance)
+    without = tuple(name for name in stored if name not in known)
+    return Verified(header.stamp.path, compared, found, without)
+
+
+def differences_of(
+    stored: Mapping[str, SourceHeader],
+    known: Mapping[str, Checksums],
+    threads: int,
+    advance: Callable[[int], None],
+) -> tuple[Difference, ...]:
+    """Compare datasets with their checksums, as far as they have some."""
+    found: list[Difference] = []
+    with ThreadPoolExecutor(threads) as pool:
+        for name in [name for name in stored if name in known]:
             source, sums = stored[name], known[name]
             check = partial(_differences, source, sums, reader_of(source))
             step = max(READ_BYTES // max(source.row_bytes * sums.rows, 1), 1)
@@ -134,8 +144,7 @@ def verify(
                 few, many = sorted((sums.n_rows, source.n_rows))
                 words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"
                 found.append(Difference(name, few, many, words))
-    without = tuple(name for name in stored if name not in known)
-    return Verified(header.stamp.path, compared, _joined(found), without)
+    return _joined(found)
 
 
 def _differences(

@@ -16,12 +16,8 @@ is, in a file without splits, a netCDF variable that the attribute `coordinates`
 names. In a file with splits it is one more scale of the axis, because only datasets that belong to
 a source exist there.
 
-Undoing: a source that grows in place keeps its whole chunks where they are. What HDF5 writes anew
-is its own tables and the short chunks at the end: little, so all but whole chunks is read into
-memory before anything is changed, and written back if the change fails. That takes no space:
-these bytes are in the file already, and what came after them is cut off. Only an exception can be
-undone so. A process that is killed, or a machine that stops, leaves the file as HDF5 had it, with
-its mark.
+A file that is changed where it lies carries a mark meanwhile, and readers refuse it. An exception
+is undone by whoever changes it; a process that is killed leaves the mark.
 """
 
 from __future__ import annotations
@@ -30,8 +26,7 @@ import contextlib
 import errno
 import os
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,14 +35,13 @@ import numpy as np
 
 from labeled.errors import ArrayError, NotYetError, WriteError
 from labeled.formats.hdf5.arrays import INTERNAL
-from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.encoding import Chunk, Layout
 from labeled.formats.hdf5.fuel import free_name, remove_table, write_table
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE, scale_of
 from labeled.formats.hdf5.metadata import OWN, Checksums, Statistics, write_own
 from labeled.formats.hdf5.safety import INCOMPLETE, opened, resolve, to_bytes
-from labeled.formats.header import DEFLATE, SHUFFLE, Rows, SourceHeader, vlen_base
-from labeled.formats.region import Array, Ints
+from labeled.formats.header import DEFLATE, SHUFFLE, Rows, vlen_base
+from labeled.formats.region import Array
 from labeled.formats.replacing import explained
 
 LIBVER = ("v110", "v114")
@@ -84,51 +78,56 @@ LEFT = f"it may carry the mark {INCOMPLETE!r} now, or be readable by nobody: res
 
 
 @contextlib.contextmanager
-def changed_file(path: str, *, mark: bool, undo: Undo | None = None) -> Iterator[h5py.File]:
+def changed_file(
+    path: str, *, undo: Callable[[h5py.File], None] | None = None
+) -> Iterator[h5py.File]:
     """Open a file to change it where it lies.
 
     Parameters
     ----------
-    mark : bool
-        Set the attribute that makes readers refuse the file, on the disk before anything
-        else, and remove it once everything else is there. A file marked already stays so
-        until the block has ended well.
-    undo : Undo, optional
-        What the file was; with it, an exception leaves the file as it was.
+    undo : callable of an open file, optional
+        Takes back what an exception cut short. With it readers refuse the file until the block
+        has ended: an attribute says so, on the disk before anything else. Without it the file is
+        a copy that nobody knows of yet.
 
     Raises
     ------
     WriteError
-        If the file cannot be opened for writing, or writing fails. Without `mark` it is a copy
-        that nobody knows of yet, and errors of the system are left to whoever made it.
+        If the file cannot be changed, or not taken back.
     """
-    after = "it is as it was before" if undo else LEFT
-    with explained(path, after) if mark else contextlib.nullcontext():
+    with contextlib.nullcontext() if undo is None else explained(path, LEFT):
         file = _opened(path, "r+")
         try:
-            if mark:
+            if undo is not None:
                 file.attrs[INCOMPLETE] = True
                 flush(file)
-            yield file
+            try:
+                yield file
+            except BaseException as error:
+                if undo is not None:
+                    _take_back(path, file, undo, error)
+                raise
             flush(file)
-            if mark:
+            if undo is not None:
                 del file.attrs[INCOMPLETE]
                 flush(file)
             file.close()
-        except BaseException as error:
-            if undo is not None:
-                _take_back(undo, file, error)
+        except BaseException:
             with contextlib.suppress(Exception):  # on a full disk closing fails once more
                 file.close()
             raise
 
 
-def _take_back(undo: Undo, file: h5py.File, error: BaseException) -> None:
-    undo.abandon(file)
+def _take_back(
+    path: str, file: h5py.File, undo: Callable[[h5py.File], None], error: BaseException
+) -> None:
     try:
-        undo.take_back()
-    except OSError as again:
-        raise WriteError(f"{undo.path!r} was not changed back ({again}); {LEFT}") from error
+        undo(file)
+        flush(file)
+        del file.attrs[INCOMPLETE]
+        flush(file)
+    except Exception as again:
+        raise WriteError(f"{path!r} was not changed back ({again}); {LEFT}") from error
 
 
 def flush(file: h5py.File) -> None:
@@ -591,92 +590,3 @@ class ScaleWriter:
             if plain != OWN and plain not in self._file
             else free_name(self._file, f"{source}_{wanted}")
         )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Undo:
-    """The bytes of a file that may change.
-
-    Parameters
-    ----------
-    path : str
-    n_bytes : int
-        Of the whole file.
-    kept : list of (offset, bytes)
-    """
-
-    path: str
-    n_bytes: int
-    kept: list[tuple[int, bytes]]
-
-    @property
-    def n_held(self) -> int:
-        """Bytes in memory."""
-        return sum(len(content) for _, content in self.kept)
-
-    def write_to(self, handle: int) -> None:
-        """Write the bytes into a file that is open, and make it as long as it was."""
-        for offset, content in self.kept:
-            view = memoryview(content)
-            while view:
-                written = os.pwrite(handle, view, offset)
-                offset, view = offset + written, view[written:]
-        os.ftruncate(handle, self.n_bytes)
-
-    def abandon(self, file: h5py.File) -> None:
-        """Close a file that is open in HDF5 without another byte being written to it."""
-        with contextlib.suppress(Exception), tempfile.TemporaryFile() as nowhere:
-            with contextlib.suppress(OSError):
-                self.write_to(nowhere.fileno())  # HDF5 may read what it knows to be there
-            os.dup2(nowhere.fileno(), file.id.get_vfd_handle())
-            file.close()
-
-    def take_back(self) -> None:
-        """Make the file what it was, on the disk."""
-        handle = os.open(self.path, os.O_WRONLY)
-        try:
-            self.write_to(handle)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def undo_of(
-    path: str, whole_rows: Mapping[str, tuple[SourceHeader, int]], most: int
-) -> Undo | None:
-    """Read what may change while sources grow; None where that is more than `most` bytes.
-
-    Parameters
-    ----------
-    path : str
-    whole_rows : mapping of source to (header, rows)
-        How many rows, whole chunks, are never written again.
-    most : int
-    """
-    n_bytes = os.path.getsize(path)
-    stretches = list(_between([_chunks(*each) for each in whole_rows.values()], n_bytes))
-    if sum(stop - start for start, stop in stretches) > most:
-        return None
-    with open(path, "rb") as file:
-        return Undo(path, n_bytes, [(a, os.pread(file.fileno(), b - a, a)) for a, b in stretches])
-
-
-def _chunks(source: SourceHeader, rows: int) -> tuple[Ints, Ints]:
-    """Return where the stored chunks of the first rows begin and end."""
-    assert source.chunks is not None
-    index = chunk_index(source)
-    n_chunks = rows // source.chunks[0] * int(np.prod(index.grid[1:], dtype=np.int64))
-    offsets, sizes, _ = index.find(np.arange(n_chunks, dtype=np.int64))
-    there = offsets >= 0
-    return offsets[there], (offsets + sizes)[there]
-
-
-def _between(chunks: list[tuple[Ints, Ints]], n_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of a file that lie in no chunk."""
-    starts = np.concatenate([np.empty(0, np.int64), *(each[0] for each in chunks)])
-    stops = np.concatenate([np.empty(0, np.int64), *(each[1] for each in chunks)])
-    order = np.argsort(starts)
-    ends = np.concatenate([[0], np.maximum.accumulate(stops[order])])
-    begins = np.concatenate([starts[order], [n_bytes]])
-    for place in np.flatnonzero(begins > ends):
-        yield int(ends[place]), int(begins[place])
