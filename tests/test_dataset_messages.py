@@ -73,6 +73,21 @@ def test_sources_of_different_length_open_but_do_not_mix(tmp_path):
         dataset.batches(2)
 
 
+def test_examples_along_the_last_axis_are_served_through_xarray(tmp_path):
+    values = np.arange(2 * 3 * 20).reshape(2, 3, 20)
+    with h5py.File(tmp_path / "turned.h5", "w") as f:
+        f["x"], f["y"] = values, np.arange(20)
+    dims = {"x": ("height", "width", "batch"), "y": ("batch",)}
+    ds = labeled.open_dataset(tmp_path / "turned.h5", dims=dims)
+    with pytest.raises(LoaderError, match=r"axis 2 of .*'x' .* is called 'batch'"):
+        ds.batches(8)
+    for batch in labeled.batches(ds.to_xarray(), 8, dim="batch", shuffle=True, seed=0):
+        np.testing.assert_array_equal(
+            batch["x"].transpose("height", "width", "batch"), values[..., batch.rows]
+        )
+        np.testing.assert_array_equal(batch["y"], batch.rows)
+
+
 def test_a_message_of_many_lengths_stays_readable(tmp_path):
     with h5py.File(tmp_path / "plain.h5", "w") as f:
         for n in range(1, 40):

@@ -817,6 +817,13 @@ class Dataset:
                 f"{self.where} has no source to make batches of; print(ds) shows what it holds, "
                 "and why that is not opened"
             )
+        for source in self._sources.values():
+            if "batch" in source.dims[1:]:
+                raise LoaderError(
+                    f"axis {source.dims.index('batch')} of {source.where} is called 'batch', but "
+                    "rows are counted along axis 0; labeled.batches(ds.to_xarray(), 64, "
+                    "dim='batch') takes any axis"
+                )
         try:
             n_rows = self.n_rows
         except SplitError as error:
