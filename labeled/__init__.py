@@ -14,7 +14,8 @@ from labeled._optional import names_in
 from labeled.dataset.accessor import LabeledArray, LabeledDataset, batches
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import concat, open_dataset
-from labeled.errors import LabeledError, LabeledWarning, did_you_mean
+from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError
+from labeled.guesses import suggestion
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged
@@ -81,5 +82,7 @@ else:
             return importlib.import_module(f"labeled.{name}")
         if name in __all__:
             return _find(name)
-        hint = did_you_mean(name, (*__all__, *_PARTS))
-        raise AttributeError(f"module 'labeled' has no attribute {name!r}; {hint}")
+        plain = f"module 'labeled' has no attribute {name!r}"
+        if name.startswith("_"):
+            raise AttributeError(plain)
+        raise UnknownAttributeError(f"{plain}; {suggestion(name, (*__all__, *_PARTS))}")

@@ -22,7 +22,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import ArgumentError, LabeledError, OptionError, did_you_mean
+from labeled.errors import ArgumentError, LabeledError, OptionError
+from labeled.guesses import suggestion
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -141,7 +142,7 @@ def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> N
     names = set().union(*known)
     for name in given:
         if name not in names:
-            raise OptionError(f"{title}() has no option {name!r}; {did_you_mean(name, names)}")
+            raise OptionError(f"{title}() has no option {name!r}; {suggestion(name, names)}")
 
 
 def as_array(name: str, values: Any, error: type[LabeledError] = ArgumentError) -> npt.NDArray[Any]:

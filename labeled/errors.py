@@ -63,6 +63,10 @@ class UnknownNameError(LabeledError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+class UnknownAttributeError(LabeledError, AttributeError):
+    """An object has no attribute of that name; the message names what to say instead."""
+
+
 class DimsError(LabeledError, ValueError):
     """Dimension names are missing, repeated or do not fit the shape."""
 

@@ -22,7 +22,9 @@ from labeled.errors import (
     LabeledWarning,
     LoaderError,
     MissingExtraError,
+    OptionError,
     SelectionError,
+    UnknownAttributeError,
     UnknownNameError,
 )
 
@@ -140,6 +142,11 @@ def test_sources_of_unequal_lengths_are_written_with_a_warning(tmp_path):
 # errors name the remedy
 
 
+def test_random_state_of_batches_is_seed(ds):
+    with pytest.raises(OptionError, match="seed="):
+        ds.batches(16, random_state=0)
+
+
 def test_a_file_that_is_written_elsewhere_is_called_so(tmp_path):
     with h5py.File(tmp_path / "w.hdf5", "w") as file:
         file["x"] = np.arange(1000)
@@ -232,6 +239,13 @@ def test_the_package_lists_its_public_names_only():
     parts = {"cluster", "compat", "providers", "samplers", "spaces", "torch", "transforms"}
     assert set(names) == {*labeled.__all__, *parts}
     assert "self" not in inspect.signature(labeled.Dataset(None).train_test_split).parameters
+
+
+def test_hints_do_not_list_internals(ds):
+    with pytest.raises(UnknownAttributeError) as caught:
+        _ = ds.batches(4).prefetch_to_device
+    assert "device='cuda'" in str(caught.value)
+    assert not re.search("handed_out|pools|windows", str(caught.value))
 
 
 def test_the_repr_of_pictures_is_one_line(ds):

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
+from labeled.guesses import unknown_attribute
 from labeled.loader.loader import Loader
 from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
 from labeled.loader.plan import plan_batches
@@ -913,12 +914,17 @@ class Dataset:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __array__(self, *_: Any, **options: Any) -> NoReturn:
-        # NumPy would make an array of the names that iterating gives.
-        raise SelectionTypeError(
-            f"{self.where} is not one array: np.asarray(ds['x']) reads one source, and "
-            "ds.batches(256, output='numpy') gives all of them batch by batch"
-        )
+    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(self, name, lambda: self.sources)
+
+        def __array__(self, *_: Any, **options: Any) -> Any:
+            # NumPy would make an array of the names that iterating gives.
+            raise SelectionTypeError(
+                f"{self.where} is not one array: np.asarray(ds['x']) reads one source, and "
+                "ds.batches(256, output='numpy') gives all of them batch by batch"
+            )
 
     # looks
 

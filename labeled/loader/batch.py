@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from labeled.display.figures import Axes
 from labeled.display.summary import Summary, Table
 from labeled.display.text import sizes_words
 from labeled.errors import UnknownNameError, did_you_mean
+from labeled.guesses import unknown_attribute
 from labeled.transforms.sample import data_array
 
 Array = npt.NDArray[Any]
@@ -117,6 +118,11 @@ class Batch(Mapping[str, xr.DataArray]):
         if self.event is not None:
             self.event.wait()
         return Batch, (dict(self._arrays), dict(self._dims), self.rows, self.count, self.info)
+
+    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(self, name, lambda: self._arrays)
 
     def to_xarray(self) -> xr.Dataset:
         """Return the batch as an xarray.Dataset in memory; nothing is copied."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import RLock
 from time import perf_counter
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
+from labeled.guesses import unknown_attribute
 from labeled.loader.buffers import BufferPool
 from labeled.loader.collate import Collator, handed_out
 from labeled.loader.device import DeviceBufferPool, DeviceCollator, DeviceWindows
@@ -122,6 +123,11 @@ class Loader:
     def plot(self) -> LoaderPlots:
         """Plots: ``plot.plan()`` before an epoch, ``plot.throughput()`` after one."""
         return LoaderPlots(self.explain, self.stats)
+
+    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(self, name)
 
     # iterating
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,8 @@ from labeled._optional import extra_module
 from labeled._validation import check_arguments
 from labeled.device import to_device
 from labeled.display.summary import Summary
-from labeled.errors import ArrayError, DimsError
+from labeled.errors import ArrayError, DimsError, UnknownAttributeError
+from labeled.guesses import unknown_attribute
 from labeled.ragged.flat import (
     AnyRows,
     Array,
@@ -241,6 +242,16 @@ class Ragged:
         )
 
     # what is in them
+
+    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("mean", "std", "min", "max"):
+                raise UnknownAttributeError(
+                    f"Ragged has no attribute {name!r}; use ds.statistics({self.name or 'x'!r}), "
+                    f"or ragged.flat().values.{name}()"
+                )
+            raise unknown_attribute(self, name)
 
     def load(self) -> Ragged:
         """Read all examples into memory; returns them as another ragged array."""
