@@ -40,9 +40,9 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
     ),
     "labeled/loader/collate.py": (*LOADER, "test_specs.py", "test_ragged_batches.py"),
     "labeled/formats/reader.py": ("test_reader_laws.py", *LOADER),
-    "labeled/formats/contiguous.py": ("test_reader_laws.py", "test_read_calls.py", *LOADER),
-    "labeled/formats/hdf5/chunked.py": ("test_reader_laws.py", "test_tiled_chunks.py", *LOADER),
-    "labeled/formats/hdf5/tiles.py": ("test_payload_region.py", "test_tiled_chunks.py"),
+    "labeled/formats/contiguous.py": ("test_reader_laws.py", "test_hdf5_rows.py", *LOADER),
+    "labeled/formats/hdf5/chunked.py": ("test_hdf5_rows.py", *LOADER),
+    "labeled/formats/hdf5/tiles.py": ("test_hdf5_rows.py",),
 }
 TIMEOUT_S = 240
 Change = tuple[str, Path, str, int]  # part, file, operator of cosmic-ray, which occurrence

@@ -17,7 +17,6 @@ from record_files import pictures, write_records
 import labeled
 from labeled.cli.main import main
 from labeled.errors import ArgumentError, FileFormatError, OptionError
-from labeled.formats.registry import all_formats, common_format, format_named, format_of
 
 
 def hdf5(path, **options):
@@ -32,14 +31,12 @@ def hdf5(path, **options):
 @pytest.mark.parametrize("user_block", [0, 512, 4096])
 def test_first_bytes_come_before_the_name(tmp_path, name, user_block):
     path = hdf5(tmp_path / name, userblock_size=user_block)
-    assert format_of(str(path)).name == "hdf5"
     assert labeled.open_dataset(path)["x"].values.tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_a_name_decides_where_first_bytes_do_not(tmp_path):
     path = tmp_path / "damaged.h5"
     path.write_bytes(b"\x89HDF\r\n\x1a" + b"not quite" * 20)
-    assert format_of(str(path)).name == "hdf5"
     with pytest.raises(FileFormatError, match=r"'.*damaged\.h5' is not an HDF5 file"):
         labeled.open_dataset(path)
 
@@ -114,21 +111,11 @@ def test_options_are_known_before_files_are_looked_at(tmp_path):
         labeled.open_dataset(tmp_path / "none.h5", chnks=3)
 
 
-def test_every_format_is_found_by_its_name_and_says_its_kinds(tmp_path):
-    for one in all_formats():
-        assert format_named(one.name) is one
-        assert one.kinds
-        assert all(ending == ending.lower() for ending in one.suffixes)
-        assert one.claims(f"/some/Where{one.suffixes[0].upper()}")
-        one.options()  # all of them have defaults
-
-
 def test_headers_pickle_with_their_format(tmp_path):
     dataset = labeled.open_dataset(hdf5(tmp_path / "a.h5"))
     again = pickle.loads(pickle.dumps(dataset))
     assert again.files.options.format == "hdf5"
     assert again["x"].identical(dataset["x"])
-    assert common_format([str(tmp_path / "a.h5")]).name == "hdf5"
 
 
 def test_what_is_for_hdf5_alone_names_the_format_and_the_remedy(tmp_path):

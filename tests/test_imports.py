@@ -168,15 +168,11 @@ STILL_INSIDE = {
     "gpu": """
         test_cluster_losses test_cluster_measures test_cluster_write test_compiler
         test_cupy_calls test_device_cuda test_device_loader test_device_memory test_gpu_permute
-        test_handoff test_locations test_permute_copy test_permute_cuda test_permute_kernels
+        test_handoff test_permute_copy test_permute_cuda test_permute_kernels
         test_scattering
     """,
     "hdf5": """
-        payload_files test_addresses test_chunk_tables test_cold_files test_distance
-        test_formats_registry test_hdf5_columns test_hdf5_fuel test_hdf5_netcdf test_hdf5_safety
-        test_hdf5_scan test_large_chunks test_machine test_payload_cost test_payload_damage
-        test_payload_filters test_payload_index test_payload_inflate test_payload_processes
-        test_payload_region test_payload_rows test_read_calls test_reader_laws test_tiled_chunks
+        test_hdf5_columns test_hdf5_fuel test_hdf5_netcdf test_hdf5_safety test_hdf5_scan
     """,
     "old": """
         fuel_traps test_spaces_dataarrays

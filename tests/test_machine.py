@@ -10,87 +10,97 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import LabeledWarning
-from labeled.formats import memory as machine
-from labeled.loader import explain, memory
 
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 
 
-@pytest.fixture
-def system(tmp_path, monkeypatch):
-    """Make files that stand for those of the system; nothing is limited by them."""
-    for name in ("GROUPS", "MOUNTED", "STATUS"):
-        monkeypatch.setattr(machine, name, tmp_path / name.lower())
-    monkeypatch.setattr(machine, "_physical_bytes", lambda: 1000.0 * MIB)
-    machine.machine_bytes.cache_clear()
-
-    def put(name, text):
-        machine.machine_bytes.cache_clear()
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-
-    yield put
-    machine.machine_bytes.cache_clear()
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    rows = np.arange(200_000 * 8, dtype=np.int64).reshape(-1, 8)
+    made = tmp_path_factory.mktemp("machine") / "x.hdf5"
+    return labeled.write(made, {"x": rows}, chunks=1000, compression="gzip")
 
 
-def test_where_nobody_tells_the_machine_does(system):
-    assert machine.machine_bytes() == machine.available_bytes() == 1000 * MIB
+PRELUDE = """
+import os, pathlib, resource, sys, warnings
+"""
+
+TOLD = """
+files = eval(sys.argv[2])
+read = pathlib.Path.read_text
+
+def faked(self, *args, **options):
+    text = str(self)
+    if text.startswith(("/proc/self/", "/sys/fs/cgroup")):
+        if text not in files:
+            raise FileNotFoundError(text)
+        return files[text]
+    return read(self, *args, **options)
+
+pathlib.Path.read_text = faked
+sizes = {"SC_PHYS_PAGES": 1000 * 256, "SC_PAGE_SIZE": 4096}
+sysconf = os.sysconf
+os.sysconf = lambda name: sizes.get(name) or sysconf(name)
+import labeled
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as told:
+    dataset = labeled.open_dataset(sys.argv[1])
+    loader = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")
+print(*[one.message for one in told], loader.explain())
+"""
+
+GROUP = "/sys/fs/cgroup"
+V1 = {
+    "/proc/self/cgroup": "4:cpu,cpuacct:/docker/ab\n3:memory:/docker/ab\n1:name=sys:/x:y\n",
+    f"{GROUP}/cpu/docker/ab/memory.limit_in_bytes": "1",
+}
+V2 = {
+    "/proc/self/cgroup": "0::/user.slice/job_7/step\n",
+    f"{GROUP}/user.slice/job_7/step/memory.max": "max\n",
+}
+OWN = {"/proc/self/status": "VmRSS:  200000 kB\nRssAnon:\t  6144 kB\n"}
+LIMITS = {
+    "nobody tells": ({}, None),
+    "none": (V2, None),
+    "a group around": ({**V2, f"{GROUP}/user.slice/memory.max": f"{5 * MIB}\n"}, "5.00 MiB"),
+    "unified": (
+        {**V2, f"{GROUP}/unified/user.slice/job_7/memory.max": f"{6 * MIB}\n"},
+        "6.00 MiB",
+    ),
+    "less what it has": (
+        {**V2, **OWN, f"{GROUP}/user.slice/job_7/memory.max": f"{10 * MIB}\n"},
+        "4.00 MiB",
+    ),
+    "version 1, in a container": (
+        {**V1, f"{GROUP}/memory/memory.limit_in_bytes": f"{7 * MIB}\n"},
+        "7.00 MiB",
+    ),
+    "version 1, none": ({**V1, f"{GROUP}/memory/memory.limit_in_bytes": f"{1 << 62}"}, None),
+}
 
 
-@pytest.mark.parametrize("where", ["mounted", "mounted/unified"])
-def test_each_group_around_a_process_limits_it(system, where):
-    system("groups", "0::/user.slice/job_7/step\n")
-    system(f"{where}/user.slice/job_7/step/memory.max", "max\n")
-    assert machine.machine_bytes() == 1000 * MIB
-    system(f"{where}/user.slice/memory.max", f"{700 * MIB}\n")
-    assert machine.machine_bytes() == 700 * MIB
-    system(f"{where}/user.slice/job_7/memory.max", f"{512 * MIB}\n")
-    assert machine.machine_bytes() == 512 * MIB
-    system("status", "VmRSS:  200000 kB\nRssAnon:\t  102400 kB\n")
-    assert machine.available_bytes() == 412 * MIB
-
-
-def test_limits_of_version_1_and_in_containers(system):
-    """There the group is called what it is outside, and lies at the root of the mount."""
-    system("groups", "4:cpu,cpuacct:/docker/ab\n3:memory:/docker/ab\n1:name=systemd:/docker:x\n")
-    system("mounted/cpu/docker/ab/memory.limit_in_bytes", "1")
-    system("mounted/memory/memory.limit_in_bytes", f"{256 * MIB}\n")
-    assert machine.machine_bytes() == 256 * MIB
-    system("mounted/memory/memory.limit_in_bytes", "9223372036854771712\n")  # none
-    assert machine.machine_bytes() == 1000 * MIB
+def run(code, *args):
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code, *args], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and /sys/fs/cgroup")
-def test_this_machine_tells():
-    assert 0 < machine.machine_bytes() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert machine.available_bytes() < machine.machine_bytes()
-
-
-@pytest.fixture
-def path(tmp_path):
-    rows = np.arange(200_000 * 8, dtype=np.int64).reshape(-1, 8)
-    return labeled.write(tmp_path / "x.hdf5", {"x": rows}, chunks=1000, compression="gzip")
-
-
-def test_a_loader_that_may_take_more_than_there_is_says_so(path, monkeypatch):
-    dataset = labeled.open_dataset(path)
-    loader = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")
-    assert "more than there is" not in repr(loader.explain())
-    for module in (memory, explain):
-        monkeypatch.setattr(module, "available_bytes", lambda: 10.0 * MIB)
-    with pytest.warns(LabeledWarning, match=r"may take .*, but this process may take 10.00 MiB "):
-        warned = dataset.batches(100, shuffle="window", seed=1, memory="16 MiB")
-    assert "give memory='5 MiB' or less" in repr(warned.explain())
-    assert warned.state_dict() == loader.state_dict()  # the order is what was asked for
-    dataset.batches(100, shuffle="window", seed=1, memory="5 MiB")
+@pytest.mark.parametrize("case", LIMITS)
+def test_a_loader_that_may_take_more_than_there_is_says_so(path, case):
+    files, least = LIMITS[case]
+    told = run(TOLD, path, repr(files))
+    assert ("but this process may take" in told) == (least is not None)
+    if least is not None:
+        assert f"but this process may take {least} " in told
+        assert "or less" in told
 
 
 LIMITED = """
-import resource, sys
 import labeled
 
 dataset = labeled.open_dataset(sys.argv[1])
@@ -106,11 +116,7 @@ except labeled.LabeledError as error:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS, and /proc to set it by")
 def test_a_limit_of_address_space_is_reported_when_windows_are_taken(path):
-    out = subprocess.run(
-        [sys.executable, "-c", LIMITED, path], capture_output=True, text=True, check=False
-    )
-    assert out.returncode == 0, out.stderr
-    assert out.stdout.startswith("RowsMemoryError the system gives no memory for windows"), out
+    assert run(LIMITED, path).startswith("RowsMemoryError the system gives no memory for windows")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are counted otherwise")

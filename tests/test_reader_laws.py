@@ -13,8 +13,6 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled.formats.reader import JoinedReader, MemoryReader
-from labeled.sources.blocks import BlockSource
 from labeled.testing import ReaderTests
 
 VALUES = np.random.default_rng(0).integers(0, 99, (211, 5, 6)).astype("f4")
@@ -50,6 +48,13 @@ def text(folder):
     return source_of(folder / "x.csv", "features"), rows
 
 
+def in_blocks(array):
+    """Return what reads the blocks of a dask array."""
+    labelled = xr.DataArray(array, dims=("n", "a", "b"), name="x")
+    (source_reader,) = labeled.batches(labelled, 8, dim="n").plan.source_readers
+    return source_reader.reader
+
+
 CASES = {
     "contiguous": lambda f: source_of(hdf5(f)),
     "big-endian": lambda f: source_of(hdf5(f, VALUES.astype(">f4"))),
@@ -64,11 +69,8 @@ CASES = {
     ),
     "idx": lambda f: idx(f, packed=False),
     "idx, gzip": lambda f: idx(f, packed=True),
-    "memory": lambda f: MemoryReader(VALUES),
-    "memory, joined": lambda f: JoinedReader([MemoryReader(VALUES[:9]), MemoryReader(VALUES[9:])]),
-    "dask": lambda f: BlockSource.of(
-        xr.DataArray(da.from_array(VALUES, chunks=(40, 5, 3)), dims=("n", "a", "b")), "n", "x"
-    ).reader(),
+    "memory": lambda f: labeled.open_dataset(hdf5(f)).load()._sources["x"].reader(),
+    "dask": lambda f: in_blocks(da.from_array(VALUES, chunks=(40, 5, 3))),
 }
 
 

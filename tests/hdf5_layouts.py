@@ -1,25 +1,19 @@
-"""Small HDF5 files of many layouts, and what h5py reads from them: for the payload tests."""
+"""Small HDF5 files of many layouts, and what h5py reads of them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
+import fsspec
 import h5py
 import hdf5plugin
 import numpy as np
 from hypothesis import strategies as st
 
-from labeled.formats import contiguous, reader, region
-from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5 import chunked, sources
-from labeled.formats.hdf5 import reader as hdf5_reader
-from labeled.formats.header import SourceHeader
+import labeled
 
 DTYPES = ["u1", "?", "S3", "f2", ">i2", "<u4", ">f4", "<f8", "<c8", ">c16"]
 COMPRESSIONS: dict[str, dict[str, Any]] = {
@@ -90,11 +84,29 @@ def write(folder: Path, layout: Layout) -> Path:
     return path
 
 
-def header_of(path: Path, name: str = "x") -> SourceHeader:
-    """Return the header of one dataset, without the scanner of whole files."""
-    with h5py.File(path, "r") as file:
-        dims = [f"axis_{i}" for i in range(file[name].ndim)]
-        return sources.header_of(stamp_of(path), file[name], name, dims)
+def opened(path: Any, region: tuple[Any, ...] = (), **options: Any) -> labeled.Dataset:
+    """Open ``x`` with its axes named by number, and take a region of its rows."""
+    with h5py.File(COPIED.get(path, path), "r") as file:
+        dims = tuple(f"axis_{i}" for i in range(file["x"].ndim))
+    dataset = labeled.open_dataset(path, sources=["x"], dims={"x": dims}, **options)
+    return dataset.isel(dict(zip(dims[1:], region, strict=False)))
+
+
+COPIED: dict[str, Path] = {}
+"""The local file behind an address."""
+
+
+def elsewhere(path: Path) -> str:
+    """Copy a file to where only fsspec reaches it."""
+    name = f"memory://{path.name}"
+    fsspec.filesystem("memory").pipe_file(f"/{path.name}", path.read_bytes())
+    COPIED[name] = path
+    return name
+
+
+def reader_of(path: Any, region: tuple[Any, ...] = (), **options: Any) -> Any:
+    """Return what reads ``x``."""
+    return opened(path, region, **options)._sources["x"].reader()
 
 
 def read_with_h5py(path: Path, name: str = "x") -> np.ndarray:
@@ -116,19 +128,6 @@ def outer(array: np.ndarray, indexers: tuple[Any, ...]) -> np.ndarray:
 def rows_of(runs: np.ndarray) -> np.ndarray:
     """Return the rows of runs, one by one."""
     return np.concatenate([np.arange(a, b) for a, b in runs.tolist()] or [np.empty(0, int)])
-
-
-@contextmanager
-def small_units(piece: int, gap: int) -> Iterator[None]:
-    """Make pieces and gaps small, so that small files have many of each."""
-    with ExitStack() as stack:
-        for module in (contiguous, chunked, reader):
-            stack.enter_context(mock.patch.object(module, "PIECE_BYTES", piece))
-        for module in (contiguous, chunked, region):
-            stack.enter_context(mock.patch.object(module, "GAP_BYTES", gap))
-        stack.enter_context(mock.patch.object(hdf5_reader, "H5PY_BYTES", piece))
-        stack.enter_context(mock.patch.object(hdf5_reader, "H5PY_GAP_BYTES", gap))
-        yield
 
 
 @st.composite
@@ -191,8 +190,3 @@ def runs(draw: st.DrawFn, n_rows: int) -> np.ndarray:
         else list(zip(cuts[::2], cuts[1::2], strict=False))
     )
     return np.array(pairs, np.int64).reshape(-1, 2)
-
-
-def moved(header: SourceHeader, path: str) -> SourceHeader:
-    """Return a header that says the file is somewhere else, of a time that is not known."""
-    return replace(header, file=replace(header.file, path=path, mtime_ns=0))
