@@ -39,4 +39,4 @@ def outcome(expression: str, names: dict[str, Any], kinds: tuple[type, ...]) -> 
         return f"raises {type(error).__name__}"
 
 
-ADL = Traps(DOCS / "traps_abstract_dataloader.md", range(1, 13), names, outcome, ())
+ADL = Traps(DOCS / "traps_abstract_dataloader.md", range(1, 10), names, outcome, ())

@@ -219,21 +219,12 @@ def transform_calls() -> dict[str, Call]:
         ),
         "Resize": Call(transforms.Resize, {"size": 4}, then=changed),
         "ShiftHSL": Call(transforms.ShiftHSL, then=changed),
-        "subsample": Call(transforms.subsample, {"n_rows": 12, "size": 3}),
         "takes": Call(transforms.takes, {"row_bytes": 8}),
-        "decimate": Call(
-            transforms.decimate,
-            {"chosen": transforms.synchronise({"a": np.arange(9.0)}, "a"), "factor": 2},
-            leave=("chosen",),
-        ),
         "synchronise": Call(
             transforms.synchronise, {"times": {"a": np.arange(9.0)}, "reference": "a"}
         ),
-        "TimeWindow": Call(transforms.TimeWindow, {"series": series}, leave=("series", "collate")),
+        "time_windows": Call(transforms.time_windows, {"series": series}, leave=("series",)),
         "Stack": Call(transforms.Stack),
-        "SequencePipeline": Call(
-            transforms.SequencePipeline, {"pipeline": transforms.identity}, leave=("pipeline",)
-        ),
     }
 
 

@@ -208,6 +208,28 @@ def test_pipelines_over_time_are_cut_to_the_shortest():
     assert steps.batch([1, 2]) == [{"A": 1}, {"A": 2}]
 
 
+@pytest.mark.parametrize("features", [0, 3])
+def test_stacked_pipelines_see_all_steps_of_all_samples_as_one_batch(features):
+    seen = []
+
+    def batch(data):
+        seen.append(data["v"].shape)
+        return (data["v"] * 2, [data["n"]])
+
+    inner = abstract.Pipeline(
+        lambda x: {"v": np.full(features, x), "n": np.array(x)},
+        lambda steps: {name: np.stack([one[name] for one in steps]) for name in "vn"},
+        batch,
+    )
+    steps = generic.StackedSequencePipeline(inner)
+    collated = steps.collate([steps.sample([1, 2]), steps.sample([3, 4]), steps.sample([5, 6])])
+    assert collated["v"].shape == (3, 2, features)
+    doubled, (numbers,) = steps.batch(collated)
+    assert seen == [(6, features)]
+    assert doubled.shape == (3, 2, features)
+    np.testing.assert_array_equal(numbers, [[1, 2], [3, 4], [5, 6]])
+
+
 def test_items_with_something_in_common():
     dataset = generic.DatasetMeta([{"x": 1}, {"meta": 3}], 7)
     assert (dataset[0], dataset[1], len(dataset)) == ({"meta": 7, "x": 1}, {"meta": 3}, 2)

@@ -14,7 +14,6 @@ from dask.utils import parse_bytes
 
 import labeled
 from labeled.errors import LoaderError, PipelineError
-from labeled.forms import RowSpec
 from labeled.transforms import (
     Affine,
     Augment,
@@ -30,6 +29,7 @@ from labeled.transforms import (
     RandomResizedCrop,
     RandomSizedCrop,
     Resize,
+    RowSpec,
     ShiftHSL,
     Stages,
     takes,

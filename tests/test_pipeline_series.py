@@ -1,4 +1,4 @@
-"""Series over time: synchronised, in windows, and thinned, against what loops make of them."""
+"""Series over time: synchronised and in windows, against what loops make of them."""
 
 from __future__ import annotations
 
@@ -11,23 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.compat.abstract_dataloader import spec
-from labeled.errors import PipelineError, SelectionError, UnknownNameError
-from labeled.transforms import (
-    Concatenated,
-    SeriesTrace,
-    TimeWindow,
-    decimate,
-    stack,
-    subsample,
-    synchronise,
-)
+from labeled.errors import PipelineError, UnknownNameError
+from labeled.transforms import synchronise, time_windows
 
 times = st.lists(st.integers(0, 60), min_size=1, max_size=10).map(
     lambda ticks: np.array(sorted(ticks)) / 8  # exact, so that equally near is equally near
 )
 series = st.fixed_dictionaries({"a": times, "b": times})
 margins = st.sampled_from([0, 1, 2, 0.25, 0.5])
+SERIES = xr.DataArray([1, 2, 3], dims="time")
 DAYS = np.arange("2026-01-01", "2026-01-04", dtype="datetime64[D]")
 
 
@@ -83,14 +75,6 @@ def test_synchronised_is_what_a_loop_finds(given, reference, method, tolerance, 
     for name in given:
         assert found[name].dtype == np.int64
         np.testing.assert_array_equal(found[name], [row[name] for _, row in wanted])
-
-
-@given(series, st.integers(1, 4), st.integers(0, 3))
-def test_decimated_moments_are_every_so_manieth(given, factor, start):
-    found = synchronise(given, "a")
-    thinned = decimate(found, factor, start=start)
-    np.testing.assert_array_equal(thinned["b"], found["b"].values[start::factor])
-    np.testing.assert_array_equal(thinned["time"], found["time"].values[start::factor])
 
 
 def test_a_thinned_reference_still_counts_its_own_samples():
@@ -173,8 +157,10 @@ def test_whole_numbers_are_compared_exactly(dtype):
             "margin of 'c'.*0.5",
         ),
         (lambda t: synchronise({**t, "time": [1.0]}, "a"), PipelineError, "called 'time'.*dim="),
-        (lambda t: decimate(synchronise(t, "a"), 2, dim="t"), UnknownNameError, "no dim 't'"),
-        (lambda t: decimate(synchronise(t, "a"), 0), PipelineError, "factor=0"),
+        (lambda t: time_windows(SERIES, past=-1), PipelineError, "past=-1"),
+        (lambda t: time_windows(SERIES, dim="t"), UnknownNameError, "no dim 't'"),
+        (lambda t: time_windows(SERIES, past=3), PipelineError, "no window of 4 .* series of 3"),
+        (lambda t: time_windows([1]), PipelineError, "type list has no labels"),
         (lambda t: synchronise(t, "a", tolerance=np.nan), PipelineError, "tolerance is nan"),
         (lambda t: synchronise(t, "a", tolerance=[1.0, 2.0]), PipelineError, "tolerance is"),
         (lambda t: synchronise(t, "a", margin=(np.nan, 0)), PipelineError, "margin of 'a' is nan"),
@@ -196,200 +182,41 @@ def test_mistakes_are_explained(act, kind, message):
 # windows
 
 
-@given(st.integers(0, 9), st.integers(0, 4), st.integers(0, 4), st.booleans())
-def test_windows_are_slices_around_each_sample(n, past, future, crop):
-    steps = xr.DataArray(np.arange(n) * 10, dims="time", coords={"time": np.arange(n) + 100})
-    windows = TimeWindow(steps, past, future, crop=crop)
-    lists = TimeWindow(list(range(n)), past, future, crop=crop, collate=tuple)
-    wanted = [
-        range(max(0, i - past), min(n, i + future + 1))
-        for i in range(n)
-        if not crop or (i >= past and i + future < n)
-    ]
-    assert len(windows) == len(lists) == len(wanted)
-    assert list(lists) == [tuple(one) for one in wanted]
-    for window, numbers in zip(windows, wanted, strict=True):
-        np.testing.assert_array_equal(window, np.array(numbers) * 10)
-        np.testing.assert_array_equal(window["time"], np.array(numbers) + 100)
-    for index in (len(wanted), -len(wanted) - 1):
-        with pytest.raises(SelectionError, match="no window"):
-            windows[index]
-    if wanted:
-        assert windows[np.int64(-1)].equals(windows[len(wanted) - 1])
-    if crop and wanted:
-        together = windows.to_xarray()
-        np.testing.assert_array_equal(together, [np.array(one) * 10 for one in wanted])
-        assert together.dtype == steps.dtype
-        np.testing.assert_array_equal(together["time"], windows.centres["time"])
-        np.testing.assert_array_equal(together["step"], np.arange(-past, future + 1))
-
-
-def test_windows_go_lazily_into_a_loader():
-    steps = xr.DataArray(np.arange(20.0), dims="time", name="x").chunk(time=6)
-    windows = TimeWindow(steps, past=2).to_xarray()
-    assert windows.chunks is not None
-    made = list(labeled.batches(windows, 5, dim="time", pipeline={"x": lambda w: w.mean("step")}))
-    np.testing.assert_allclose(np.concatenate([batch["x"] for batch in made]), np.arange(1.0, 19))
-
-
-def test_windows_that_cannot_be():
-    with pytest.raises(PipelineError, match="past=-1"):
-        TimeWindow([1], past=-1)
-    with pytest.raises(UnknownNameError, match="no dim 'time'"):
-        TimeWindow(xr.DataArray([1], dims="t"))
-    with pytest.raises(PipelineError, match="no window of 3 samples fits a series of 1"):
-        TimeWindow(xr.DataArray([1], dims="time"), past=2).to_xarray()
-    with pytest.raises(PipelineError, match="differ in length"):
-        TimeWindow(xr.DataArray([1], dims="time"), crop=False).to_xarray()
-    with pytest.raises(PipelineError, match="type generator has no length"):
-        TimeWindow(i for i in range(3))
-    with pytest.raises(PipelineError, match="collate=3 must be a function"):
-        TimeWindow([1], collate=3)
-    with pytest.raises(PipelineError, match="type list has no labels"):
-        TimeWindow([1]).to_xarray()
-
-
-# traces
-
-
-def trace_of_two():
-    steps = {"fast": np.arange(0, 2, 0.1), "slow": np.arange(0.05, 2, 0.5)}
-    arrays = {name: xr.DataArray(np.arange(len(t)), [("time", t)]) for name, t in steps.items()}
-    return arrays, SeriesTrace(arrays, synchronise(steps, "slow"))
-
-
-def test_a_trace_is_its_series_at_the_moments_chosen():
-    arrays, trace = trace_of_two()
-    assert isinstance(trace, spec.Trace)
-    assert isinstance(trace, spec.Dataset)
-    assert trace["fast"] is arrays["fast"]
-    chosen = [(one["fast"].item(), one["slow"].item()) for one in trace]
-    assert [slow for _, slow in chosen] == list(range(4))
-    for fast, slow in chosen:
-        assert abs(arrays["fast"].time[fast] - arrays["slow"].time[slow]) < 0.0501
-    together = trace.to_xarray()
-    assert {name: one.dims for name, one in together.variables.items()} == dict.fromkeys(
-        ("fast", "slow", "fast_time", "slow_time"), ("time",)
+@given(st.integers(1, 9), st.integers(0, 4), st.integers(0, 4), st.booleans())
+def test_windows_are_slices_around_each_sample(n, past, future, lazy):
+    series = xr.DataArray(
+        np.arange(n) * 10, dims="t", coords={"t": np.arange(n) + 100}, attrs={"unit": "m"}
     )
-    batch = next(iter(labeled.batches(together, 3, dim="time")))
-    np.testing.assert_array_equal(batch["fast"], [fast for fast, _ in chosen[:3]])
-    np.testing.assert_array_equal(together["fast"], [fast for fast, _ in chosen])
-    np.testing.assert_array_equal(together["slow_time"], arrays["slow"]["time"])
-    assert stack([trace[0], trace[1]])["fast"].dims == ("batch",)
-    with pytest.raises(SelectionError, match="no moment 9"):
-        trace[9]
-    with pytest.raises(UnknownNameError, match="did you mean 'slow'"):
-        trace["slov"]
-    for items in (trace, TimeWindow([1, 2]), Concatenated(["ab"])):
-        for several in (slice(0, 1), 0.5):
-            with pytest.raises(SelectionError, match="must be a whole number"):
-                items[several]
+    if past + future >= n:
+        with pytest.raises(PipelineError, match="no window"):
+            time_windows(series, past, future, dim="t")
+        return
+    given = series.chunk(t=3) if lazy else series
+    windows = time_windows(given, past, future, dim="t", step="lag")
+    assert (windows.chunks is not None) == lazy
+    assert (windows.dims, windows.dtype, windows.attrs) == (
+        ("t", "lag"),
+        series.dtype,
+        {"unit": "m"},
+    )
+    np.testing.assert_array_equal(windows["t"], np.arange(past, n - future) + 100)
+    for lag in range(-past, future + 1):
+        wanted = (np.arange(past, n - future) + lag) * 10
+        np.testing.assert_array_equal(windows.sel(lag=lag), wanted)
 
 
-def test_time_has_the_name_that_it_has():
-    a = xr.DataArray(np.arange(6.0), [("t", np.arange(6))], name="a")
-    b = xr.DataArray(np.arange(3.0) + 10, [("t", np.array([1, 3, 5]))], name="b")
-    found = synchronise({"a": a.t, "b": b.t}, "b", dim="t")
-    assert found["a"].dims == found["t"].dims == ("t",)
-    np.testing.assert_array_equal(decimate(found, 2, dim="t")["a"], [1, 5])
-    trace = SeriesTrace({"a": a, "b": b}, found, dim="t")
-    assert (trace[1]["a"].item(), trace[1]["b"].item()) == (3, 11)
-    assert trace.to_xarray()["a_t"].dims == ("t",)
-    windows = TimeWindow(a, past=1, dim="t")
-    np.testing.assert_array_equal(windows[0], [0, 1])
-    together = windows.to_xarray(dim="lag")
-    assert together.dims == ("t", "lag")
-    np.testing.assert_array_equal(together.sel(lag=-1), a[:-1])
-
-
-def test_traces_that_cannot_be():
-    with pytest.raises(UnknownNameError, match="no samples are chosen of series 'b'"):
-        SeriesTrace({"b": [1]}, {"a": [0]})
-    with pytest.raises(PipelineError, match=r"differ in length: \{'a': 1, 'b': 2\}"):
-        SeriesTrace({"a": [1], "b": [1, 2]}, {"a": [0], "b": [0, 1]})
-    wrong = [([0, 3], "sample 3 of 'b'"), ([-4], "sample -4"), ([0.5], "by float64")]
-    for bad, words in [*wrong, ([[0]], r"of shape \(1, 1\)"), (0, r"of shape \(\)")]:
-        with pytest.raises(PipelineError, match=words):
-            SeriesTrace({"b": [1, 2, 3]}, {"b": bad})
-    with pytest.raises(UnknownNameError, match="no dim 'time'"):
-        SeriesTrace({"a": xr.DataArray([1], dims="t")}, {"a": [0]})
-    apart = {name: xr.DataArray([1], dims="time", coords={"place": name}) for name in "ab"}
-    with pytest.raises(PipelineError, match=r"do not agree.*'place'.*drop_vars"):
-        SeriesTrace(apart, {"a": [0], "b": [0]}).to_xarray()
-    with pytest.raises(PipelineError, match="'a' is not a DataArray"):
-        SeriesTrace({"a": [1]}, {"a": [0]}).to_xarray()
-
-
-@given(st.lists(st.lists(st.integers(), max_size=3), max_size=5))
-def test_traces_one_after_another(parts):
-    both, flat = Concatenated(parts), [item for part in parts for item in part]
-    assert list(both) == flat
-    assert len(both) == len(flat)
-    for i in range(-len(flat), len(flat)):
-        assert both[np.int64(i)] == flat[i]
-    with pytest.raises(SelectionError, match="no item"):
-        both[len(flat)]
-
-
-# some of many
-
-
-@given(st.integers(0, 300), st.data(), st.integers(0, 9))
-def test_rows_are_chosen_at_most_once(n, data, seed):
-    k = data.draw(st.integers(0, n))
-    for how in ("low-discrepancy", "uniform", "random"):
-        rows = subsample(n, k, how, seed=seed)
-        assert (rows.dtype, len(rows), len(set(rows.tolist()))) == (np.int64, k, k)
-        assert k == 0 or (rows.min() >= 0 and rows.max() < n)
-    most = subsample(n, n, seed=seed)
-    np.testing.assert_array_equal(subsample(n, k, seed=seed), most[:k])
-
-
-def test_a_share_is_taken_as_it_is_written():
-    for percent in range(101):
-        assert len(subsample(100, percent / 100)) == percent
-        assert len(subsample(1000, np.float32(percent / 100))) == percent * 10
-    assert len(subsample(7, 0.5)) == 3
-    assert len(subsample(10**6, 1e-6)) == 1
-
-
-def test_first_few_of_low_discrepancy_are_spread_evenly():
-    for n in (1000, 987, 1024, 997):
-        rows = subsample(n, n, seed=3)
-        for k in (5, 13, 55, 144):
-            some = np.sort(rows[:k])
-            gaps = np.diff(np.append(some, some[0] + n))
-            assert gaps.max() <= 2 * n / k + 1
-    rows = subsample(2**62, 5).tolist()  # products that do not fit 64 bits
-    assert len(set(rows)) == 5
-    gaps = np.diff(np.array(sorted([*rows, rows[0] + 2**62]), dtype=float))
-    assert gaps.max() <= 2 * 2**62 / 5 + 1
-
-
-@pytest.mark.parametrize("how", ["low-discrepancy", "uniform", "random"])
-@pytest.mark.parametrize("seed", [-(2**70), -5, 2**63, 2**70])
-def test_any_whole_number_is_a_seed(how, seed):
-    assert sorted(subsample(10, 10, how, seed=seed)) == list(range(10))
-
-
-def test_uniform_and_random():
-    np.testing.assert_array_equal(subsample(101, 5, "uniform"), [0, 25, 50, 75, 100])
-    drawn = [subsample(50, 10, "random", seed=seed) for seed in (0, 0, 1)]
-    np.testing.assert_array_equal(drawn[0], drawn[1])
-    assert set(drawn[0]) != set(drawn[2])
-    counts = np.bincount(np.concatenate([subsample(10, 3, "random", seed=s) for s in range(500)]))
-    assert counts.min() > 100
-    assert [len(subsample(20, size)) for size in (1, 1.0, 0.33)] == [1, 20, 6]
-
-
-@pytest.mark.parametrize("size", [11, -1, 1.5, True, "all"])
-def test_sizes_that_cannot_be(size):
-    with pytest.raises(PipelineError, match="of 10 rows"):
-        subsample(10, size)
-    for how in ("ld", ["ld"]):
-        with pytest.raises(PipelineError, match=r"how=.*'ld'.* must be 'low-discrepancy'"):
-            subsample(10, 1, how)
-    with pytest.raises(PipelineError, match="n_rows=-3 must be at least 0"):
-        subsample(-3, 0)
-    with pytest.raises(PipelineError, match=r"seed=0\.5 must be a whole number"):
-        subsample(10, 1, seed=0.5)
+def test_windows_and_series_at_their_moments_go_into_a_loader():
+    slow = xr.DataArray(np.arange(3.0) + 10, [("time", [1, 3, 5])], name="slow")
+    fast = xr.DataArray(np.arange(20.0), [("time", np.arange(20) / 2)], name="fast").chunk(time=6)
+    windows = time_windows(fast, past=2)
+    made = list(
+        labeled.batches(windows, 5, dim="time", pipeline={"fast": lambda w: w.mean("step")})
+    )
+    np.testing.assert_allclose(
+        np.concatenate([batch["fast"] for batch in made]), np.arange(1.0, 19)
+    )
+    chosen = synchronise({"fast": fast.time, "slow": slow.time}, "slow")
+    together = xr.Dataset({one.name: one.isel(time=chosen[one.name]).drop_vars("time")
+                           for one in (fast, slow)})  # fmt: skip
+    (batch,) = labeled.batches(together, 3, dim="time")
+    np.testing.assert_array_equal(batch["fast"], [2, 6, 10])

@@ -35,8 +35,8 @@ from labeled.loader.source_readers import RaggedSourceReader, SourceReader
 from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows, rows_of
-from labeled.transforms.context import Place
 from labeled.transforms.running import NOTHING, Stopped
+from labeled.transforms.steps import Place
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -231,7 +231,7 @@ def handed_out(plan: LoaderPlan, epoch: AnyPlan, made: Made) -> Any:
 
 def batch_stage(plan: LoaderPlan, epoch: AnyPlan, data: Any, rows: Callable[[], Rows]) -> Any:
     """Apply the last stage of a pipeline, where the batch is."""
-    if plan.line is None or plan.line.batch is None:
+    if plan.line is None or not plan.line.batch:
         return data
     return plan.line.finish(data, Place(epoch.order.seed, epoch.order.epoch, rows=rows()))
 

@@ -36,7 +36,6 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
-from labeled.forms import RowSpec, extreme_shapes
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import RaggedRows
 from labeled.loader.options import BatchOptions, RaggedLayout, integer
@@ -62,6 +61,7 @@ from labeled.spaces import (
 from labeled.spaces.arrays import check_fits, one_hot, why_not_cast
 from labeled.spaces.base import call_for
 from labeled.transforms.running import CompiledPipeline, Form, Forms
+from labeled.transforms.sample import RowSpec, extreme_shapes
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

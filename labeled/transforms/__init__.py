@@ -38,81 +38,34 @@ a row gets is a function of (seed, epoch, row) alone.
 >>> augment = Augment([RandomCrop(28), Mirror(), Normalize(mean=128, std=64)])
 """
 
-from typing import TYPE_CHECKING
-
-from labeled._optional import names_in
-
-if TYPE_CHECKING:
-    from labeled.transforms.augment import Augment, OneOf, PictureTransform
-    from labeled.transforms.compose import (
-        Collate,
-        ComposedPipeline,
-        ParallelCollate,
-        ParallelPipelines,
-        ParallelTransforms,
-        Pipeline,
-        SequencePipeline,
-        SequentialTransforms,
-        StackedSequencePipeline,
-        Stages,
-        Transform,
-        identity,
-        takes,
-        whole,
-    )
-    from labeled.transforms.context import Place
-    from labeled.transforms.decoding import Decode
-    from labeled.transforms.geometry import (
-        Affine,
-        Crop,
-        Mirror,
-        Pad,
-        RandomCrop,
-        RandomResizedCrop,
-        RandomSizedCrop,
-        Resize,
-    )
-    from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
-    from labeled.transforms.running import StatesMemory
-    from labeled.transforms.sample import Sample, Stack, stack
-    from labeled.transforms.series import (
-        Concatenated,
-        SeriesTrace,
-        TimeWindow,
-        decimate,
-        subsample,
-        synchronise,
-    )
-    from labeled.transforms.values import (
-        Contrast,
-        Illumination,
-        Jitter,
-        Normalize,
-        PrincipalNoise,
-        ShiftHSL,
-    )
-else:
-    __getattr__ = names_in(
-        [
-            "labeled.transforms.compose",
-            "labeled.transforms.context",
-            "labeled.transforms.sample",
-            "labeled.transforms.running",
-            "labeled.transforms.augment",
-            "labeled.transforms.geometry",
-            "labeled.transforms.values",
-            "labeled.transforms.decoding",
-            "labeled.transforms.meanimage",
-            "labeled.transforms.series",
-        ]
-    )
+from labeled.transforms.augment import Augment, OneOf, PictureTransform
+from labeled.transforms.decoding import Decode
+from labeled.transforms.geometry import (
+    Affine,
+    Crop,
+    Mirror,
+    Pad,
+    RandomCrop,
+    RandomResizedCrop,
+    RandomSizedCrop,
+    Resize,
+)
+from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
+from labeled.transforms.sample import RowSpec, Sample, Stack, stack
+from labeled.transforms.series import synchronise, time_windows
+from labeled.transforms.steps import Place, Stages, takes, whole
+from labeled.transforms.values import (
+    Contrast,
+    Illumination,
+    Jitter,
+    Normalize,
+    PrincipalNoise,
+    ShiftHSL,
+)
 
 __all__ = [
     "Affine",
     "Augment",
-    "Collate",
-    "ComposedPipeline",
-    "Concatenated",
     "Contrast",
     "Crop",
     "Decode",
@@ -122,40 +75,24 @@ __all__ = [
     "Normalize",
     "OneOf",
     "Pad",
-    "ParallelCollate",
-    "ParallelPipelines",
-    "ParallelTransforms",
     "PictureTransform",
-    "Pipeline",
     "Place",
     "PrincipalNoise",
     "RandomCrop",
     "RandomResizedCrop",
     "RandomSizedCrop",
     "Resize",
+    "RowSpec",
     "Sample",
-    "SequencePipeline",
-    "SequentialTransforms",
-    "SeriesTrace",
     "ShiftHSL",
     "Stack",
-    "StackedSequencePipeline",
     "Stages",
-    "StatesMemory",
-    "TimeWindow",
-    "Transform",
-    "decimate",
-    "identity",
     "mean_image",
     "read_mean_file",
     "stack",
-    "subsample",
     "synchronise",
     "takes",
+    "time_windows",
     "whole",
     "write_mean_file",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -23,7 +23,6 @@ import xarray as xr
 from labeled._validation import check_fields, whole
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError
-from labeled.forms import RowSpec
 from labeled.ragged import Ragged
 from labeled.transforms.pictures import (
     GROUP_BYTES,
@@ -33,6 +32,7 @@ from labeled.transforms.pictures import (
     RowRandom,
     float_dtype,
 )
+from labeled.transforms.sample import RowSpec
 
 PICTURE_DIMS = ("channel", "height", "width")
 
@@ -426,7 +426,7 @@ class PictureTransform:
     def memory_after(self, row: RowSpec | None) -> tuple[RowSpec | None, int]:
         """Return what is made of a picture, and what a batch takes besides.
 
-        See :class:`labeled.transforms.StatesMemory`.
+        Sizes alone are looked at; a loader counts them before it reads.
         """
         found = None if row is None else _pictures_of(row, self.dims)
         if row is None or found is None:

@@ -2,14 +2,17 @@
 
 A sample of a labelled batch is a mapping from source to DataArray, without the example
 dim. Arrays nested in tuples (what specs make) are taken apart along the axis of each that
-counts examples, and stacked along the same.
+counts examples, and stacked along the same. How many bytes rows take is known from their
+:class:`RowSpec` before there are any.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,61 @@ from labeled.errors import PipelineError, UnknownNameError, did_you_mean
 
 Array = npt.NDArray[Any]
 Dims = tuple[str, ...]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RowSpec:
+    """Dims, dtype and shape of the rows of a source.
+
+    Parameters
+    ----------
+    dims : tuple of str
+        Without the one that counts examples.
+    shapes : tuple of shapes
+        The one shape that all rows have; of rows that differ, those that whatever is made of
+        them is largest for: see :func:`extreme_shapes`.
+    dtype : dtype
+    """
+
+    dims: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the largest row."""
+        return max(map(math.prod, self.shapes), default=0) * self.dtype.itemsize
+
+
+def extreme_shapes(shapes: npt.NDArray[np.int64]) -> tuple[Shape, ...]:
+    """Choose the shapes that results are largest for, however lengths are changed.
+
+    Those are the longest and the shortest along each axis, the most and the least stretched, and
+    the one with most values.
+
+    Parameters
+    ----------
+    shapes : int64 array (n, axis)
+
+    Examples
+    --------
+    >>> extreme_shapes(np.array([[4, 4], [2, 9], [3, 3], [9, 2]]))
+    ((2, 9), (9, 2))
+    """
+    found = {tuple(map(int, shapes[n])) for n in _extreme_places(shapes)}
+    return tuple(sorted(found))
+
+
+def _extreme_places(shapes: npt.NDArray[np.int64]) -> Iterator[int]:
+    if not len(shapes):
+        return
+    yield int(shapes.prod(axis=1).argmax())
+    for lengths in shapes.T:
+        yield from (int(lengths.argmax()), int(lengths.argmin()))
+    for one, other in combinations(shapes.T, 2):
+        ratio = one / np.maximum(other, 1)
+        yield from (int(ratio.argmax()), int(ratio.argmin()))
 
 
 def data_array(array: Array, dims: Dims, name: str | None) -> xr.DataArray:
@@ -181,9 +239,6 @@ class Stack:
     dim: str = "batch"
     dims: Mapping[str, str] = field(default_factory=dict)
     axes: Any = None
-
-    collates = True
-    """Samples become a batch here: see :mod:`labeled.transforms.compose`."""
 
     def __post_init__(self) -> None:
         check_fields(self, PipelineError)

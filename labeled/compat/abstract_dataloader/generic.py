@@ -17,7 +17,6 @@ import numpy.typing as npt
 from labeled.compat.abstract_dataloader import abstract, spec
 from labeled.compat.abstract_dataloader.abstract import NO_MARGIN, Indices, Margin
 from labeled.compat.abstract_dataloader.spec import Index, Times
-from labeled.transforms import StackedSequencePipeline
 
 __all__ = [
     "ComposedPipeline",
@@ -140,20 +139,10 @@ class Window(abstract.Sensor[Any, Any]):
 
     @classmethod
     def from_partial_sensor(
-        cls,
-        sensor: Callable[[str], spec.Sensor[Any, Any]],
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        past: int = 0,
-        future: int = 0,
-        crop: bool = True,
-        parallel: int | None = None,
+        cls, sensor: Callable[[str], spec.Sensor[Any, Any]], *args: Any, **options: Any
     ) -> Callable[[str], Window]:
         """Return what makes a window of a path, given what makes a sensor of one."""
-
-        def made(path: str) -> Window:
-            return cls(sensor(path), collate_fn, past, future, crop, parallel)
-
-        return made
+        return lambda path: cls(sensor(path), *args, **options)
 
     def __getitem__(self, index: Index) -> Any:
         start = int(index) if self.cropped else int(index) - self.past
@@ -189,6 +178,35 @@ class SequencePipeline:
 
     def children(self) -> Iterable[Any]:
         return [self.pipeline]
+
+
+class StackedSequencePipeline(SequencePipeline):
+    """The same over all steps of all samples as one batch, axes (sample, step) (up to 0.3)."""
+
+    def collate(self, data: Sequence[Sequence[Any]]) -> Any:
+        made = self.pipeline.collate([step for sequence in data for step in sequence])
+        steps = len(data), len(data[0])
+        return _mapped(lambda x: x.reshape(*steps, *x.shape[1:]), made)
+
+    def batch(self, data: Any) -> Any:
+        lengths: list[tuple[int, int]] = []
+
+        def flat(x: Any) -> Any:
+            lengths.append(x.shape[:2])
+            return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+        made = self.pipeline.batch(_mapped(flat, data))
+        return _mapped(lambda x: x.reshape(*lengths[0], *x.shape[1:]), made)
+
+
+def _mapped(function: Callable[[Any], Any], data: Any) -> Any:
+    """Apply a function to every array or tensor of a structure."""
+    if isinstance(data, Mapping):
+        return {name: _mapped(function, value) for name, value in data.items()}
+    if isinstance(data, tuple | list):
+        made = [_mapped(function, one) for one in data]
+        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
+    return function(data)
 
 
 class Empty:

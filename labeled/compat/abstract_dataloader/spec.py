@@ -1,14 +1,12 @@
-"""The old protocols. Those of transforms and pipelines are the native ones."""
+"""The old protocols: structural, so that a check at run time looks at the members alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-
-from labeled.transforms.compose import Collate, Pipeline, Transform
 
 __all__ = [
     "Collate",
@@ -26,6 +24,36 @@ Times = npt.NDArray[np.floating[Any]]
 
 TSample = TypeVar("TSample", covariant=True)
 TMetadata = TypeVar("TMetadata", bound="Metadata")
+
+TRaw = TypeVar("TRaw", contravariant=True)
+TTransformed = TypeVar("TTransformed")
+TCollated = TypeVar("TCollated")
+TMade = TypeVar("TMade", covariant=True)
+
+
+@runtime_checkable
+class Transform(Protocol[TRaw, TMade]):
+    """A step from one sample to one sample, or from one batch to one batch."""
+
+    def __call__(self, data: TRaw, /) -> TMade: ...
+
+
+@runtime_checkable
+class Collate(Protocol[TRaw, TMade]):
+    """The step that makes a batch of samples."""
+
+    def __call__(self, data: Sequence[TRaw], /) -> TMade: ...
+
+
+@runtime_checkable
+class Pipeline(Protocol[TRaw, TTransformed, TCollated, TMade]):
+    """The way from stored samples to a batch as it is used."""
+
+    def sample(self, data: TRaw, /) -> TTransformed: ...
+
+    def collate(self, data: Sequence[TTransformed], /) -> TCollated: ...
+
+    def batch(self, data: TCollated, /) -> TMade: ...
 
 
 @runtime_checkable

@@ -1,0 +1,496 @@
+"""Steps of a pipeline: callables in order, each on a part of a sample or on all of it.
+
+A pipeline is written down as plain data. A callable is a step; a list is steps in order; a mapping
+says which part (which source) a step takes and returns, and leaves the other parts as they are.
+:class:`Stages` holds three of them: what happens to samples, how samples become a batch, which
+happens once, and what happens to batches.
+
+Results are the same for any number of threads, any order, shard or resumed run. A transform
+therefore never keeps a generator of its own; it asks, by the names of its parameters, for what is
+random about a row:
+
+``rng``
+    A fresh generator for this row, of this epoch, at this step of the pipeline.
+``seed``, ``epoch``, ``row``
+    The plain numbers, for transforms that draw in their own way.
+``rows``
+    The numbers of all rows: the transform then works on whole batches.
+``place``
+    All of these, as a :class:`Place`.
+
+A parameter that a caller has bound already (``functools.partial``) is left alone, and so is the
+first one, which takes the data.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from labeled._validation import check_arguments
+from labeled.errors import PipelineError, PipelineTypeError, did_you_mean
+from labeled.samplers.permutation import key_of
+from labeled.transforms.sample import Stack, stack
+
+Rows = npt.NDArray[np.int64]
+CONTEXT_NAMES = frozenset({"rng", "seed", "epoch", "row", "rows", "place"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which row of which epoch, and which step of the pipeline.
+
+    Parameters
+    ----------
+    seed, epoch : int
+        Of the loader.
+    row : int, optional
+        Position in the dataset that ``batches`` was called on; -1 for rows that pad.
+    rows : int64 array, optional
+        The same for every row of a batch.
+    path : tuple
+        The steps that lead to the transform, numbers and names.
+
+    Examples
+    --------
+    >>> place = Place(seed=7, epoch=0, row=3)
+    >>> bool(place.rng().random() == Place(seed=7, epoch=0, row=3).rng().random())
+    True
+    >>> bool(place.rng().random() == place.into(1).rng().random())
+    False
+    """
+
+    seed: int
+    epoch: int
+    row: int | None = None
+    rows: Rows | None = None
+    path: tuple[int | str, ...] = ()
+
+    def into(self, *steps: int | str) -> Place:
+        """Return the place of a step within this one."""
+        return Place(self.seed, self.epoch, self.row, self.rows, (*self.path, *steps))
+
+    def rng(self) -> np.random.Generator:
+        """Return a new generator, which draws the same wherever and whenever it is made."""
+        key = key_of("pipeline", self.seed, self.epoch, -1 if self.row is None else self.row)
+        if self.path:
+            key = key_of(str(key), *self.path)
+        return np.random.Generator(np.random.Philox(key=key))
+
+
+# what is stated about a transform
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A transform with something stated about it; called as it is.
+
+    Parameters
+    ----------
+    transform : callable
+    whole : bool
+        It takes whole batches.
+    row_bytes, work_bytes : int, optional
+        Memory that it takes, where that is stated: of what it makes of a row, and besides.
+    """
+
+    transform: Any
+    whole: bool = False
+    row_bytes: int | None = None
+    work_bytes: int = 0
+
+    def __call__(self, data: Any, **asked: Any) -> Any:
+        return self.transform(data, **asked)
+
+
+def _marked(transform: Any) -> Marked:
+    return transform if isinstance(transform, Marked) else Marked(transform)
+
+
+def whole(transform: Any) -> Marked:
+    """Mark a transform as one that takes whole batches rather than samples.
+
+    It runs in the loader's workers like one of samples, but once a batch, before rows are
+    taken apart. Transforms with a parameter ``rows`` need no mark.
+    """
+    return replace(_marked(transform), whole=True)
+
+
+@check_arguments(PipelineError)
+def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]], Marked]:
+    """State how much memory a transform takes, so that ``memory=`` of a loader counts it.
+
+    Parameters
+    ----------
+    row_bytes : int
+        Of what it makes of one row.
+    work_bytes : int
+        What it takes besides, while it works on a batch.
+
+    Examples
+    --------
+    >>> @takes(row_bytes=8 * 100)
+    ... def spectrum(wave): ...
+    """
+    for name, value in (("row_bytes", row_bytes), ("work_bytes", work_bytes)):
+        if value < 0:
+            raise PipelineError(f"{name}={value!r} must be a number of bytes, 0 or more")
+    return lambda transform: replace(
+        _marked(transform), row_bytes=int(row_bytes), work_bytes=int(work_bytes)
+    )
+
+
+# steps
+
+
+@dataclass(frozen=True)
+class Step:
+    """One transform in its place.
+
+    Parameters
+    ----------
+    call : callable
+    part : str, optional
+        The part of a sample or batch that it takes and returns; None for all of it.
+    path : tuple
+        Numbers and names that lead to it; part of what it draws.
+    asks : frozenset of str
+        What it is given besides the data.
+    whole : bool
+        It takes whole batches.
+    tensors : bool
+        A module of torch: it is given tensors that share memory with the arrays.
+    row_bytes, work_bytes : int, optional
+        See :class:`Marked`.
+    """
+
+    call: Callable[..., Any]
+    part: str | None
+    path: tuple[int | str, ...]
+    asks: frozenset[str]
+    whole: bool
+    tensors: bool
+    row_bytes: int | None
+    work_bytes: int
+
+    def __call__(self, data: Any, place: Place | None = None) -> Any:
+        """Apply the transform; without a place it is called with the data alone."""
+        if self.tensors:
+            data = as_tensors(data)
+        if place is None or not self.asks:
+            return self.call(data)
+        here = place.into(*self.path)
+        return self.call(data, **{name: _given(name, here, self.call) for name in self.asks})
+
+    def __str__(self) -> str:
+        return name_of(self.call) if self.part is None else f"{self.part}={name_of(self.call)}"
+
+
+def steps_of(
+    given: Any, part: str | None = None, path: tuple[int | str, ...] = (), *, whole: bool = False
+) -> tuple[Step, ...]:
+    """Return the steps of a callable, a list of them in order, or a mapping from part to them.
+
+    Raises
+    ------
+    PipelineError
+        If one is a collate or a pipeline.
+    PipelineTypeError
+        If one is nothing that can be called.
+    """
+    if given is None:
+        return ()
+    marked = _marked(given)
+    call, whole = marked.transform, whole or marked.whole
+    call = call.given if isinstance(call, Steps) else call
+    if isinstance(call, Mapping) and part is None:
+        found = [steps_of(one, name, (*path, name), whole=whole) for name, one in call.items()]
+        return tuple(chain.from_iterable(found))
+    if isinstance(call, list | tuple):
+        found = [steps_of(one, part, (*path, n), whole=whole) for n, one in enumerate(call)]
+        return tuple(chain.from_iterable(found))
+    call = Steps(call) if isinstance(call, Mapping) or call is None else call
+    _check_transform(call)
+    asks = asked_by(call)
+    torch = sys.modules.get("torch")  # not imported for this
+    tensors = torch is not None and isinstance(call, torch.nn.Module)
+    whole = whole or "rows" in asks
+    return (Step(call, part, path, asks, whole, tensors, marked.row_bytes, marked.work_bytes),)
+
+
+def _check_transform(call: Any) -> None:
+    if isinstance(call, Stack):
+        raise PipelineError(
+            "stack makes a batch of samples, which happens once in a pipeline: give it as "
+            "collate=, not among transforms"
+        )
+    if is_pipeline(call):
+        raise PipelineError(
+            f"{name_of(call)} is a pipeline, which holds a collate and is not a transform: put "
+            "transforms around its stages, Stages([before, p.sample], p.collate, [p.batch, after])"
+        )
+    if not callable(call):
+        raise PipelineTypeError(
+            f"{call!r} is not a transform: give a callable of one argument, a mapping from source "
+            "to one, or a list of them"
+        )
+
+
+def is_pipeline(step: Any) -> bool:
+    """Whether something has the three stages of a pipeline."""
+    return all(callable(getattr(step, name, None)) for name in ("sample", "collate", "batch"))
+
+
+def name_of(step: Any) -> str:
+    """Return how messages name a transform."""
+    name = getattr(step, "__qualname__", None)
+    if name is None or isinstance(step, partial):
+        return repr(step)
+    return f"{name.rpartition('.<locals>.')[2]}()" if not isinstance(step, type) else name
+
+
+def asked_by(transform: Any) -> frozenset[str]:
+    """Return what a transform asks for by the names of its parameters.
+
+    ``seed`` by itself, with a default, is taken for an option of the transform's own.
+
+    Examples
+    --------
+    >>> sorted(asked_by(lambda image, rows, seed, epoch: image))
+    ['epoch', 'rows', 'seed']
+    >>> asked_by(lambda row: row), asked_by(partial(lambda x, rng: x, rng=None))
+    (frozenset(), frozenset())
+    """
+    bound = transform.keywords if isinstance(transform, partial) else {}
+    try:
+        parameters = list(inspect.signature(transform).parameters.values())[1:]
+    except (TypeError, ValueError):  # written in C, and says nothing
+        return frozenset()
+    by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    found = (CONTEXT_NAMES & set(by_name)) - set(bound)
+    if "seed" in found and not found & {"epoch", "row", "rows"}:
+        return found if by_name["seed"].default is inspect.Parameter.empty else found - {"seed"}
+    return found
+
+
+def _given(name: str, place: Place, transform: Any) -> Any:
+    if name == "place":
+        return place
+    if name in ("rng", "row") and place.row is None:
+        raise PipelineError(
+            f"{transform!r} asks for {name!r} of one row, but is given whole batches: let it take "
+            "rows, seed and epoch and draw for each row, so that no result depends on its batch"
+        )
+    if name == "rows" and place.rows is None:
+        raise PipelineError(
+            f"{transform!r} asks for the rows of a whole batch, but stands where samples come one "
+            "by one: put it before transforms of samples, or let it take row"
+        )
+    return place.rng() if name == "rng" else getattr(place, name)
+
+
+def as_tensors(data: Any) -> Any:
+    """Return arrays, and arrays in mappings and tuples, as tensors on the same memory."""
+    torch = sys.modules["torch"]
+    if hasattr(data, "items") and not isinstance(data, xr.DataArray):
+        return {name: as_tensors(value) for name, value in data.items()}
+    if isinstance(data, tuple | list):
+        made = list(map(as_tensors, data))
+        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
+    plain = data.data if isinstance(data, xr.DataArray) else data
+    return torch.as_tensor(plain) if isinstance(plain, np.ndarray | np.generic) else plain
+
+
+# running steps
+
+
+def run(
+    steps: Iterable[Step],
+    data: Any,
+    place: Place | None = None,
+    *,
+    stage: str = "transform",
+    must_return: str | None = None,
+) -> Any:
+    """Take data through steps; an error is noted with its stage, step and rows.
+
+    Parameters
+    ----------
+    stage : str
+        What notes call the steps.
+    must_return : str, optional
+        What data are called where steps must return something, "a sample"; None where they may
+        return None.
+    """
+    ours = False  # whether `data` is a mapping that was made here, and may be changed
+    for step in steps:
+        try:
+            given = data if step.part is None else _part_of(data, step.part)
+            made = step(given, place)
+            if made is None and must_return is not None:
+                what = must_return if step.part is None else f"{step.part!r} of {must_return}"
+                raise PipelineError(
+                    f"it returned None in the place of {what}; let it return what it was given "
+                    "(return x), also where it changes that in place"
+                )
+        except Exception as error:
+            if place is not None:
+                rows = place.rows if place.row is None else [place.row]
+                error.add_note(note(stage, str(step), rows))
+            raise
+        if step.part is None:
+            data, ours = made, False
+        else:
+            data, ours = data if ours else dict(data), True
+            data[step.part] = made
+    return data
+
+
+def _part_of(data: Any, part: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise PipelineTypeError(
+            f"a transform for {part!r} needs a mapping from name to part, found "
+            f"{type(data).__name__}"
+        )
+    check_parts([part], data)
+    return data[part]
+
+
+def check_parts(steps: Iterable[str], parts: Collection[str]) -> None:
+    """Raise :class:`PipelineError` where a step is named for a part that is not there."""
+    for name in steps:
+        if name not in parts:
+            hint = did_you_mean(str(name), map(str, parts))
+            raise PipelineError(f"a transform is for {name!r}, which is not a source; {hint}")
+
+
+def note(stage: str, step: str, rows: Sequence[int] | Rows | None) -> str:
+    """Return what is noted on an error that a step raised."""
+    where = "" if rows is None or not len(rows) else f", at row {rows[0]}"
+    more = "" if rows is None or len(rows) < 2 else f" and {len(rows) - 1} after it in the batch"
+    return f"in the {stage} of a pipeline, {step}{where}{more}"
+
+
+class Steps:
+    """Transforms in order, as one callable.
+
+    Parameters
+    ----------
+    given : callable, list or mapping
+        None changes nothing.
+
+    Examples
+    --------
+    >>> Steps([{"x": abs}, {"x": str}])({"x": -3, "y": 2})
+    {'x': '3', 'y': 2}
+    """
+
+    def __init__(self, given: Any = None) -> None:
+        self.given = given
+        self.steps = steps_of(given)
+
+    def __call__(self, data: Any, *, place: Place | None = None) -> Any:
+        return run(self.steps, data, place)
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(str, self.steps))}]"
+
+
+class Stages:
+    """A pipeline of three stages.
+
+    Parameters
+    ----------
+    sample : transform, optional
+        Applied to each sample; a mapping routes by source, a list runs in order. A transform
+        marked with :func:`whole`, or with a parameter ``rows``, takes a whole batch of
+        samples at once.
+    collate : callable, optional
+        Makes a batch of samples; :func:`labeled.transforms.stack` when not given. A mapping
+        routes by source, and the others are stacked.
+    batch : transform, optional
+        Applied to each batch.
+
+    Raises
+    ------
+    PipelineError
+        If a collate or a pipeline is given where a transform belongs.
+    PipelineTypeError
+        If a stage cannot be called.
+
+    Examples
+    --------
+    >>> mean = Stages(sample=lambda x: x / 10, collate=sum, batch=lambda total: total / 3)
+    >>> mean.batch(mean.collate([mean.sample(x) for x in (10, 20, 30)]))
+    2.0
+
+    Pipelines go around one another, and side by side:
+
+    >>> outer = Stages([lambda x: x + 1, mean.sample], mean.collate, [mean.batch, round])
+    >>> both = Stages({"x": mean.sample}, {"x": mean.collate}, {"x": mean.batch})
+    """
+
+    def __init__(self, sample: Any = None, collate: Any = None, batch: Any = None) -> None:
+        self.sample = Steps(sample)
+        self.collate = stack if collate is None else _collate_of(collate)
+        self.batch = Steps(batch)
+
+    def __repr__(self) -> str:
+        collate = "" if self.collate is stack else f", collate={name_of(self.collate)}"
+        return f"Stages(sample={self.sample}{collate}, batch={self.batch})"
+
+
+def stages_of(pipeline: Any) -> Stages:
+    """Return what was given for a pipeline as three stages; a transform is one of samples."""
+    if isinstance(pipeline, Stages):
+        return pipeline
+    if is_pipeline(pipeline):
+        return Stages(pipeline.sample, pipeline.collate, pipeline.batch)
+    return Stages(pipeline)
+
+
+def _collate_of(collate: Any) -> Callable[..., Any]:
+    if isinstance(collate, Mapping):
+        return partial(collate_parts, {n: _collate_of(one) for n, one in collate.items()})
+    if isinstance(collate, list | tuple):
+        raise PipelineError(
+            "samples become a batch once: collates do not follow one another; give one, and what "
+            "comes after it as batch="
+        )
+    if is_pipeline(collate) or not callable(collate):
+        raise PipelineTypeError(f"{collate!r} is not a collate: give a callable that takes samples")
+    made: Callable[..., Any] = collate
+    return made
+
+
+def collate_parts(
+    collates: Mapping[str, Callable[..., Any]], samples: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Make a batch of samples part by part; parts without a collate of their own are stacked.
+
+    Examples
+    --------
+    >>> collate_parts({"x": list}, [{"x": 1, "y": 2}, {"x": 3, "y": 4}])
+    {'x': [1, 3], 'y': array([2, 4])}
+    """
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    check_parts(collates, names)
+    made = {}
+    stacked: Callable[..., Any] = stack
+    for name in names:
+        column = []
+        for number, sample in enumerate(samples):
+            if name not in sample:
+                raise PipelineError(f"sample {number} of the batch has no {name!r}")
+            column.append(sample[name])
+        made[name] = collates.get(name, stacked)(column)
+    return made
