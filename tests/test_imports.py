@@ -183,7 +183,7 @@ STILL_INSIDE = {
     """,
     "transforms": """
         test_augment test_augment_kinds test_augment_meanfile test_compat_mxnet_images
-        test_pipeline_composition test_pipeline_memory test_pipeline_skip
+        test_pipeline_skip
     """,
     "writing": """
         test_append test_carried test_convert_splits test_doctor test_doctor_laws test_repack
