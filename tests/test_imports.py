@@ -161,7 +161,7 @@ STILL_INSIDE = {
         test_selection
     """,
     "files": """
-        picture_records test_csv test_idx test_pictures test_providers_foreign
+        picture_records test_idx test_pictures test_providers_foreign
         test_recordio_batches test_recordio_dataset test_recordio_files test_recordio_framing
         test_zarr
     """,

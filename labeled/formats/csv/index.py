@@ -14,9 +14,9 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -32,7 +32,6 @@ from labeled.formats.region import Array, Ints
 LF, CR = 10, 13
 READ_BYTES = 4 * 1024 * 1024
 HEAD_BYTES = 1 << 21  # of a text, in which its first row must end
-FIRST_BYTES = 1 << 14  # in which its first rows are looked for first
 GUESSED_LINES = 20
 MAX_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
 
@@ -44,13 +43,11 @@ MAX_BLOCK_BYTES = 16 * BLOCK_BYTES
 MAX_ROW_BYTES = 8 * 1024 * 1024
 """The longest row allowed: a quote that is never closed would make one row of the whole file."""
 
+CANDIDATES = ",\t;|"
 _BOM, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
-_CANDIDATES = ",\t;|"
 _BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
-_SEP_LINE = re.compile(rb"(?i)sep=([ -~\t])\r?[\r\n]")  # spreadsheets name the delimiter so
 
 
-@cache
 def arrow(part: str = "") -> Any:
     """Return pyarrow, or a module of it."""
     return extra_module("pyarrow" + part, "delimited text needs pyarrow", "pyarrow", "tables")
@@ -61,81 +58,126 @@ class Dialect:
     """How rows and fields are written."""
 
     delimiter: str
-    """Between fields; :data:`WHITESPACE` for any number of blanks and tabs."""
+    """Between fields; :data:`WHITESPACE` for any number of blanks and tabs, empty if unknown."""
     quote: str | None
-    newline: int
-    """The byte that ends rows."""
     begin: int
     """Where the first row of values begins, in the unpacked text."""
     first_line: int
     """Number of the line at `begin`, counted from 1."""
     encoding: str
     decimal: str
+    missing: tuple[str, ...]
     names: tuple[str, ...] = ()
-    trailing: bool = False
-    """Whether each line ends with a delimiter that makes no column."""
-
-    @property
-    def n_fields(self) -> int:
-        """Fields of a row."""
-        return len(self.names) + self.trailing
 
     @property
     def separator(self) -> str:
         """The character between fields that the parser sees."""
         return " " if self.delimiter == WHITESPACE else self.delimiter
 
-    def lines(self, text: Array, *, last: bool = True) -> Lines:
-        """Return where the rows of a piece of text are; see :func:`lines_of`."""
-        quote = None if self.quote is None else ord(self.quote)
-        return lines_of(text, quote, ord(self.separator), self.newline, last)
+    def parse(self, text: Any, types: Mapping[str, Any] | None = None) -> Any:
+        """Return whole rows of text as a table of Arrow: columns that have `types`, or all.
 
-    def first_rows(self, data: bytes, n: int, *, whole: bool) -> bytes:
-        """Return the text of the first rows; empty if none of them ends in `data`."""
-        text, ends = data[self.begin :], np.zeros(0, np.int64)
-        for size in (FIRST_BYTES, len(text)):  # all of it only if rows are long
-            part = np.frombuffer(text[:size], np.uint8)
-            ends = self.lines(part, last=whole and len(part) == len(text)).ends[:n]
-            if len(ends) == n:
-                break
-        return text[: int(ends[-1])] if len(ends) else b""
+        Raises
+        ------
+        ValueError
+            If a row has too few or too many fields, or a field is not a value of its type.
+        """
+        csv = arrow(".csv")
+        if self.delimiter == WHITESPACE:  # one blank for blanks and tabs, none at the edges
+            text = _EDGES.sub(b"", _BLANKS.sub(b" ", bytes(text)))
+        return csv.read_csv(
+            arrow().py_buffer(text),
+            read_options=csv.ReadOptions(
+                use_threads=False,
+                block_size=len(text) + 1,
+                column_names=self.names,
+                autogenerate_column_names=not self.names,
+                encoding=self.encoding,
+            ),
+            parse_options=csv.ParseOptions(
+                delimiter=self.separator,
+                quote_char=self.quote or False,
+                newlines_in_values=self.quote is not None,
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types=types,
+                include_columns=[*(types or ())] if self.names else None,
+                null_values=self.missing,
+                strings_can_be_null=False,
+                check_utf8=False,
+                decimal_point=self.decimal,
+            ),
+            memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
+        )
 
     def fields(self, text: bytes) -> list[list[str]]:
         """Cut rows into fields; return none if they have different numbers of fields."""
-        text = text + bytes([self.newline])
+        text = text if text.endswith(b"\n") else text + b"\n"
+        n_most = text.count(self.separator.encode()) + 1
+        words = {f"f{i}": arrow().string() for i in range(n_most)}
         try:
-            names = read_table(text, self).column_names
-            words = read_table(text, self, column_types=dict.fromkeys(names, arrow().string()))
-        except (arrow().ArrowInvalid, UnicodeDecodeError):
+            table = replace(self, names=()).parse(text, words)
+            columns = [column.to_pylist() for column in table.columns]
+        except ValueError:
             return []
-        columns = [column.to_pylist() for column in words.columns]
         return [list(row) for row in zip(*columns, strict=True)]
 
+    def lines(self, text: Array, *, last: bool = True) -> Lines:
+        """Find the rows of a piece of text that begins with a row.
 
-def read_table(
-    text: Any, dialect: Dialect, names: Sequence[str] | None = None, **converting: Any
-) -> Any:
-    """Parse whole rows of text; columns are called f0, f1, ... if no `names` are given."""
-    csv = arrow(".csv")
-    if dialect.delimiter == WHITESPACE:  # one blank for blanks and tabs, none at the edges
-        text = _EDGES.sub(b"", _BLANKS.sub(b" ", bytes(text)))
-    return csv.read_csv(
-        arrow().py_buffer(text),
-        read_options=csv.ReadOptions(
-            use_threads=False,
-            block_size=len(text) + 1,
-            column_names=names,
-            autogenerate_column_names=names is None,
-            encoding=dialect.encoding,
-        ),
-        parse_options=csv.ParseOptions(
-            delimiter=dialect.separator,
-            quote_char=dialect.quote or False,
-            newlines_in_values=dialect.quote is not None,
-        ),
-        convert_options=csv.ConvertOptions(decimal_point=dialect.decimal, **converting),
-        memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
-    )
+        Parameters
+        ----------
+        text : uint8 array
+        last : bool
+            Whether the end of the text ends a row, too.
+
+        Examples
+        --------
+        >>> dialect = Dialect(",", '"', 0, 1, "utf-8", ".", ())
+        >>> found = dialect.lines(np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8), last=False)
+        >>> found.starts.tolist(), found.ends.tolist(), found.rest
+        ([0, 8], [7, 12], 12)
+        """
+        at, closed = np.flatnonzero(text == LF), True
+        quotes = np.flatnonzero(text == ord(self.quote)) if self.quote else at[:0]
+        if len(quotes):
+            quotes = _enclosing(text, quotes, (self.separator or CANDIDATES).encode() + b"\r\n")
+            at, closed = at[np.searchsorted(quotes, at) % 2 == 0], len(quotes) % 2 == 0
+        rest = int(at[-1]) + 1 if len(at) else 0
+        ends = at + 1
+        if last and closed and rest < len(text):
+            ends, rest = np.append(ends, len(text)), len(text)
+        starts = np.append(0, ends)[:-1]
+        length, first = ends - starts, text[starts]
+        blank = (length == 1) & ((first == LF) | (first == CR))
+        blank |= (length == 2) & (first == CR) & (text[ends - 1] == LF)
+        return Lines(starts[~blank], ends[~blank], rest)
+
+
+class Lines(NamedTuple):
+    """Rows of a piece of text, those of blank lines left out."""
+
+    starts: Ints
+    ends: Ints
+    """One past the line end of each row, or past the text if it lacks one."""
+    rest: int
+    """Where an unfinished last row begins; the length of the text if there is none."""
+
+
+def _enclosing(text: Array, quotes: Ints, borders: bytes) -> Ints:
+    """Return the quotes that open fields and those that close them, in turn."""
+    opens, closes = quotes[0::2], quotes[1::2]
+    before = text[np.maximum(opens - 1, 0)]
+    begins = (opens == 0) | np.isin(before, np.frombuffer(borders, np.uint8))
+    begins[1:] |= opens[1:] == closes[: len(opens) - 1] + 1  # goes on with a doubled one
+    if begins.all():
+        return quotes
+    mark, found = re.escape(bytes(text[quotes[:1]])), []  # some quote opens no field: 5" pipe
+    fields = rb"%b(?:(?<=\A%b)|(?<=[%b]%b))(?:[^%b]++|%b%b)*+(%b)?"
+    marks = (mark, mark, re.escape(borders), *[mark] * 5)
+    for field in re.finditer(fields % marks, text.tobytes()):
+        found += [field.start(), field.end() - 1] if field[1] else [field.start()]
+    return np.array(found, np.int64)
 
 
 # how a text is written
@@ -163,59 +205,105 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         raise FileFormatError(
             f"{file} is not text: byte {data.index(0)} is zero; pass format= if you know what it is"
         )
-    newline = CR if b"\n" not in data and b"\r" in data else LF
-    end = bytes([newline])
+    if b"\r" in data and b"\n" not in data:
+        raise FileFormatError(f"{file} ends its lines by CR alone; save it with LF or CR LF")
     begin = len(_BOM) if data.startswith(_BOM) else 0
     for _ in range(options.skip_lines):
-        begin = data.find(end, begin) + 1
+        begin = data.find(b"\n", begin) + 1
         if not begin:
             raise FileFormatError(
                 f"{file} has no line after the skip_lines={options.skip_lines} first"
             )
     begin = len(data) - len(data[begin:].lstrip(b"\r\n"))
-    delimiter = options.delimiter
-    if delimiter is None and (found := _SEP_LINE.match(data, begin)):
-        delimiter, begin = found[1].decode(), found.end()
-    if not whole and end not in data[begin:]:
+    if not whole and b"\n" not in data[begin:]:
         raise FileFormatError(
             f"{file} has no line end in its first {len(data):,} bytes: it is not a table, or has "
             "too many columns to parse; write such values with labeled.write, or as .npy"
         )
     dialect = Dialect(
-        delimiter or ",",
-        None if delimiter == WHITESPACE else options.quote,
-        newline,
+        options.delimiter or "",
+        None if options.delimiter == WHITESPACE else options.quote,
         begin,
-        data[:begin].count(end) + 1,
+        data[:begin].count(b"\n") + 1,
         options.encoding,
         options.decimal,
+        options.missing,
     )
-    if delimiter is None:
-        dialect = _guess_delimiter(dialect, stamp.path, data, whole)
-    first = dialect.first_rows(data, 1, whole=whole)
-    if not first:
+    ends = dialect.lines(np.frombuffer(data, np.uint8)[begin:], last=whole).ends + begin
+    if not len(ends):
         raise FileFormatError(
             f"{file} holds no row of text at its beginning, or opens a quote there that is not "
             "closed (pass quote=None if quotes enclose nothing)"
         )
+    first, some = data[begin : ends[0]], data[begin : ends[:GUESSED_LINES][-1]]
+    if options.delimiter is None:
+        dialect = _guess_delimiter(dialect, stamp.path, some)
     if first.count(dialect.separator.encode()) >= MAX_COLUMNS:
         raise FileFormatError(
             f"{file} has more than the {MAX_COLUMNS:,} columns that are parsed; write such values "
             "with labeled.write, or as .npy"
         )
-    rows = dialect.fields(dialect.first_rows(data, GUESSED_LINES, whole=whole))
-    rows = rows or dialect.fields(first)
+    rows = dialect.fields(some) or dialect.fields(first)
     if not rows:
         raise FileFormatError(
             f"the first row of {stamp.path!r} is not {options.encoding.upper()}: {first[:40]!r}; "
             "pass encoding='latin-1', 'cp1252' or whatever it is"
         )
-    header = _guess_header(rows, options.decimal) if options.header is None else options.header
+    header = options.header
+    if header is None:
+        words = [field for field in rows[0] if field.strip()]
+        is_row = len(rows) == len(rows[0]) == 1  # of one word
+        header = not is_row and not any(_is_number(field, options.decimal) for field in rows[0])
+        header = header and bool(words)
     names = _names(stamp.path, rows[0], header, options.names)
     if not header:
         return replace(dialect, names=names)
-    line, begin = dialect.first_line + first.count(end), dialect.begin + len(first)
-    return replace(dialect, begin=begin, first_line=line, names=names)
+    line = dialect.first_line + first.count(b"\n")
+    return replace(dialect, begin=int(ends[0]), first_line=line, names=names)
+
+
+def _guess_delimiter(dialect: Dialect, path: str, text: bytes) -> Dialect:
+    """Choose the delimiter that cuts the first rows into the most fields, equally many in each."""
+    if path.lower().removesuffix(".gz").endswith((".tsv", ".tab")) and b"\t" in text:
+        return replace(dialect, delimiter="\t")
+    best, most = replace(dialect, delimiter=","), 1
+    for delimiter in CANDIDATES.replace(dialect.decimal, ""):
+        one = replace(dialect, delimiter=delimiter)
+        rows = one.fields(text)
+        if rows and len(rows[0]) > most:
+            best, most = one, len(rows[0])
+    if most > 1:
+        return best
+    blanks = replace(dialect, delimiter=WHITESPACE, quote=None)
+    rows = blanks.fields(text)
+    is_table = rows and all(_is_number(field, dialect.decimal) for field in rows[-1])
+    return blanks if is_table and len(rows[0]) > 1 else best
+
+
+def _is_number(field: str, decimal: str) -> bool:
+    try:
+        float(field.replace(decimal, "."))
+    except ValueError:
+        return False
+    return "_" not in field
+
+
+def _names(
+    path: str, first: list[str], header: bool, given: tuple[str, ...] | None
+) -> tuple[str, ...]:
+    if given is not None and len(given) != len(first):
+        raise FileFormatError(
+            f"names= gives {len(given)} names, but the first row of {path!r} has "
+            f"{len(first)} fields"
+        )
+    fields = [field.strip() if header else "" for field in first]
+    names = given or tuple(field or f"column_{i}" for i, field in enumerate(fields))
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise FileFormatError(
+            f"columns {twice} of {path!r} have the same names; pass names=[...] to tell them apart"
+        )
+    return names
 
 
 def text_parts(stamp: FileStamp) -> Iterator[bytes]:
@@ -241,140 +329,6 @@ def text_parts(stamp: FileStamp) -> Iterator[bytes]:
 def is_packed(stamp: FileStamp) -> bool:
     """Whether a file is gzip-compressed."""
     return StoredBytes(stamp).pread(0, len(_GZIP)) == _GZIP
-
-
-def _guess_delimiter(dialect: Dialect, path: str, data: bytes, whole: bool) -> Dialect:
-    """Choose the delimiter that cuts the first rows into the most fields, equally many in each."""
-    name = path.lower().removesuffix(".gz")
-    if name.endswith((".tsv", ".tab")) and b"\t" in data:
-        return replace(dialect, delimiter="\t")
-    blanks = replace(dialect, delimiter=WHITESPACE, quote=None)
-    best, most = dialect, 0
-    for delimiter in _CANDIDATES.replace(dialect.decimal, ""):
-        one = replace(dialect, delimiter=delimiter)
-        rows = one.fields(one.first_rows(data, GUESSED_LINES, whole=whole)) or [[""]]
-        if len(rows[0]) > most:
-            best, most = one, len(rows[0])
-    rows = blanks.fields(blanks.first_rows(data, GUESSED_LINES, whole=whole))
-    if most > 1 or not rows or len(rows[0]) == 1:
-        return best
-    if name.endswith((".csv", ".tsv", ".tab")):  # there, blanks may stand between words
-        is_table = all(_is_number(field, dialect.decimal) for row in rows for field in row)
-        return blanks if is_table else best
-    return blanks
-
-
-def _is_number(field: str, decimal: str) -> bool:
-    try:
-        float(field.replace(decimal, "."))
-    except ValueError:
-        return False
-    return "_" not in field
-
-
-def _guess_header(rows: list[list[str]], decimal: str) -> bool:
-    """Whether the first row names columns: no field of it is a number, and few are empty.
-
-    Programs that number their rows write no name above the numbers; others end each line with
-    a delimiter. In other tables a column without a name counts if a word stands above numbers.
-    """
-    first, rest = [field.strip() for field in rows[0]], rows[1:]
-    if any(_is_number(field, decimal) for field in first) or not any(first):
-        return False
-    columns = list(zip(*rest, strict=True)) if rest else [()] * len(first)
-    numbers = [[_is_number(field, decimal) for field in column] for column in columns]
-    if all(first):
-        several = len(set(first)) == len(first) and (bool(rest) or len(first) > 1)
-        return several or any(map(any, numbers))
-    if any(name and below and all(below) for name, below in zip(first, numbers, strict=True)):
-        return True
-    inner = slice(not first[0], len(first) - (not first[-1]))
-    if not all(first[inner]):
-        return False
-    counted = not first[0] and list(columns[0]) == [str(i) for i in range(len(rest))]
-    return counted or any(map(any, numbers[inner]))
-
-
-def _names(
-    path: str, first: Sequence[str], header: bool, given: tuple[str, ...] | None
-) -> tuple[str, ...]:
-    if given is not None and len(given) != len(first):
-        raise FileFormatError(
-            f"names= gives {len(given)} names, but the first row of {path!r} has "
-            f"{len(first)} fields"
-        )
-    fields = [field.strip() if header else "" for field in first]
-    names = given or tuple(field or f"column_{i}" for i, field in enumerate(fields))
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise FileFormatError(
-            f"columns {twice} of {path!r} have the same names; pass names=[...] to tell them apart"
-        )
-    return names
-
-
-# where rows begin: after line ends, except quoted ones and those of blank lines
-
-
-class Lines(NamedTuple):
-    """Rows of a piece of text."""
-
-    starts: Ints
-    ends: Ints
-    """One past the line end of each row, or past the text if it lacks one."""
-    rest: int
-    """Where an unfinished last row begins; the length of the text if there is none."""
-
-
-def lines_of(text: Array, quote: int | None, delimiter: int, newline: int, last: bool) -> Lines:
-    """Find the rows of a piece of text that begins with a row.
-
-    Parameters
-    ----------
-    text : uint8 array
-    quote, delimiter, newline : int
-        As bytes; no quote if nothing is enclosed.
-    last : bool
-        Whether the end of the text ends a row, too.
-
-    Examples
-    --------
-    >>> text = np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8)
-    >>> found = lines_of(text, ord('"'), ord(","), LF, last=False)
-    >>> found.starts.tolist(), found.ends.tolist(), found.rest
-    ([0, 8], [7, 12], 12)
-    """
-    at, closed = np.flatnonzero(text == newline), True
-    quotes = np.zeros(0, np.int64) if quote is None else np.flatnonzero(text == quote)
-    if len(quotes):
-        quotes = _enclosing(text, quotes, delimiter)
-        at, closed = at[np.searchsorted(quotes, at) % 2 == 0], len(quotes) % 2 == 0
-    rest = int(at[-1]) + 1 if len(at) else 0
-    ends = at + 1
-    if last and closed and rest < len(text):
-        ends, rest = np.append(ends, len(text)), len(text)
-    starts = np.append(0, ends)[:-1]
-    length, first = ends - starts, text[starts]
-    blank = (length == 1) & ((first == newline) | (first == CR))
-    blank |= (length == 2) & (first == CR) & (text[ends - 1] == LF)
-    return Lines(starts[~blank], ends[~blank], rest)
-
-
-def _enclosing(text: Array, quotes: Ints, delimiter: int) -> Ints:
-    """Return the quotes that open fields and those that close them, in turn."""
-    opens, closes = quotes[0::2], quotes[1::2]
-    before = text[np.maximum(opens - 1, 0)]
-    begins = (opens == 0) | (before == delimiter) | (before == LF) | (before == CR)
-    begins[1:] |= opens[1:] == closes[: len(opens) - 1] + 1  # goes on with a doubled one
-    if begins.all():
-        return quotes
-    mark, found = re.escape(bytes(text[quotes[:1]])), []  # some quote opens no field: 5" pipe
-    border = re.escape(bytes([delimiter]))
-    fields = rb"%b(?:(?<=\A%b)|(?<=[%b\r\n]%b))(?:[^%b]++|%b%b)*+(%b)?"
-    marks = (mark, mark, border, *[mark] * 5)
-    for field in re.finditer(fields % marks, text.tobytes()):
-        found += [field.start(), field.end() - 1] if field[1] else [field.start()]
-    return np.array(found, np.int64)
 
 
 # an index of rows
@@ -444,9 +398,9 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
 
 def line_at(stamp: FileStamp, dialect: Dialect, at: int) -> int:
     """Return the number of the line at byte `at`, by counting the line ends before it."""
-    file, line, end = FileRef(stamp)(), dialect.first_line, bytes([dialect.newline])
+    file, line = FileRef(stamp)(), dialect.first_line
     for begin in range(dialect.begin, at, READ_BYTES):
         data = np.empty(min(READ_BYTES, at - begin), np.uint8)
         file.read_into(data, begin)
-        line += data.tobytes().count(end)
+        line += int((data == LF).sum())
     return line

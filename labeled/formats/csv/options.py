@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from labeled._validation import check_fields, whole
 from labeled.errors import LoaderError
 from labeled.formats.header import TEXT
 
 WHITESPACE = "whitespace"
-UTF_8 = "utf-8"
 
 TIME = np.dtype("datetime64[ns]")
 """The dtype of all times, as in every other format."""
@@ -33,25 +33,25 @@ class TextOptions:
         default it is guessed from the first lines.
     header : bool, optional
         Whether the first line names the columns. By default it does if none of its fields is
-        a number, and only outermost fields are empty: above row numbers, or after a
-        delimiter that ends the lines. If nothing ever follows that delimiter, it makes no column.
+        a number. A last column without name and values, made by a delimiter that ends the lines,
+        is left out.
     names : sequence of str, optional
         Names of all columns, instead of those in the file.
     labels : column or list of columns, optional
         Columns, by name or number, that become the source ``labels``.
     columns : "matrix", "separate" or mapping, optional
-        "matrix" puts all numeric columns with a name side by side as the source ``features``;
+        "matrix" puts all numeric columns with a name side by side as the source ``features``,
+        and is the default where there are several columns;
         "separate" makes a source of every column; a mapping gives the column of each source, or
-        a list of columns to put side by side. By default columns named ``x_0``, ``x_1``, ...
-        are put side by side as the source ``x``, if there are any, else all numeric ones; a
-        file of one column is one source of one value a row.
+        a list of columns to put side by side.
     dtype : dtype or mapping, optional
         Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
-        samples of the file decide: int64, uint64 (integers too large for int64, such as ids),
-        float64, bool, datetime64[ns] (dates and times in ISO 8601, ``2026-11-20`` or
-        ``2026-11-20 12:30:00``; those with a zone, ``2026-11-20T12:30:00+02:00``, become
-        times of UTC) or text. Integers that float64 would round become a source of their own
-        beside floats, and text where some are missing. Any datetime64 means datetime64[ns].
+        samples of the file decide, as pyarrow infers types: int64, uint64 (integers too large for
+        int64, such as ids), float64, bool, datetime64[ns] (dates and times in ISO 8601,
+        ``2026-11-20`` or ``2026-11-20 12:30:00``; those with a zone become times of UTC) or text.
+        Integers become float64 where some are missing, or beside floats; if float64 would round
+        them, they stay apart as far as samples tell, and are an error elsewhere. Any datetime64
+        means datetime64[ns].
     missing : sequence of str
         Fields that stand for a missing value: NaN in floating columns, NaT among times, an error
         in others.
@@ -60,7 +60,7 @@ class TextOptions:
     skip_lines : int
         Lines to skip at the beginning of the file.
     encoding : str
-        Of names and text: "utf-8", or one of a byte a character, such as "latin-1" or "cp1252".
+        Of names and text: "utf-8", or another that contains ASCII, such as "latin-1" or "cp1252".
     decimal : str
         The decimal point of numbers, such as "," where ";" separates fields.
     """
@@ -74,24 +74,21 @@ class TextOptions:
     missing: Any = MISSING
     quote: str | None = '"'
     skip_lines: int = 0
-    encoding: str = UTF_8
+    encoding: str = "utf-8"
     decimal: str = "."
 
     def __post_init__(self) -> None:
-        for name, also in (("delimiter", WHITESPACE), ("quote", None), ("decimal", "")):
-            value: Any = getattr(self, name)
-            if (value is None and name != "decimal") or (value and value == also):
+        check_fields(self, LoaderError)
+        whole("skip_lines", self.skip_lines, least=0, error=LoaderError)
+        for name in ("delimiter", "quote", "decimal"):
+            value = getattr(self, name)
+            if value is None or (name == "delimiter" and value == WHITESPACE):
                 continue
-            if not isinstance(value, str) or len(value.encode()) != 1 or value in "\r\n":
-                hint = f", or {also!r}" if also else ""
+            if len(value.encode()) != 1 or value in "\r\n":
+                hint = f", or {WHITESPACE!r}" if name == "delimiter" else ""
                 raise LoaderError(f"{name}={value!r}: give one ASCII character{hint}")
         if self.decimal == self.delimiter:
             raise LoaderError(f"decimal={self.decimal!r} is the delimiter, too; give another one")
-        if self.header not in (None, True, False):
-            raise LoaderError(f"header={self.header!r}: give True, False, or leave it out")
-        skipped: Any = self.skip_lines
-        if not isinstance(skipped, int) or skipped < 0:
-            raise LoaderError(f"skip_lines={self.skip_lines!r}: give a number of lines, 0 or more")
         for name in ("names", "missing"):
             if isinstance(words := getattr(self, name), str):
                 raise LoaderError(f"{name}={words!r} is one word; give a list, [{words!r}]")
@@ -108,18 +105,18 @@ class TextOptions:
             object.__setattr__(self, name, value)
 
 
-def _checked_encoding(encoding: Any) -> str:
-    """Return the usual name of an encoding that keeps ASCII and takes one byte a character."""
+def _checked_encoding(encoding: str) -> str:
+    """Return the usual name of an encoding that keeps ASCII: rows are found by their bytes."""
+    ascii_bytes = bytes(range(128))
     try:
         name = codecs.lookup(encoding).name
-        every = bytes(range(256)).decode(name, "replace")
-    except (LookupError, TypeError) as fault:
+        kept = ascii_bytes.decode(name, "replace").encode() == ascii_bytes
+    except LookupError as fault:
         raise LoaderError(f"encoding={encoding!r}: {fault}; give 'utf-8' or 'latin-1'") from None
-    bytewise = len(every) == 256 and every[:128].isascii() and every[48:58] == "0123456789"
-    if name != UTF_8 and not bytewise:
+    if not kept:
         raise LoaderError(
-            f"encoding={encoding!r} has characters of several bytes, in which a delimiter might "
-            f"stand; save the file as UTF-8 (iconv -f {encoding} -t UTF-8)"
+            f"encoding={encoding!r} does not contain ASCII; save the file as UTF-8 "
+            f"(iconv -f {encoding} -t UTF-8)"
         )
     return name
 
@@ -145,15 +142,14 @@ def _checked_dtype(dtype: Any) -> Any:
     if dtype is None:
         return None
     try:
-        found: np.dtype[Any] = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
     except TypeError as fault:
         raise LoaderError(f"dtype={dtype!r}: {fault}") from None
     if found.kind in "MUSO":
         return TIME if found.kind == "M" else TEXT
-    if found.kind not in "biuf":
-        raise LoaderError(f"dtype={dtype!r}: text is read as numbers, bool, datetime64 or str")
-    if found.kind == "f" and found.itemsize not in (4, 8):
+    if found.kind not in "biu" and found not in (np.dtype("f4"), np.dtype("f8")):
         raise LoaderError(
-            f"dtype={dtype!r}: text is read as float32 or float64; batches(dtype=) makes others"
+            f"dtype={dtype!r}: text is read as integers, float32, float64, bool, datetime64 or "
+            "str; batches(dtype=) makes others"
         )
-    return found.newbyteorder("=")
+    return found
