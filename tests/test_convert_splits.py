@@ -2,94 +2,74 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given, settings
+from click.testing import CliRunner
+from hypothesis import given
 from hypothesis import strategies as st
 
-from labeled.errors import SplitError, SplitTypeError
-from labeled.writing.splits import rules_of_words, splits_by_rules
+import labeled
+from labeled.cli.main import main
+from labeled.errors import LabeledError, UnknownNameError
 
 shares = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(
-    lambda parts: [part / sum(parts) for part in parts]
+    lambda parts: {f"s{i}": part / sum(parts) for i, part in enumerate(parts)}
 )
-counts = st.integers(0, 300)
-seeds = st.integers(0, 99)
+labels = st.lists(st.integers(0, 20), min_size=1, max_size=200).map(np.array)
 
 
-def drawn(found: dict[str, Any]) -> np.ndarray:
-    return np.concatenate([np.asarray(rows, np.int64) for rows in found.values()])
+def splits_of(folder: Any, rows: Any, rules: Any, **how: Any) -> dict[str, list[int]]:
+    """Convert rows by some rules; return the numbers of the rows of every split."""
+    sources = {"y": rows, "n": np.arange(len(rows))}
+    path = labeled.convert(sources, Path(folder) / "x.h5", split=rules, overwrite=True, **how)
+    ds = labeled.open_dataset(path)
+    return {name: ds.split(name)["n"].values.tolist() for name in ds.splits}
 
 
-def rules_for(parts: list[float]) -> dict[str, float]:
-    return {f"s{i}": part for i, part in enumerate(parts)}
-
-
-@given(n=counts, parts=shares, seed=seeds, in_order=st.booleans())
-def test_shares_take_every_row_once(n: int, parts: list[float], seed: int, in_order: bool) -> None:
-    found = splits_by_rules(rules_for(parts), n, seed=seed, in_order=in_order)
-    assert sorted(drawn(found).tolist()) == list(range(n))
-    for part, rows in zip(parts, found.values(), strict=True):
-        assert abs(len(rows) - part * n) < 1 + 1e-6
-        assert (np.diff(np.asarray(rows)) > 0).all()
-    if in_order:
-        assert (np.diff(drawn(found)) == 1).all()
-    again = splits_by_rules(rules_for(parts), n, seed=seed, in_order=in_order)
-    assert all(np.array_equal(found[name], again[name]) for name in found)
-
-
-@given(labels=st.lists(st.integers(0, 4), max_size=200), parts=shares, seed=seeds)
-def test_stratified_splits_have_their_share_of_every_class(
-    labels: list[int], parts: list[float], seed: int
+@given(rows=labels, rules=shares, seed=st.integers(0, 99), how=st.sampled_from(
+    ["rows", "in order", "stratify", "group"]))  # fmt: skip
+def test_shares_take_every_row_once(
+    tmp_path_factory: Any, rows: Any, rules: dict[str, float], seed: int, how: str
 ) -> None:
-    classes = np.array(labels, np.int64)
-    found = splits_by_rules(rules_for(parts), len(classes), seed=seed, classes=classes)
-    assert sorted(drawn(found).tolist()) == list(range(len(classes)))
-    for part, rows in zip(parts, found.values(), strict=True):
-        of_split = classes[np.asarray(rows, np.int64)]
-        for one in set(labels):
-            assert abs((of_split == one).sum() - part * labels.count(one)) < 1 + 1e-6
+    options: dict[str, Any] = {"in order": {"in_order": True}, "rows": {}}.get(how, {how: "y"})
+    folder = tmp_path_factory.getbasetemp()
+    found = splits_of(folder, rows, rules, seed=seed, **options)
+    assert found == splits_of(folder, rows, rules, seed=seed, **options)
+    drawn = [row for part in found.values() for row in part]
+    assert sorted(drawn) == list(range(len(rows)))
+    assert all(part == sorted(part) for part in found.values())
+    if how == "in order":
+        assert drawn == sorted(drawn)
+    if how == "group":  # none is cut, so shares hold as nearly as the groups allow
+        assert sum(len(set(rows[part])) for part in found.values()) == len(set(rows))
+    most = np.bincount(rows).max() if how == "group" else 1
+    for split, share in rules.items():
+        for one in set(rows) if how == "stratify" else [None]:
+            part = rows[found[split]]
+            n, of = (len(part), len(rows)) if one is None else (sum(part == one), sum(rows == one))
+            assert abs(n - share * of) <= most + 1e-6
 
 
-@given(labels=st.lists(st.integers(0, 20), max_size=200), parts=shares, seed=seeds)
-def test_groups_are_never_cut(labels: list[int], parts: list[float], seed: int) -> None:
-    groups = np.array(labels, np.int64)
-    found = splits_by_rules(rules_for(parts), len(groups), seed=seed, groups=groups)
-    assert sorted(drawn(found).tolist()) == list(range(len(groups)))
-    owners = [set(groups[np.asarray(rows, np.int64)].tolist()) for rows in found.values()]
-    assert sum(map(len, owners)) == len(set(labels))
-    most = max((labels.count(one) for one in set(labels)), default=0)
-    for part, rows in zip(parts, found.values(), strict=True):
-        assert abs(len(rows) - part * len(groups)) <= most + 1e-6
-
-
-def test_seeds_and_texts_as_classes() -> None:
-    texts = np.array(["cat", "dog"] * 50, object)
-    one = splits_by_rules({"a": 0.5, "b": "rest"}, 100, seed=1, classes=texts)
-    two = splits_by_rules({"a": 0.5, "b": "rest"}, 100, seed=2, classes=texts)
-    assert not np.array_equal(one["a"], two["a"])
-    for found in (one, two):
-        assert (texts[np.asarray(found["a"])] == "cat").sum() == 25
-
-
-def test_stretches_come_first_and_the_rest_is_drawn() -> None:
-    found = splits_by_rules(
-        {"test": "80:", "train": "75%", "valid": "rest", "odd": "1:10:2"}, 100, seed=3
-    )
-    assert (found["test"], found["odd"]) == (range(80, 100), range(1, 10, 2))
+def test_stretches_come_first_and_the_rest_is_drawn(tmp_path: Path) -> None:
+    rules = {"test": "80:", "train": "75%", "valid": "rest", "odd": "1:10:2"}
+    found = splits_of(tmp_path, np.zeros(100, int), rules, seed=3)
+    assert (found["test"], found["odd"]) == ([*range(80, 100)], [*range(1, 10, 2)])
     assert (len(found["train"]), len(found["valid"])) == (56, 19)
-    assert set(drawn({k: found[k] for k in ("train", "valid")})) == set(range(80)) - set(
-        range(1, 10, 2)
-    )
-    assert splits_by_rules({"a": "10", "b": 5}, 100)["b"].shape == (5,)
-    assert splits_by_rules({"a": 0.5, "b": 0.5}, 10, in_order=True) == {
-        "a": range(5),
-        "b": range(5, 10),
-    }
-    given_rows = splits_by_rules({"a": (0, 4), "b": [4, 6], "c": "rest"}, 8)
-    assert given_rows["c"].tolist() == [5, 7]
+    assert {*found["train"], *found["valid"]} == set(range(80)) - set(range(1, 10, 2))
+    rows = splits_of(tmp_path, np.zeros(8), {"a": (0, 4), "b": [4, 6], "c": "rest", "d": "0"})
+    assert (rows["c"], rows["b"], rows["d"]) == ([5, 7], [4, 6], [])
+
+
+def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
+    texts = np.array(["cat", "dog"] * 50, object)
+    rules = {"a": 0.5, "b": "rest"}
+    one, two = (splits_of(tmp_path, texts, rules, seed=s, stratify="y") for s in (1, 2))
+    assert one != two
+    assert [sum(texts[each["a"]] == "cat") for each in (one, two)] == [25, 25]
 
 
 @pytest.mark.parametrize(
@@ -100,33 +80,59 @@ def test_stretches_come_first_and_the_rest_is_drawn() -> None:
         ({"a": "11"}, {}, "asks for 11 rows"),
         ({"a": "x"}, {}, "has the rule 'x'"),
         ({"a": "120%"}, {}, "share is from 0 to 1"),
+        ({"a": True}, {}, "True"),
         ({"a": "rest", "b": "rest"}, {}, "more than one split takes the rest"),
-        ({"a": "0:5"}, {"classes": np.zeros(10)}, "stratify needs splits by share"),
-        ({"a": 0.5}, {"classes": np.zeros(10), "groups": np.zeros(10)}, "do not go together"),
+        ({"a": "0:5"}, {"stratify": "y"}, "stratify needs splits by share"),
+        ({"a": 0.5}, {"stratify": "y", "group": "y"}, "do not go together"),
         ({"a": "::0"}, {}, "step is not 0"),
+        ({"a": 0.5}, {"stratify": "z"}, "stratify='z' is not a source.*there are: .*'y'"),
+        ({"a": 0.5}, {"stratify": np.zeros((10, 2))}, "must be 10 integers or texts"),
+        (None, {"stratify": "y"}, "need splits: give split="),
     ],
 )
-def test_rules_that_cannot_be_followed(rules: Any, options: Any, words: str) -> None:
-    with pytest.raises(SplitError, match=words):
-        splits_by_rules(rules, 10, **options)
+def test_rules_that_cannot_be_followed(
+    tmp_path: Path, rules: Any, options: Any, words: str
+) -> None:
+    with pytest.raises(LabeledError, match=words):
+        splits_of(tmp_path, np.arange(10) // 2, rules, **options)
+    assert not list(tmp_path.iterdir())
 
 
-def test_words() -> None:
-    assert rules_of_words(["train=0.8 test=0.2", "x=rest"]) == {
-        "train": "0.8",
-        "test": "0.2",
-        "x": "rest",
-    }
-    with pytest.raises(SplitError, match="is not a split"):
-        rules_of_words(["train"])
-    with pytest.raises(SplitError, match="given twice"):
-        rules_of_words(["a=1", "a=2"])
-    with pytest.raises(SplitTypeError, match="True"):
-        splits_by_rules({"a": True}, 3)
+@pytest.mark.parametrize("option", ["stratify", "group"])
+def test_a_column_of_a_table_says_how_rows_are_split(tmp_path: Path, option: str) -> None:
+    rng = np.random.default_rng(1)
+    kind = rng.permutation(np.repeat([3, 5, 8], 30))
+    table = pd.DataFrame({"height": rng.random(90), "kind": kind, "name": kind.astype(str)})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    halves, target = {"a": 0.5, "b": 0.5}, tmp_path / "t.hdf5"
+    ds = labeled.open_dataset(
+        labeled.convert(tmp_path / "t.csv", target, split=halves, **{option: "kind"})
+    )
+    parts = [ds.split(name)["features"].values[:, 1].tolist() for name in halves]
+    counts = [[part.count(one) for one in (3, 5, 8)] for part in parts]
+    if option == "stratify":
+        assert counts == [[15] * 3] * 2
+    else:
+        assert all(sorted(both) == [0, 30] for both in zip(*counts, strict=True))
+    with pytest.raises(UnknownNameError, match="did you mean 'kind'"):
+        labeled.convert(tmp_path / "t.csv", tmp_path / "u", split=halves, **{option: "kid"})
 
 
-@settings(max_examples=5)
-@given(seed=seeds)
-def test_many_rows_are_shared_out(seed: int) -> None:
-    found = splits_by_rules({"a": 0.9, "b": 0.1}, 100_000, seed=seed)
-    assert (len(found["a"]), len(found["b"])) == (90_000, 10_000)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--split", "train=0.8 test=0.2", "x=rest"], None),
+        (["--split", "train"], "is not a split"),
+        (["--split", "a=1", "--split", "a=2"], "given twice"),
+        (["--split", "a=7x"], "has the rule '7x'"),
+    ],
+)
+def test_rules_as_words(tmp_path: Path, words: list[str], said: str | None) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(10)})
+    done = CliRunner().invoke(main, ["convert", path, str(tmp_path / "y.h5"), *words])
+    assert (done.exit_code, done.stderr.count("\n")) == ((1, 1) if said else (0, 0)), done.output
+    if said:
+        assert said in done.stderr
+    else:
+        splits = labeled.open_dataset(tmp_path / "y.h5").splits
+        assert {name: by["x"] for name, by in splits.items()} == {"train": 8, "test": 2, "x": 0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -390,34 +389,3 @@ def test_a_later_batch_of_another_shape_is_named(tmp_path: Path) -> None:
     with pytest.raises(ArrayError, match=r"batch 1 has rows of shape \(4,\) .*Ragged\.of"):
         labeled.write(tmp_path / "x.h5", iter(batches))
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["r", "r+", "c"])
-@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}])
-def test_pages_of_mapped_arrays_are_let_go_of_unless_they_are_changed(
-    tmp_path: Path, mode: Any, options: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    let_go: list[tuple[int, int]] = []
-
-    class Watched(mmap.mmap):
-        def madvise(self, option: int, start: int = 0, length: int = 0) -> None:
-            let_go.append((start, start + length))
-            super().madvise(option, start, length)
-
-    values = np.random.default_rng(0).normal(size=(3000, 500))
-    np.save(tmp_path / "x.npy", values)
-    monkeypatch.setattr(mmap, "mmap", Watched)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode=mode)
-    if mode == "c":
-        mapped[7] = values[7] = 0
-    for rows in (mapped, mapped[::-1], mapped[11:]):
-        let_go.clear()
-        path = labeled.write(tmp_path / "x.h5", {"x": rows}, overwrite=True, **options)
-        with h5py.File(path) as file:
-            np.testing.assert_array_equal(file["x"], np.asarray(rows))
-        n_bytes = sum(stop - start for start, stop in let_go)
-        if mode == "c":
-            assert n_bytes == 0
-        elif rows.strides[0] > 0:
-            assert n_bytes >= rows.nbytes

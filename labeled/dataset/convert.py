@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -33,7 +34,7 @@ from labeled.errors import (
 from labeled.formats.registry import format_named, format_of, option_names
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
-from labeled.writing.importers import Imported, import_sources
+from labeled.writing.importers import Imported, Importer
 from labeled.writing.pictures import copy_pictures, write_pictures
 from labeled.writing.source import with_fields
 from labeled.writing.splits import splits_by_rules
@@ -102,8 +103,8 @@ def convert(
     Parameters
     ----------
     origin : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
-        Paths: ``.npy`` and ``.npz`` (mapped where they are not compressed), ``.parquet``,
-        zarr stores, netCDF, a folder of pictures by class, and all that
+        Paths: ``.npy`` and ``.npz`` (unpacked beside the target meanwhile), ``.parquet``, zarr
+        stores, netCDF, a folder of pictures by class, and all that
         :func:`labeled.open_dataset` opens (HDF5, CSV, IDX, record files). Several ``.npy`` files
         (a list, a folder, a glob) that are named after splits, or lie in folders that are,
         become these: ``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
@@ -170,41 +171,42 @@ def convert(
     if "splits" in opened:
         raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
     check_keywords("convert", opened, keywords_of(convert), GENERAL, option_names())
-    check_target(target, overwrite=written.overwrite)
+    where = check_target(target, overwrite=written.overwrite)
     is_records = os.path.splitext(target)[1].lower() == RECORDS
     if not is_records:
         check_ending(target)
-    found = import_sources(
-        origin,
-        _opener(opened, written, is_records, only, sources, columns, example_dim),
-        names=sources,
-        example_dim=example_dim,
-        columns=columns,
-        options=opened,
-    )
-    _check_meant(found, {**opened, "columns": columns, "example_dim": example_dim})
-    if isinstance(found.sources, Mapping) and not isinstance(found.sources, xr.Dataset):
-        found = replace(found, sources=with_fields(found.sources))
-    if only is not None and found.kind != "labeled":
-        raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has no splits")
-    found = found if sources is None else found.chosen(sources)
-    if not found.names:
-        raise ArrayError(f"{found.where} holds no source to convert")
-    if isinstance(found.sources, Dataset) and sources is None:
-        _warn_of_left_out(found.sources)
-    if is_records and split is not None:
-        raise SplitError(".rec files get no splits; convert to a labelled file first")
-    if is_records and found.kind == "pictures" and not opened:
-        return copy_pictures(found.sources, target, written)
-    if is_records:
-        return _exported(found, target, written)
-    splits, provenance = found.splits, {**_origin(found, rules), **(written.provenance or {})}
-    if split is not None:
-        splits = _splits(found, rules)
-    elif stratify is not None or group is not None or in_order:
-        raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
     budget, _ = checked_effort(written.memory, written.threads)
-    with dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
+    with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
+        importer = Importer(
+            _opener(opened, written, is_records, only, sources, columns, example_dim),
+            lambda: folders.enter_context(part_folder(where)),
+            sources,
+            example_dim,
+            columns,
+            opened,
+        )
+        found = importer.sources_of(origin)
+        _check_meant(found, {**opened, "columns": columns, "example_dim": example_dim})
+        if isinstance(found.sources, Mapping) and not isinstance(found.sources, xr.Dataset):
+            found = replace(found, sources=with_fields(found.sources))
+        if only is not None and found.kind != "labeled":
+            raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has none")
+        found = found if sources is None else found.chosen(sources)
+        if not found.names:
+            raise ArrayError(f"{found.where} holds no source to convert")
+        if isinstance(found.sources, Dataset) and sources is None:
+            _warn_of_left_out(found.sources)
+        if is_records and split is not None:
+            raise SplitError(".rec files get no splits; convert to a labelled file first")
+        if is_records and found.kind == "pictures" and not opened:
+            return copy_pictures(found.sources, target, written)
+        if is_records:
+            return _exported(found, target, written)
+        splits, provenance = found.splits, {**_origin(found, rules), **(written.provenance or {})}
+        if split is not None:
+            splits = _splits(found, rules)
+        elif stratify is not None or group is not None or in_order:
+            raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
         made = _with_names(replace(written, provenance=provenance), found)
         return write_with(target, found.sources, splits, made)
 

@@ -5,11 +5,12 @@ What is given is recognised by its type, its first bytes and its name. Everythin
 Files that ``open_dataset`` opens are opened by the function handed in, so that this module
 stands below it.
 
-Arrays of ``.npy`` and ``.npz`` files are mapped, compressed ones come in sequence; pickled objects
-are refused, since reading them could run anything. What is called alike but for a number
-(``x_0.npy``, ``x_1.npy``, ...) is one source, joined along the rows in the order of the numbers.
-Arrays whose names or folders name splits (``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and
-``test/x.npy``) become these. Files of tables have the same columns and are joined column by column.
+``.npy`` files are mapped, those in a ``.npz`` once they are unpacked into a temporary folder;
+pickled objects are refused, since reading them could run anything. What is called alike but for a
+number (``x_0.npy``, ``x_1.npy``, ...) is one source, joined along the rows in the order of the
+numbers. Arrays whose names or folders name splits (``train_x.npy`` and ``test_x.npy``,
+``train/x.npy`` and ``test/x.npy``) become these. Files of tables have the same columns and are
+joined column by column.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from __future__ import annotations
 import glob
 import os
 import re
-import struct
+import shutil
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
-from typing import IO, Any, Literal
+from typing import Any
 
+import dask.array as da
 import numpy as np
 import xarray as xr
 
@@ -38,6 +39,7 @@ from labeled.errors import (
     OptionError,
     UnknownNameError,
     UnsafeFileError,
+    WriteError,
     did_you_mean,
     warn,
 )
@@ -48,8 +50,8 @@ from labeled.formats.registry import NETCDF3_MAGIC, all_formats, format_of_folde
 from labeled.ragged import Ragged
 from labeled.writing.inputs import RowsLike
 from labeled.writing.pictures import DIMS, SPLITS, list_pictures, more_pictures, picture_sources
-from labeled.writing.source import SequentialSource, in_sequence
-from labeled.writing.tables import frame_sources, is_frame, open_parquet
+from labeled.writing.source import in_blocks
+from labeled.writing.tables import frame_sources, grouped, is_frame, open_parquet
 
 TEXTS = (".txt", ".csv", ".tsv", ".tab")
 """Files that may stand beside pictures: notes, class names, licences."""
@@ -57,14 +59,8 @@ TEXTS = (".txt", ".csv", ".tsv", ".tab")
 KINDS = {"npy": (".npy",), "parquet": (".parquet", ".pq")}
 """Files several of which are joined, and how their names end."""
 
-READ_BYTES = 256 << 10
-"""Bytes decompressed at a time."""
-
 _NUMBER = re.compile(r"(\d+)")
 _COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
-
-Opener = Callable[[Any], Any]
-"""Opens a path, or several, as a labeled.Dataset."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,90 +122,104 @@ class Imported:
         )
 
 
-def import_sources(
-    given: Any,
-    opener: Opener,
-    *,
-    names: Sequence[str] | None = None,
-    example_dim: str | None = None,
-    columns: Mapping[str, Sequence[str]] | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Imported:
-    """Return the sources of something that is to be converted.
+@dataclass(frozen=True, slots=True, eq=False)
+class Importer:
+    """How what is to be converted is opened.
 
     Parameters
     ----------
-    given : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
     opener : callable
-        Opens all that is nothing else.
+        Opens a path, or several, that are nothing else, as a labeled.Dataset.
+    folder : callable
+        Returns a folder for temporary files.
     names : sequence of str, optional
         The sources that are wanted.
     example_dim : str, optional
         The dim of a netCDF or zarr file that counts examples.
     columns : mapping of source to names, optional
         Columns of a table to put side by side.
-    options : mapping, optional
+    options : mapping
         How pictures in a folder are decoded: the fields of
         :class:`~labeled.formats.recordio.options.Decoding`.
-
-    Raises
-    ------
-    LabeledError
-        If there is nothing to convert, or it is damaged.
     """
-    found: Imported | None = None
-    if isinstance(given, str | os.PathLike):
-        given = [given]
-    if isinstance(given, list | tuple) and all(isinstance(p, str | os.PathLike) for p in given):
-        paths = [os.path.expanduser(os.fspath(path)) for path in given]
+
+    opener: Callable[[Any], Any]
+    folder: Callable[[], str]
+    names: Sequence[str] | None
+    example_dim: str | None
+    columns: Mapping[str, Sequence[str]] | None
+    options: Mapping[str, Any]
+
+    def sources_of(self, given: Any) -> Imported:
+        """Return the sources of paths, an xarray.Dataset, a DataFrame, a Dataset or arrays.
+
+        Raises
+        ------
+        LabeledError
+            If there is nothing to convert, or it is damaged.
+        """
+        if isinstance(given, str | os.PathLike):
+            given = [given]
+        if isinstance(given, list | tuple) and all(isinstance(p, str | os.PathLike) for p in given):
+            return self._of_paths([os.path.expanduser(os.fspath(path)) for path in given])
+        if isinstance(given, xr.Dataset):
+            return _of_xarray(given, self.example_dim)
+        if isinstance(given, RowsLike):
+            return Imported("labeled", given)
+        if is_frame(given):
+            return Imported("table", frame_sources(given, self.columns))
+        if isinstance(given, Mapping):
+            return Imported("arrays", dict(given))
+        raise ArrayError(
+            f"cannot convert {type(given).__name__}; give a path, an xarray.Dataset, a "
+            f"pandas.DataFrame, a labeled.Dataset or a mapping of arrays"
+        )
+
+    def _of_paths(self, paths: list[str]) -> Imported:
         if "" in paths:
             raise FileFormatError("'' is not a path; pass what to convert")
+        found: Imported | None = None
         if not any(map(is_address, paths)):
             paths = [os.path.abspath(path) for path in paths]
             try:
                 if len(paths) == 1:
-                    found = _of_one_path(paths[0], names, example_dim, options or {})
-                found = found or _of_files(paths, columns)
+                    found = self._of_one_path(paths[0])
+                found = found or self._of_files(paths)
             except OSError as error:
                 if isinstance(error, LabeledError):
                     raise
                 raise unreadable(error.filename or paths[0], error) from error
-        found = found or Imported("labeled", opener(paths[0] if len(paths) == 1 else paths))
+        found = found or Imported("labeled", self.opener(paths[0] if len(paths) == 1 else paths))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         return replace(found, name=os.path.basename(paths[0]) + more if paths else "")
-    if isinstance(given, xr.Dataset):
-        return _of_xarray(given, example_dim)
-    if isinstance(given, RowsLike):
-        return Imported("labeled", given)
-    if is_frame(given):
-        return Imported("table", frame_sources(given, columns))
-    if isinstance(given, Mapping):
-        return Imported("arrays", dict(given))
-    raise ArrayError(
-        f"cannot convert {type(given).__name__}; give a path, an xarray.Dataset, a "
-        f"pandas.DataFrame, a labeled.Dataset or a mapping of arrays"
-    )
 
+    def _of_one_path(self, path: str) -> Imported | None:
+        """Return what is one file or folder and no more; None where it may be several files."""
+        if not os.path.exists(path):
+            if glob.has_magic(path):
+                return None
+            raise FileFormatError(f"file or folder {path!r} does not exist; check the path")
+        if os.path.isdir(path):
+            return self._of_folder(path)
+        stamp_of(path)  # refuses pipes, which would block
+        if path.lower().endswith(".npz"):
+            return self._of_npz(path)
+        with open(path, "rb") as file:
+            if file.read(len(NETCDF3_MAGIC)) == NETCDF3_MAGIC:
+                return self._of_store(path, "netcdf3", "scipy")
+        return None
 
-def _of_one_path(
-    path: str,
-    names: Sequence[str] | None,
-    example_dim: str | None,
-    options: Mapping[str, Any],
-) -> Imported | None:
-    """Return what is one file or folder and no more; None where it may be several files."""
-    if not os.path.exists(path):
-        if glob.has_magic(path):
-            return None
-        raise FileFormatError(f"file or folder {path!r} does not exist; check the path")
-    if os.path.isdir(path):
+    def _of_folder(self, path: str) -> Imported | None:
         if format_of_folder(path) is not None:
-            return _of_store(path, "zarr", "zarr", example_dim)
+            return self._of_store(path, "zarr", "zarr")
         known = [
             name for name in os.listdir(path) if any(one.claims(name) for one in all_formats())
         ]
-        if _is_of_pictures(path, known):
-            return _of_pictures(path, options)
+        notes = all(name.lower().endswith(TEXTS) for name in known)
+        if notes and more_pictures(path, len(known)):
+            if known:
+                warn(f"{known} beside the pictures of {path!r} are left out")
+            return self._of_pictures(path)
         if not known and _files_alike([path]) is None:
             raise FileFormatError(
                 f"folder {path!r} holds nothing to convert: no pictures, no files that "
@@ -217,56 +227,91 @@ def _of_one_path(
                 f"as in '{path}/*.npy'"
             )
         return None
-    stamp_of(path)  # refuses pipes, which would block
-    if path.lower().endswith(".npz"):
-        return _of_npz(path, names)
-    with open(path, "rb") as file:
-        if file.read(len(NETCDF3_MAGIC)) == NETCDF3_MAGIC:
-            return _of_store(path, "netcdf3", "scipy", example_dim)
-    return None
 
+    def _of_pictures(self, path: str) -> Imported:
+        known = [one.name for one in fields(Decoding)]
+        for name in self.options:
+            if name not in known:
+                raise OptionError(
+                    f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
+                )
+        found = list_pictures(path)
+        decoding = RecordOptions(**{"channels": 3, **self.options}).decoding
+        sources, attrs = picture_sources(found, decoding)
+        dims = {} if isinstance(sources["images"], Ragged) else {"images": DIMS}
+        splits = found.splits or None
+        return Imported("pictures", sources, dims=dims, splits=splits, source_attrs=attrs)
 
-def _is_of_pictures(folder: str, known: Sequence[str]) -> bool:
-    """Whether a folder holds pictures, and nothing that is opened as it is but fewer texts."""
-    if any(not name.lower().endswith(TEXTS) for name in known):
-        return False
-    if not more_pictures(folder, len(known)):
-        return False
-    if known:
-        warn(f"{known} beside the pictures of {folder!r} are left out")
-    return True
+    def _of_store(self, path: str, kind: str, engine: str) -> Imported:
+        """Return what xarray opens."""
+        try:
+            with warnings.catch_warnings():  # of zarr, about stores whose metadata are apart
+                warnings.simplefilter("ignore")
+                dataset = xr.open_dataset(path, engine=engine, chunks={}, decode_cf=False)
+        except (ImportError, OSError, KeyError, ValueError) as error:
+            if isinstance(error, ImportError) or "engine" in str(error):
+                raise MissingExtraError(f"{path!r} needs {engine}: pip install {engine}") from error
+            raise FileFormatError(f"xarray cannot open {path!r}: {error}") from error
+        listed = [str(dataset.attrs.get("coordinates", ""))]  # read only where xarray decodes
+        listed += [str(each.attrs.get("coordinates", "")) for each in dataset.variables.values()]
+        named = [name for name in " ".join(listed).split() if name in dataset.variables]
+        return replace(_of_xarray(dataset.set_coords(named), self.example_dim), kind=kind)
 
+    def _of_files(self, paths: Sequence[str]) -> Imported | None:
+        """Return arrays or tables in several files, if there is nothing else."""
+        kind, found = _files_alike(paths) or ("", [])
+        if kind == "npy":
+            return _of_npy(found)
+        if kind == "parquet":
+            return Imported("parquet", self._of_tables(found))
+        return None
 
-def _of_pictures(path: str, options: Mapping[str, Any]) -> Imported:
-    known = [one.name for one in fields(Decoding)]
-    for name in options:
-        if name not in known:
-            raise OptionError(
-                f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
-            )
-    found = list_pictures(path)
-    decoding = RecordOptions(**{"channels": 3, **options}).decoding
-    sources, attrs = picture_sources(found, decoding)
-    dims = {} if isinstance(sources["images"], Ragged) else {"images": DIMS}
-    return Imported("pictures", sources, dims=dims, splits=found.splits or None, source_attrs=attrs)
+    def _of_tables(self, paths: Sequence[str]) -> dict[str, Any]:
+        tables = {path: open_parquet(path) for path in paths}
+        first = tables[paths[0]]
+        for path, table in tables.items():
+            if list(table) != list(first):
+                raise ArrayError(
+                    f"{path!r} has the columns {list(table)}, and {paths[0]!r} {list(first)}; "
+                    f"convert them one by one"
+                )
+        columns = {
+            name: _joined(name, {path: table[name] for path, table in tables.items()})
+            for name in first
+        }
+        return grouped(columns, self.columns)
 
-
-# xarray
-
-
-def _of_store(path: str, kind: str, engine: str, example_dim: str | None) -> Imported:
-    try:
-        with warnings.catch_warnings():  # of zarr, about stores whose metadata are apart
-            warnings.simplefilter("ignore")
-            dataset = xr.open_dataset(path, engine=engine, chunks={}, decode_cf=False)
-    except (ImportError, OSError, KeyError, ValueError) as error:
-        if isinstance(error, ImportError) or "engine" in str(error):
-            raise MissingExtraError(f"{path!r} needs {engine}: pip install {engine}") from error
-        raise FileFormatError(f"xarray cannot open {path!r}: {error}") from error
-    listed = [str(dataset.attrs.get("coordinates", ""))]  # xarray reads them only when it decodes
-    listed += [str(each.attrs.get("coordinates", "")) for each in dataset.variables.values()]
-    named = [name for name in " ".join(listed).split() if name in dataset.variables]
-    return replace(_of_xarray(dataset.set_coords(named), example_dim), kind=kind)
+    def _of_npz(self, path: str) -> Imported:
+        """Return the arrays of an archive, unpacked and mapped."""
+        folder, arrays, single = self.folder(), {}, []
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
+                if len({one.filename for one in members}) < len(members):
+                    raise FileFormatError(f"{path!r} has members of the same name; rename them")
+                n_bytes = sum(one.file_size for one in members)
+                if n_bytes > shutil.disk_usage(folder).free:
+                    raise WriteError(
+                        f"{path!r} takes {n_bytes:,} bytes unpacked, which are not free beside the "
+                        f"target; write elsewhere"
+                    )
+                for one in members:
+                    where = f"{path}, member {one.filename}"
+                    try:
+                        array = _open_npy(archive.extract(one, folder), where)
+                    except UnsafeFileError:
+                        if self.names is None or one.filename[:-4] in self.names:
+                            raise
+                        continue
+                    if array.shape:
+                        arrays[one.filename[:-4]] = array
+                    else:
+                        single.append(one.filename[:-4])
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise FileFormatError(f"{path!r} is not a sound .npz archive: {error}") from error
+        if single:
+            warn(f"members {single} of {path!r} are single values, no sources, and are left out")
+        return Imported("npz", arrays)
 
 
 def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> Imported:
@@ -334,16 +379,6 @@ def _in_order(path: str) -> list[tuple[int, int, str]]:
     return [(0, int(one), "") if i % 2 else (1, 0, one) for i, one in enumerate(parts)]
 
 
-def _of_files(paths: Sequence[str], columns: Mapping[str, Sequence[str]] | None) -> Imported | None:
-    """Return arrays or tables in several files, if there is nothing else."""
-    kind, found = _files_alike(paths) or ("", [])
-    if kind == "npy":
-        return _of_npy(found)
-    if kind == "parquet":
-        return Imported("parquet", _parquet_sources(found, columns))
-    return None
-
-
 def _of_npy(paths: Sequence[str]) -> Imported:
     """Return the arrays of several ``.npy`` files, and the rows of the splits they name."""
     named = {path: _split_and_stem(path) for path in paths}
@@ -357,7 +392,7 @@ def _of_npy(paths: Sequence[str]) -> Imported:
     out: dict[str, Any] = {}
     table: dict[str, dict[str, tuple[int, int]]] = {split: {} for split in splits}
     for name, members in groups.items():
-        arrays = {path: _open_npy(path) for path in members}
+        arrays = {path: _open_npy(path, path) for path in members}
         name = name if len(members) > 1 else named[members[0]][1] or "data"
         stop = 0
         for path, array in arrays.items():
@@ -391,43 +426,28 @@ def _split_and_stem(path: str) -> tuple[str, str]:
     return SPLITS.get(os.path.basename(os.path.dirname(path)).lower(), ""), stem
 
 
-def _parquet_sources(
-    paths: Sequence[str], columns: Mapping[str, Sequence[str]] | None
-) -> dict[str, Any]:
-    """Return the columns of several parquet files, joined; lists of many lengths are left out.
-
-    Raises
-    ------
-    ArrayError
-        If the files differ in their columns, or in what these hold.
-    """
-    tables = {path: open_parquet(path, columns) for path in paths}
-    first = tables[paths[0]]
-    for path, table in tables.items():
-        if list(table) != list(first):
-            raise ArrayError(
-                f"{path!r} has the columns {list(table)}, and {paths[0]!r} {list(first)}; convert "
-                f"them one by one, or take those that all have with sources=[...]"
-            )
-    ragged = [name for name in first if isinstance(first[name], Ragged)] if len(paths) > 1 else []
-    if ragged:
-        warn(
-            f"columns {ragged} of {paths[0]!r} hold lists of different lengths, which are taken "
-            f"from one file alone, and are left out; convert the files one by one to have them"
-        )
-    return {
-        name: _joined(name, {path: table[name] for path, table in tables.items()})
-        for name in first
-        if name not in ragged
-    }
+def _open_npy(path: str, where: str) -> Array:
+    """Map the one array of a file."""
+    try:
+        mapped: Array = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        if "Python objects" in str(error):
+            raise UnsafeFileError(
+                f"{where} holds Python objects, which only unpickling could read; save it again as "
+                f"numbers, or texts of one width (dtype 'U20'), or leave it out with sources=[...]"
+            ) from None
+        raise FileFormatError(f"{where} is cut short, or not a sound .npy file: {error}") from error
+    return mapped
 
 
 def _joined(name: str, parts: Mapping[str, Any]) -> Any:
-    """Join arrays along their rows; one alone stays what it is."""
+    """Join arrays, or lists of arrays, along their rows; one alone stays what it is."""
     (first, one), *others = parts.items()
     if not others:
         return one
     for path, other in others:
+        if isinstance(one, list) and isinstance(other, list):
+            continue
         kinds = {one.dtype.kind, other.dtype.kind}  # texts of two widths, numbers with some missing
         alike = kinds in ({"U"}, {"S"}, {"i", "f"}, {"u", "f"}, {"f"}) or one.dtype == other.dtype
         if not alike or other.shape[1:] != one.shape[1:]:
@@ -436,135 +456,6 @@ def _joined(name: str, parts: Mapping[str, Any]) -> Any:
                 f"{first!r} of {one.dtype} {one.shape[1:]}; give files other names where they do "
                 f"not belong together, or convert them one by one"
             )
-    dtype = np.result_type(*(part.dtype for part in parts.values()))
-
-    def begin(rows: int) -> Iterator[Array]:
-        for part in parts.values():
-            for block in in_sequence(part).begin(rows):
-                yield block.astype(dtype, copy=False)
-
-    n_rows = sum(part.shape[0] for part in parts.values())
-    return SequentialSource(dtype, (n_rows, *one.shape[1:]), begin)
-
-
-# NumPy's own files
-
-
-def _header(where: str, file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the head of a ``.npy``: shape, whether it is stored column by column, dtype."""
-    try:
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(file)
-    except (ValueError, EOFError, OSError) as error:
-        raise FileFormatError(f"{where} is not a sound .npy file: {error}") from error
-    if dtype.hasobject:
-        raise UnsafeFileError(
-            f"{where} holds Python objects ({dtype}), which only unpickling could read; save it "
-            f"again as numbers, or texts of one width (dtype 'U20')"
-        )
-    return shape, fortran, dtype
-
-
-def _open_npy(path: str) -> Array:
-    """Map the one array of a file."""
-    with open(path, "rb") as file:
-        shape, _, dtype = _header(path, file)
-    try:
-        mapped: Array = np.load(path, mmap_mode="r")
-    except ValueError as error:
-        raise FileFormatError(
-            f"{path} claims {dtype} {shape}, more than there is; it is cut short, so get it again"
-        ) from error
-    return mapped
-
-
-def _of_npz(path: str, names: Sequence[str] | None) -> Imported:
-    """Return the arrays of an archive; those of objects are left out where nobody names them."""
-    arrays: dict[str, Any] = {}
-    single: list[str] = []
-    unsafe: list[UnsafeFileError] = []
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
-            files = [member.filename for member in members]
-            if len(set(files)) < len(files):
-                raise FileFormatError(
-                    f"{path!r} has members of the same name: {files}; rename them"
-                )
-            for member in members:
-                name = member.filename.removesuffix(".npy")
-                try:
-                    array = _member(path, archive, member)
-                except UnsafeFileError as error:
-                    if names is not None and name in names:
-                        raise
-                    unsafe.append(error)
-                    continue
-                if array.shape:
-                    arrays[name] = array
-                else:
-                    single.append(name)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-        raise FileFormatError(f"{path!r} is not a sound .npz archive: {error}") from error
-    if single:
-        warn(
-            f"members {sorted(single)} of {path!r} are single values, no sources, and are left out"
-        )
-    if not arrays:
-        raise unsafe[0] if unsafe else ArrayError(f"{path!r} has no array with an axis of examples")
-    for why in unsafe if names is None else ():
-        warn(f"{why}; until then it is left out")
-    return Imported("npz", arrays)
-
-
-def _member(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """Map an array of an archive; a compressed one is read in sequence."""
-    where = f"{path}, member {member.filename}"
-    with archive.open(member) as file:
-        shape, fortran, dtype = _header(where, file)
-        offset = file.tell()
-    if member.compress_type == zipfile.ZIP_STORED and 0 not in shape:
-        with open(path, "rb") as whole:  # its local header has lengths of its own
-            whole.seek(member.header_offset + 26)
-            offset += member.header_offset + 30 + sum(struct.unpack("<HH", whole.read(4)))
-        order: Literal["F", "C"] = "F" if fortran else "C"
-        return np.memmap(path, dtype, "r", offset, shape, order)
-    if fortran and len(shape) > 1:
-        raise FileFormatError(
-            f"{where} is compressed and stored column by column, so its rows cannot be read one "
-            f"after another; save it again with numpy.ascontiguousarray"
-        )
-    begin = partial(_inflated, path, member.filename, offset, shape, dtype)
-    return SequentialSource(dtype, shape, begin)
-
-
-def _inflated(
-    path: str, member: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int
-) -> Iterator[Array]:
-    """Read a member from its beginning, so many rows at a time."""
-    where = f"{path}, member {member}"
-    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-        file.read(offset)
-        for start in range(0, shape[0], rows):
-            out = np.empty((min(rows, shape[0] - start), *shape[1:]), dtype)
-            raw = out.reshape(-1).view(np.uint8)
-            done = 0
-            try:
-                while done < len(raw):
-                    some = file.read(min(READ_BYTES, len(raw) - done))
-                    if not some:
-                        break
-                    raw[done : done + len(some)] = np.frombuffer(some, np.uint8)
-                    done += len(some)
-            except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
-                stop = start + len(out) - 1
-                raise FileFormatError(f"{where}, rows {start} to {stop}: {error}") from error
-            if done < len(raw):
-                row = start + done * len(out) // len(raw)
-                raise FileFormatError(f"{where} ends within row {row}")
-            yield out
+    if isinstance(one, list):
+        return [example for part in parts.values() for example in part]
+    return da.concatenate([in_blocks(part) for part in parts.values()])

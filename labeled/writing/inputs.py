@@ -7,7 +7,6 @@ can be refused is refused here, before a file is made.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,19 +28,16 @@ from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.region import Array
-from labeled.permute.addresses import address_of
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.ragged import RaggedToWrite, examples_of, is_ragged, ragged_to_write
 from labeled.writing.source import (
     TEXT_BYTES,
     Block,
     Blocks,
-    SequentialSource,
     SourceToWrite,
     check_integers,
     dims_of_fields,
     mean_of_texts,
-    sizes_of_texts,
     slices,
     text_blocks,
     texts,
@@ -342,7 +338,7 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
 
 def _with_texts(given: SourceToWrite, array: Any) -> SourceToWrite:
     """Estimate the bytes of texts, and cut those that this process reads accordingly."""
-    if _is_lazy(array) or isinstance(array, SequentialSource):
+    if _is_lazy(array):
         return replace(given, mean_bytes=TEXT_BYTES * prod(given.row_shape))
     read = _reader(array)
     mean = mean_of_texts(read, len(array))
@@ -486,8 +482,6 @@ def _blocks(name: str, array: Any) -> Blocks:
     if _is_lazy(array):
         data = array.data if isinstance(array, xr.DataArray) else array
         return partial(_dask_blocks, name, data)
-    if isinstance(array, SequentialSource):
-        return partial(_sequential_blocks, array)
     return partial(slices, _reader(array), array.shape[0])
 
 
@@ -496,35 +490,8 @@ def _reader(array: Any) -> Callable[[int, int], Any]:
     return partial(_values if isinstance(array, xr.DataArray) else _sliced, array)
 
 
-def _sequential_blocks(array: SequentialSource, rows: int) -> Iterator[Block]:
-    """Read blocks in order, while they are handed out: such an array has no random access.
-
-    Such a block is in memory before it is counted as on its way, so it is a smaller one.
-    """
-    start = 0
-    for values in array.begin(max(rows // 4, 1)):
-        n_bytes = int(sizes_of_texts(values).sum()) if values.dtype.kind == "O" else None
-        yield Block(start, start + len(values), partial(np.asarray, values), n_bytes=n_bytes)
-        start += len(values)
-
-
 def _sliced(array: Any, start: int, stop: int) -> Any:
-    rows = array[start:stop]
-    mapping = getattr(array, "_mmap", None) if isinstance(array, np.memmap) else None
-    if mapping is None or array.mode == "c" or not rows.flags.c_contiguous:
-        return rows
-    kept = np.array(rows)
-    _release_pages(mapping, rows)
-    return kept
-
-
-def _release_pages(mapping: mmap.mmap, rows: Array) -> None:
-    """Release the mapped pages of some rows; the next access reads them again."""
-    if not hasattr(mmap, "MADV_DONTNEED") or not rows.nbytes:
-        return
-    start = address_of(rows) - address_of(np.frombuffer(mapping, np.uint8))
-    first = start // mmap.PAGESIZE * mmap.PAGESIZE
-    mapping.madvise(mmap.MADV_DONTNEED, first, start + rows.nbytes - first)
+    return array[start:stop]
 
 
 def _values(array: xr.DataArray, start: int, stop: int) -> Any:

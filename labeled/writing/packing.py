@@ -37,7 +37,7 @@ from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 from labeled.writing.inputs import Inputs, source_to_write
 from labeled.writing.ragged import is_ragged
-from labeled.writing.source import Block, SourceToWrite, cast, texts
+from labeled.writing.source import BLOCK_BYTES, Block, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import (
     SCRATCH_BYTES,
@@ -53,9 +53,6 @@ TWICE = 2
 
 UNIT_BYTES = 1 << 18
 """Bytes of rows per checksum; a chunked source has at least a chunk of them."""
-
-BLOCK_BYTES = 4 << 20
-"""Bytes of an array that are read at a time, by default."""
 
 BLOCKS = 8
 """Blocks that fit into the budget at a time; a block counts as read and as packed."""

@@ -12,6 +12,7 @@ can count is an error that names it.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
@@ -33,6 +35,9 @@ from labeled.ragged.flat import Rows, block_cuts
 
 TEXT_BYTES = 256
 """Bytes a text takes in memory, as long as none has been read."""
+
+BLOCK_BYTES = 4 << 20
+"""Bytes of an array that are read at a time, by default."""
 
 FIRST_TEXTS = 64
 PLACES = 8
@@ -139,49 +144,13 @@ def slices(read: Callable[[int, int], Any], n_rows: int, rows: int) -> Iterator[
         yield Block(start, stop, partial(read, start, stop))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SequentialSource:
-    """A source whose rows can only be read in order, any number of times.
-
-    A compressed member of an archive, or a column of a table: neither has random access.
-
-    Parameters
-    ----------
-    dtype : numpy.dtype
-    shape : tuple of int
-    begin : callable of int
-        Begins at row 0 and yields arrays of at most so many rows, one after another.
-    """
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    begin: Callable[[int], Iterator[Array]]
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: slice) -> Array:
-        """Return consecutive rows; everything before them is read too."""
-        start, stop, _ = rows.indices(len(self))
-        found, at = [np.empty((0, *self.shape[1:]), self.dtype)], 0
-        for block in self.begin(max(stop, 1)):
-            found.append(block[max(start - at, 0) : max(stop - at, 0)])
-            at += len(block)
-            if at >= stop:
-                break
-        return np.concatenate(found)
-
-
-def in_sequence(array: Any) -> SequentialSource:
-    """Return an array-like as a :class:`SequentialSource`."""
-    if isinstance(array, SequentialSource):
+def in_blocks(array: Any) -> Any:
+    """Return an array-like as a dask array, of blocks of whole rows."""
+    if is_dask_collection(array):
         return array
-
-    def begin(rows: int) -> Iterator[Array]:
-        for start in range(0, len(array), rows):
-            yield np.array(array[start : start + rows])
-
-    return SequentialSource(array.dtype, array.shape, begin)
+    row_bytes = math.prod(array.shape[1:]) * array.dtype.itemsize
+    rows = max(BLOCK_BYTES // max(row_bytes, 1), 1)
+    return da.from_array(array, (rows, *array.shape[1:]), name=False)
 
 
 # structured arrays
@@ -259,11 +228,7 @@ def _field(value: Any, name: str) -> Any:
         return xr.DataArray(data, value.coords, dims, attrs=value.attrs)
     if isinstance(value, np.ndarray) or is_dask_collection(value):
         return value[name]
-    part, whole = value.dtype[name], in_sequence(value)
-    shape = (*value.shape, *part.shape)
-    return SequentialSource(
-        part.base, shape, lambda rows: (block[name] for block in whole.begin(rows))
-    )
+    return in_blocks(value)[name]
 
 
 # values in the dtype of a file
