@@ -5,10 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +15,10 @@ import numpy as np
 import pytest
 from click.shell_completion import get_completion_class
 from click.testing import CliRunner, Result
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 import labeled
-from labeled.cli.head import as_pixels, colour_lines, gallery, number_lines, shade_lines
-from labeled.cli.main import main, warnings_as_lines
-from labeled.cli.options import in_flags, one_line
-from labeled.errors import LabeledWarning
+from labeled.cli.main import main
 from make_files import DIGIT_LABELS, digits, fuel_file, plain_file, ragged_file
-
-IMAGES = hnp.arrays(
-    np.uint8,
-    st.tuples(st.integers(1, 7), st.integers(1, 9), st.just(3)),
-)
 
 
 def run(*words: Any, **options: Any) -> Result:
@@ -127,45 +114,6 @@ def test_info_says_that_values_of_variable_length_lie_elsewhere(tmp_path: Path) 
     assert re.search(r"kind +3.91 kiB$", text, re.MULTILINE)
 
 
-def test_info_of_text_and_of_attributes_that_are_not_text(tmp_path: Path) -> None:
-    path = tmp_path / "text.h5"
-    with h5py.File(path, "w") as f:
-        f["word"] = ["a", "bb"]
-        f["word"].dims[0].label = "batch"
-        f.attrs.create("name", b"\xff", dtype=h5py.string_dtype())
-    result = run("info", path, "--json")
-    (facts,) = json.loads(result.stdout_bytes.decode("utf-8"))
-    assert facts["sources"]["word"]["space"] is None
-    assert "name" in facts["attributes"]
-    assert "word" in run("info", path).stdout
-
-
-def test_info_opens_a_file_of_many_datasets_as_often_as_one_of_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened: list[Any] = []
-    genuine = h5py.File.__init__
-
-    def counted(self: h5py.File, name: Any, *args: Any, **options: Any) -> None:
-        opened.append(name)
-        genuine(self, name, *args, **options)
-
-    counts, sizes = [], []
-    for n in (2, 30):
-        path = tmp_path / f"{n}.h5"
-        with h5py.File(path, "w") as file:
-            for i in range(n):
-                file.create_dataset(f"x{i}", data=np.zeros((10 + i, 3)), chunks=(4, 3))
-            sizes.append([file[f"x{i}"].id.get_storage_size() for i in range(n)])
-        with monkeypatch.context() as patch:
-            patch.setattr(h5py.File, "__init__", counted)
-            (facts,) = json.loads(run("info", "--json", str(path)).stdout)
-        assert [facts["sources"][f"x{i}"]["stored_bytes"] for i in range(n)] == sizes[-1]
-        counts.append(len(opened))
-        opened.clear()
-    assert counts[0] == counts[1]
-
-
 def test_links_out_of_a_file_are_followed_where_that_is_asked_for(tmp_path: Path) -> None:
     plain_file(tmp_path / "frames.h5", {"x": np.arange(3)}, {"x": ("batch",)})
     plain_file(tmp_path / "master.h5", {"y": np.arange(3)}, {"y": ("batch",)})
@@ -176,20 +124,6 @@ def test_links_out_of_a_file_are_followed_where_that_is_asked_for(tmp_path: Path
         assert (without.exit_code, "--allow-external" in without.output) == (0, command == "info")
         shown = run(command, tmp_path / "master.h5", "--allow-external")
         assert (shown.exit_code, "away" in shown.stdout) == (0, True)
-
-
-def test_info_of_many_files_alike_shows_the_first(tmp_path: Path) -> None:
-    for number in range(6):
-        name = "other" if number == 2 else "x"
-        labeled.write(tmp_path / f"{number}.hdf5", {name: np.zeros((number + 1, 2))})
-    said = run("info", tmp_path)
-    assert [line[-6:] for line in re.findall(r"^\S+\.hdf5", said.output, re.M)] == [
-        "0.hdf5",
-        "2.hdf5",
-    ]
-    (rest,) = re.findall(r"^\.\.\. .*", said.output, re.M)
-    assert rest == "... and 4 more files like it, 1.hdf5 to 5.hdf5; --json describes each"
-    assert len(json.loads(run("info", tmp_path, "--json").output)) == 6
 
 
 def test_info_of_a_folder_shows_the_good_files_and_reports_the_bad(tmp_path: Path) -> None:
@@ -217,43 +151,6 @@ def test_head_prints_the_numbers_that_h5py_reads(digit_file: str) -> None:
     with h5py.File(digit_file) as f:
         assert printed == f["features"][:7].reshape(7, -1)[:, :10].tolist()
     assert "... 95 more values" in rows[0]
-
-
-def test_head_of_a_split_follows_its_list(digit_file: str) -> None:
-    text = run("head", digit_file, "targets", "--split", "few").stdout
-    with h5py.File(digit_file) as f:
-        wanted = f["targets"][:][[50, 41, 59], 0].tolist()
-    assert [int(n) for n in re.findall(r"row \d +(\d+)", text)] == wanted
-
-
-def test_head_and_one_example_show_single_values(tmp_path: Path) -> None:
-    path = str(tmp_path / "kinds.hdf5")
-    kinds = h5py.enum_dtype({"cat": 0, "dog": 1, "bird": 5}, basetype="u1")
-    with h5py.File(path, "w") as f:
-        f.create_dataset("kind", data=np.array([5, 0, 2], "u1"), dtype=kinds)
-    lines = run("head", path, "kind").stdout.splitlines()
-    assert [line.split(maxsplit=2)[2] for line in lines[1:4]] == ["5 (bird)", "0 (cat)", "2"]
-    assert "kind  ()  uint8  5" in repr(labeled.open_dataset(path)[0])
-
-
-def test_head_writes_times_without_zeros_at_their_end(tmp_path: Path) -> None:
-    times = np.array(["2024-02-03T04:05:06", "2024-02-03T04:05:06.070", "NaT"], "M8[ns]")
-    path = labeled.write(tmp_path / "times.hdf5", {"t": times})
-    told = run("head", path, "t").stdout.split()
-    assert [word for word in told if word.startswith(("2024", "NaT"))] == [
-        "2024-02-03T04:05:06",
-        "2024-02-03T04:05:06.07",
-        "NaT",
-    ]
-
-
-@pytest.mark.parametrize("n_rows", [0, 1, 1000])
-def test_head_of_any_number_of_rows_and_every_source(digit_file: str, n_rows: int) -> None:
-    shown = run("head", digit_file, "--rows", n_rows)
-    assert shown.exit_code == 0
-    assert len(re.findall(r"^targets  ", shown.stdout, re.MULTILINE)) == 1
-    drawn = len(re.findall(r"row \d+", shown.stdout))
-    assert drawn == 2 * min(n_rows, 60)  # of images and of targets
 
 
 def test_head_fills_examples_of_different_shapes_up(tmp_path: Path) -> None:
@@ -296,51 +193,49 @@ def test_head_of_empty_and_text_sources(tmp_path: Path, values: np.ndarray[Any, 
 # pictures
 
 
-@given(IMAGES)
-def test_colour_lines_hold_every_pixel(image: np.ndarray[Any, Any]) -> None:
-    code = re.compile(r"\x1b\[38;2;(\d+);(\d+);(\d+);48;2;(\d+);(\d+);(\d+)m▀")
-    drawn = [[list(map(int, pair)) for pair in code.findall(line)] for line in colour_lines(image)]
-    pixels = np.array(drawn, np.uint8).reshape(len(drawn), image.shape[1], 2, 3)
-    upright = pixels.transpose(0, 2, 1, 3).reshape(-1, image.shape[1], 3)
-    np.testing.assert_array_equal(upright[: len(image)], image)
+def pictures_file(path: Path, **labels: Any) -> str:
+    images = np.zeros((3, 4, 6, 3), "u1")
+    images[:, 1], images[1, 2:, 3:] = (255, 128, 0), 255
+    return plain_file(path, {"photos": images, "y": np.zeros(3)}, labels)
 
 
-@given(IMAGES)
-def test_shades_are_square_and_never_get_darker_with_the_pixel(image: np.ndarray[Any, Any]) -> None:
-    lines = shade_lines(image)
-    assert [len(line) for line in lines] == [2 * image.shape[1]] * len(image)
-    order = " .:-=+*#%@"
-    levels = np.array([[order.index(c) for c in line[::2]] for line in lines])
-    grey = image.mean(axis=2)
-    by_grey = levels.ravel()[np.argsort(grey, axis=None, kind="stable")]
-    assert (np.diff(by_grey) >= 0).all()
-
-
-@given(st.integers(0, 9), st.integers(20, 120), st.booleans())
-def test_a_gallery_holds_every_image_and_stays_within_the_columns(
-    n: int, columns: int, colour: bool
+def test_pictures_are_drawn_in_shades_or_in_colour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captions = [f"row {i}" for i in range(n)]
-    lines = gallery(np.zeros((n, 4, 6), np.uint8), captions, colour=colour, columns=columns)
-    seen = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
-    assert re.findall(r"row \d", " ".join(seen)) == captions
-    assert all(len(line) <= columns for line in seen)
+    path = pictures_file(
+        tmp_path / "x.h5", photos=("batch", "height", "width", "channel"), y=("batch",)
+    )
+    lines = run("head", path, "photos", env={"COLUMNS": "40"}).stdout.splitlines()
+    dark, light = " " * 12, "=" * 12
+    half = "      @@@@@@"
+    wanted = [
+        ("row 0".ljust(12), "row 1"),
+        (dark, dark),
+        (light, light),
+        (dark, half),
+        (dark, half),
+    ]
+    assert lines[1:6] == [f"  {one}  {two}" for one, two in wanted]
+    assert lines[6] == "  row 2"
+    assert lines[-2] == "  (black is 0, white is 255)"
+    code = [
+        sys.executable,
+        "-c",
+        f"import pty; pty.spawn([{sys.executable!r}, '-m', 'labeled', 'head', {path!r}, 'photos'])",
+    ]
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = subprocess.run(code, capture_output=True, text=True).stdout
+    assert "38;2;0;0;0;48;2;255;128;0m▀" in coloured
+    assert "38;2;255;255;255;48;2;255;255;255m▀" in coloured
 
 
-@given(hnp.arrays(np.float64, (2, 3, 4)))
-def test_pixels_keep_the_order_of_values(values: np.ndarray[Any, Any]) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        pixels = as_pixels(values)
-    finite = np.isfinite(values)
-    by_value = pixels[finite].astype(int)[np.argsort(values[finite])]
-    assert (np.diff(by_value) >= 0).all()
-
-
-@given(hnp.arrays(st.sampled_from([np.int16, np.float32, np.bool_]), hnp.array_shapes(max_dims=3)))
-def test_number_lines_are_aligned(values: np.ndarray[Any, Any]) -> None:
-    lines = number_lines(values)
-    assert len(lines) == len(values)
-    assert len({len(line) for line in lines}) == 1
+def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -> None:
+    path = pictures_file(tmp_path / "x.h5", y=("batch",))
+    unnamed = run("head", path)
+    assert "black is" not in unnamed.stdout
+    (flag, names), *_ = re.findall(r"(--dims) (photos=\S+)", unnamed.stderr)
+    named = run("head", path, "photos", flag, names)
+    assert (named.stderr, "black is" in named.stdout) == ("", True)
 
 
 # errors
@@ -394,13 +289,6 @@ def test_a_warning_is_said_once_in_one_line(tmp_path: Path) -> None:
     assert "label" in shown.stderr
 
 
-def test_the_same_warning_twice_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with warnings_as_lines(one_line):
-        for text in ("a label\n is missing", "a label is missing", "another"):
-            warnings.warn(text, LabeledWarning, stacklevel=1)
-    assert capsys.readouterr().err == "Warning: a label is missing\nWarning: another\n"
-
-
 @pytest.mark.parametrize("command", ["convert", "repack"])
 def test_refusals_speak_of_flags(tmp_path: Path, digit_file: str, command: str) -> None:
     there = tmp_path / "there.hdf5"
@@ -409,53 +297,6 @@ def test_refusals_speak_of_flags(tmp_path: Path, digit_file: str, command: str) 
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "pass --overwrite to replace it" in refused.stderr
     assert there.read_text() == "precious"
-
-
-def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -> None:
-    path = tmp_path / "plain.hdf5"
-    with h5py.File(path, "w") as f:
-        f["photos"] = np.zeros((4, 8, 9, 3), np.uint8)
-    told = run("head", path).stderr
-    (flag, names), *_ = re.findall(r"(--dims) (photos=\S+)", told)
-    assert run("head", path, flag, names).stderr == ""
-    other = shutil.copy(path, tmp_path / "other.hdf5")
-    told = run("info", other).stderr  # has no such option
-    assert told.endswith(
-        "dims={'photos': ('batch', 'height', 'width', 'channel')} to "
-        "labeled.open_dataset in Python\n"
-    )
-
-
-def test_info_shows_the_sources_that_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "x.hdf5"
-    with h5py.File(path, "w") as f:
-        f.create_dataset("far", (10,), "f4", external=[("x.bin", 0, 40)])
-        f["near"] = np.zeros(3)
-        f["near"].dims[0].label = "batch"
-    assert "opens without 'far'" in run("info", path).stderr
-    (facts,) = json.loads(run("info", path, "--source", "near", "--json").stdout)
-    assert list(facts["sources"]) == ["near"]
-
-
-WORDS = [
-    ("leave it out with sources=[...]", "leave it out with --source NAME"),
-    ("dims={'x': ('a', 'b'), 'y': ('a',)} fit", "--dims x=a,b --dims y=a fit"),
-    ("pass dims={source: (...)}, or", "pass --dims SOURCE=a,b,c, or"),
-    ("memory='a lot' is not a size", "--memory 'a lot' is not a size"),
-    ("give split={'train': 0.8}, or", "give --split train=0.8, or"),
-    (
-        "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1",
-        "f['x'].dims[0] = 1, netcdf=False or io='mmap', nothing=1",
-    ),
-    ("dims= names 'x'; progress=False", "--dims names 'x'; --no-progress"),
-    ("a == b, seed==3, memory={'open", "a == b, seed==3, --memory{'open"),
-]
-
-
-@pytest.mark.parametrize(("said", "wanted"), WORDS)
-def test_parameters_become_options(said: str, wanted: str) -> None:
-    assert in_flags(said, main.commands["convert"]) == wanted
-    assert in_flags(said, None) == said
 
 
 def test_every_command_says_what_it_can_do_about_other_files(tmp_path: Path) -> None:
@@ -507,11 +348,6 @@ def test_verify_reads_data_outside_only_if_asked_to(tmp_path: Path) -> None:
     assert (gone.exit_code, "no source 'y'" in gone.stderr) == (1, True)
 
 
-@given(st.text("abdims=({['x, .-"))
-def test_any_message_can_be_said(text: str) -> None:
-    assert isinstance(in_flags(text, main.commands["convert"]), str)
-
-
 def test_a_file_without_sources_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "nothing.hdf5"
     h5py.File(path, "w").close()
@@ -529,11 +365,6 @@ def test_help_and_version() -> None:
         assert lines[0].startswith(f"  labeled {name}")
         assert len(lines) <= 38, name  # a screen
     assert labeled.__version__ in run("--version").stdout
-
-
-def test_messages_are_put_on_one_line() -> None:
-    assert one_line(ValueError("a\n  b")) == "a b"
-    assert one_line(ValueError()) == "ValueError"
 
 
 def test_the_command_as_its_own_process(digit_file: str, tmp_path: Path) -> None:
@@ -573,30 +404,31 @@ def test_completion_completes(shell, monkeypatch):
     assert "verify" in complete.complete()
 
 
-def test_every_command_says_in_one_line_what_it_does() -> None:
-    listed = run("--help").stdout.partition("Commands:")[2].partition("In Python")[0]
-    assert "..." not in listed
-    assert len(listed.split("\n")) == len(main.commands) + 3
-
-
-def test_head_draws_pictures_whose_axes_are_named_by_the_user(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "plain.hdf5", "w") as f:
-        f["photos"] = np.zeros((3, 8, 8, 3), "u1")
-        f["labels"] = np.zeros(3)
-    unnamed = run("head", tmp_path / "plain.hdf5")
-    assert "black is" not in unnamed.stdout
-    assert "--dims photos=batch,height,width,channel when" in unnamed.stderr
-    names = "photos=batch,height,width,channel"
-    named = run("head", tmp_path / "plain.hdf5", "photos", "--dims", names)
-    assert "black is" in named.stdout
-    assert named.stderr == ""  # nothing is said of other sources
-
-
-def test_head_shows_texts_of_some_length(tmp_path: Path) -> None:
+def test_head_shows_texts_times_and_classes(tmp_path: Path) -> None:
     texts = ["2020-01-01 00:00:00+00:00", "x" * 100, "ab"]
-    path = labeled.write(tmp_path / "texts.hdf5", {"when": texts, "pairs": [["a" * 40, "b"]] * 3})
+    times = np.array(["2024-02-03T04:05:06", "2024-02-03T04:05:06.070", "NaT"], "M8[ns]")
+    sources = {
+        "when": texts,
+        "pairs": [["a" * 40, "b"]] * 3,
+        "t": times,
+        "kind": np.array([5, 0, 2]),
+    }
+    path = labeled.write(
+        tmp_path / "texts.hdf5",
+        sources,
+        {"odd": [2, 0]},
+        source_attrs={"kind": {"flag_values": [0, 5], "flag_meanings": "cat bird"}},
+    )
     shown = CliRunner().invoke(main, ["head", path]).output
     assert "when  (batch: 3)  text\n" in shown
     assert "'2020-01-01 00:00:00+00:00'\n" in shown
     assert f"'{'x' * 68}...\n" in shown
     assert f"'{'a' * 20}...  'b'\n" in shown
+    assert re.findall(r"row \d +(2024\S+|NaT)", shown) == [
+        "2024-02-03T04:05:06",
+        "2024-02-03T04:05:06.07",
+        "NaT",
+    ]
+    assert re.findall(r"row \d +(\d(?: .*)?)$", shown, re.MULTILINE) == ["5 (bird)", "0 (cat)", "2"]
+    some = CliRunner().invoke(main, ["head", path, "kind", "--split", "odd"]).output
+    assert re.findall(r"row \d +(\d)", some) == ["2", "5"]

@@ -178,7 +178,7 @@ STILL_INSIDE = {
         fuel_traps test_spaces_dataarrays
     """,
     "people": """
-        test_bench_command test_cli test_coordinates test_dataset test_joined_laws
+        test_coordinates test_dataset test_joined_laws
         test_lazy_slices test_plots test_views
     """,
     "transforms": """

@@ -309,7 +309,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert check_rows(tmp_path / "new", data)[:3].tolist() == [3, 1, 2]
     done = CliRunner().invoke(
         main, ["repack", str(tmp_path / "new"), str(tmp_path / "new"), "--compression", "none",
-               "--shuffle", "--overwrite"],
+               "--order", "shuffle", "--overwrite"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     with h5py.File(tmp_path / "new") as file:

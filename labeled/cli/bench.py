@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -18,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -38,11 +38,14 @@ Array = npt.NDArray[Any]
 Batches = Generator[tuple[Any, Array], None, None]
 """The values of each batch, and which rows of the file they are."""
 
+Epochs = Callable[[], Batches]
+
 ROUNDS = 3
 THREADS = 2
 LINE_BYTES = 64
 STRETCHES = 10
 FEW_BATCHES = 8
+SEED = 7
 
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 HEAD = ("rows/s", "GB/s", "labeled / it", "shuffle quality", "peak MiB")
@@ -79,11 +82,8 @@ class Job:
         return found if same else None
 
 
-Epochs = Callable[[], Batches]
-
-
 def ours(job: Job, shuffle: bool) -> Epochs:
-    loader = job.dataset().batches(job.batch_rows, shuffle=shuffle, seed=7, memory=job.memory)
+    loader = job.dataset().batches(job.batch_rows, shuffle=shuffle, seed=SEED, memory=job.memory)
 
     def epoch() -> Batches:
         with iter(loader) as batches:
@@ -96,18 +96,13 @@ def ours(job: Job, shuffle: bool) -> Epochs:
 def plain_h5py(job: Job, shuffle: bool) -> Epochs | None:
     """Slices in file order; for a shuffle, the sorted rows of each batch."""
     rows = job.by_h5py()
-    if rows is None:
-        return None
 
     def epoch() -> Batches:
-        order = np.arange(len(rows))
-        if shuffle:
-            np.random.default_rng(7).shuffle(order)
-        for first in range(0, len(rows), job.batch_rows):
-            some = np.sort(order[first : first + job.batch_rows])
+        for some in rows_of_batches(job, len(rows), shuffle):
+            some.sort()
             yield rows[some] if shuffle else rows[some[0] : some[-1] + 1], some
 
-    return epoch
+    return None if rows is None else epoch
 
 
 def bare(job: Job, shuffle: bool) -> Epochs | None:
@@ -117,85 +112,74 @@ def bare(job: Job, shuffle: bool) -> Epochs | None:
         return None
     if rows.chunks is None:
         offset = rows.id.get_offset()
-        return None if offset is None else lambda: _bare_copies(job, rows, offset, shuffle)
+        return None if offset is None else lambda: bare_copies(job, rows, offset, shuffle)
     created = rows.id.get_create_plist()
     filters = tuple(created.get_filter(i)[0] for i in range(created.get_nfilters()))
     n_chunks = -(-len(rows) // rows.chunks[0])
     is_known = filters in ((), (DEFLATE,), (SHUFFLE, DEFLATE)) and not shuffle
     whole_rows = rows.chunks[1:] == rows.shape[1:] and rows.id.get_num_chunks() == n_chunks
-    return (lambda: _bare_chunks(job, rows, filters)) if is_known and whole_rows else None
+    return (lambda: bare_chunks(job, rows, filters)) if is_known and whole_rows else None
 
 
-def _bare_copies(job: Job, rows: Any, offset: int, shuffle: bool) -> Batches:
-    mapped = np.memmap(rows.file.filename, rows.dtype, "r", offset, rows.shape)
-    order = np.arange(len(rows))
+def rows_of_batches(job: Job, n_rows: int, shuffle: bool) -> Iterator[Array]:
+    order = np.arange(n_rows)
     if shuffle:
-        np.random.default_rng(7).shuffle(order)
+        np.random.default_rng(SEED).shuffle(order)
+    for first in range(0, n_rows, job.batch_rows):
+        yield order[first : first + job.batch_rows]
+
+
+def bare_copies(job: Job, rows: Any, offset: int, shuffle: bool) -> Batches:
+    mapped = np.memmap(rows.file.filename, rows.dtype, "r", offset, rows.shape)
     buffer = np.empty((job.batch_rows, *rows.shape[1:]), rows.dtype)
-    for first in range(0, len(rows), job.batch_rows):
-        some = order[first : first + job.batch_rows]
+    for some in rows_of_batches(job, len(rows), shuffle):
         out = buffer[: len(some)]
         if shuffle:
             np.take(mapped, some, axis=0, out=out, mode="clip")
         else:
-            out[...] = mapped[first : first + len(some)]
+            out[...] = mapped[some[0] : some[-1] + 1]
         yield out, some
 
 
-def _bare_chunks(job: Job, rows: Any, filters: tuple[int, ...]) -> Batches:
+def bare_chunks(job: Job, rows: Any, filters: tuple[int, ...]) -> Batches:
     """Read, inflate and un-shuffle a batch of whole chunks at a time, a few batches ahead."""
     places: list[tuple[int, int, int]] = []
     rows.id.chunk_iter(lambda c: places.append((c.chunk_offset[0], c.byte_offset, c.size)))
     places.sort()
-    descriptor, item = os.open(rows.file.filename, os.O_RDONLY), rows.dtype.itemsize
-    chunk_bytes = int(np.prod(rows.chunks)) * item
+    item, chunk_bytes = rows.dtype.itemsize, int(np.prod(rows.chunks)) * rows.dtype.itemsize
 
     def read(group: list[tuple[int, int, int]]) -> tuple[Array, Array]:
         out = np.empty((len(group), chunk_bytes), np.uint8)
         for place, (_, offset, size) in zip(out, group, strict=True):
-            stored = os.pread(descriptor, size, offset)
+            stored = os.pread(file.fileno(), size, offset)
             data = zlib_decompress(stored, chunk_bytes) if DEFLATE in filters else stored
-            values = np.frombuffer(data, np.uint8)
-            if SHUFFLE in filters:
-                for byte, plane in enumerate(values.reshape(item, -1)):
-                    place[byte::item] = plane
-            else:
-                place[...] = values
+            planes = np.frombuffer(data, np.uint8).reshape(item if SHUFFLE in filters else 1, -1)
+            for byte, plane in enumerate(planes):
+                place[byte :: len(planes)] = plane
         batch = out.reshape(-1).view(rows.dtype).reshape(-1, *rows.shape[1:])
         numbers = np.arange(group[0][0], min(group[0][0] + len(batch), len(rows)))
         return batch[: len(numbers)], numbers
 
     step = max(1, job.batch_rows // rows.chunks[0])
     waiting: deque[Any] = deque()
-    try:
-        with ThreadPoolExecutor(THREADS) as pool:
-            for first in range(0, len(places), step):
-                waiting.append(pool.submit(read, places[first : first + step]))
-                if len(waiting) > 2 * THREADS:
-                    yield waiting.popleft().result()
-            while waiting:
+    with open(rows.file.filename, "rb") as file, ThreadPoolExecutor(THREADS) as pool:
+        for first in range(0, len(places), step):
+            waiting.append(pool.submit(read, places[first : first + step]))
+            if len(waiting) > 2 * THREADS:
                 yield waiting.popleft().result()
-    finally:
-        os.close(descriptor)
+        for one in waiting:
+            yield one.result()
 
 
-@dataclass(frozen=True)
-class Loop:
-    """A way to read, and its name in the table."""
-
-    name: str
-    make: Callable[[Job, bool], Epochs | None]
-    shuffle: bool
-
-
-LOOPS = (
-    Loop("labeled", ours, False),
-    Loop("h5py, x[a:b]", plain_h5py, False),
-    Loop("bare loop", bare, False),
-    Loop("labeled, shuffle=True", ours, True),
-    Loop("h5py, x[sorted rows]", plain_h5py, True),
-    Loop("bare np.take", bare, True),
-)
+LOOPS: dict[str, tuple[Callable[[Job, bool], Epochs | None], bool]] = {
+    "labeled": (ours, False),
+    "h5py, x[a:b]": (plain_h5py, False),
+    "bare loop": (bare, False),
+    "labeled, shuffle=True": (ours, True),
+    "h5py, x[sorted rows]": (plain_h5py, True),
+    "bare np.take": (bare, True),
+}
+"""What is compared, by its name in the table, and whether it shuffles."""
 
 
 @dataclass
@@ -208,10 +192,6 @@ class Figures:
     bytes_per_row: float = 0.0
     quality: float | None = None
     peak_bytes: int | None = None
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.rows_per_s)
 
 
 def touch(values: Any) -> int:
@@ -250,19 +230,18 @@ def measure(job: Job, limit_s: float) -> list[Figures]:
     """Let loops take turns; the first round warms up and is not counted."""
     block = np.ones(24 << 20, np.uint8)
     del block  # glibc recycles large results from now on, as in a program that has run a while
-    made = [(loop, loop.make(job, loop.shuffle)) for loop in LOOPS]
-    able = [(loop, epochs) for loop, epochs in made if epochs is not None]
-    found = [Figures(loop.name, loop.shuffle) for loop, _ in able]
+    made = {name: make(job, shuffled) for name, (make, shuffled) in LOOPS.items()}
+    able = [(Figures(n, LOOPS[n][1]), made_of) for n, made_of in made.items() if made_of]
     n_rows = job.dataset().n_rows
     for number in range(ROUNDS + 1):
-        for one, (loop, epochs) in zip(found, able, strict=True):
+        for one, epochs in able:
             n, n_bytes, seconds, numbers = consume(epochs, limit_s)
             if number:
                 one.rows_per_s.append(n / seconds)
-            elif loop.shuffle:
+            elif one.shuffled:
                 one.quality = quality(numbers, n_rows, job.batch_rows)
             one.bytes_per_row = n_bytes / max(1, n)
-    return found
+    return [one for one, _ in able]
 
 
 def quality(batches: list[Array], n_rows: int, batch_rows: int) -> float | None:
@@ -277,21 +256,12 @@ def quality(batches: list[Array], n_rows: int, batch_rows: int) -> float | None:
 
 def peak_bytes(job: Job, name: str, limit_s: float) -> int | None:
     """Return by how much memory grows while a loop runs; called in a process of its own."""
-    loop = next(loop for loop in LOOPS if loop.name == name)
-    epochs = loop.make(job, loop.shuffle)
+    make, shuffle = LOOPS[name]
+    epochs = make(job, shuffle)
     assert epochs is not None
     with PeakMemory() as memory:
         consume(epochs, limit_s)
     return memory.peak_bytes
-
-
-def watch(job: Job, found: list[Figures], limit_s: float) -> None:
-    """Measure the peak memory of each loop in a process of its own."""
-    context = get_context("spawn")
-    with ProcessPoolExecutor(THREADS, mp_context=context, max_tasks_per_child=1) as pool:
-        tasks = [pool.submit(peak_bytes, job, one.loop, limit_s) for one in found]
-        for one, task in zip(found, tasks, strict=True):
-            one.peak_bytes = task.result()
 
 
 @command("labeled bench digits.hdf5", "labeled bench digits.hdf5 --source images --seconds 2")
@@ -320,18 +290,22 @@ def bench(
     dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
     if not any(len(dataset.selection(one)) for one in dataset.sources):
         raise LoaderError(f"{file!r} has no rows to measure")
-    name = max(dataset.sources, key=lambda one: _row_bytes(dataset, one))
+    row_bytes = {
+        name: int(np.prod(dataset.shapes[name][1:], dtype=int)) * dtype.itemsize
+        for name, dtype in dataset.dtypes.items()
+    }
+    name = max(row_bytes, key=row_bytes.__getitem__)
     job = Job(file, name, batch_size, memory, allow_external)
     found = measure(job, seconds)
-    watch(job, found, seconds)
+    context = get_context("spawn")
+    with ProcessPoolExecutor(THREADS, mp_context=context, max_tasks_per_child=1) as pool:
+        tasks = [pool.submit(peak_bytes, job, one.loop, seconds) for one in found]
+        for one, task in zip(found, tasks, strict=True):
+            one.peak_bytes = task.result()
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
     else:
         click.echo("\n".join(page(job, found)))
-
-
-def _row_bytes(dataset: labeled.Dataset, source: str) -> int:
-    return int(np.prod(dataset.shapes[source][1:], dtype=int)) * dataset.dtypes[source].itemsize
 
 
 def page(job: Job, found: list[Figures]) -> Iterator[str]:
@@ -353,7 +327,7 @@ def page(job: Job, found: list[Figures]) -> Iterator[str]:
     yield from NOTES.splitlines()
     if len(found) == 2:
         yield "h5py and the bare loop cannot read this layout."
-    loader = dataset.batches(job.batch_rows, memory=job.memory, shuffle=True, seed=7)
+    loader = dataset.batches(job.batch_rows, memory=job.memory, shuffle=True, seed=SEED)
     if loader.explain().kept_bytes:
         yield (
             "labeled keeps these rows in memory after the first epoch; a smaller --memory "
@@ -362,11 +336,12 @@ def page(job: Job, found: list[Figures]) -> Iterator[str]:
 
 
 def _cells(one: Figures, first: Figures) -> tuple[str, ...]:
+    rate = median(one.rows_per_s)
     return (
         f"  {one.loop}",
-        f"{one.median:,.0f}",
-        f"{one.median * one.bytes_per_row / 1e9:.3g}",
-        "" if one is first else f"{first.median / one.median:.2f} x",
+        f"{rate:,.0f}",
+        f"{rate * one.bytes_per_row / 1e9:.3g}",
+        "" if one is first else f"{median(first.rows_per_s) / rate:.2f} x",
         "" if one.quality is None else f"{one.quality:.2f}",
         "" if one.peak_bytes is None else f"{one.peak_bytes / 2**20:.0f}",
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from collections import Counter
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -22,6 +21,7 @@ from dask.utils import format_bytes
 import labeled
 from labeled.cli.memory import PeakMemory
 from labeled.cli.options import command
+from labeled.dataset.selecting import heaviest
 from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, MissingExtraError, how_to_install
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
@@ -69,7 +69,17 @@ def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -
     if path is not None and os.path.exists(path):
         if n_rows is not None or keep:
             raise click.UsageError(f"--rows and --keep are for a new file, and {path!r} exists")
-        return demo_own(path, memory_bytes)
+        dataset = open_and_show(path)
+        alike = heaviest(dataset)
+        for name in dataset.sources:
+            if name not in alike:
+                click.echo(f"Left out: {name} ({dataset.shapes[name][0]:,} rows)")
+        if not alike or not dataset.shapes[alike[0]][0]:
+            click.echo("There is no row to iterate.")
+            return
+        click.echo(f"\nOne shuffled epoch of {', '.join(alike)}:")
+        iterate(dataset.select(*alike), memory_bytes)
+        return
     if path is not None and n_rows is None and not keep:
         raise FileFormatError(
             f"file {path!r} does not exist; check the path, or add --keep to write the digits there"
@@ -80,10 +90,14 @@ def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -
     with tempfile.TemporaryDirectory(prefix="labeled-demo-") as folder:
         place = path or os.path.join(folder, "digits.hdf5")
         write_digits(place, max(n_rows or N_DIGITS, least))
-        demo_digits(place, memory_bytes)
+        dataset = open_and_show(place)
+        click.echo(f"\nOne shuffled epoch, images laid out as {AXES!r}, targets one-hot:")
+        options = {"layout": {IMAGES: AXES}, "one_hot": {TARGETS: 10}, "dtype": {TARGETS: "u1"}}
+        iterate(dataset, memory_bytes, **options)
+        click.echo("\nA softmax classifier in NumPy:")
+        learn(dataset, memory_bytes)
     if path is not None:
         click.echo(f"\nThe file stays: {path}")
-    return None
 
 
 def write_digits(path: str, n_rows: int) -> None:
@@ -105,18 +119,17 @@ def write_digits(path: str, n_rows: int) -> None:
             "give a file of your own, or " + how_to_install("scikit-learn", "demo")
         ) from None
     found = load_digits()
-    images, targets = found.images.astype(np.uint8), found.target.astype(np.uint8)
+    images, targets = found.images.astype(np.uint8)[:, None], found.target.astype(np.uint8)[:, None]
     began = perf_counter()
     tested = np.arange(N_DIGITS) % TEST_EVERY == TEST_EVERY - 1
     n_train = n_rows - n_rows * int(tested.sum()) // N_DIGITS
-    sides = ((~tested, n_train), (tested, n_rows - n_train))
-    digits = np.concatenate(
-        [np.resize(np.flatnonzero(side).astype(np.int16), n) for side, n in sides]
-    )
-    blocks = [digits[first : first + BLOCK_ROWS] for first in range(0, n_rows, BLOCK_ROWS)]
+    rows = np.empty(n_rows, np.int16)
+    rows[:n_train] = np.resize(np.flatnonzero(~tested), n_train)
+    rows[n_train:] = np.resize(np.flatnonzero(tested), n_rows - n_train)
+    blocks = (rows[first : first + BLOCK_ROWS] for first in range(0, n_rows, BLOCK_ROWS))
     labeled.write(
         path,
-        ({IMAGES: images[some, None], TARGETS: targets[some, None]} for some in blocks),
+        ({IMAGES: images[some], TARGETS: targets[some]} for some in blocks),
         splits={"train": (0, n_train), "test": (n_train, n_rows)},
         dims={IMAGES: ("batch", "channel", "height", "width"), TARGETS: ("batch", "index")},
         attrs={"title": "scanned digits, 8 x 8 pixels, 0 (paper) to 16 (ink)"},
@@ -126,37 +139,6 @@ def write_digits(path: str, n_rows: int) -> None:
         f"Wrote {n_rows:,} rows of scanned digits in {perf_counter() - began:.2g} s: "
         f"{path}, {format_bytes(os.path.getsize(path))}."
     )
-
-
-def demo_digits(path: str, memory_bytes: int) -> None:
-    """Show, iterate and learn the digits."""
-    dataset = open_and_show(path)
-    click.echo(f"\nOne shuffled epoch, images laid out as {AXES!r}, targets one-hot:")
-    iterate(
-        dataset, memory_bytes, layout={IMAGES: AXES}, one_hot={TARGETS: 10}, dtype={TARGETS: "u1"}
-    )
-    click.echo("\nA softmax classifier in NumPy:")
-    learn(dataset, memory_bytes)
-
-
-def demo_own(path: str, memory_bytes: int) -> None:
-    """Show and iterate a file of the user's own: its dense sources of the commonest length."""
-    dataset = open_and_show(path)
-    sources = dataset.files.catalog.sources
-    lengths = {n: len(dataset.selection(n)) for n in dataset.sources if sources[n].ragged is None}
-    counts = Counter(lengths.values())
-    n_rows = max(counts, key=lambda n: (counts[n], n), default=0)
-    for name in dataset.sources:
-        if name not in lengths:
-            click.echo(f"Left out: {name} (its examples differ in shape: {sources[name].ragged})")
-        elif lengths[name] != n_rows:
-            click.echo(f"Left out: {name} ({lengths[name]:,} rows, not {n_rows:,})")
-    if not n_rows:
-        click.echo("There is no row to iterate.")
-        return
-    dataset = dataset.select(*(name for name, n in lengths.items() if n == n_rows))
-    click.echo(f"\nOne shuffled epoch of {', '.join(dataset.sources)}:")
-    iterate(dataset, memory_bytes)
 
 
 def open_and_show(path: str) -> labeled.Dataset:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -18,7 +17,6 @@ import numpy as np
 from dask.utils import format_bytes
 
 from labeled.cli.options import (
-    SECONDS,
     command,
     examples_option,
     external_option,
@@ -28,23 +26,20 @@ from labeled.cli.options import (
     in_flags,
     json_option,
     one_line,
-    run_isolated,
     sources_option,
 )
-from labeled.dataset.dataset import Dataset, DatasetSource
+from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import find_files
-from labeled.dataset.joining import Catalog
 from labeled.dataset.opening import open_dataset
 from labeled.display.summary import Table
+from labeled.display.text import shortened, shown
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
-from labeled.spaces import Space
 
 Facts = dict[str, Any]
 
-MAX_CHARACTERS = 100
-MAX_FILES = 3
+MAX_FILES = 10
 MAX_CHANNELS, MAX_CLASSES = 4, 10
 MAX_LINES = 20
 """Of each table about sources, below what a repr shows of them."""
@@ -54,43 +49,36 @@ MAX_LINES = 20
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @sources_option
 @json_option
-@click.option(
-    "--isolated",
-    is_flag=True,
-    help=f"Read each file, which may be damaged, in its own process, for {SECONDS:g} s at most.",
-)
 @group_option
 @examples_option
 @external_option
 @click.pass_context
-def info(
-    ctx: click.Context, /, files: Sequence[str], as_json: bool, isolated: bool, **params: Any
-) -> None:
+def info(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params: Any) -> None:
     """Show what files hold: sources, splits, chunks, sizes.
 
     Reads headers only. FILE may be a file, a folder or a quoted glob. Each file is shown
-    separately, but of more than three that are alike only the first. A file that cannot be
-    opened is reported, and the exit code is 1.
+    separately, ten of them at most (--json describes all). A file that cannot be opened is
+    reported, and the exit code is 1.
     """
-    if isolated:
-        run_isolated(ctx, "isolated")
-        return
     described: list[Facts] = []
-    opened: list[tuple[Facts, Dataset]] = []
+    texts: list[str] = []
     errors: list[str] = []
     for path in find_files(files):
         try:
             dataset = open_dataset(path, **given(ctx, "files", "as_json"))
             facts = describe_file(dataset)
-            opened.append((facts, dataset))
+            if len(texts) < MAX_FILES:
+                texts.append(file_text(facts, dataset))
         except LabeledError as error:
             facts = {"path": path, "error": one_line(error)}
-            errors.append(in_flags(one_line(error), ctx.command))
+            errors.append(in_flags(facts["error"], ctx.command))
         described.append(facts)
+    more = len(described) - len(errors) - len(texts)
     if as_json:
         click.echo(json.dumps(described, indent=2, allow_nan=False))
-    elif opened:
-        click.echo(visible("\n\n".join(file_texts(opened))))
+    elif texts:
+        rest = [f"... and {more:,} more files; --json describes each"] if more else []
+        click.echo("\n\n".join([*texts, *rest]))
     for words in errors:
         click.echo(f"Error: {words}", err=True)
     if errors:
@@ -110,17 +98,22 @@ def describe_file(dataset: Dataset) -> Facts:
         empty without). Sizes are in bytes; ``stored_bytes`` is what a
         source takes in the file after compression.
     """
-    catalog = dataset.files.catalog
-    header = catalog.headers[0]
-    stored, spaces = stored_bytes_of(catalog, dataset.sources), dataset.spaces
+    catalog, spaces = dataset.files.catalog, dataset.spaces
+    header, sources = catalog.headers[0], {n: catalog.sources[n] for n in dataset.sources}
+    format = format_named(header.format)
+    headers = [(name, one) for name, source in sources.items() for one in source.headers]
+    stored = dict.fromkeys(sources, 0)
+    for (name, _), n in zip(headers, format.stored_bytes([h for _, h in headers]), strict=True):
+        stored[name] += n
     return {
         "path": header.stamp.path,
         "file_bytes": header.stamp.size,
         "format": header.format,
         "kind": header.kind,
         "sources": {
-            name: describe_source(catalog.sources[name], n_bytes, spaces.get(name))
-            for name, n_bytes in stored.items()
+            name: describe_source(source.headers[0], source.n_rows, stored[name])
+            | {"space": str(spaces[name]) if name in spaces else None}
+            for name, source in sources.items()
         },
         "splits": {
             split: {
@@ -135,41 +128,26 @@ def describe_file(dataset: Dataset) -> Facts:
         },
         "not_opened": dict(catalog.not_opened),
         "attributes": plain_values(dataset.attrs),
-        "statistics": dict(format_named(header.format).statistics(header.stamp.path)),
+        "statistics": dict(format.statistics(header.stamp.path)),
     }
 
 
-def stored_bytes_of(catalog: Catalog, names: Sequence[str]) -> dict[str, int]:
-    """Return what each source takes in its files; those of a format are asked at once."""
-    headers = [(name, header) for name in names for header in catalog.sources[name].headers]
-    ask = format_named(catalog.headers[0].format).stored_bytes
-    stored = dict.fromkeys(names, 0)
-    for (name, _), n_bytes in zip(headers, ask([each for _, each in headers]), strict=True):
-        stored[name] += n_bytes
-    return stored
-
-
-def describe_source(source: DatasetSource, n_stored: int, space: Space | None) -> Facts:
-    """Return what the headers of one source say, as values fit for JSON.
-
-    `n_stored` are its bytes in the file; it has no `space` where it is ragged, or text.
-    """
-    header = source.headers[0]
+def describe_source(header: SourceHeader, n_rows: int, stored: int) -> Facts:
+    """Return what the headers of one source say; `stored` are its bytes in the file."""
     sized = header.ragged is None and header.dtype.kind != "O"
-    n_bytes = source.n_rows * header.row_bytes if sized else None
+    n_bytes = n_rows * header.row_bytes if sized else None
     return {
         "dims": list(header.dims),
-        "shape": [source.n_rows, *header.row_shape],
+        "shape": [n_rows, *header.row_shape],
         "dtype": str(dtype_of(header)),
         "stored_dtype": str(header.dtype),
-        "space": None if space is None else str(space),
         "storage": header.storage,
         "column": header.is_column,
         "chunks": None if header.chunks is None else list(header.chunks),
         "filters": [{"id": f.id, "name": f.words} for f in header.filters],
         "n_bytes": n_bytes,
-        "stored_bytes": n_stored,
-        "ratio": None if n_bytes is None or not n_stored else round(n_bytes / n_stored, 2),
+        "stored_bytes": stored,
+        "ratio": None if n_bytes is None or not stored else round(n_bytes / stored, 2),
         "coords": list(header.coords),
         "ragged": header.ragged,
         "attributes": plain_values(header.attrs),
@@ -204,65 +182,25 @@ def plain_values(value: Any) -> Any:
 
 def file_text(facts: Facts, dataset: Dataset) -> str:
     """Draw the description of a file as text."""
-    kind = format_named(facts["format"]).kinds[facts["kind"]]
-    lines = [heading(f"{facts['path']}  ({format_bytes(facts['file_bytes'])}, {kind})")]
+    format = format_named(facts["format"])
+    size = format_bytes(facts["file_bytes"])
+    lines = [heading(f"{shown(facts['path'])}  ({size}, {format.kinds[facts['kind']]})")]
     lines += [in_flags(line, info) for line in repr(dataset).splitlines()[1:]]
-    sources, hdf5 = facts["sources"].items(), facts["format"] == "hdf5"
-    attributes = {
-        name: ", ".join(f"{key}: {value}" for key, value in one["attributes"].items())
-        for name, one in sources
-    }
+    sizes, attributes = [], []
+    for name, source in facts["sources"].items():
+        in_heap = facts["format"] == "hdf5" and source["stored_dtype"] == "object"
+        sizes.append((name, stored_words(source, in_heap)))
+        found = ", ".join(f"{key}: {value}" for key, value in source["attributes"].items())
+        attributes += [(name, shortened(found))] if found else []
     tables: dict[str, Sequence[tuple[str, ...]]] = {
-        "in the file": [
-            (name, stored_words(one, hdf5 and one["stored_dtype"] == "object"))
-            for name, one in sources
-        ],
-        "attributes of sources": [(name, cut(one)) for name, one in attributes.items() if one],
-        "attributes": [(name, cut(value)) for name, value in facts["attributes"].items()],
-        "statistics": statistics_rows(facts["statistics"], facts["splits"]),
+        "in the file": sizes,
+        "attributes of sources": attributes,
+        "attributes": [(name, shortened(value)) for name, value in facts["attributes"].items()],
+        "statistics": statistics_rows(facts),
     }
     for title, rows in tables.items():
         lines += Table((), rows, title, most=MAX_LINES).text() if rows else []
     return "\n".join(lines)
-
-
-def file_texts(opened: Sequence[tuple[Facts, Dataset]]) -> list[str]:
-    """Draw the descriptions of files; of many that are alike the first, and how many there are."""
-    groups: dict[str, list[tuple[Facts, Dataset]]] = {}
-    for facts, dataset in opened:
-        groups.setdefault(form_of(facts), []).append((facts, dataset))
-    texts = []
-    for alike in groups.values():
-        many = len(alike) > MAX_FILES
-        texts += [file_text(*one) for one in (alike[:1] if many else alike)]
-        if many:
-            names = [os.path.basename(alike[place][0]["path"]) for place in (1, -1)]
-            texts.append(
-                f"... and {len(alike) - 1:,} more files like it, {names[0]} to {names[1]}; "
-                "--json describes each"
-            )
-    return texts
-
-
-def form_of(facts: Facts) -> str:
-    """Return a text that is the same for files that hold the same but for rows and attributes."""
-    sources = {
-        name: (s["dims"], s["shape"][1:], s["dtype"], s["storage"], s["chunks"], s["filters"])
-        for name, s in facts["sources"].items()
-    }
-    kind, splits = facts["kind"], sorted(facts["splits"])
-    return json.dumps([kind, sources, splits, facts["variables"], facts["not_opened"]])
-
-
-def visible(text: str) -> str:
-    r"""Write bytes that were no UTF-8 in the file as escapes, which any terminal can show.
-
-    Examples
-    --------
-    >>> print(visible(b"caf\xc3\xa9 \xff".decode("utf-8", "surrogateescape")))
-    café \udcff
-    """
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def stored_words(source: Facts, in_heap: bool) -> str:
@@ -270,49 +208,33 @@ def stored_words(source: Facts, in_heap: bool) -> str:
 
     HDF5 keeps values of variable length in heaps, whose size it does not tell by source.
     """
+    size, ratio = format_bytes(source["stored_bytes"]), source["ratio"]
     if in_heap:
-        return f"{format_bytes(source['stored_bytes'])} of references (values lie in HDF5's heap)"
-    ratio = source["ratio"]
-    packed = ratio is not None and not 0.95 <= ratio < 1.05
-    return format_bytes(source["stored_bytes"]) + (f" ({ratio:.1f}:1)" if packed else "")
+        return f"{size} of references (values lie in HDF5's heap)"
+    return size if ratio is None or 0.95 <= ratio < 1.05 else f"{size} ({ratio:.1f}:1)"
 
 
-def statistics_rows(statistics: Mapping[str, Any], splits: Iterable[str]) -> list[tuple[str, ...]]:
+def statistics_rows(facts: Facts) -> list[tuple[str, ...]]:
     """Return the table of statistics: a head, then a row for each source and each split of it."""
     head = ("source", "rows", "mean", "std", "min", "max", "classes")
-    body = []
-    for name, by_rows in statistics.items():
-        found = {"all": by_rows["rows"], **by_rows.get("splits", {})}
-        body += [
-            (name, f"{split} ({found[split]['n_rows']:,})", *measured_words(found[split]))
-            for split in ("all", *splits)
-            if split in found
-        ]
-    return [head, *body] if body else []
+    rows: list[tuple[str, ...]] = [head]
+    for name, by_rows in facts["statistics"].items():
+        measured = {"all": by_rows["rows"], **by_rows.get("splits", {})}
+        for split in ("all", *facts["splits"]):
+            found = measured.get(split)
+            if found is not None:
+                classes = [f"{value}: {n:,}" for value, n in found.get("classes", {}).items()]
+                many = len(classes) > MAX_CLASSES
+                words = ", ".join(classes[:MAX_CLASSES])
+                words += f", ... ({len(classes)} classes)" if many else ""
+                numbers = [number_words(found[key]) for key in ("mean", "std", "min", "max")]
+                rows.append((name, f"{split} ({found['n_rows']:,})", *numbers, words))
+    return rows if len(rows) > 1 else []
 
 
-def measured_words(found: Mapping[str, Any]) -> tuple[str, ...]:
-    """Say mean, deviation and extremes (each channel's, if there are few), and class counts.
-
-    Examples
-    --------
-    >>> measured_words({"mean": [0.5, 2], "std": None, "min": 0, "max": 1, "classes": {"7": 3}})
-    ('0.5 2', '-', '0', '1', '7: 3')
-    """
-
-    def number(value: Any) -> str:
-        if isinstance(value, list):
-            shown = " ".join(map(number, value[:MAX_CHANNELS]))
-            return shown if len(value) <= MAX_CHANNELS else f"{shown} ..."
-        return "-" if value is None else f"{value:.4g}"
-
-    classes = [f"{value}: {n:,}" for value, n in found.get("classes", {}).items()]
-    more = f", ... ({len(classes)} classes)" if len(classes) > MAX_CLASSES else ""
-    counted = ", ".join(classes[:MAX_CLASSES]) + more
-    return (*(number(found[key]) for key in ("mean", "std", "min", "max")), counted)
-
-
-def cut(value: Any) -> str:
-    """Write a value on one line of bounded length."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 3] + "..."
+def number_words(value: Any) -> str:
+    """Write a number, or one for each channel if there are few."""
+    if isinstance(value, list):
+        more = " ..." if len(value) > MAX_CHANNELS else ""
+        return " ".join(map(number_words, value[:MAX_CHANNELS])) + more
+    return "-" if value is None else f"{value:.4g}"

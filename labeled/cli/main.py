@@ -7,9 +7,8 @@ other exception is a bug and keeps its traceback, so that it can be reported.
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -39,39 +38,28 @@ class Commands(click.Group):
         super().format_help_text(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
-        def said(message: object) -> str:
+        said: set[str] = set()
+
+        def words(message: object) -> str:
             return in_flags(one_line(message), self.commands.get(ctx.invoked_subcommand or ""))
 
-        with warnings_as_lines(said), errors_as_lines(said):
-            return super().invoke(ctx)
+        def show(message: Warning | str, *where: Any, **more: Any) -> None:
+            text = words(message)
+            if text not in said:
+                said.add(text)
+                click.echo(f"Warning: {text}", err=True)
 
-
-@contextmanager
-def errors_as_lines(said: Callable[[object], str]) -> Iterator[None]:
-    """Turn errors with a reason into click's: ``Error: ...`` on stderr, exit code 1."""
-    try:
-        yield
-    except BrokenPipeError:  # `labeled info x | head -1`: click ends quietly
-        raise
-    except (LabeledError, OSError) as error:
-        raise click.ClickException(said(error)) from error
-
-
-@contextmanager
-def warnings_as_lines(said: Callable[[object], str]) -> Iterator[None]:
-    """Say each of this library's warnings once, in one line on stderr."""
-    before: set[str] = set()
-
-    def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        text = said(message)
-        if text not in before:
-            before.add(text)
-            click.echo(f"Warning: {text}", err=True)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", LabeledWarning)
-        warnings.showwarning = show
-        yield
+        for stream in (sys.stdout, sys.stderr):  # a name in a file may be no UTF-8
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", LabeledWarning)
+            warnings.showwarning = show
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:  # `labeled info x | head -1`: click ends quietly
+                raise
+            except (LabeledError, OSError) as error:
+                raise click.ClickException(words(error)) from error
 
 
 @click.group(

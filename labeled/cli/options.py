@@ -13,16 +13,12 @@ import json
 import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 import click
-
-from labeled.dataset.files import find_files
 
 Decorator = Callable[[Any], Any]
 
@@ -75,42 +71,46 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def pairs(
-    read: Callable[[str], Any], *, alone: bool = False, cut: Callable[..., Any] = str.rpartition
-) -> Any:
-    """Return what reads words ``NAME=VALUE`` as a mapping, by the rule `read` for values.
+def pairs_option(
+    name: str,
+    metavar: str,
+    words: str,
+    read: Callable[[str], Any],
+    target: str = "",
+    *,
+    alone: bool = False,
+    cut: Callable[..., Any] = str.rpartition,
+) -> Decorator:
+    """Return an option of words ``NAME=VALUE``, which become a mapping by the rule `read`.
 
     Parameters
     ----------
+    target : str
+        The parameter it fills, where that is not called as the option.
     alone : bool
         Take one ``VALUE`` without a name, for all.
     cut : callable
         ``str.partition`` where values hold ``=`` sooner than names.
     """
 
-    def values(ctx: click.Context, option: click.Parameter, words: Sequence[str]) -> Any:
-        named, plain = {}, []
-        for word in words:
-            name, equals, value = cut(word, "=") if "=" in word else ("", "", word)
-            if not (name if equals else alone):
-                raise click.UsageError(f"{option.opts[0]} {word}: give NAME=VALUE")
+    def values(ctx: click.Context, option: click.Parameter, given: Sequence[str]) -> Any:
+        named = {}
+        for word in given:
+            key, equals, value = cut(word, "=") if "=" in word else ("", "", word)
+            if not (key if equals else alone):
+                raise click.UsageError(f"{name} {word}: give NAME=VALUE")
             try:
-                found = read(value)
+                named[key] = read(value)
             except ValueError:
                 raise click.UsageError(
-                    f"{option.opts[0]} {word}: {value!r} cannot be read; see --help"
+                    f"{name} {word}: {value!r} cannot be read; see --help"
                 ) from None
-            if equals:
-                named[name] = found
-            else:
-                plain.append(found)
-        if len(plain) > 1 or (plain and named):
-            raise click.UsageError(
-                f"{option.opts[0]} is given for all sources and once more; name a source"
-            )
-        return plain[0] if plain else named
+        if "" in named and len(given) > 1:
+            raise click.UsageError(f"{name} is given for all sources and once more; name a source")
+        return named.get("", named)
 
-    return values
+    targets = [target] * bool(target)
+    return click.option(name, *targets, multiple=True, metavar=metavar, callback=values, help=words)
 
 
 def names_of(text: str) -> list[str]:
@@ -140,31 +140,22 @@ def value_of(text: str) -> Any:
         return text
 
 
-def pairs_option(name: str, metavar: str, words: str, read: Any, *target: str) -> Decorator:
-    """Return an option that takes a word for each source."""
-    return click.option(name, *target, multiple=True, metavar=metavar, callback=read, help=words)
-
-
 def or_none(text: str) -> str | None:
     """Read ``none`` as None."""
     return None if text == "none" else text
 
 
 storage_options = together(
+    pairs_option("--layout", "[NAME=]LAYOUT", "auto, contiguous or chunked.", str, alone=True),
     pairs_option(
-        "--layout", "[NAME=]LAYOUT", "auto, contiguous or chunked.", pairs(str, alone=True)
+        "--compression", "[NAME=]CODEC", "none, gzip, zstd or lz4.", or_none, alone=True
     ),
+    pairs_option("--level", "[NAME=]LEVEL", "Level of compression.", int, alone=True),
     pairs_option(
-        "--compression", "[NAME=]CODEC", "none, gzip, zstd or lz4.", pairs(or_none, alone=True)
+        "--chunks", "[NAME=]ROWS", "Rows per chunk, or its shape: 64,3,32,32.", lengths_of,
+        alone=True,
     ),
-    pairs_option("--level", "[NAME=]LEVEL", "Level of compression.", pairs(int, alone=True)),
-    pairs_option(
-        "--chunks",
-        "[NAME=]ROWS",
-        "Rows per chunk, or its shape: 64,3,32,32.",
-        pairs(lengths_of, alone=True),
-    ),
-)
+)  # fmt: skip
 """How sources are stored."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -193,15 +184,12 @@ seconds_option = click.option(
 )
 
 opened_option = pairs_option(
-    "--option",
-    "NAME=VALUE",
-    "How to read the format: channels=1, delimiter=;",
-    pairs(value_of, cut=str.partition),
-    "opened",
-)
+    "--option", "NAME=VALUE", "How to read the format: channels=1, delimiter=;", value_of,
+    "opened", cut=str.partition,
+)  # fmt: skip
 
 dims_option = pairs_option(
-    "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", pairs(names_of)
+    "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", names_of
 )
 
 external_option = click.option(
@@ -227,13 +215,7 @@ _PARAMETER = re.compile(
 
 
 def one_line(message: object) -> str:
-    """Put a message on one line.
-
-    Examples
-    --------
-    >>> one_line(ValueError("split 'a'\\n  is not there"))
-    "split 'a' is not there"
-    """
+    """Put a message on one line."""
     return " ".join(str(message).split()) or type(message).__name__
 
 
@@ -246,114 +228,31 @@ def in_flags(message: str, command: click.Command | None) -> str:
     >>> in_flags("it is there; pass overwrite=True", click.Command("write", params=[option]))
     'it is there; pass --overwrite'
     """
-    known = {} if command is None else {str(p.name): p for p in command.params}
+    known = {} if command is None else {str(one.name): one for one in command.params}
 
     def words(found: re.Match[str]) -> str:
-        param = known.get(found["name"]) or known.get(found["name"].removesuffix("s"))
-        return found[0] if param is None else _words(param, found["value"])
+        param, text = known.get(found["name"]), found["value"]
+        if param is None:
+            return found[0]
+        option = max(param.opts, key=len)
+        if text is None or getattr(param, "is_flag", False):
+            off = text == "False" and param.secondary_opts
+            return param.secondary_opts[0] if off else option
+        if "..." in text:
+            return f"{option} {getattr(param, 'metavar', None)}"
+        try:
+            value = ast.literal_eval(text)
+        except (ValueError, SyntaxError):  # a bare word
+            value = text
+        if not isinstance(value, Mapping):
+            return f"{option} {_word(value)}"
+        return " ".join(f"{option} {name}={_word(one)}" for name, one in value.items())
 
-    said = _PARAMETER.sub(words, message)
-    if "dims=" in said:  # of a command without --dims
-        said = said.replace("when opening it", "to labeled.open_dataset in Python")
-    return said
-
-
-def _words(param: click.Parameter, value: str | None) -> str:
-    """Say a parameter and its value as they are given on the command line."""
-    if isinstance(param, click.Argument):
-        return str(param.name).upper()
-    option = max(param.opts, key=len)
-    if value is None:
-        return option
-    try:
-        read = ast.literal_eval(value)
-    except (ValueError, SyntaxError):  # a bare word, or a form such as {name: (...)}
-        read = value
-    if getattr(param, "is_flag", False):
-        return option if read else (param.secondary_opts or [option])[0]
-    if "..." in value:
-        return f"{option} {param.metavar or '...'}"
-    if isinstance(read, Mapping):
-        return " ".join(f"{option} {name}={_joined(one)}" for name, one in read.items())
-    return " ".join(f"{option} {_joined(one)}" for one in (read if type(read) is list else [read]))
+    return _PARAMETER.sub(words, message)
 
 
-def _joined(value: Any) -> str:
+def _word(value: Any) -> str:
     """Return a value as one word of a shell."""
     if isinstance(value, tuple | list):
-        return ",".join(map(_joined, value))
+        return ",".join(map(_word, value))
     return shlex.quote(str(value))
-
-
-# a command on each file in a process of its own: HDF5 may never come back from a damaged file, or
-# end the process, and nothing that runs in the same process can help that
-
-
-SECONDS = 60.0
-"""How long a child may take where no limit is given."""
-
-
-def run_isolated(
-    ctx: click.Context,
-    /,
-    asked_by: str,
-    timeout_s: float = SECONDS,
-    failed: Mapping[str, Any] | None = None,
-) -> None:
-    """Run the command of `ctx` again for each of its files, each in a child.
-
-    Parameters
-    ----------
-    ctx : click.Context
-        Of a command with an argument ``files`` and an option ``as_json``.
-    asked_by : str
-        The parameter that asked for this, which children are not given.
-    timeout_s : float
-        Seconds for each file; a child that takes longer is ended.
-    failed : mapping, optional
-        What JSON says of a file that no child could tell about, beside its path and the error.
-    """
-    words = [str(ctx.command.name)]
-    for param in ctx.command.get_params(ctx):
-        value = given(ctx, "files", asked_by).get(str(param.name))
-        if value is True:
-            words += param.opts
-        elif value:
-            values = value if param.multiple else [value]
-            words += [word for one in values for word in (param.opts[0], str(one))]
-    as_json = ctx.params["as_json"]
-    described: list[Any] = []
-    codes = []
-    for path in find_files(ctx.params["files"]):
-        code, printed, said = run_child([*words, "--", path], path, timeout_s)
-        codes.append(code)
-        click.echo(said, err=True, nl=False)
-        if not as_json:
-            click.echo(printed, nl=False)
-        elif printed:
-            described += json.loads(printed)
-        else:
-            error = said.strip().removeprefix("Error: ")
-            described.append({"path": path, "error": error, **(failed or {})})
-    if as_json:
-        click.echo(json.dumps(described, indent=2))
-    if any(codes):
-        ctx.exit(1)
-
-
-def run_child(words: Sequence[str], path: str, timeout_s: float) -> tuple[int, str, str]:
-    """Run ``labeled`` with these words; return its exit code, and what it printed and said."""
-    # -P: what lies in the current folder is not imported
-    command = [sys.executable, "-P", "-m", "labeled", *words]
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        why = (
-            f"took more than {timeout_s:g} s and was given up: it may be damaged, so that HDF5 "
-            "searches it without end; or allow it more time"
-        )
-        return 1, "", f"Error: {path!r} {why}\n"
-    if ended.returncode >= 0:
-        return ended.returncode, ended.stdout, ended.stderr
-    name = signal.Signals(-ended.returncode).name
-    return 1, "", f"Error: {path!r} ended the process that read it ({name}): it may be damaged\n"

@@ -15,7 +15,6 @@ import click
 from dask.utils import format_bytes
 
 import labeled
-from labeled.cli.info import visible
 from labeled.cli.options import (
     command,
     dims_option,
@@ -29,9 +28,7 @@ from labeled.cli.options import (
     one_line,
     opened_option,
     overwrite_option,
-    pairs,
     pairs_option,
-    run_isolated,
     seconds_option,
     sources_option,
     storage_options,
@@ -69,7 +66,8 @@ from labeled.writing.write import RECORDS
     "--columns",
     "SOURCE=a,b,c",
     "Columns of a table to join into one source.",
-    pairs(names_of, cut=str.partition),
+    names_of,
+    cut=str.partition,
 )
 @click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scale, then crop.")
 @opened_option
@@ -153,7 +151,7 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
 @command(
     "labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip",
     "labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'",
-    "labeled repack sorted.hdf5 mixed.hdf5 --shuffle --seed 7",
+    "labeled repack sorted.hdf5 mixed.hdf5 --order shuffle --seed 7",
 )
 @click.argument("file")
 @click.argument("target")
@@ -170,7 +168,6 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
     show_default=True,
     help="splits: put the rows of each split together; shuffle: mix them there, too.",
 )
-@click.option("--shuffle", is_flag=True, help="The same as --order shuffle.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the shuffle.")
 @dims_option
 @click.option(
@@ -180,19 +177,14 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
 @overwrite_option
 @effort_options
 @click.pass_context
-def repack(ctx: click.Context, /, file: str, target: str, shuffle: bool, **params: Any) -> None:
+def repack(ctx: click.Context, /, file: str, target: str, **params: Any) -> None:
     """Rewrite a file with other chunks, codec or row order.
 
     What is not asked for stays as it is. Before TARGET takes its name, its rows are read back
     and compared with those of FILE. TARGET may be FILE itself, with --overwrite.
     """
-    options = given(ctx, "file", "target", "shuffle", "as_json")
-    if shuffle and params["order"] not in ("keep", "shuffle"):
-        raise click.UsageError(f"--shuffle and --order {params['order']} do not go together")
-    if shuffle:
-        options["order"] = "shuffle"
     started = perf_counter()
-    path = labeled.repack(file, target, **options)
+    path = labeled.repack(file, target, **given(ctx, "file", "target", "as_json"))
     report(path, perf_counter() - started, params["as_json"], verified=params["verify"])
 
 
@@ -224,30 +216,18 @@ def report(path: str, seconds: float, as_json: bool, **more: Any) -> None:
     click.echo(words)
 
 
-@command("labeled verify digits.hdf5", "labeled verify data/ --timeout 60")
+@command("labeled verify digits.hdf5", "labeled verify data/")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @sources_option
 @json_option
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="SECONDS",
-    help="Read each file in a process of its own, for at most this long.",
-)
 @external_option
 @click.pass_context
-def verify(
-    ctx: click.Context, /, files: Sequence[str], as_json: bool, timeout: float | None, **params: Any
-) -> None:
+def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params: Any) -> None:
     """Compare rows with their stored checksums.
 
     Reads every row once. Names source and rows that differ, and files that cannot be compared;
-    the exit code is then 1. With --timeout, a damaged file can neither end the command nor keep
-    it busy.
+    the exit code is then 1.
     """
-    if timeout is not None:
-        run_isolated(ctx, "timeout", timeout, {"sound": False})
-        return
     facts: list[dict[str, Any]] = []
     for path in find_files(files):
         try:
@@ -292,6 +272,6 @@ def doctor(ctx: click.Context, /, file: str, as_json: bool, **params: Any) -> No
         findings = [{**asdict(each), "cost": each.cost} for each in found.findings]
         click.echo(json.dumps({**asdict(found), "findings": findings}, indent=2))
     else:
-        click.echo(visible(str(found)))
+        click.echo(str(found))
     if not found.healthy:
         ctx.exit(1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dask.utils import format_bytes
 
 from labeled.dataset.dataset import Dataset, DatasetSource
 from labeled.dataset.joining import Catalog
 from labeled.display.summary import Interval, Strip, Summary, Table
-from labeled.display.text import count_words, sizes_words
+from labeled.display.text import count_words, shortened, sizes_words
 from labeled.formats.header import SourceHeader
 from labeled.sources.ragged import RaggedSource
 
@@ -72,7 +72,7 @@ def _summary(dataset: Dataset) -> Summary:
         parts.append(Table(head, variables, "coordinates and variables", most=_LISTED))
     if unread:
         parts.append(Table(("dataset", "why"), unread, "not opened", most=_LISTED))
-    attrs = [(str(name), _cut(value)) for name, value in catalog.attrs.items()]
+    attrs = [(str(name), shortened(value, _CHARACTERS)) for name, value in catalog.attrs.items()]
     more += [Table(("name", "value"), attrs, "attributes")] if attrs else []
     memory = "" if dataset.loaded is None else ", in memory"
     return Summary("labeled.Dataset", f"{title}{memory} of {dataset.where}", parts, more)
@@ -181,15 +181,13 @@ def _storage_facts(source: DatasetSource) -> list[str]:
             out.append(f"{count_words(n_chunks, 'chunk')} of {format_bytes(each)} each")
         if len(headers) > 1:
             out.append(f"{len(headers):,} files joined along {source.dims[0]!r}")
-    return [*out, *(f"{name}: {_cut(value)}" for name, value in source.attrs.items())]
+    return [
+        *out,
+        *(f"{name}: {shortened(value, _CHARACTERS)}" for name, value in source.attrs.items()),
+    ]
 
 
 def _n_chunks(header: SourceHeader) -> int:
     if header.chunks is None:
         return 0
     return math.prod(-(-n // c) for n, c in zip(header.shape, header.chunks, strict=True))
-
-
-def _cut(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 3] + "..."

@@ -32,6 +32,18 @@ def shown(text: str) -> str:
     )
 
 
+def shortened(value: object, most: int = 100) -> str:
+    """Write a value on one line of bounded length.
+
+    Examples
+    --------
+    >>> shortened("abc def", most=6)
+    'abc...'
+    """
+    text = " ".join(str(value).split())
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def sizes_words(dims: Sequence[str], shape: Sequence[int]) -> str:
     """Write dims with their lengths; ``*`` where examples differ in length.
 
