@@ -186,10 +186,10 @@ STILL_INSIDE = {
         test_pipeline_skip
     """,
     "writing": """
-        test_append test_carried test_convert_splits test_doctor test_doctor_laws test_repack
+        test_convert_splits test_doctor test_doctor_laws
         test_write_casting test_write_endings test_write_files test_write_full test_write_lazily
         test_write_leftovers test_write_memory test_write_ragged test_write_ragged_times
-        test_write_refusals test_write_splits test_write_statistics test_write_steps
+        test_write_refusals test_write_splits test_write_statistics
     """,
 }
 """By room, the files that import more than that still. No name is added to it."""
