@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from itertools import pairwise
 
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import labeled
-from labeled.dataset import statistics as module
-from labeled.display.figures import draw_images, draw_rate
 from labeled.errors import (
     ArrayError,
     LabeledWarning,
@@ -22,8 +20,6 @@ from labeled.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from labeled.loader.batch import Batch
-from labeled.loader.stats import MAX_POINTS, Timeline
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -87,19 +83,15 @@ def test_a_batch_draws_its_images_with_the_names_of_their_classes(path):
     captions = [text.get_text() for text in ax.texts]
     assert captions == [NAMES[TARGETS[row, 0]] for row in batch.rows[:6]]
     assert "6 of 32 rows" in ax.get_title(loc="left")
-
-
-def test_images_lie_side_by_side_and_the_right_way_up():
-    image = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
-    ax = drawn(draw_images([image] * 3, ["a", "b", "c"], "t"))
     boxes = [image.get_extent() for image in ax.images]
     assert all(left < right and top < bottom for left, right, bottom, top in boxes)
-    rights = [(right, bottom) for _, right, bottom, _ in boxes]
-    lefts = [(left, bottom) for left, _, bottom, _ in boxes]
-    assert all(a[0] < b[0] or a[1] < b[1] for a, b in zip(rights, lefts[1:], strict=False))
+    assert all(a[1] < b[0] or a[2] < b[3] for a, b in pairwise(boxes))
     low, high = ax.get_ylim()
     assert low > high  # rows of an image run downwards
-    assert {image.get_clim() for image in ax.images} == {(0.0, 5.0)}
+    (short,) = labeled.open_dataset(path).subset(slice(5)).batches(8, last="pad")
+    _, axes = plt.subplots()
+    assert short.plot(ax=axes) is axes
+    assert len(drawn(axes).images) == 5
 
 
 @pytest.mark.parametrize(
@@ -114,7 +106,7 @@ def test_images_lie_side_by_side_and_the_right_way_up():
 )
 def test_images_are_found_by_the_names_of_dims(dims, shape, index, note):
     array = RNG.normal(size=shape)
-    batch = Batch({"x": array}, {"x": dims}, lambda: np.arange(shape[0]), shape[0])
+    batch = labeled.Batch({"x": array}, {"x": dims}, lambda: np.arange(shape[0]), shape[0])
     ax = drawn(batch.plot())
     expected = array[index]
     if dims == ("batch", "width", "height"):
@@ -146,17 +138,6 @@ def test_axes_without_names_are_drawn_as_pictures_where_they_look_like_it(tmp_pa
     assert ax.get_title(loc="left") == f"camera/front: 8 of 8 rows\naxes taken for {taken}"
 
 
-def test_lines_run_along_the_longest_axis(tmp_path):
-    waves = RNG.random((4, 2, 50))
-    with h5py.File(tmp_path / "waves.h5", "w") as f:
-        f["waves"] = waves
-    with pytest.warns(labeled.LabeledWarning, match="does not name every axis"):
-        ax = labeled.open_dataset(tmp_path / "waves.h5").plot()
-    drawn = [line.get_ydata() for line in ax.get_lines()]
-    np.testing.assert_array_equal(drawn, waves.reshape(8, 50))
-    assert ax.get_xlabel() == "waves_axis_2"
-
-
 def test_labels_are_counted_by_name(path):
     batch = next(iter(labeled.open_dataset(path).batches(64)))
     counts = dict(zip(NAMES, np.bincount(TARGETS[:64, 0], minlength=3).tolist(), strict=True))
@@ -175,17 +156,6 @@ def test_sequences_are_lines_and_numbers_a_histogram(path):
     assert ax.get_xlabel() == "time"
     ax = drawn(batch.plot("score"))
     assert sum(patch.get_height() for patch in ax.patches) == 40
-
-
-def test_ragged_rows_are_lines_of_their_own_length(tmp_path):
-    words = [np.arange(n, dtype="i4") for n in (2, 5, 3)]
-    with h5py.File(tmp_path / "r.h5", "w") as f:
-        f.create_dataset("words", (3,), h5py.vlen_dtype("i4"))
-        f["words"].dims[0].label = "batch"
-        f["words"][:] = words
-    batch = next(iter(labeled.open_dataset(tmp_path / "r.h5").batches(3)))
-    ax = drawn(batch.plot())
-    assert [line.get_ydata().tolist() for line in ax.lines] == [w.tolist() for w in words]
 
 
 @pytest.mark.parametrize("layout", ["list", "pad"])
@@ -228,37 +198,6 @@ def test_captions_are_the_one_text_where_no_integers_are(names, tmp_path):
     assert [word for word in ("well", "ill", "row 0") if word in titles] == (
         ["row 0"] if names == "two" else ["well", "ill"]
     )
-
-
-def test_captions_are_the_labels_among_integers(tmp_path):
-    sources = {"images": IMAGES[:4], "ids": np.arange(4) + 90, "labels": np.array([3, 1, 4, 1])}
-    dims = {"images": ("batch", "channel", "height", "width")}
-    path = labeled.write(tmp_path / "a.hdf5", sources, dims=dims)
-    dataset = labeled.open_dataset(path)
-
-    def captions(dataset, **options):
-        ax = next(iter(dataset.batches(4, **options))).plot("images")
-        return [text.get_text() for text in ax.texts]
-
-    assert captions(dataset) == ["3", "1", "4", "1"]
-    assert captions(dataset.select("images", "ids")) == ["90", "91", "92", "93"]
-    assert captions(dataset.select("images")) == [f"row {i}" for i in range(4)]
-
-
-def test_names_of_classes_go_through_a_pipeline(path):
-    dataset = labeled.open_dataset(path).select("images", "targets")
-    turned = {"images": lambda image: image[..., ::-1]}
-    batch = next(iter(dataset.batches(4, pipeline=turned)))
-    ax = drawn(batch.plot())
-    assert [text.get_text() for text in ax.texts] == [NAMES[i] for i in TARGETS[:4, 0]]
-    np.testing.assert_array_equal(ax.images[1].get_array(), IMAGES[1].transpose(1, 2, 0)[:, ::-1])
-
-
-def test_padding_is_not_drawn(path):
-    dataset = labeled.open_dataset(path).subset(slice(0, 5))
-    batch = next(iter(dataset.batches(8, last="pad")))
-    assert len(drawn(batch.plot()).images) == 5
-    assert sum(bars(drawn(batch.plot("targets"))).values()) == 5
 
 
 def test_what_has_no_picture_is_refused(path):
@@ -304,38 +243,14 @@ def test_statistics_are_those_of_the_rows(path, chosen):
         values.min((0, 2, 3)).tolist(),
         values.max((0, 2, 3)).tolist(),
     )
-    ax = drawn(dataset.plot.statistics("images"))
-    points = ax.containers[0].lines[0]
-    np.testing.assert_allclose(points.get_ydata(), values.mean((0, 2, 3)))
-    ranges = ax.collections[0].get_segments()
-    assert [segment[:, 1].tolist() for segment in ranges] == [
-        [low, high] for low, high in zip(found["min"], found["max"], strict=True)
-    ]
-
-
-def test_long_measurements_show_how_far_they_are(path, capsys):
-    few = labeled.open_dataset(path).subset(slice(0, 40))
-    few.statistics("images")
-    assert capsys.readouterr().err == ""
-    few.statistics("images", progress=True)
-    assert " 40/40 " in capsys.readouterr().err
 
 
 def test_stored_statistics_are_not_measured_again(path, monkeypatch):
-    monkeypatch.setattr(module, "plan_batches", lambda *_, **__: pytest.fail("rows were read"))
     dataset = labeled.open_dataset(path)
+    for name in ("pread", "preadv"):
+        monkeypatch.setattr(os, name, lambda *_: pytest.fail("rows were read"))
     for one in (dataset, dataset.split("train"), dataset.split("odd")):
         assert one.statistics("images")["n_rows"] == len(one)
-
-
-def test_classes_of_a_dataset(path):
-    dataset = labeled.open_dataset(path).split("train")
-    counts = np.bincount(TARGETS[:200, 0], minlength=3).tolist()
-    assert bars(drawn(dataset.plot.classes("targets"))) == dict(zip(NAMES, counts, strict=True))
-    with pytest.raises(ArrayError, match="holds no labels"):
-        dataset.plot.classes("images")
-    with pytest.raises(ArrayError, match="no mean"):
-        dataset.plot.statistics("names")
 
 
 def test_a_plan_draws_its_windows_and_chunks(path):
@@ -356,57 +271,6 @@ def test_a_plan_draws_its_windows_and_chunks(path):
         dataset.subset([]).batches(4).plot.plan()
 
 
-def test_throughput_adds_up_to_the_rows_handed_out(path):
-    loader = labeled.open_dataset(path).batches(8)
-    with pytest.raises(LoaderError, match="iterate first"):
-        loader.plot.throughput()
-    for _ in loader:
-        pass
-    ax = drawn(loader.plot.throughput())
-    values, edges, _ = ax.patches[0].get_data()
-    assert np.sum(values * np.diff(edges)) == pytest.approx(N)
-    assert ax.lines[0].get_ydata()[0] == pytest.approx(N / (edges[-1] - edges[0]))
-
-
-def test_rates_are_drawn_when_they_were():
-    ax = draw_rate([(0.0, 0, 0), *((1 + i / 100, 10 * i, i) for i in range(1, 100))], "t")
-    values, edges, _ = ax.patches[0].get_data()
-    assert values[edges[:-1] < 0.9].max() < 20
-    assert values[edges[:-1] > 1.1].min() == pytest.approx(1000, rel=0.01)
-
-
-@given(st.integers(1, 5000))
-def test_a_timeline_stays_short_and_in_order(n):
-    timeline = Timeline()
-    for i in range(n):
-        timeline.note(float(i), i, i)
-    rows = [rows for _, rows, _ in timeline.points]
-    assert len(rows) <= MAX_POINTS
-    assert rows[0] == 0
-    assert rows == sorted(rows)
-    assert n - 1 - rows[-1] < timeline.step
-    assert max(np.diff(rows), default=1) <= timeline.step
-
-
-def test_pictures_are_drawn_into_axes_that_are_given(path):
-    dataset = labeled.open_dataset(path)
-    loader = dataset.batches(16)
-    batch = next(iter(loader))
-    pictures = (
-        batch.plot,
-        dataset.plot.splits,
-        lambda ax: dataset.plot.statistics("images", ax=ax),
-        lambda ax: dataset.plot.classes("targets", ax=ax),
-        loader.plot,
-        loader.plot.throughput,
-    )
-    figure, axes = plt.subplots(2, 3)
-    for picture, ax in zip(pictures, axes.flat, strict=True):
-        assert picture(ax=ax) is ax
-    figure.canvas.draw()
-    assert plt.get_fignums() == [figure.number]
-
-
 def test_without_matplotlib_the_extra_is_named(path, monkeypatch):
     batch = next(iter(labeled.open_dataset(path).batches(16)))
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
@@ -423,22 +287,6 @@ def test_matplotlib_is_imported_only_when_used(path):
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(out.stdout) == []
-
-
-def test_a_dataset_draws_its_first_rows(tmp_path):
-    arrays = {"images": IMAGES, "targets": TARGETS}
-    dims = {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")}
-    path = labeled.write(tmp_path / "x.hdf5", arrays, dims=dims)
-    ds = labeled.open_dataset(path).subset([7, 5, 3])
-    want = next(iter(ds.batches(3))).plot(n=2).figure.axes
-    got = ds.plot(n=2).figure.axes
-    assert [ax.get_title() for ax in got] == [ax.get_title() for ax in want]
-    for ours, theirs in zip(got, want, strict=True):
-        for image, other in zip(ours.images, theirs.images, strict=True):
-            np.testing.assert_array_equal(image.get_array(), other.get_array())
-    assert ds.plot("targets").get_xlabel() == "class"
-    with pytest.raises(ArrayError, match="no rows"):
-        ds.subset([]).plot()
 
 
 def test_a_dataset_of_many_lengths_draws_what_holds_most_or_what_is_asked_for(tmp_path):

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import mmap
 import os
 import re
-import sys
 import warnings
 from xml.etree import ElementTree
 
-import dask.array as da
 import h5py
 import numpy as np
 import pytest
-import tqdm.notebook
-import xarray as xr
-from hypothesis import given
-from hypothesis import strategies as st
 
 import labeled
-from labeled.display import progress
-from labeled.display.summary import Summary
-from labeled.display.text import shown
-from labeled.errors import LabeledError, LabeledWarning
-from labeled.selection import Selection
+from labeled.errors import LabeledError
 from labeled.spaces import (
     CompositeSpace,
     Conv2DSpace,
@@ -138,44 +127,6 @@ def test_every_kind_of_loader_is_described(path, options):
     assert "epoch=1" in repr(loader)
 
 
-def test_a_batch_of_examples_of_many_sizes_tells_of_them(tmp_path):
-    examples = [np.zeros((2, n), np.float32) for n in (3, 5)]
-    sources = {"x": examples, "names": np.array(["one", "three"])}
-    path = labeled.write(tmp_path / "a.hdf5", sources, dims={"x": ("batch", "row", "time")})
-    batch = next(iter(labeled.open_dataset(path).batches(2)))
-    for words in (repr(batch), words_of(tree_of(batch._repr_html_()))):
-        assert re.search(r"x\s+\(batch: 2, row: \*, time: \*\)\s+float32\s+64 B", words)
-        assert re.search(r"names\s+\(batch: 2\)\s+text", words)
-
-
-def test_a_picture_of_a_plan_shows_runs_inside_their_chunks(path):
-    dataset = labeled.open_dataset(path).select("images", "targets").subset(slice(3, 520, 2))
-    options = {"shuffle": "window", "seed": 3, "window_rows": 60}
-    told = dataset.batches(16, memory="64 MiB", **options).explain()
-    assert told.reads.kept
-    assert not any(window.chunks for window in told.reads.windows)
-    loader = dataset.batches(16, memory="8 MiB", **options, errors="skip")  # keeps nothing
-    told = loader.explain()
-    reads = told.reads
-    assert not reads.kept
-    assert (reads.source, reads.n_rows, reads.chunk_rows, reads.called) == (
-        "images",
-        N,
-        50,
-        "window",
-    )
-    assert len(reads.windows) > 3
-    assert list(reads.edges) == list(range(50, N, 50))
-    epoch = [row for _, rows, _ in loader.with_rows() for row in rows.tolist()]
-    for window in reads.windows:
-        wanted = {3 + 2 * row for row in epoch[window.start : window.stop]}
-        read = {row for start, stop in window.runs for row in range(start, stop)}
-        decoded = {row for start, stop in window.chunks for row in range(start, stop)}
-        assert read <= wanted
-        assert {row // 50 for row in read} == {row // 50 for row in decoded}
-        assert all(start % 50 == 0 for start, _ in window.chunks)
-
-
 def test_html_draws_where_the_rows_of_splits_lie(tmp_path):
     splits = {"train": (0, 300), "test": (300, 400)}
     path = labeled.write(tmp_path / "x.h5", {"x": np.arange(400)}, splits)
@@ -186,21 +137,6 @@ def test_html_draws_where_the_rows_of_splits_lie(tmp_path):
         start, width = float(rect.get("x")), float(rect.get("width"))
         drawn[title.split("'")[1]] = (start * 400 / 1000, (start + width) * 400 / 1000)
     assert drawn == splits
-
-
-def test_rows_in_files_joined_at_odd_lengths_lie_in_the_chunks_of_their_file(tmp_path):
-    paths = [
-        labeled.write(tmp_path / f"{n}.hdf5", {"x": np.arange(n * 4.0).reshape(n, 4)}, chunks=8)
-        for n in (21, 30)
-    ]
-    loader = labeled.open_dataset(paths).batches(6, seed=1, shuffle="full", errors="skip")
-    edges = {*range(0, 21, 8), *range(21, 51, 8), 51}
-    windows = loader.explain().reads.windows
-    assert any(window.runs for window in windows)
-    for window in windows:
-        assert {edge for pair in window.chunks for edge in pair} <= edges
-        decoded = {row for start, stop in window.chunks for row in range(start, stop)}
-        assert {row for start, stop in window.runs for row in range(start, stop)} <= decoded
 
 
 @pytest.fixture
@@ -237,20 +173,6 @@ def test_views_read_no_row(path, no_reads):
         dataset["images"].load()
 
 
-def test_views_of_ragged_sources_read_nothing(tmp_path, no_reads):
-    with h5py.File(tmp_path / "r.h5", "w") as f:
-        f.create_dataset("words", (3,), h5py.vlen_dtype("i4"))
-        f["words"].dims[0].label = "batch"
-        f["words"][:] = [np.arange(n, dtype="i4") for n in (1, 2, 3)]
-    dataset = labeled.open_dataset(tmp_path / "r.h5")
-    no_reads()
-    for view in (dataset, dataset["words"]):
-        assert "words" in repr(view)
-        assert "batch: 3" in words_of(tree_of(view._repr_html_()))
-    with pytest.raises(AssertionError, match="asked for rows"):
-        dataset["words"].load()
-
-
 def broken_files(tmp_path):
     """Datasets whose file vanished, was cut short, was overwritten, or changed."""
 
@@ -279,28 +201,6 @@ def test_views_of_broken_files_say_what_is_wrong(tmp_path):
             assert "labeled.Dataset" in text
 
 
-def test_a_loader_and_its_batches_are_shown_though_the_file_is_gone(tmp_path):
-    path = labeled.write(tmp_path / "a.hdf5", {"x": np.arange(4000.0).reshape(1000, 4)})
-    loader = labeled.open_dataset(path).batches(10, memory="2 MiB")
-    batch = next(iter(loader))
-    (tmp_path / "a.hdf5").unlink()
-    assert "100 batches" in repr(loader)
-    assert "100 batches" in words_of(tree_of(loader._repr_html_()))
-    assert "count=10" in words_of(tree_of(batch._repr_html_()))
-
-
-@pytest.mark.parametrize("error", [OSError("disk"), MemoryError(), ValueError("<b>no</b>")])
-def test_a_view_never_fails_whatever_goes_wrong(path, monkeypatch, error):
-    dataset = labeled.open_dataset(path)
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(labeled.Dataset, "spaces", property(fail))
-    assert str(error) in repr(dataset)
-    assert str(error) in words_of(tree_of(dataset._repr_html_()))
-
-
 def test_a_page_of_a_thousand_sources_stays_small(tmp_path):
     path = tmp_path / "many.h5"
     with h5py.File(path, "w") as file:
@@ -315,21 +215,6 @@ def test_a_page_of_a_thousand_sources_stays_small(tmp_path):
     assert page.count("... and 800 more") == 3
     assert "sources (1000)" in page
     assert "not opened (1000)" in page
-
-
-def test_pages_of_deep_names_are_no_wider_for_it(tmp_path):
-    """A column a source made the table of splits wider than the page, and names broke in words."""
-    names = [f"general/electrodes/column_{i}" for i in range(9)]
-    arrays = {name: np.zeros(7) for name in names} | {"series/data": np.zeros((30, 2))}
-    with pytest.warns(LabeledWarning, match="7 rows"):
-        dataset = labeled.open_dataset(labeled.write(tmp_path / "deep.hdf5", arrays))
-
-    text = dataset._repr_html_()
-
-    tables = [[one.text for one in table.iter("th")] for table in tree_of(text).iter("table")]
-    assert ["source", "dims", "dtype", "size", "stored"] in tables
-    assert "7 rows (9 sources), 30 rows (series/data)" in words_of(tree_of(text))
-    assert text.count("<b>general/<wbr/>electrodes/<wbr/>column_") == 18
 
 
 def test_files_of_many_sources_are_cut_short(tmp_path):
@@ -368,84 +253,3 @@ def test_hostile_names_are_text(tmp_path):
         assert "\x1b" not in repr(view)
         repr(view).encode("utf-8")
     assert "&lt;script&gt;" in dataset._repr_html_()
-
-
-@given(st.text())
-def test_shown_text_can_be_printed_and_parsed(text):
-    words = shown(text)
-    assert words.isprintable()
-    assert tree_of(Summary(text).html()).find("div/div/b").text in (words, None)
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.lists(st.integers(0, 199), max_size=20),
-            st.builds(
-                range, st.integers(0, 199), st.integers(0, 200), st.sampled_from([1, 2, 7, 150])
-            ),
-        ),
-        max_size=4,
-    )
-)
-def test_where_rows_lie_is_exact_where_there_is_room(pieces):
-    selection = Selection.concat(map(Selection.of, pieces))
-    lies = selection.lies(200, places=200)
-    assert [row for start, stop in lies for row in range(start, stop)] == sorted(
-        {row for piece in pieces for row in piece}
-    )
-    coarse = selection.lies(200, places=20)
-    covered = {row for start, stop in coarse for row in range(start, stop)}
-    assert {row for piece in pieces for row in piece} <= covered
-
-
-def test_where_many_rows_lie_is_found_at_once():
-    rows = Selection.all(10**9)[7 : 5 * 10**8]
-    assert rows.lies(10**9, places=100) == ((0, 5 * 10**8),)
-
-
-def test_lazy_xarray_objects_make_loaders_that_can_be_looked_at():
-    array = xr.DataArray(da.zeros((40, 3), chunks=(10, 3)), dims=("time", "x"), name="t")
-    loader = labeled.batches(array, 8, dim="time", memory="2 MiB")
-    tree_of(loader._repr_html_())
-    tree_of(loader.explain()._repr_html_())
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_a_bar_is_for_terminals_and_for_those_who_ask(monkeypatch):
-    def shown_on(stream, wanted):
-        monkeypatch.setattr(sys, "stderr", stream)
-        with progress.progress_bar(wanted, 1 << 20, "writing") as done:
-            done(1 << 19)
-            done(1 << 19)
-        return stream.getvalue()
-
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    assert shown_on(io.StringIO(), None) == ""
-    assert shown_on(Terminal(), False) == ""
-    assert "\rwriting" in shown_on(Terminal(), None)
-    assert "writing: 100%" in shown_on(io.StringIO(), True)
-
-
-def test_a_bar_in_a_notebook(monkeypatch):
-    class ZMQInteractiveShell:
-        pass
-
-    class IPython:
-        get_ipython = ZMQInteractiveShell
-
-    assert not progress.in_notebook()
-    monkeypatch.setitem(sys.modules, "IPython", IPython)
-    assert progress.in_notebook()
-
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(progress, "DELAY_S", 0.0)
-    monkeypatch.setattr(tqdm.notebook, "IProgress", None)  # as without ipywidgets
-    with progress.progress_bar(None, 300, "writing", "rows") as done:
-        done(300)
-    assert "writing: 100%" in stream.getvalue()

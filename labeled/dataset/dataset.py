@@ -5,8 +5,8 @@ an array is computed or a batch is asked for. Every method returns another datas
 a lazy array. It pickles as its recipe and opens the files again where it arrives.
 
 What a method does that is long stands in the module of its name, which is imported when it is
-called: `selecting` (splits, `sel`, `train_test_split`), `to_xarray`, `statistics`, `plots`, and
-`summary` for the repr.
+called: `selecting` (splits, `sel`, `train_test_split`), `to_xarray`, `statistics`, and
+`summary` for the repr and plots.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from labeled.spaces import SourceInfo, Space, row_space, space_of
 from labeled.transforms.sample import Sample
 
 if TYPE_CHECKING:  # imported by the methods that need them
-    from labeled.dataset.plots import DatasetPlots
+    from labeled.dataset.summary import DatasetPlots
     from labeled.display.summary import Summary
     from labeled.providers.provider import LoaderProvider, Names
 
@@ -930,8 +930,8 @@ class Dataset:
 
     @property
     def plot(self) -> DatasetPlots:
-        """Plots: ``plot()`` of the first rows, ``plot.splits()``, ``plot.classes(source)``."""
-        from labeled.dataset.plots import DatasetPlots
+        """Plots: ``plot()`` of the first rows, ``plot.splits()``."""
+        from labeled.dataset.summary import DatasetPlots
 
         return DatasetPlots(self)
 

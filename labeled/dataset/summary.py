@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dask.utils import format_bytes
 
 from labeled.dataset.dataset import Dataset, DatasetSource
 from labeled.dataset.joining import Catalog
+from labeled.dataset.selecting import heaviest
+from labeled.display.plots import Axes, draw_splits
 from labeled.display.summary import Interval, Strip, Summary, Table
 from labeled.display.text import count_words, shortened, sizes_words
+from labeled.errors import ArrayError
 from labeled.formats.header import SourceHeader
 from labeled.sources.ragged import RaggedSource
 
@@ -191,3 +195,48 @@ def _n_chunks(header: SourceHeader) -> int:
     if header.chunks is None:
         return 0
     return math.prod(-(-n // c) for n, c in zip(header.shape, header.chunks, strict=True))
+
+
+@dataclass(frozen=True, repr=False)
+class DatasetPlots:
+    """What ``dataset.plot`` offers. Each picture returns its axes and takes ``ax=``."""
+
+    dataset: Dataset
+
+    def __call__(self, source: str | None = None, *, n: int = 16, ax: Axes | None = None) -> Axes:
+        """Draw the first `n` rows, as :meth:`labeled.Batch.plot` draws a batch of them.
+
+        Where sources differ in length, those as long as `source` are looked at, or without one
+        those that hold most.
+
+        Raises
+        ------
+        UnknownNameError, ArrayError
+            If there is no such source, it holds no numbers, or there are no rows.
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        alike = heaviest(self.dataset)
+        if source is not None:
+            n_rows = len(self.dataset.selection(source))
+            alike = [name for name, rows in self.dataset._rows.items() if len(rows) == n_rows]
+        chosen = self.dataset.select(*alike) if alike else self.dataset
+        for batch in chosen.subset(slice(n)).batches(n):
+            return batch.plot(source, n=n, ax=ax)
+        raise ArrayError(f"there is nothing to draw: no rows of {self.dataset.where} are chosen")
+
+    def __repr__(self) -> str:
+        return f"<plots of {self.dataset.where}: plot(), plot.splits()>"
+
+    def splits(self, *, ax: Axes | None = None) -> Axes:
+        """Draw where in the file the rows of each split lie; reads no rows.
+
+        Raises
+        ------
+        MissingExtraError
+            If matplotlib, the extra ``plot``, is not installed.
+        """
+        lines = split_lines(self.dataset.files.catalog)
+        notes = {line.name: split_words(line.rows, self.dataset.sources) for line in lines}
+        n_rows = max((line.span for line in lines), default=0)
+        return draw_splits({line.name: line.lies for line in lines}, notes, n_rows, ax)

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tqdm import tqdm
-
 DELAY_S = 2.0
 """Work that takes less shows no bar of its own accord."""
 
@@ -49,7 +47,7 @@ def progress_bar(
         if wanted is False or (wanted is None and not seen):
             yield lambda _: check()
             return
-        with _bar(_options(wanted, total, title, unit)) as bar:
+        with _bar(wanted, total, title, unit) as bar:
 
             def advance(done: int) -> None:
                 check()
@@ -88,21 +86,9 @@ def _interruptible() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, usual)
 
 
-def _options(wanted: bool | None, total: int | None, title: str, unit: str) -> dict[str, Any]:
-    many = unit == "B" or total is None or total >= MANY
-    return {
-        "total": total,
-        "desc": title,
-        "unit": unit if unit == "B" else f" {unit}",
-        "unit_scale": many,
-        "unit_divisor": 1024 if unit == "B" else 1000,
-        "delay": DELAY_S if wanted is None else 0.0,
-    }
-
-
 def epoch_bar(epoch: int, done: int, total: int) -> Any:
     """Return tqdm's bar for the batches of an epoch, of which some may be done already."""
-    return _bar({**_options(True, total, f"epoch {epoch}", "batches"), "initial": done})
+    return _bar(True, total, f"epoch {epoch}", "batches", initial=done)
 
 
 def in_notebook() -> bool:
@@ -112,9 +98,16 @@ def in_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-def _bar(options: dict[str, Any]) -> Any:
-    if in_notebook():
-        with warnings.catch_warnings():  # of ipywidgets that are not installed
-            warnings.simplefilter("ignore")
-            return importlib.import_module("tqdm.auto").tqdm(**options)
-    return tqdm(**options) if sys.stderr.isatty() else tqdm(mininterval=LOG_S, **options)
+def _bar(wanted: bool | None, total: int | None, title: str, unit: str, initial: int = 0) -> Any:
+    with warnings.catch_warnings():  # of ipywidgets that are not installed
+        warnings.simplefilter("ignore")
+        return importlib.import_module("tqdm.auto").tqdm(
+            total=total,
+            initial=initial,
+            desc=title,
+            unit=unit if unit == "B" else f" {unit}",
+            unit_scale=unit == "B" or total is None or total >= MANY,
+            unit_divisor=1024 if unit == "B" else 1000,
+            delay=DELAY_S if wanted is None else 0.0,
+            mininterval=0.1 if in_notebook() or sys.stderr.isatty() else LOG_S,
+        )

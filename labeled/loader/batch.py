@@ -14,7 +14,7 @@ from labeled.device import to_host
 from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.classes import ClassNames, ExampleInfo
-from labeled.display.figures import Axes
+from labeled.display.plots import Axes
 from labeled.display.summary import Summary, Table
 from labeled.display.text import sizes_words
 from labeled.errors import UnknownNameError, did_you_mean
@@ -161,7 +161,7 @@ class Batch(Mapping[str, xr.DataArray]):
         UnknownNameError, ArrayError
             If the source does not exist, or does not hold numbers.
         """
-        from labeled.display.batches import Drawn, draw_batch
+        from labeled.display.plots import Drawn, draw_batch
 
         arrays, dims = dict(self._arrays), dict(self._dims)
         for name, info in self.info.items():

@@ -21,7 +21,7 @@ from dask.utils import format_bytes
 
 from labeled import permute
 from labeled._validation import check_classes
-from labeled.display.figures import Axes, Reads, WindowRead, draw_rate, draw_reads
+from labeled.display.plots import Axes, Reads, WindowRead, draw_reads
 from labeled.display.summary import Summary, Table
 from labeled.display.text import count_words, sizes_words
 from labeled.errors import LoaderError
@@ -619,7 +619,7 @@ class LoaderPlots:
         return self.plan(**options)
 
     def __repr__(self) -> str:
-        return "<plots of a loader: plot(), plot.plan(), plot.throughput()>"
+        return "<plots of a loader: plot(), plot.plan()>"
 
     def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw where the first windows of the coming epoch read in the file; reads no rows.
@@ -649,19 +649,3 @@ class LoaderPlots:
         if plan.quality is not None:
             title += f", {plan.quality:.2f} of a full shuffle"
         return draw_reads(plan.reads, title, ax)
-
-    def throughput(self, *, ax: Axes | None = None) -> Axes:
-        """Draw rows a second over the time of the current or last epoch.
-
-        Raises
-        ------
-        LoaderError
-            If nothing has been handed out yet.
-        MissingExtraError
-            If matplotlib, the extra ``plot``, is not installed.
-        """
-        points = self.stats().timeline.points
-        if len(points) < 2:
-            raise LoaderError("nothing has been handed out yet; iterate first, then look")
-        begin = points[0][0]
-        return draw_rate([(at - begin, rows, n) for at, rows, n in points], "throughput", ax)

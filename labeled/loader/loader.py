@@ -121,7 +121,7 @@ class Loader:
 
     @property
     def plot(self) -> LoaderPlots:
-        """Plots: ``plot.plan()`` before an epoch, ``plot.throughput()`` after one."""
+        """Plots: ``plot.plan()`` before an epoch."""
         return LoaderPlots(self.explain, self.stats)
 
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
@@ -322,7 +322,6 @@ class EpochIterator(Generic[T]):
         if loader_plan.options.progress:
             self._bar = epoch_bar(plan.order.epoch, first_batch, plan.n_batches)
         self._asked = perf_counter()
-        self._stats.timeline.note(self._asked, 0, 0)
 
     def __iter__(self) -> EpochIterator[T]:
         return self
@@ -373,7 +372,6 @@ class EpochIterator(Generic[T]):
                 self._source.poke()
             self._asked = perf_counter()
             stats.wall_s += self._asked - began
-            stats.timeline.note(self._asked, stats.n_rows, stats.n_bytes)
             self._count(number + 1)
             return out
         except StopIteration as error:

@@ -1,0 +1,429 @@
+"""Pictures drawn with matplotlib: the one door to it, and what is drawn of plain values.
+
+What a batch is drawn as depends on dims and dtype alone. Images are dims that mean height and
+width (and perhaps channel and depth), or axes without a name that are as long as those of
+pictures, which the title says; sequences have one or two other axes; labels are one integer a
+row, drawn as counts of classes; what is left is a histogram.
+
+matplotlib is imported when a picture is asked for, and its settings are left alone. Every
+function draws into the axes it is given, or into new ones, and returns them. Names from
+files are drawn as they are, never as formulas.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled._optional import extra_module
+from labeled.device import to_host
+from labeled.dims import image_dims, likely_image
+from labeled.display.classes import ClassNames, ExampleInfo, as_text
+from labeled.display.text import count_words, shown
+from labeled.errors import ArrayError, UnknownNameError, did_you_mean
+
+Array = npt.NDArray[Any]
+Stretches = Sequence[tuple[float, float]]
+Kind = Literal["images", "sequences", "labels", "values"]
+Axes = Any
+"""A ``matplotlib.axes.Axes``."""
+
+LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
+"""What labels are called, where several sources hold one integer a row."""
+
+MAX_IMAGES, MAX_LINES, MAX_LETTERS, MAX_TICKS = 16, 8, 16, 30
+MAX_EDGES = 240
+"""More chunk borders than this would be a grey surface."""
+
+PALE = 0.25
+GAP = 0.12
+"""Between images, as a share of the largest."""
+
+_NAMELESS = re.compile(r"_axis_\d+$")
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A batch, as far as a picture needs it: the example dim comes first."""
+
+    arrays: Mapping[str, Any]
+    dims: Mapping[str, tuple[str, ...]]
+    count: int
+    info: Mapping[str, ExampleInfo]
+
+    def guessed(self, name: str) -> tuple[str, ...] | None:
+        """What the axes of a source are most likely, where none has a name."""
+        array, dims = self.arrays[name], self.dims[name][1:]
+        nameless = array.dtype.kind != "O" and all(map(_NAMELESS.search, dims))
+        return likely_image(array.shape[1:]) if nameless else None
+
+    def example_dims(self, name: str) -> tuple[str, ...]:
+        """Dims of one example; without those of examples whose dims nobody knows."""
+        if self.arrays[name].dtype.kind == "O":
+            return self.about(name).example_dims
+        return self.guessed(name) or self.dims[name][1:]
+
+    def about(self, name: str) -> ExampleInfo:
+        return self.info.get(name, ExampleInfo())
+
+    def kind(self, name: str) -> Kind | None:
+        """What a source is drawn as; None for text and the like."""
+        array, dims = self.arrays[name], self.example_dims(name)
+        if array.dtype.kind == "O":
+            found = {
+                one.ndim if getattr(one, "dtype", np.dtype("O")).kind in "biuf" else 0
+                for one in array[: self.count]
+            }
+            if found == {len(dims)} and image_dims(dims) is not None:
+                return "images"
+            return "sequences" if found in ({1}, {2}) else None
+        if array.dtype.kind not in "biuf":
+            return None
+        if image_dims(dims) is not None:
+            return "images"
+        if math.prod(array.shape[1:]) == 1:
+            return "values" if array.dtype.kind == "f" else "labels"
+        return "sequences" if len(dims) in (1, 2) else "values"
+
+    @property
+    def leading(self) -> str:
+        """The source that says most."""
+        kinds = {name: self.kind(name) for name in self.arrays}
+        for wanted in ("images", "sequences", "labels", "values"):
+            for name, kind in kinds.items():
+                if kind == wanted:
+                    return name
+        held = (f"{name!r} holds {_what(array)}" for name, array in sorted(self.arrays.items()))
+        raise ArrayError(f"nothing in this batch can be drawn: {'; '.join(held)}")
+
+    @property
+    def labels(self) -> str | None:
+        """The source that says what rows are: the one of labels, or the one that is named so."""
+        found = [name for name in self.arrays if self.kind(name) == "labels"]
+        known = [name for name in found if self.about(name).class_names]
+        named = [name for name in found if name.lower() in LABELS]
+        return next((some[0] for some in (known, named, found) if len(some) == 1), None)
+
+    def captions(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """Name rows by their labels, else by their one text, else by where they come from."""
+        labels, n = self.labels, len(rows)
+        if labels is not None:
+            names = self.about(labels).class_names
+            values = to_host(self.arrays[labels])[:n].reshape(-1)
+            return [names.get(int(value), str(value)) for value in values]
+        texts = [array for array in self.arrays.values() if _is_text(array)]
+        if len(texts) == 1:
+            return [as_text(value)[:MAX_LETTERS] for value in texts[0][:n].reshape(-1)]
+        return [f"row {row}" for row in rows]
+
+    def examples(self, name: str, n: int) -> list[Array]:
+        """Return the first examples of a source, cut down to what is no padding."""
+        rows = [np.asarray(one) for one in to_host(self.arrays[name][:n])]
+        mask = self.arrays.get(f"{name}_mask")
+        if mask is None or mask.shape != self.arrays[name].shape:
+            return rows
+        inside = [np.nonzero(one) for one in to_host(mask[:n])]
+        ends = [tuple(slice(len(np.unique(axis))) for axis in places) for places in inside]
+        return [row[end] for row, end in zip(rows, ends, strict=True)]
+
+
+def _what(array: Any) -> str:
+    """Say what a source holds that cannot be drawn."""
+    if array.dtype.kind == "c":
+        return "complex numbers; draw their absolute values with pipeline={'x': abs}"
+    if array.dtype.kind in "mM":
+        return "times"
+    if array.dtype.kind == "O" and not _is_text(array):
+        return "examples of many axes; ask for them with ragged='pad'"
+    return "text"
+
+
+def _is_text(array: Any) -> bool:
+    """Whether rows are a text each."""
+    if array.shape[1:] not in ((), (1,)):
+        return False
+    if array.dtype.kind == "O":
+        return all(isinstance(one, (str, bytes)) for one in array.reshape(-1))
+    return array.dtype.kind in "SUT"
+
+
+def draw_batch(
+    batch: Drawn,
+    source: str | None,
+    rows: Callable[[], npt.NDArray[np.int64]],
+    n: int | None,
+    class_names: ClassNames | None,
+    ax: Axes | None,
+) -> Axes:
+    """Draw one source of a batch; see :meth:`labeled.Batch.plot`."""
+    name = batch.leading if source is None else source
+    if name not in batch.arrays:
+        raise UnknownNameError(f"no source {name!r} to plot; {did_you_mean(name, batch.arrays)}")
+    kind, array = batch.kind(name), batch.arrays[name]
+    if kind is None:
+        raise ArrayError(
+            f"source {name!r} ({array.dtype}) has no picture, for it holds {_what(array)}"
+        )
+    labels = name if kind == "labels" else batch.labels
+    if class_names is not None and labels is not None:
+        given = class_names.items() if isinstance(class_names, Mapping) else enumerate(class_names)
+        names = {int(number): str(word) for number, word in given}
+        batch = replace(batch, info={**batch.info, labels: ExampleInfo(names)})
+    title = f"{name} of {count_words(batch.count, 'row')}"
+    if kind == "labels":
+        return draw_counts(to_host(array)[: batch.count], batch.about(name).class_names, title, ax)
+    if kind == "values":
+        return draw_values(to_host(array)[: batch.count], title, ax)
+    n = min(batch.count, n or (MAX_IMAGES if kind == "images" else MAX_LINES))
+    captions, examples, dims = (
+        batch.captions(rows()[:n]),
+        batch.examples(name, n),
+        batch.example_dims(name),
+    )
+    title = f"{name}: {n:,} of {count_words(batch.count, 'row')}"
+    if kind == "images":
+        images, note = as_images(examples, dims)
+        guess = batch.guessed(name)
+        note += f"\naxes taken for {', '.join(guess)}" if guess else ""
+        return draw_images(images, captions, title + note, ax)
+    shape = array.shape[1:]
+    axis = dims.index("time") if "time" in dims else int(np.argmax(shape)) if shape else 0
+    lines = [np.moveaxis(one, axis, 0) for one in examples]
+    return draw_lines(lines, captions, title, dims[axis] if dims else "place", ax)
+
+
+def as_images(examples: Sequence[Array], dims: tuple[str, ...]) -> tuple[list[Array], str]:
+    """Return examples as images, and what of each is not shown.
+
+    Of several channels that are no colours the first is shown, of a volume the middle.
+
+    Examples
+    --------
+    >>> images, note = as_images([np.zeros((5, 4, 3))], ("channel", "height", "width"))
+    >>> len(images), images[0].shape, note
+    (1, (4, 3), ', channel 0 of 5')
+    """
+    order = image_dims(dims)
+    assert order is not None
+    images, note = [], ""
+    for example in examples:
+        image, note = example.transpose([dims.index(dim) for dim in order.values()]), ""
+        for role in list(order)[: list(order).index("height")]:
+            middle = len(image) // 2
+            note += f", {order[role]} {middle} of {len(image)}"
+            image = image[middle]
+        if "channel" in order and image.shape[-1] != 3:
+            n = image.shape[-1]
+            note += f", {order['channel']} 0 of {n}" if n > 1 else ""
+            image = image[..., 0]
+        images.append(image.astype(np.uint8) if image.dtype == np.bool_ else image)
+    return images, note
+
+
+def new_axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
+    """Return `ax`, or the axes of a new figure.
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
+    """
+    if ax is not None:
+        return ax
+    pyplot = extra_module("matplotlib.pyplot", "pictures need matplotlib", "matplotlib", "plot")
+    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def titled(ax: Axes, title: str, x: str = "", y: str = "") -> Axes:
+    """Name the axes; returns them."""
+    said = "\n".join(map(shown, title.split("\n")))
+    ax.set_title(said, parse_math=False, loc="left", fontsize="medium", wrap=True)
+    ax.set_xlabel(shown(x), parse_math=False)
+    ax.set_ylabel(shown(y), parse_math=False)
+    return ax
+
+
+def name_ticks(axis: Any, names: Sequence[str]) -> None:
+    """Put names at 0, 1, ... of an axis: every so many where there are very many."""
+    step = -(-len(names) // MAX_TICKS) or 1
+    axis.set_ticks(range(0, len(names), step), list(map(shown, names))[::step], parse_math=False)
+
+
+def draw_images(
+    images: Sequence[Array], captions: Sequence[str], title: str, ax: Axes | None = None
+) -> Axes:
+    """Draw images in a grid, each in its own values, all on one scale of grey.
+
+    Parameters
+    ----------
+    images : sequence of array (height, width) or (height, width, 3)
+        Colours are uint8, or floats that are stretched together to fill the scale.
+    captions : sequence of str
+        Above each image.
+    """
+    n = max(1, len(images))  # at most twice as wide as high, few places empty
+    widths = range(math.ceil(math.sqrt(n)), math.ceil(math.sqrt(2 * n)) + 1)
+    columns = min(widths, key=lambda width: (-n % width, width))
+    height = max((len(image) for image in images), default=1)
+    width = max((image.shape[1] for image in images), default=1)
+    above = 2.5 * GAP * height
+    step_x, step_y = width * (1 + GAP), height + above
+    wide, tall = columns * step_x + width * GAP, -(-n // columns) * step_y + height * GAP
+    ax = new_axes(ax, 1.2 * columns, min(20.0, 1.2 * columns * tall / wide + 0.4))
+    low, high = _extremes(images)
+    for number, (image, caption) in enumerate(zip(images, captions, strict=True)):
+        line, column = divmod(number, columns)
+        left, top = column * step_x, line * step_y
+        if image.ndim == 3 and image.dtype != np.uint8:
+            image = np.nan_to_num(np.clip((image.astype(float) - low) / (high - low), 0, 1))
+        extent = (left, left + image.shape[1], top + len(image), top)
+        ax.imshow(image, "gray", extent=extent, vmin=low, vmax=high, interpolation="nearest")
+        place, small = (left, top - height * GAP / 3), {"va": "bottom", "fontsize": "small"}
+        ax.text(*place, shown(caption), parse_math=False, **small)
+    ax.set_xlim(-width * GAP, columns * step_x)
+    ax.set_ylim(tall - above, -above)
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    return titled(ax, title)
+
+
+def _extremes(images: Sequence[Array]) -> tuple[float, float]:
+    """The least and the greatest finite value of all images; bytes have a scale of their own."""
+    if images and all(image.dtype == np.uint8 and image.ndim == 3 for image in images):
+        return 0.0, 255.0
+    values = np.concatenate([np.zeros(0), *(np.ravel(image).astype(float) for image in images)])
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = float(finite.min()), float(finite.max())
+    return (low, high) if low < high else (low, low + 1)
+
+
+def draw_lines(
+    rows: Sequence[Array], names: Sequence[str], title: str, x: str, ax: Axes | None = None
+) -> Axes:
+    """Draw rows of numbers as lines; of several features a line each, in one colour a row."""
+    ax = new_axes(ax)
+    for number, (row, name) in enumerate(zip(rows, names, strict=True)):
+        lines = ax.plot(row, color=f"C{number % 10}", alpha=0.8, linewidth=1)
+        if lines:
+            lines[0].set_label(shown(name))
+    if 1 < len(rows) <= 10:
+        for text in ax.legend(loc="upper right", fontsize="small").get_texts():
+            text.set_parse_math(False)
+    return titled(ax, title, x)
+
+
+def draw_counts(
+    labels: Array, names: Mapping[int, str], title: str, ax: Axes | None = None
+) -> Axes:
+    """Draw how many rows each class has, by name where it has one; classes without rows too."""
+    values, found = np.unique(labels, return_counts=True)
+    counts = dict(zip(values.astype(int).tolist(), found.tolist(), strict=True))
+    classes = sorted({*counts, *names})
+    words = [names.get(one, str(one)) for one in classes]
+    ax = new_axes(ax, min(12.0, 2.5 + 0.4 * len(classes)))
+    ax.bar(range(len(classes)), [counts.get(one, 0) for one in classes])
+    name_ticks(ax.xaxis, words)
+    if max(map(len, words), default=0) > 3:
+        ax.tick_params("x", rotation=45)
+    return titled(ax, title, "class", "rows")
+
+
+def draw_values(values: Array, title: str, ax: Axes | None = None) -> Axes:
+    """Draw a histogram of numbers; those that are not finite are counted in the title."""
+    ax = new_axes(ax)
+    flat = np.asarray(values, np.float64).reshape(-1)
+    finite = flat[np.isfinite(flat)]
+    lost = len(flat) - len(finite)
+    ax.hist(finite, bins=min(60, max(5, int(np.sqrt(len(finite))))))
+    return titled(ax, title + (f" ({lost:,} not finite)" if lost else ""), "value", "count")
+
+
+def draw_splits(
+    lines: Mapping[str, Stretches], notes: Mapping[str, str], n_rows: int, ax: Axes | None = None
+) -> Axes:
+    """Draw where the rows of splits lie, a line for each name with a note at its end."""
+    ax = new_axes(ax, 8.0, 0.9 + 0.4 * max(1, len(lines)))
+    for number, (name, stretches) in enumerate(lines.items()):
+        _draw_bars(ax, number, stretches, facecolors=f"C{number % 10}")
+        place = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        ax.annotate(shown(notes[name]), (1.01, number), parse_math=False, **place)
+    return _rows_along(ax, list(lines), n_rows, "where the rows of splits lie", "row of the file")
+
+
+@dataclass(frozen=True)
+class WindowRead:
+    """One window: places ``start .. stop`` of the epoch, and rows of the file read for it."""
+
+    start: int
+    stop: int
+    runs: tuple[tuple[int, int], ...]
+    """Rows wanted, half-open and ascending; some of them where there are very many."""
+    chunks: tuple[tuple[int, int], ...] = ()
+    """Rows of the stored chunks that are decoded for them."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What the largest source reads for some windows.
+
+    Parameters
+    ----------
+    source : str
+    n_rows : int
+        Rows of its file or files.
+    chunk_rows : int
+        Rows stored together; 1 where any row can be read alone.
+    windows : tuple of WindowRead
+    called : str
+        What a window is called: "window", or "job" where rows are only read ahead.
+    kept : bool
+        Whether all rows are read once and kept, so that windows read nothing.
+    """
+
+    source: str
+    n_rows: int
+    chunk_rows: int
+    windows: tuple[WindowRead, ...]
+    called: str = "window"
+    kept: bool = False
+
+    @property
+    def edges(self) -> range:
+        """Rows at which stored chunks begin, if few enough to be seen."""
+        step = self.chunk_rows
+        few = step > 1 and self.n_rows <= step * MAX_EDGES
+        return range(step, self.n_rows, step) if few else range(0)
+
+
+def draw_reads(reads: Reads, title: str, ax: Axes | None = None) -> Axes:
+    """Draw what windows read: rows that are wanted, over the chunks decoded for them."""
+    ax = new_axes(ax, 8.0, 1.1 + 0.35 * max(1, len(reads.windows)))
+    for number, window in enumerate(reads.windows):
+        for stretches, alpha in ((window.chunks, PALE), (window.runs, 1.0)):
+            _draw_bars(ax, number, stretches, facecolors="C0", alpha=alpha, linewidth=0)
+    for edge in reads.edges:
+        ax.axvline(edge, color="0.5", alpha=PALE, linewidth=0.5)
+    names = [f"{reads.called} at row {window.start:,} of the epoch" for window in reads.windows]
+    where = "kept in memory" if reads.kept else "in the file"
+    return _rows_along(ax, names, reads.n_rows, title, f"row of {reads.source!r} {where}")
+
+
+def _draw_bars(ax: Axes, line: int, stretches: Stretches, **style: Any) -> None:
+    bars = [(start, stop - start) for start, stop in stretches]
+    ax.broken_barh(bars, (line - 0.35, 0.7), **style)
+
+
+def _rows_along(ax: Axes, names: Sequence[str], n_rows: int, title: str, x: str) -> Axes:
+    """Name the lines of a picture of rows, from the top."""
+    name_ticks(ax.yaxis, names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlim(0, n_rows or 1)
+    return titled(ax, title, x)
