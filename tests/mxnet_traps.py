@@ -18,7 +18,7 @@ from traps import DOCS, Traps
 import labeled
 from labeled import providers
 from labeled.compat import mxnet
-from labeled.compat.mxnet.csviter import floats_of
+from labeled.compat.mxnet.csviter import float_of
 from labeled.transforms import (
     Affine,
     Augment,
@@ -98,7 +98,7 @@ def names(folder: str | Path) -> dict[str, Any]:
         "epochs": epochs,
         "pixels": pixels,
         "alike": alike,
-        "floats_of": floats_of,
+        "float_of": float_of,
         "Affine": Affine,
         "Contrast": Contrast,
         "Crop": Crop,

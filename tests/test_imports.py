@@ -182,7 +182,7 @@ STILL_INSIDE = {
         test_lazy_slices
     """,
     "transforms": """
-        test_augment test_augment_kinds test_augment_meanfile test_compat_mxnet_images
+        test_augment test_augment_kinds test_augment_meanfile
         test_pipeline_skip
     """,
     "writing": """

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from itertools import islice, repeat
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ from labeled.compat.mxnet.parameters import (
     NAMES,
     Parameter,
     Version,
-    blocks_of,
     checked_version,
     files_of,
     flag_of,
@@ -57,9 +56,6 @@ PARAMETERS = {
 }
 DTYPES = ("float32", "int32", "int64")
 BOM = b"\xef\xbb\xbf"
-LINES = 64
-"""Lines that are read together where they are plain."""
-BLANKS = b" \t\f"
 LINE_ENDS = re.compile(rb"[\r\n]+")
 
 
@@ -126,55 +122,26 @@ class _Table:
         self._plain = self._dropped < 0 and self._delimiter == b"," and dtype.kind == "f"
 
     def rows(self) -> Iterator[Array]:
-        """Yield the lines as arrays."""
-        lines, number = self._lines(), 0
-        while some := list(islice(lines, LINES)):
-            table = self._plain_table(some)
-            if table is not None:
-                yield from table
-            else:
-                yield from (self._row(line, number + i) for i, line in enumerate(some))
-            number += len(some)
+        """Yield the lines that hold anything as arrays."""
+        number = 0
+        for file in self._files:
+            with open(file, "rb") as lines:
+                for line in filter(None, chain.from_iterable(map(LINE_ENDS.split, lines))):
+                    values = self._values(line)
+                    if len(values) != self._size:
+                        raise FileFormatError(
+                            f"{self.uri!r}, row {number}: {len(values)} values, where the shape "
+                            f"{self._shape} asks for {self._size}"
+                        )
+                    yield np.array(values, self._dtype).reshape(self._shape)
+                    number += 1
 
-    def _plain_table(self, lines: list[bytes]) -> Array | None:
-        """Read plain lines together; None where one of them is not plain."""
-        commas = self._size - 1
-        if not self._plain or any(line.count(b",") != commas for line in lines):
-            return None
-        values = plain_floats(b",".join(lines))
-        return None if values is None else values.reshape(len(lines), *self._shape)
-
-    def _row(self, line: bytes, number: int) -> Array:
-        values = self._values(line)
-        if len(values) != self._size:
-            raise FileFormatError(
-                f"{self.uri!r}, row {number}: {len(values)} values, where the shape "
-                f"{self._shape} asks for {self._size}"
-            )
-        return np.array(values, self._dtype).reshape(self._shape)
-
-    def _lines(self) -> Iterator[bytes]:
-        """Yield the lines that hold anything; one that ends in blanks with the line behind it."""
-        rest, held = b"", None
-        for block in blocks_of(self._files):
-            lines = LINE_ENDS.split(rest + block)
-            rest = lines.pop()
-            for line in filter(None, lines):
-                if held is not None:
-                    yield held + b"\n" + line
-                held = line if line[-1] in BLANKS else None
-                if held is None:
-                    yield line
-        if held is not None:
-            yield held
-
-    def _values(self, line: bytes) -> list[Any]:
+    def _values(self, line: bytes) -> Any:
+        if self._plain and PLAIN.fullmatch(line):
+            return plain_floats(line)
         if self._version == "1.9.1":
             line = line.removeprefix(BOM)
-        line, _, following = line.partition(b"\n")
         fields = line.split(self._delimiter)
-        if following:  # the old parser skipped blanks, and with them the end of a line
-            fields[-1] += b"\n" + following
         if fields[-1] == b"":  # a delimiter at the end is harmless
             fields.pop()
         if self._dropped >= 0:
@@ -182,7 +149,8 @@ class _Table:
         if self._dtype.kind == "i":
             bits = 8 * self._dtype.itemsize
             return [n for f in fields if (n := whole_of(f, bits)) is not None]
-        return [x for x in floats_of(fields, self._version) if x is not None]
+        found = (float_of(field, self._version) for field in fields)
+        return [x for x in found if x is not None]
 
 
 # numbers
@@ -202,20 +170,15 @@ FRACTION_DIGITS = 19
 WORD = 1 << 64
 
 
-def plain_floats(text: bytes) -> FloatArray | None:
-    """Read many plain numbers, apart by commas, at once; None where one is not plain.
+def plain_floats(line: bytes) -> FloatArray:
+    """Read the plain numbers of a line together.
 
     Examples
     --------
-    >>> plain_floats(b"-2.36,7").tolist(), plain_floats(b"1e5,7")
-    ([-2.3600001335144043, 7.0], None)
+    >>> plain_floats(b"-2.36,7").tolist()
+    [-2.3600001335144043, 7.0]
     """
-    if not PLAIN.fullmatch(text):
-        return None
-    fields = text.split(b",")
-    if b"." not in text and b"-" not in text:
-        return np.array([int(field) for field in fields], np.float32)
-    parts = [field.partition(b".") for field in fields]
+    parts = [field.partition(b".") for field in line.split(b",")]
     value = np.abs(np.array([int(whole) for whole, _, _ in parts], np.float64)).astype(np.float32)
     digits = np.array([int(fraction or b"0") for _, _, fraction in parts], np.float64)
     value += (digits / POWERS[[len(fraction) for _, _, fraction in parts]]).astype(np.float32)
@@ -223,22 +186,8 @@ def plain_floats(text: bytes) -> FloatArray | None:
     return np.negative(value, where=below, out=value)
 
 
-def floats_of(fields: Sequence[bytes], version: Version) -> list[np.float32 | None]:
-    """Read fields one by one; None for a field that version 1.9.1 leaves out.
-
-    Examples
-    --------
-    >>> [float(x) for x in floats_of([b"2.36", b" -1e39", b"1.5f"], "1.9.1")]
-    [2.3600001335144043, -1.0000000694406173e+38, 1.5]
-    >>> floats_of([b"abc", b"inf"], "1.9.1")
-    [None, np.float32(inf)]
-    >>> floats_of([b"abc", b"inf"], "0.9.5")
-    [np.float32(0.0), np.float32(0.0)]
-    """
-    return [_float_of(field, version) for field in fields]
-
-
-def _float_of(field: bytes, version: Version) -> np.float32 | None:
+def float_of(field: bytes, version: Version) -> np.float32 | None:
+    """Read the number that a field begins with; None where version 1.9.1 leaves it out."""
     found = FLOAT.match(field)
     assert found is not None, "every part of the pattern may be empty"
     sign, whole, _, fraction, exponent = found.groups()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 from urllib.parse import parse_qsl
@@ -283,8 +283,6 @@ def image_parameters(rules: Rules) -> dict[str, Parameter]:
 
 # paths
 
-BLOCK_BYTES = 8 << 20
-
 
 def files_of(uri: str) -> list[str]:
     """Return the files that a path means, empty ones left out.
@@ -333,12 +331,3 @@ def _matches(pattern: str, name: str) -> bool:
         return re.fullmatch(pattern, name) is not None
     except re.error:
         return False
-
-
-def blocks_of(files: Sequence[str], block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """Yield the bytes of files, one after another; a line break is put behind each."""
-    for file in files:
-        with open(file, "rb") as stream:
-            while block := stream.read(block_bytes):
-                yield block
-        yield b"\n"
