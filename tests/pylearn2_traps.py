@@ -17,10 +17,8 @@ from traps import DOCS, Traps
 
 import labeled
 from labeled import samplers, spaces
+from labeled.compat.pylearn2 import datasets, hdf5, iteration, utils
 from labeled.compat.pylearn2 import space as old_space
-from labeled.compat.pylearn2.datasets import dense_design_matrix, hdf5, vector_spaces_dataset
-from labeled.compat.pylearn2.utils import data_specs as old_specs
-from labeled.compat.pylearn2.utils import iteration
 
 
 def names(folder: str | Path) -> dict[str, Any]:
@@ -32,7 +30,7 @@ def names(folder: str | Path) -> dict[str, Any]:
         for name, labels in {"X": ("batch", "feature"), "y": ("batch",)}.items():
             for axis, label in enumerate(labels):
                 f[name].dims[axis].label = label
-    old = [old_space, old_specs, iteration, dense_design_matrix, hdf5, vector_spaces_dataset]
+    old = [old_space, utils, iteration, datasets, hdf5]
     native = [spaces, samplers]
     return {
         "np": np,

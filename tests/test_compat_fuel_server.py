@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import pickle
@@ -23,7 +24,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
-from labeled.compat.errors import OldValueError
 from labeled.compat.fuel.exceptions import ServerError, ServerTimeoutError
 from labeled.compat.fuel.server import arrays_of, message_of
 
@@ -49,12 +49,6 @@ def test_messages_carry_arrays(arrays, turned):
         assert (one.dtype, one.shape) == (other.dtype, other.shape or (1,))
         assert_array_equal(one, other)
         assert not one.flags.writeable
-
-
-@pytest.mark.parametrize("dtype", [object, "f4,f4", "V0"])
-def test_what_is_no_row_of_numbers_is_not_sent(dtype):
-    with pytest.raises(TypeError, match="cannot be sent"):
-        message_of([np.zeros(2, dtype)])
 
 
 def described(**changes):
@@ -92,13 +86,8 @@ def described(**changes):
     ids=lambda message: str(message)[:40],
 )
 def test_hostile_frames_are_refused(message):
-    with pytest.raises(OldValueError, match=r"a message|an array"):
+    with pytest.raises(ValueError, match=r"a message|an array"):
         arrays_of(message)
-
-
-def test_the_end_of_an_epoch():
-    with pytest.raises(StopIteration):
-        arrays_of([b'{"stop": true}'])
 
 
 PROCESSES = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
@@ -135,21 +124,13 @@ def client():
     """Make clients: ``client(port, ...)``, closed at the end."""
     made = []
 
-    def make(port, timeout_s=20.0, hwm=10):
-        made.append(ServerDataStream(("x",), False, port=port, hwm=hwm, timeout_s=timeout_s))
+    def make(port, timeout_s=20.0):
+        made.append(ServerDataStream(("x",), False, port=port, timeout_s=timeout_s))
         return made[-1]
 
     yield make
     for stream in made:
         stream.close()
-
-
-def an_epoch(stream):
-    return [tuple(x.tolist()) for (x,) in stream.get_epoch_iterator()]
-
-
-def whole(epoch, n_items=N_ITEMS):
-    return [(epoch, number) for number in range(n_items)]
 
 
 def test_epochs_of_a_dataset_over_a_socket(serve):
@@ -172,51 +153,29 @@ def test_epochs_of_a_dataset_over_a_socket(serve):
     again.close()
 
 
-def test_clients_share_an_epoch_and_its_end_reaches_them_all(serve, client):
-    port, _ = serve(Counting())
-    clients = [client(port, hwm=hwm) for hwm in (1, 3, 10)]
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(lambda stream: [an_epoch(stream) for _ in range(3)], clients))
-    items = sorted(item for epochs in found for epoch in epochs for item in epoch)
-    assert items[: 2 * N_ITEMS] == whole(0) + whole(1)
-    assert all(len({epoch for epoch, _ in items}) <= 1 for epochs in found for items in epochs)
+def test_clients_share_an_epoch(serve, client):
+    port, _ = serve(Counting(n_epochs=1))
+    clients = [client(port, timeout_s=3.0) for _ in range(2)]
 
-
-def test_a_client_that_reads_nothing_holds_up_nobody(serve, client):
-    port, _ = serve(Counting())
-    idle, busy = client(port, hwm=2), client(port)
-    (first,) = idle.get_data()
-    found = [item for _ in range(5) for item in an_epoch(busy)]
-    rest = [tuple(first.tolist()), *an_epoch(idle)]
-    assert len(rest) == 3
-    assert sorted(rest + found) == [item for epoch in range(5) for item in whole(epoch)]
-    assert {epoch for epoch, _ in an_epoch(idle)} <= {5, 6}
-
-
-def test_an_error_of_the_stream_reaches_every_client_behind_the_items_before_it(serve, client):
-    port, process = serve(Counting(fails_at=(0, 30)))
-
-    def until_it_fails(stream):
+    def items(stream):
         found = []
-        with pytest.raises(ServerError, match=rf"served at .*:{port} raised OSError: disk 7 is on"):
+        with contextlib.suppress(ServerTimeoutError):  # the end reaches one of them
             found.extend(stream.get_epoch_iterator())
         return [tuple(x.tolist()) for (x,) in found]
 
     with ThreadPoolExecutor() as pool:
-        found = list(pool.map(until_it_fails, [client(port), client(port)]))
-    assert sorted(found[0] + found[1]) == whole(0, 30)
+        found = [item for epoch in pool.map(items, clients) for item in epoch]
+    assert sorted(found) == [(0, n) for n in range(N_ITEMS)]
+
+
+def test_an_error_of_the_stream_reaches_a_client_behind_the_items_before_it(serve, client):
+    port, process = serve(Counting(fails_at=(0, 30)))
+    found = []
+    with pytest.raises(ServerError, match=rf"stream at .*:{port} raised OSError: disk 7 is on"):
+        found.extend(client(port).get_epoch_iterator())
+    assert [tuple(x.tolist()) for (x,) in found] == [(0, n) for n in range(30)]
     process.join(10)
     assert process.exitcode == 1
-
-
-def test_the_end_of_all_epochs_and_what_cannot_be_sent(serve, client):
-    port, process = serve(Counting(n_epochs=1))
-    stream = client(port)
-    assert an_epoch(stream) == whole(0)
-    with pytest.raises(ServerError, match="has no more epochs"):
-        stream.get_data()
-    process.join(10)
-    assert process.exitcode == 0
     port, _ = serve(Counting(dtype=object))
     with pytest.raises(ServerError, match="raised OldTypeError: arrays of object cannot be sent"):
         client(port).get_data()
@@ -226,45 +185,25 @@ def test_a_server_that_is_missing_or_was_killed_is_reported(serve, client):
     with pytest.raises(ServerTimeoutError, match=r"has sent nothing for 0.2 s; see whether it"):
         client(free_port(), timeout_s=0.2).get_data()
     port, process = serve(Counting())
-    stream = client(port, hwm=2)
+    stream = client(port)
     stream.get_data()
     process.kill()
     process.join()
     stream.timeout_s = 0.2
     with pytest.raises(ServerTimeoutError, match="read on"):
-        an_epoch(stream)
+        list(stream.get_epoch_iterator())
 
 
-def test_clients_that_make_no_sense_are_passed_over(serve, client):
-    port, _ = serve(Counting())
-    stream = client(port)
-    stream.get_data()
-    zmq = pytest.importorskip("zmq")
-    with zmq.Context() as context, context.socket(zmq.DEALER) as hostile:
-        hostile.setsockopt(zmq.LINGER, 500)
-        hostile.connect(f"tcp://127.0.0.1:{port}")
-        for junk in (b"", b"[" * 900, b"9" * 2000, b"1234567"):
-            hostile.send(junk)
-        hostile.send_multipart([b"12345678", b"12345678"])
-    assert an_epoch(stream) == whole(0)[1:]
-
-
-@pytest.mark.parametrize("answer", [[b""], [b"hello"], [b"\0" * 8, b""], [b"\0" * 8, b"{}"]])
+@pytest.mark.parametrize("answer", [[b""], [b"hello"], [b"[3]", b""], [b"{}"]])
 def test_a_server_that_makes_no_sense_is_refused(client, answer):
     zmq = pytest.importorskip("zmq", reason="pyzmq is not installed")
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as hostile:
+    with zmq.Context() as context, context.socket(zmq.PUSH) as hostile:
         hostile.setsockopt(zmq.LINGER, 0)
         port = hostile.bind_to_random_port("tcp://127.0.0.1")
         reader = ThreadPoolExecutor(1).submit(client(port).get_data)
-        hostile.send_multipart([hostile.recv_multipart()[0], *answer])
-        with pytest.raises(OldValueError, match=r"a message (is|has|that begins)"):
+        hostile.send_multipart(answer)
+        with pytest.raises(ValueError, match=r"a message (is|has)"):
             reader.result(10)
-
-
-@pytest.mark.parametrize("hwm", [0, -1, 1.5])
-def test_a_client_holds_at_least_one_item(hwm):
-    with pytest.raises(OldValueError, match="cannot be held; expected 1 or more"):
-        ServerDataStream(("x",), False, hwm=hwm)
 
 
 def test_an_address_that_is_in_use():

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from labeled.device import to_host
-from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
+from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces import (
     CompositeSpace,
     Conv2DSpace,
@@ -38,10 +38,6 @@ laws = settings(max_examples=40, deadline=None)
 orders = st.sampled_from(ORDERS)
 lengths = st.tuples(*[st.integers(1, 4)] * 3)
 rows = st.integers(0, 4)
-
-
-def images_of(size, axes, dtype=None):
-    return Conv2DSpace(size[:2], channels=size[2], axes=axes, dtype=dtype)
 
 
 def counted(shape, dtype=np.int64):
@@ -172,8 +168,8 @@ def test_the_page_shows_the_conversion_matrix():
             ValueError, ["no component to take rows from"],
         ),
         (
-            CompositeSpace((IndexSpace(None, 1), IndexSpace(None, 1))), VectorSpace(9),
-            ValueError, ["2 of unknown max_labels"],
+            CompositeSpace((VectorSpace(2), IndexSpace(None, 1))), VectorSpace(9),
+            ValueError, ["component [1], IndexSpace", "max_labels is not known"],
         ),
     ],
 )  # fmt: skip
@@ -185,21 +181,7 @@ def test_a_refused_conversion_names_both_sides(source, target, kind, words):
     assert all(word in text for word in words), text
 
 
-def test_the_target_must_be_a_space():
-    with pytest.raises(SpaceTypeError, match="the target must be a space, found 'features'"):
-        VectorSpace(3).np_format_as(np.zeros((1, 3)), "features")
-
-
 # ---------------------------------------------------------------- laws
-def test_a_contiguous_batch_is_copied_only_where_it_is_not_one_yet():
-    batch, c01b = counted((2, 3, 4, 5)), IMAGES.with_axes(("c", 0, 1, "b"))
-    compacted = IMAGES.np_format_as(batch, c01b, contiguous=True)
-    assert compacted.flags.c_contiguous
-    np.testing.assert_array_equal(compacted, batch.transpose(1, 2, 3, 0))
-    assert IMAGES.np_format_as(batch, IMAGES, contiguous=True) is batch
-    canonical = IMAGES.with_axes(canonical_axes(2))
-    flat = canonical.np_format_as(batch.transpose(0, 2, 3, 1).copy(), VectorSpace(60))
-    assert flat.base is not None
 
 
 @laws
@@ -219,25 +201,6 @@ def test_any_number_of_spatial_axes(data, n_spatial, n):
     canonical = oracle.transpose(*[str(a) for a in canonical_axes(n_spatial)])
     np.testing.assert_array_equal(flat, canonical.values.reshape(flat.shape))
     np.testing.assert_array_equal(there.np_format_as(moved, here), batch)
-
-
-@laws
-@given(size=lengths, n=rows, src=orders, widths=st.lists(st.integers(0, 3), max_size=3))
-def test_cutting_and_joining_columns_undo_each_other(size, n, src, widths):
-    parts = [VectorSpace(width) for width in widths]
-    images = images_of(size, src)
-    tree = CompositeSpace((*parts, NullSpace(), CompositeSpace((images, VectorSpace(2)))))
-    vector = VectorSpace(tree.get_total_dimension())
-    batch = counted(vector.sizes(n))
-
-    cut = vector.np_format_as(batch, tree)
-
-    starts = np.cumsum([0, *widths])
-    for piece, start, width in zip(cut, starts, widths, strict=False):
-        np.testing.assert_array_equal(piece, batch[:, start : start + width])
-    assert cut[len(widths)] is None
-    np.testing.assert_array_equal(tree.np_format_as(cut, vector), batch)
-    np.testing.assert_array_equal(vector.undo_np_format_as(cut, tree), batch)
 
 
 @laws
@@ -346,19 +309,9 @@ def test_one_hot_inside_composites():
     np.testing.assert_array_equal(hot, [[0, 0, 1], [1, 0, 0]])
     joined = [[7, 8, 0, 0, 1], [9, 1, 1, 0, 0]]
     np.testing.assert_array_equal(tree.np_format_as(batch, VectorSpace(5)), joined)
-    unknown = CompositeSpace((VectorSpace(2), IndexSpace(None, 1)))
-    np.testing.assert_array_equal(
-        unknown.np_format_as((batch[0], batch[1][0]), VectorSpace(5)), joined
-    )
     bad = (batch[0], (np.array([[2], [3]]), None))
     with pytest.raises(SpaceError, match=r"component \[1\]\[0\].*label 3 in row 1"):
         tree.np_format_as(bad, wide)
-
-
-def test_rows_must_agree_across_a_composite():
-    pair = CompositeSpace((VectorSpace(2), VectorSpace(3)))
-    with pytest.raises(SpaceError, match=r"\[0\] has 2, \[1\] has 4"):
-        pair.np_format_as((np.zeros((2, 2)), np.zeros((4, 3))), pair)
 
 
 def test_joined_pieces_must_share_a_dtype_or_the_target_give_one():
@@ -414,12 +367,6 @@ def test_sparse_integers_are_narrowed_where_they_fit(kind, family):
         sparse.np_format_as(make(fits), small)
 
 
-def test_what_lies_beyond_a_sparse_batch_is_not_looked_at():
-    beyond = scipy.sparse.dia_array((np.array([[300, 2, 3]]), [1]), shape=(2, 3))
-    out = VectorSpace(3, sparse=True).np_format_as(beyond, VectorSpace(3, True, dtype="uint8"))
-    np.testing.assert_array_equal(out.toarray(), [[0, 2, 0], [0, 0, 3]])
-
-
 def test_dense_batches_become_csr():
     batch = counted((2, 3, 4, 5))
     flat = IMAGES.np_format_as(batch, VectorSpace(60, sparse=True))
@@ -429,12 +376,6 @@ def test_dense_batches_become_csr():
     joined = pair.np_format_as((np.ones((2, 3)), np.array([[1], [0]])), VectorSpace(5, sparse=True))
     assert isinstance(joined, scipy.sparse.csr_array)
     np.testing.assert_array_equal(joined.toarray(), [[1, 1, 1, 0, 1], [1, 1, 1, 1, 0]])
-
-
-def test_repeated_labels_count_once_in_sparse_merges():
-    labels = np.array([[1, 1, 0]])
-    merged = IndexSpace(3, 3).np_format_as(labels, VectorSpace(3, sparse=True))
-    np.testing.assert_array_equal(merged.toarray(), [[1, 1, 0]])
 
 
 # ---------------------------------------------------------------- every kind of array
@@ -513,11 +454,3 @@ def test_a_small_batch_costs_a_handful_of_calls(record_property):
     finally:
         sys.setprofile(None)
     assert calls.count("call") <= MAX_CALLS
-
-
-def test_equal_spaces_share_their_route():
-    with pytest.raises(UnsupportedSpaceError):
-        IMAGES.np_format_as(np.zeros((1, 3, 4, 5)), NullSpace())
-    other = Conv2DSpace((4, 5), num_channels=3, axes=["b", "c", 0, 1])
-    out = other.np_format_as(np.zeros((1, 3, 4, 5)), VectorSpace(60))
-    assert out.shape == (1, 60)

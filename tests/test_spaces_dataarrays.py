@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
+import pickle
 
 import dask
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeled.dims import find_axes, name_of
 from labeled.errors import DimsError, SpaceError, SpaceTypeError
 from labeled.spaces import (
     CompositeSpace,
@@ -19,133 +20,160 @@ from labeled.spaces import (
     ConvNDSpace,
     IndexSpace,
     NullSpace,
+    VectorSequenceSpace,
     VectorSpace,
     format_dataarray,
     undo_format,
 )
 
+DIMS = ("batch", "channel", "height", "width")
+LENGTHS = {"batch": 2, "channel": 3, "height": 4, "width": 5}
 DIM_OF_AXIS = {"b": "batch", "c": "channel", 0: "height", 1: "width"}
-ORDERS = list(itertools.permutations(("b", 0, 1, "c")))
-B01C, C01B = ("b", 0, 1, "c"), ("c", 0, 1, "b")
 IMAGES = Conv2DSpace((4, 5), channels=3, axes=("b", "c", 0, 1))
-laws = settings(max_examples=20, deadline=None)
-orders = st.sampled_from(ORDERS)
+C01B = IMAGES.with_axes(("c", 0, 1, "b"))
+laws = settings(max_examples=25, deadline=None)
+axes_of_images = st.permutations(("b", "c", 0, 1))
 
 
-def counted(shape, dtype=np.int64):
-    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+def images(lazy=False):
+    """Images without a name, which lazy arrays have to be told."""
+    data = np.arange(120.0).reshape(2, 3, 4, 5)
+    x = xr.DataArray(da.from_array(data, chunks=(1, 3, 4, 5)) if lazy else data, dims=DIMS)
+    return x.rename(None)
 
 
-def an_array(axes=("b", "c", 0, 1), size=(4, 5, 3), n=2, chunks=None):
-    """A DataArray with coordinates of every sort: labels, dates, 2-D, along the batch, scalar."""
-    length = {"b": n, "c": size[2], 0: size[0], 1: size[1]}
-    data = counted([length[axis] for axis in axes])
-    dims = [DIM_OF_AXIS[axis] for axis in axes]
-    coords = {
-        "channel": [f"ch{i}" for i in range(size[2])],
-        "height": np.arange(size[0]) * 0.5,
-        "when": ("batch", np.arange(n).astype("datetime64[D]")),
-        "lat": (("width", "height"), counted((size[1], size[0])) * 1.5),
-        "weight": (("batch", "channel"), counted((n, size[2]))),
-        "run": 7,
-    }
-    x = xr.DataArray(data, dims=dims, coords=coords, name="x", attrs={"units": "count"})
-    return x if chunks is None else x.chunk(chunks)
+def comes_back(x, space, **options):
+    """Lay out and undo; the oracle is the array itself, its indexes included."""
+    made = format_dataarray(x, space, **options)
+    back = undo_format(made)
+    xr.testing.assert_identical(back, x)
+    assert {*back.xindexes} == {*x.xindexes}
+    for name, index in x.indexes.items():
+        assert back.indexes[name].equals(index)
+    return made
 
 
-sizes = st.tuples(*[st.integers(1, 4)] * 3)
-
-
-@laws
-@given(src=orders, dst=orders, size=sizes, n=st.integers(0, 3))
-def test_a_dataarray_is_transposed_by_name(src, dst, size, n):
-    x = an_array(src, size, n)
-    space = Conv2DSpace(size[:2], size[2], axes=dst)
-    moved = format_dataarray(x, space)
-    oracle = x.transpose(*[DIM_OF_AXIS[a] for a in dst], transpose_coords=False)
-    xr.testing.assert_identical(moved, oracle)
-    xr.testing.assert_identical(undo_format(moved), x)
-    assert n == 0 or np.shares_memory(moved.data, x.data)
-    compacted = format_dataarray(x, space, contiguous=True)
-    assert compacted.data.flags.c_contiguous
-    xr.testing.assert_identical(compacted, moved)
+@st.composite
+def coordinates(draw):
+    """Coordinates of any dims, named at random, some of them indexes of their dim."""
+    found = {}
+    for number in range(draw(st.integers(0, 4))):
+        dims = draw(st.lists(st.sampled_from(DIMS), unique=True, max_size=3))
+        name = dims[0] if len(dims) == 1 and draw(st.booleans()) else f"c{number}"
+        shape = tuple(LENGTHS[dim] for dim in dims)
+        values = np.arange(np.prod(shape, dtype=int)).reshape(shape) * 3
+        kind = draw(st.sampled_from(["i8", "f4", "U3", "M8[s]"]))
+        found[name] = (dims, values.astype(kind), {"number": number})
+    return found
 
 
 @laws
-@given(src=orders, size=sizes, n=st.integers(0, 3), lazy=st.booleans())
-def test_a_dataarray_is_flattened_as_by_stack_and_comes_back(src, size, n, lazy):
-    x = an_array(src, size, n, chunks=2 if lazy and n else None)
-    flat = format_dataarray(x, VectorSpace(int(np.prod(size))))
-    assert flat.dims == ("batch", "feature")
-    if n:
+@given(coords=coordinates(), order=st.permutations(DIMS), lazy=st.booleans(), axes=axes_of_images)
+def test_images_are_xarrays_transpose_and_stack_and_come_back(coords, order, lazy, axes):
+    x = images(lazy).assign_coords(coords).transpose(*order, transpose_coords=False)
+    with dask.config.set(scheduler="sync"):
+        moved = comes_back(x, Conv2DSpace((4, 5), 3, axes=axes))
+        wanted = x.transpose(*[DIM_OF_AXIS[a] for a in axes], transpose_coords=False)
+        xr.testing.assert_identical(moved, wanted)
+        assert lazy or np.shares_memory(moved.data, x.data)
+        flat = comes_back(x, VectorSpace(60))
         stacked = x.stack(feature=["height", "width", "channel"], create_index=False)
         np.testing.assert_array_equal(flat, stacked.transpose("batch", "feature"))
-        for name in ("channel", "height", "lat", "when", "run"):
-            np.testing.assert_array_equal(flat[name], stacked[name])
-    assert dask.is_dask_collection(flat) == dask.is_dask_collection(x)
-    back = undo_format(flat)
-    xr.testing.assert_identical(back, x)
-    assert set(back.indexes) == set(x.indexes)
-    xr.testing.assert_identical(undo_format(flat + 1), x + 1)
+        for name in stacked.coords:
+            np.testing.assert_array_equal(flat[name], stacked[name].transpose(*flat[name].dims))
+        assert dask.is_dask_collection(flat) == lazy
+        xr.testing.assert_identical(undo_format(flat + 1), x + 1)  # computed with, in between
+
+
+@laws
+@given(coords=coordinates(), turned=st.booleans(), lazy=st.booleans(), axes=axes_of_images)
+def test_rows_come_back_from_images(coords, turned, lazy, axes):
+    flat = images(lazy).assign_coords(coords).stack(feature=DIMS[1:], create_index=False)
+    named = [name for name in coords if name in DIMS[1:]]  # another order than that of spaces
+    flat = flat.drop_vars(named).assign_coords(w=("feature", np.arange(60.0)))
+    x = flat.transpose("batch", "feature")
+    x = x.transpose("feature", "batch", transpose_coords=False) if turned else x
+    with dask.config.set(scheduler="sync"):
+        comes_back(x, VectorSpace(60))
+        made = comes_back(x, Conv2DSpace((4, 5), 3, axes=axes))
+        rows = format_dataarray(made, VectorSpace(60))
+        np.testing.assert_array_equal(rows, x.transpose("batch", "feature"))
+
+
+INDEXES = {
+    "dates": pd.date_range("2000", periods=4),
+    "categories": pd.CategoricalIndex(list("abca")),
+    "intervals": pd.interval_range(0, 4),
+    "numbers": pd.Index([0.5, 1.5, 2.5, 3.5]),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("space", [C01B, VectorSpace(60)], ids=str)
+def test_indexes_of_every_kind_come_back(index, space):
+    x = images().assign_coords(height=INDEXES[index])
+    assert undo_format(comes_back(x, space)).indexes["height"].dtype == x.indexes["height"].dtype
 
 
 def test_the_record_of_flattening_survives_a_file(tmp_path):
-    x = an_array().drop_vars("channel")
-    path = tmp_path / "flat.nc"
+    x, path = images().rename("x"), tmp_path / "flat.nc"
     format_dataarray(x, VectorSpace(60)).to_netcdf(path, engine="h5netcdf")
     with xr.open_dataarray(path, engine="h5netcdf") as flat:
         xr.testing.assert_equal(undo_format(flat.load()), x)
-    format_dataarray(x, IMAGES.with_axes(C01B)).to_netcdf(path, engine="h5netcdf")
+    format_dataarray(x, C01B).to_netcdf(path, engine="h5netcdf")
 
 
 def test_a_vector_becomes_images_with_the_names_it_had():
-    x = an_array().rename(height="y", width="x")
+    x = images().rename(height="y", width="x").assign_coords(channel=list("rgb"))
     flat = format_dataarray(x, VectorSpace(60))
-    images = format_dataarray(flat, IMAGES.with_axes(C01B))
-    oracle = x.transpose("channel", "y", "x", "batch", transpose_coords=False)
-    xr.testing.assert_identical(images, oracle)
+    moved = format_dataarray(flat, C01B)
+    xr.testing.assert_identical(moved, x.transpose("channel", "y", "x", "batch"))
+    xr.testing.assert_identical(undo_format(moved), flat)
+    xr.testing.assert_identical(undo_format(undo_format(moved)), x)
     flat.attrs.clear()  # without the record: names of the table
-    images = format_dataarray(flat, IMAGES, dims={0: "row"})
-    assert images.dims == ("batch", "channel", "row", "width")
-    np.testing.assert_array_equal(images, x.transpose("batch", "channel", "y", "x"))
+    made = format_dataarray(flat, IMAGES, dims={0: "row"})
+    assert made.dims == ("batch", "channel", "row", "width")
+    np.testing.assert_array_equal(made, x)
+
+
+def test_what_xarray_stacked_becomes_images_again():
+    x = images().assign_coords(channel=list("rgb"), height=np.arange(4.0))
+    for order in (("height", "width", "channel"), ("channel", "height", "width")):
+        rows = x.stack(feature=order).transpose("batch", "feature")
+        made = format_dataarray(rows, C01B)
+        wanted = x.transpose("channel", "height", "width", "batch")
+        xr.testing.assert_identical(made.drop_vars("width"), wanted)
 
 
 def test_dims_given_per_call():
-    x = an_array().rename(batch="time", channel="wavelength")
+    x = images().rename(batch="time", channel="wavelength")
     names = {"b": "time", "c": "wavelength"}
-    assert format_dataarray(x, IMAGES.with_axes(C01B), dims=names).dims == (
-        "wavelength", "height", "width", "time",
-    )  # fmt: skip
-    assert format_dataarray(x, IMAGES, dims={"batch": "time", "channel": "wavelength"}).shape == (
-        2, 3, 4, 5,
-    )  # fmt: skip
-    flat = format_dataarray(x, VectorSpace(60), dims={**names, "feature": "pixel"})
+    moved = format_dataarray(x, C01B, dims=names)
+    assert moved.dims == ("wavelength", "height", "width", "time")
+    comes_back(x, IMAGES, dims={"batch": "time", "channel": "wavelength"})
+    flat = comes_back(x, VectorSpace(60), dims={**names, "feature": "pixel"})
     assert flat.dims == ("time", "pixel")
-    xr.testing.assert_identical(undo_format(flat), x)
+    names = {"b": "time", "height": "rows", 1: "columns", "channel": "colour"}
+    flat = xr.DataArray(np.arange(120.0).reshape(2, 60), dims=("time", "feature"))
+    made = format_dataarray(flat, Conv2DSpace((4, 5), channels=3), dims=names)
+    assert made.dims == ("time", "rows", "columns", "colour")
 
 
-def test_images_without_channels_are_flattened():
-    x = an_array().isel(channel=0)
-    flat = format_dataarray(x, VectorSpace(20))
-    np.testing.assert_array_equal(flat, x.data.reshape(2, 20))
-    xr.testing.assert_identical(undo_format(flat), x)
-
-
-def test_volumes_have_a_depth():
-    data = counted((2, 3, 2, 4, 5))
+def test_images_without_channels_and_volumes():
+    grey = images().isel(channel=0)
+    np.testing.assert_array_equal(comes_back(grey, VectorSpace(20)), grey.data.reshape(2, 20))
+    data = np.arange(240).reshape(2, 3, 2, 4, 5)
     x = xr.DataArray(data, dims=("batch", "channel", "z", "y", "x"))
-    space = ConvNDSpace((2, 4, 5), 3, axes=("b", 0, 1, 2, "c"))
-    assert format_dataarray(x, space).dims == ("batch", "z", "y", "x", "channel")
-    flat = format_dataarray(x, VectorSpace(120))
+    moved = comes_back(x, ConvNDSpace((2, 4, 5), 3, axes=("b", 0, 1, 2, "c")))
+    assert moved.dims == ("batch", "z", "y", "x", "channel")
+    flat = comes_back(x, VectorSpace(120))
     np.testing.assert_array_equal(flat, np.moveaxis(data, 1, -1).reshape(2, 120))
-    xr.testing.assert_identical(undo_format(flat), x)
 
 
 def test_vectors_keep_their_coordinates():
-    x = xr.DataArray(counted((3, 2)), dims=("anything", "batch"), coords={"anything": [5, 6, 7]})
+    x = xr.DataArray(np.zeros((3, 2)), dims=("anything", "batch"), coords={"anything": [5, 6, 7]})
     out = format_dataarray(x, VectorSpace(3, dtype="float32"))
-    assert out.dims == ("batch", "anything")
-    assert out.dtype == np.float32
+    assert (out.dims, out.dtype) == (("batch", "anything"), np.float32)
     assert out.anything.values.tolist() == [5, 6, 7]
 
 
@@ -157,51 +185,90 @@ def test_labels_become_indicators(lazy):
     assert hot.dims == ("batch", "feature")
     np.testing.assert_array_equal(hot, [[0, 0, 1], [1, 0, 0]])
     assert hot.when.values.tolist() == [10, 20]
+    with pytest.raises(DimsError, match="became indicators do not come back"):
+        undo_format(hot)
     column = xr.DataArray([[2], [0]], dims=("batch", "index"), coords={"index": ["digit"]})
     hot = format_dataarray(column, VectorSpace(3))
     np.testing.assert_array_equal(hot, [[0, 0, 1], [1, 0, 0]])
     assert "index" not in hot.coords
-    labels = format_dataarray(x, IndexSpace(3, 1))
-    assert labels.dims == ("batch", "index")
+    assert comes_back(x, IndexSpace(3, 1)).dims == ("batch", "index")
     with pytest.raises(SpaceError, match="label 2 in row 0"):
         format_dataarray(x, VectorSpace(2)).compute()
     two = xr.DataArray([[2, 1]], dims=("batch", "index"))
     assert format_dataarray(two, VectorSpace(6), own=IndexSpace(3, 2)).shape == (1, 6)
 
 
-def test_a_dataarray_is_cut_for_a_composite():
-    x = an_array()
-    tree = CompositeSpace((VectorSpace(20), NullSpace(), Conv2DSpace((4, 5), 2)))
-    vector, nothing, images = format_dataarray(x, tree)
-    flat = x.transpose("batch", "height", "width", "channel").data.reshape(2, 60)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_dataarrays_are_cut_and_joined_under_their_names(lazy):
+    whole = images(lazy).assign_coords(batch=[7, 8])
+    expected = format_dataarray(whole, VectorSpace(60))
+    pair = CompositeSpace((VectorSpace(20), NullSpace(), Conv2DSpace((4, 5), 2)))
+    first, nothing, second = format_dataarray(whole, pair)
     assert nothing is None
-    np.testing.assert_array_equal(vector, flat[:, :20])
-    np.testing.assert_array_equal(images, flat[:, 20:].reshape(2, 4, 5, 2))
-    assert images.dims == ("batch", "height", "width", "channel")
+    np.testing.assert_array_equal(first, expected[:, :20])
+    assert second.dims == ("batch", "height", "width", "channel")
+    rows = pair.format_as((first, None, second), VectorSpace(60))
+    assert (rows.dims, rows["batch"].values.tolist()) == (("batch", "feature"), [7, 8])
+    np.testing.assert_array_equal(rows, expected)
+    assert dask.is_dask_collection(rows) == lazy
+    mixed = pair.format_as((first, None, second.values), VectorSpace(60))
+    np.testing.assert_array_equal(mixed, expected)
+    with pytest.raises(DimsError, match="label their rows differently along 'batch'"):
+        pair.format_as((first, None, second.assign_coords(batch=[8, 9])), VectorSpace(60))
 
 
-@pytest.mark.parametrize("chunks", [None, 2])
-def test_spaces_take_dataarrays_and_tuples_of_them(chunks):
-    x = an_array(("b", 0, 1, "c"), chunks=chunks)
-    labels = xr.DataArray([2, 0], dims="batch")
+@pytest.mark.parametrize("lazy", [False, True])
+def test_spaces_take_dataarrays_and_tuples_of_them(lazy):
+    x, labels = images(lazy), xr.DataArray([2, 0], dims="batch")
     pair = CompositeSpace((IMAGES, IndexSpace(3, 1)))
     pair.validate((x, labels))
-    wanted = CompositeSpace((IMAGES.with_axes(C01B), VectorSpace(3)))
-    images, hot = pair.format_as((x, labels), wanted)
-    assert images.dims == ("channel", "height", "width", "batch")
+    moved, hot = pair.format_as((x, labels), CompositeSpace((C01B, VectorSpace(3))))
+    assert moved.dims == ("channel", "height", "width", "batch")
     assert hot.dims == ("batch", "feature")
     flat = IMAGES.format_as(x, VectorSpace(60))
-    back = IMAGES.undo_format_as(flat, VectorSpace(60))
-    oracle = x.transpose("batch", "channel", "height", "width", transpose_coords=False)
-    xr.testing.assert_identical(back, oracle)
+    xr.testing.assert_identical(IMAGES.undo_format_as(flat, VectorSpace(60)), x)
     with pytest.raises(SpaceError, match=r"\[0\] has 2, \[1\] has 1"):
         pair.validate((x, labels[:1]))
     with pytest.raises(DimsError, match=r"component \[0\].*'when'"):
-        pair.validate((x.drop_vars("when").rename(height="when"), labels))
+        pair.validate((x.rename(height="when"), labels))
     with pytest.raises(SpaceError, match=r"axis 2 \(0\) has length 4, expected 9"):
         Conv2DSpace((9, 5), 3, axes=("b", "c", 0, 1)).validate(x)
 
 
+def test_what_remembers_its_origin_holds_no_second_copy():
+    x = xr.DataArray(np.zeros((64, 3, 128, 128)), dims=DIMS, coords={"channel": list("rgb")})
+    moved = format_dataarray(x, Conv2DSpace((128, 128), 3, axes=("c", 0, 1, "b")))
+    assert len(pickle.dumps(moved)) < 1.01 * x.nbytes
+    xr.testing.assert_identical(undo_format(pickle.loads(pickle.dumps(moved))), x)
+    xr.testing.assert_identical(undo_format(moved.copy(deep=True)), x)
+
+
+def test_what_was_selected_from_or_renamed_since_comes_back_where_it_can():
+    x = images().assign_coords(batch=[7, 8], channel=list("rgb"))
+    moved, rows = format_dataarray(x, C01B), format_dataarray(x, VectorSpace(60))
+    xr.testing.assert_identical(undo_format(moved[:2, :, :, 1:]), x[1:, :2])
+    made = format_dataarray(rows, C01B)
+    xr.testing.assert_identical(undo_format(made.isel(batch=[1])), rows.isel(batch=[1]))
+    xr.testing.assert_identical(undo_format(rows.rename(batch="time")), x.rename(batch="time"))
+    xr.testing.assert_identical(undo_format(rows.rename(feature="pixel")), x)
+    for selected in (made.isel(channel=[0, 1]), rows.isel(feature=slice(10))):
+        with pytest.raises(DimsError, match="before selecting"):
+            undo_format(selected)
+    with pytest.raises(DimsError, match="are no longer those"):
+        undo_format(moved.isel(channel=0))
+    with pytest.raises(DimsError, match="carry no record"):
+        undo_format(x)
+
+
+def test_names_that_are_no_str_move_and_are_refused_where_they_must_be_written():
+    x = xr.DataArray(np.zeros((2, 3, 4, 5)), dims=(0, "c", ("h", 1), "w"))
+    names = {"b": 0, 0: ("h", 1), 1: "w"}
+    comes_back(x, C01B, dims=names)
+    with pytest.raises(DimsError, match=r"dims \[0, \('h', 1\)\] are not str"):
+        format_dataarray(x, VectorSpace(60), dims=names)
+
+
+# ---------------------------------------------------------------- refusals
 @pytest.mark.parametrize(
     ("dims", "space", "words"),
     [
@@ -214,12 +281,15 @@ def test_spaces_take_dataarrays_and_tuples_of_them(chunks):
         (("batch", "channel", "height", "width", "time"), IMAGES, ["play no axis: ('time',)"]),
         (("channel", "height", "width"), VectorSpace(60), ["without a dim: 'b' (batch)"]),
         (("time", "feature"), VectorSpace(60), ["'b' (batch)", "'time'"]),
-        (("batch", "time", "frequency"), VectorSpace(60), ["('time', 'frequency')"]),
+        (
+            ("batch", "time", "frequency"), VectorSpace(60),
+            ["dims={0: 'time', 1: 'frequency'} to flatten"],
+        ),
         (
             ("batch", "channel"), VectorSpace(60),
             ["play no axis: ('channel',)", "'feature' (feature)", "dims={'feature': 'channel'}"],
         ),
-        (("batch",), VectorSpace(60), ["('batch',)", "without a dim: 'feature'"]),
+        (("batch",), VectorSpace(60), ["('batch',)", "Labels must be integers to become"]),
         (("batch", "height", "y", "channel"), IMAGES, ["both 'height' and 'y' mean axis 0"]),
     ],
 )  # fmt: skip
@@ -230,46 +300,33 @@ def test_dims_that_do_not_fit_are_refused_naming_both_sides(dims, space, words):
     assert all(word in text for word in words), text
 
 
-def test_dims_given_that_are_not_there_are_refused():
-    x = an_array()
-    with pytest.raises(DimsError, match="names a batch dim that is not there"):
-        format_dataarray(x, IMAGES, dims={"b": "time"})
-    with pytest.raises(DimsError, match="is not an axis"):
-        format_dataarray(x, IMAGES, dims={7: "batch"})
-    with pytest.raises(DimsError, match="one dim to two axes"):
-        format_dataarray(x, IMAGES, dims={"b": "batch", "c": "batch"})
-    slips = [(IMAGES, "c", "chanel"), (VectorSpace(60), "c", "chanel"), (IMAGES, 0, "heigth")]
-    for space, axis, name in slips:
-        with pytest.raises(DimsError, match=f"'{name}'.* neither there nor made.*'channel'.*'b'"):
-            format_dataarray(x, space, dims={axis: name})
+@pytest.mark.parametrize(
+    ("dims", "space", "words"),
+    [
+        ({"b": "time"}, IMAGES, "names a batch dim that is not there"),
+        ({7: "batch"}, IMAGES, "is not an axis"),
+        ({"heigth": "height"}, IMAGES, r"'heigth', which is not an axis; use 0, 1, .*'height'"),
+        ({"b": "batch", "c": "batch"}, IMAGES, "one dim to two axes"),
+        ({"c": "chanel"}, IMAGES, "'chanel'.* neither there nor made.*'channel'.*'b'"),
+        ({0: "heigth"}, VectorSpace(60), "'heigth'.* neither there nor made"),
+        (("b", "time"), VectorSpace(60), "maps axes to dims"),
+    ],
+)
+def test_dims_given_that_are_not_there_are_refused(dims, space, words):
+    with pytest.raises(DimsError, match=words):
+        format_dataarray(images(), space, dims=dims)
+
+
+def test_what_no_dataarray_becomes():
     with pytest.raises(DimsError, match="already has a 'feature'"):
-        format_dataarray(x.assign_coords(feature=3), VectorSpace(60))
-
-
-def test_dims_that_are_made_are_named_by_axis_or_role():
-    flat = xr.DataArray(np.arange(120.0).reshape(2, 60), dims=("time", "feature"))
-    names = {"b": "time", "height": "rows", 1: "columns", "channel": "colour"}
-    made = format_dataarray(flat, Conv2DSpace((4, 5), channels=3), dims=names)
-    assert made.dims == ("time", "rows", "columns", "colour")
-    np.testing.assert_array_equal(made.values, flat.values.reshape(2, 4, 5, 3))
-
-
-def test_what_cannot_come_back_says_so():
-    x = an_array()
-    flat = format_dataarray(x, VectorSpace(60))
-    with pytest.raises(DimsError, match="undo the flattening before selecting"):
-        undo_format(flat.isel(feature=slice(10)))
-    with pytest.raises(DimsError, match="carry no record"):
-        undo_format(x)
-    with pytest.raises(SpaceTypeError, match="not laid out for such a space"):
-        format_dataarray(x, NullSpace())
+        format_dataarray(images().assign_coords(feature=3), VectorSpace(60))
+    for target in ("features", VectorSpace, None):
+        with pytest.raises(SpaceTypeError, match="the target must be a space, found"):
+            format_dataarray(images(), target)
+    for target in (NullSpace(), VectorSequenceSpace(60)):
+        with pytest.raises(SpaceTypeError, match="not laid out for such a space"):
+            format_dataarray(images(), target)
+    with pytest.raises(SpaceTypeError, match="holds no scipy sparse array"):
+        format_dataarray(images(), VectorSpace(60, sparse=True))
     with pytest.raises(SpaceError, match="hold 60 values"):
-        format_dataarray(x, VectorSpace(61))
-
-
-# ---------------------------------------------------------------- the table of names
-def test_the_table_of_names():
-    found = find_axes(("sample", "y", "x", "band"), 2)
-    assert found.dim_of_axis == {"b": "sample", 0: "y", 1: "x", "c": "band"}
-    assert find_axes(("a", "batch"), 2, {"b": "a"}).others == ("batch",)
-    assert [name_of(axis, 4) for axis in (0, 3, "feature")] == ["axis_0", "axis_3", "feature"]
+        format_dataarray(images(), VectorSpace(61))

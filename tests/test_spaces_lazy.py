@@ -13,7 +13,7 @@ import xarray as xr
 from dask.utils import key_split
 
 import labeled
-from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
+from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces import (
     CompositeSpace,
     Conv2DSpace,
@@ -137,14 +137,6 @@ def test_moved_axes_are_views_of_the_chunks():
     assert len(dask.optimize(compacted)[0].__dask_graph__()) <= 4
 
 
-def test_lazy_results_undo_lazily():
-    batch = counted((5, 3, 4, 5))
-    lazy = da.from_array(batch, chunks=(2, 3, 2, 5))
-    for target in (VectorSpace(60), IMAGES.with_axes(C01B)):
-        there = IMAGES.format_as(lazy, target)
-        np.testing.assert_array_equal(IMAGES.undo_format_as(there, target), batch)
-
-
 @pytest.mark.parametrize(
     ("space", "lazy", "kind", "words"),
     [
@@ -196,14 +188,6 @@ def test_labels_are_checked_when_computed_and_named_by_their_row(known):
         assert ("counted within its chunk" in str(found.value)) == (not known)
 
 
-def test_integers_are_narrowed_lazily_where_they_fit():
-    lazy = da.from_array(np.array([[1, 2], [3, 300]]), chunks=(1, 2))
-    small = VectorSpace(2).format_as(lazy, VectorSpace(2, dtype="uint8"))
-    assert small[:1].compute(scheduler="sync").dtype == np.uint8
-    with pytest.raises(SpaceError, match="value 300 in row 1 does not fit uint8"):
-        small.compute(scheduler="sync")
-
-
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("axes", [C01B, B01C])
 def test_an_integer_that_does_not_fit_is_named_by_its_row_of_the_whole(known, axes):
@@ -238,16 +222,6 @@ def test_columns_are_joined_where_some_lengths_are_not_known():
     other = unknown_length(da.from_array(whole[:4, 2:], chunks=(2, 3)), 0)
     with pytest.raises(SpaceError, match=r"\[3, 2\] chunks of rows"):
         pair.format_as((left, other), VectorSpace(5))
-    short = unknown_length(da.from_array(whole[:5, 2:], chunks=((1, 2, 2), 3)), 0)
-    with pytest.raises(SpaceError, match=r"differ in rows: .* in one chunk"):
-        pair.format_as((left, short), VectorSpace(5)).compute(scheduler="sync")
-
-
-def test_a_row_count_known_beside_one_that_is_not_is_compared():
-    tree = CompositeSpace((VectorSpace(2), CompositeSpace((VectorSpace(2), VectorSpace(3)))))
-    unknown = unknown_length(da.zeros((4, 2)), 0)
-    with pytest.raises(SpaceError, match=r"\[0\] has 3, \[1\] has 4"):
-        tree.validate((np.zeros((3, 2)), (unknown, np.zeros((4, 3)))))
 
 
 def test_sparse_chunks():
@@ -280,43 +254,6 @@ def test_chunks_stay_of_their_kind(target):
     assert isinstance(got._meta, Wrapped)
     blocks = dask.compute(*got.to_delayed().ravel(), scheduler="sync")
     assert {type(block) for block in blocks} == {Wrapped}
-
-
-# ---------------------------------------------------------------- make_batch
-@pytest.mark.parametrize("n", [None, 0, 7])
-def test_a_lazy_batch_of_zeros_fits_its_space(n):
-    space = CompositeSpace(
-        (IMAGES.with_axes(C01B), NullSpace(), CompositeSpace((IndexSpace(3, 2), VectorSpace(2))))
-    )
-    for dims in (None, True):
-        batch = space.make_batch(n, dims=dims)
-        space.validate(batch)
-        images, nothing, (labels, _) = batch
-        assert nothing is None
-        assert labels.dtype == np.int64
-        length = images.shape[3]
-        assert (length == n) if n is not None else np.isnan(length)
-        assert getattr(images, "data", images).compute().shape == (3, 4, 5, n or 0)
-
-
-@pytest.mark.parametrize("n", [None, 3])
-def test_a_lazy_batch_of_a_sparse_space_has_sparse_chunks(n):
-    space = VectorSpace(3, sparse=True, dtype="float32")
-    batch = space.make_batch(n)
-    space.validate(batch)
-    assert batch.dtype == np.float32
-    got = batch.compute(scheduler="sync")
-    space.np_validate(got)
-    assert got.shape == (n or 0, 3)
-    with pytest.raises(UnsupportedSpaceError, match="holds no scipy sparse array"):
-        space.make_batch(n, dims=True)
-
-
-def test_a_lazy_batch_takes_dtype_chunks_and_names():
-    batch = IMAGES.make_batch(10, dtype="uint8", chunks=4, dims={"b": "time"})
-    assert batch.dims == ("time", "channel", "height", "width")
-    assert batch.dtype == np.uint8
-    assert batch.chunks[0] == (4, 4, 2)
 
 
 def test_tasks_are_named_so_that_a_dashboard_tells_them(tmp_path):

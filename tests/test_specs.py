@@ -24,12 +24,8 @@ from labeled.spaces import (
     SourceInfo,
     VectorSequenceSpace,
     VectorSpace,
-    as_specs,
     combine,
     compile_specs,
-    is_flat_source,
-    is_flat_space,
-    is_flat_specs,
     space_of,
 )
 
@@ -98,7 +94,6 @@ def shapes(batch):
 
 @pytest.mark.parametrize(("specs", "expected"), CORRECT)
 def test_the_correct_examples(specs, expected):
-    assert as_specs(specs) == specs
     compiled = compile_specs(specs, CIFAR)
     rng = np.random.default_rng(0)
     arrays = {F: rng.integers(0, 256, (8, 3, 32, 32), "u1"), T: rng.integers(0, 10, 8)}
@@ -107,7 +102,7 @@ def test_the_correct_examples(specs, expected):
 
 @pytest.mark.parametrize(("specs", "words"), INCORRECT)
 def test_the_incorrect_structures(specs, words):
-    for check in (as_specs, DataSpecsMapping, lambda specs: compile_specs(specs, CIFAR)):
+    for check in (DataSpecsMapping, lambda specs: compile_specs(specs, CIFAR)):
         with pytest.raises(SpecsError) as caught:
             check(specs)
         assert all(word in str(caught.value) for word in words), caught.value
@@ -115,7 +110,7 @@ def test_the_incorrect_structures(specs, words):
 
 
 def test_the_incorrect_width_is_found_before_any_data():
-    as_specs((TARGETS, F))  # its structure is fine
+    DataSpecsMapping((TARGETS, F))  # its structure is fine
     with pytest.raises(SpecsError) as caught:
         compile_specs((TARGETS, F), CIFAR)
     text = str(caught.value)
@@ -199,33 +194,6 @@ def test_malformed_specs_are_refused_at_the_branch(specs, words):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_lists_are_as_good_as_tuples_for_sources():
-    specs = (composite(VECTOR, composite(TARGETS)), [F, [T]])
-    assert as_specs(specs)[1] == (F, (T,))
-    assert DataSpecsMapping(specs).flatten([F, [T]]) == (F, T)
-
-
-def test_flat_or_not():
-    assert is_flat_space(VECTOR)
-    assert is_flat_space(composite(VECTOR, NullSpace()))
-    assert not is_flat_space(composite(VECTOR, composite(TARGETS)))
-    assert is_flat_source(F)
-    assert is_flat_source([F, T])
-    assert not is_flat_source((F, (T,)))
-    assert is_flat_specs((NullSpace(), ""))
-    assert is_flat_specs((composite(VECTOR, TARGETS), (F, T)))
-    assert not is_flat_specs((composite(VECTOR, TARGETS), (F,)))
-    assert not is_flat_specs((composite(VECTOR), F))
-    assert not is_flat_specs((VECTOR, (F,)))
-    for wrong in (
-        lambda: is_flat_space(F),
-        lambda: is_flat_source(3),
-        lambda: is_flat_source((3,)),
-    ):
-        with pytest.raises(SpecsError, match="found"):
-            wrong()
-
-
 # ---------------------------------------------------------------- laws of the mapping
 LEAVES = [(VECTOR, F), (TARGETS, T), (IMAGES, F), (VECTOR.with_dtype("f4"), F), (NullSpace(), "")]
 
@@ -270,7 +238,6 @@ def test_nest_undoes_flatten(specs):
 def test_combined_consumers_get_what_they_would_alone(requests):
     named = {f"consumer{i}": specs for i, specs in enumerate(requests)}
     combined = combine(named)
-    assert is_flat_specs(combined.specs)
     values = {}
     expected = {name: tree_of(specs, values) for name, specs in named.items()}
     flat = tuple(
@@ -282,38 +249,6 @@ def test_combined_consumers_get_what_they_would_alone(requests):
 def test_a_combined_request_names_the_consumer_at_fault():
     with pytest.raises(SpecsError, match="the specs of 'cost': at the top"):
         combine({"model": (VECTOR, F), "cost": (VECTOR, (F, F))})
-
-
-def test_requests_without_names_are_refused():
-    with pytest.raises(SpecsError, match="map a consumer's name to its specs"):
-        combine([(VECTOR, F)])
-
-
-def test_callbacks_of_every_space_are_called_with_its_part():
-    seen = []
-
-    def noted(name):
-        return [lambda batch: seen.append((name, shapes(batch)))]
-
-    one = VectorSpace(10, np_validate_callbacks=noted("one"))
-    other = VectorSpace(10, np_validate_callbacks=noted("other"))  # equal: laid out once
-    outer = CompositeSpace((one, CompositeSpace((other,))), np_validate_callbacks=noted("outer"))
-    compiled = compile_specs((outer, (T, (T,))), CIFAR)
-    compiled({T: np.arange(4)})
-    assert seen == [("outer", ((4, 10), ((4, 10),))), ("one", (4, 10)), ("other", (4, 10))]
-    seen.clear()
-    compile_specs((one, T), CIFAR)({T: np.arange(4)})
-    assert seen == [("one", (4, 10))]
-
-
-def test_one_entry_is_bare_unless_asked_for():
-    mapping = DataSpecsMapping((composite(VECTOR, VECTOR), (F, F)))
-    x = np.zeros(3)
-    assert mapping.flatten((x, x)) is x
-    assert mapping.flatten((x, x), return_tuple=True) == (x,)
-    assert mapping.nest(x) == (x, x)
-    assert mapping.nest((x,)) == (x, x)
-    assert mapping.flatten(composite(VECTOR, VECTOR)) == VECTOR
 
 
 def test_null_positions():
@@ -358,11 +293,6 @@ def test_duplicates_may_hold_equal_arrays():
         mapping.nest((1, 2))
     nan = np.array([1.0, np.nan])
     assert mapping.flatten((nan, nan.copy())) is nan
-    eye, zero = scipy.sparse.csr_array(np.eye(2)), scipy.sparse.csr_array((2, 2))
-    assert mapping.flatten((eye, scipy.sparse.coo_array(np.eye(2)))) is eye
-    for other in (zero, scipy.sparse.csr_array((3, 2)), np.eye(2)):
-        with pytest.raises(SpecsError, match=r"(?s)component \[1\].*a different"):
-            mapping.flatten((eye, other))
 
 
 # ---------------------------------------------------------------- compiling
@@ -425,13 +355,6 @@ def test_a_pair_is_laid_out_once_and_handed_to_every_place():
     assert specs[0] is specs[1][2]
     assert specs[1][0] is None
     assert compiled.out_bytes(8) == images.nbytes + rows.nbytes + targets.nbytes
-
-
-def test_only_nulls_read_nothing():
-    compiled = compile_specs((NullSpace(), ""), CIFAR)
-    assert (compiled.sources, compiled({}), compiled.out_specs(8)) == ((), None, None)
-    compiled = compile_specs((composite(NullSpace(), VECTOR), ("", F)), CIFAR)
-    assert compiled({F: np.zeros((2, 3, 32, 32), "u1")})[0] is None
 
 
 def test_labels():

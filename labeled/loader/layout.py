@@ -53,13 +53,11 @@ from labeled.spaces import (
     SourceInfo,
     Space,
     VectorSpace,
-    as_specs,
     compile_specs,
-    leaves,
     space_of,
 )
 from labeled.spaces.arrays import check_fits, one_hot, why_not_cast
-from labeled.spaces.base import call_for
+from labeled.spaces.kinds import call_for
 from labeled.transforms.running import CompiledPipeline, Form, Forms
 from labeled.transforms.sample import RowSpec, extreme_shapes
 
@@ -124,10 +122,10 @@ class Cast:
         """Return a changed copy; an integer or label that does not fit is an error at `where`."""
         if self.n_classes is not None:
             labels = reshape(array, (len(array), 1))
-            hot: Array = call_for(where, "", one_hot, labels, self.n_classes, "merge", self.dtype)
+            hot: Array = call_for(where, one_hot, labels, self.n_classes, "merge", self.dtype)
             return hot
         if not self.scaled:
-            call_for(where, "", check_fits, array, self.dtype)
+            call_for(where, check_fits, array, self.dtype)
         axes = range(array.ndim) if self.axes is None else self.axes
         changed: Array = permute.copy(
             array, axes, dtype=self.dtype, scale=self.scale, shift=self.shift
@@ -666,7 +664,7 @@ def layout_of(
         for name, one in sources.items():
             if name in spaces:
                 infos[name] = SourceInfo(name, one.dims, one.row_shape, one.dtype, spaces[name])
-        for space, name in leaves(*as_specs(options.specs)):
+        for space, name in DataSpecsMapping(options.specs).specs_to_index:
             if name in sources and name not in infos:
                 raise SpecsError(
                     f"{sources[name].where} holds no numbers, so that it has no space and is not "

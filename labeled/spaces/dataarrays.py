@@ -4,43 +4,47 @@
 plays which axis, hands the plain data to the ordinary conversion, and puts names and
 coordinates back. Moving axes is a transpose. Flattening makes a dim ``feature``:
 coordinates along the flattened dims become coordinates along it (as xarray's
-``stack`` without an index makes them). What is kept to come back again, and how, is
-written down in :mod:`labeled.spaces.records`.
-
-The time of a sequence plays the part of its batch: it is found as the dim ``time``, or
-given as ``dims={"time": ...}``.
+``stack`` without an index makes them), and an attribute says, in JSON, what it is made of, so
+that the way back survives arithmetic and writing to a file. Every other way of laying out keeps
+the dims that there were in the encoding, so that the array equals a transpose; xarray drops
+encodings when it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import xarray as xr
+from xarray.indexes import PandasMultiIndex
 
-from labeled.device import concat
 from labeled.dims import ROLES, SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.arrays import canonical_axes, compact, is_dask
-from labeled.spaces.base import ArraySpace, Space, title
 from labeled.spaces.kinds import (
+    ArraySpace,
     CompositeSpace,
     ConvNDSpace,
-    IndexSequenceSpace,
     IndexSpace,
-    LabelSpace,
     NullSpace,
-    SequenceSpace,
-    VectorSequenceSpace,
+    Space,
     VectorSpace,
 )
-from labeled.spaces.records import RECORD, array_of, flattened, record_of, remember, unstacked
-from labeled.spaces.routes import lazy_concat
+from labeled.spaces.routes import side_by_side
 
 Names = Mapping[Axis, Hashable]
-KEYS = {"b", "c", "time", *ROLES}
+KEYS = {"b", "c", *ROLES}
 """What ``dims=`` may call an axis, besides its number."""
+
+RECORD = "flattened"
+"""The attribute that says what a ``feature`` dim is made of."""
+
+ORIGIN = "labeled_origin"
+"""The encoding entry that keeps what an array was laid out from."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,20 @@ class _Reading:
     data: Any  # axes in the order of own
     dims: tuple[Hashable | None, ...]  # None: an axis added here, of length 1
     new_names: Names  # for dims that are made
+
+
+@dataclass(frozen=True, eq=False)
+class _Origin:
+    """What an array was laid out from."""
+
+    order: tuple[Hashable, ...]
+    encoding: Mapping[Any, Any]
+    feature: Hashable = None
+    """The dim that became others, None where axes only moved."""
+    sizes: Mapping[str, int] | None = None
+    """Of the dims that it became."""
+    record: Any = None
+    """What it recorded of a flattening of its own."""
 
 
 def format_dataarray(
@@ -103,40 +121,97 @@ def format_dataarray(
     ('time', 'feature')
     """
     if isinstance(space, CompositeSpace):
-        parts = _format_composite(x, space, dims, own)
+        parts = _cut(x, space, dims, own)
         return compact(parts) if contiguous else parts
-    _check_target(space)
-    assert isinstance(space, ArraySpace)
+    if not isinstance(space, Space):
+        raise SpaceTypeError(f"the target must be a space, found {space!r}")
+    if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
+        raise SpaceTypeError(f"{space}: a DataArray is not laid out for such a space")
+    if space.sparse:
+        raise SpaceTypeError(
+            f"{space}: a DataArray holds no scipy sparse array; lay out its data instead: "
+            "space.format_as(x.data, ...)"
+        )
     reading = _read(x, space, dims, own)
     _check_new_names(reading, space)
     data = reading.own.format_as(reading.data, space, contiguous=contiguous)
     if isinstance(reading.own, ConvNDSpace):
         if isinstance(space, ConvNDSpace):
             return _moved(reading, space, data)
-        return _flattened(reading, data)
+        by_axis = dict(zip(reading.own.axes, reading.dims, strict=True))
+        order = [by_axis[axis] for axis in canonical_axes(len(reading.own.shape))]
+        made = [dim for dim in order[1:] if dim is not None]
+        return _flattened(reading.x, data, made, reading.new_names.get("feature", "feature"))
     if isinstance(space, ConvNDSpace):
         return _unflattened(reading, space, data)
     return _rows(reading, space, data)
 
 
-def _check_target(space: Any) -> None:
-    if not isinstance(space, Space):
-        raise SpaceTypeError(f"the target must be a space, found {space!r}")
-    if not isinstance(space, ArraySpace):
-        raise SpaceTypeError(f"{space}: a DataArray is not laid out for such a space")
-    if isinstance(space, VectorSpace) and space.sparse:
-        raise SpaceTypeError(
-            f"{space}: a DataArray holds no scipy sparse array; lay out its data instead: "
-            "space.format_as(x.data, ...)"
+def undo_format(x: xr.DataArray) -> xr.DataArray:
+    """Bring back the dims and coordinates that an array had before it was formatted.
+
+    Parameters
+    ----------
+    x : DataArray
+        Made by :func:`labeled.spaces.format_dataarray`. A flattened one may have been computed with
+        since. One whose axes were only moved, or whose rows became images, forgets its origin once
+        it is computed with.
+
+    Returns
+    -------
+    DataArray
+        Dims in their first order, coordinates restored, nothing cast back; lazy if `x` is.
+
+    Raises
+    ------
+    DimsError
+        If `x` carries no record, or its dims no longer fit it.
+
+    Examples
+    --------
+    >>> from labeled.spaces import VectorSpace, format_dataarray
+    >>> x = xr.DataArray(np.zeros((8, 3, 4, 5)), dims=("batch", "channel", "height", "width"))
+    >>> undo_format(format_dataarray(x, VectorSpace(60))).identical(x)
+    True
+    """
+    record = _record_of(x)
+    if record is not None:
+        return _from_flat(x, record)
+    origin = x.encoding.get(ORIGIN)
+    if not isinstance(origin, _Origin):
+        raise DimsError(
+            f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
+            f"encoding {ORIGIN!r}); format the array for the space it came from instead. Labels "
+            "that became indicators do not come back"
         )
+    if origin.sizes is not None:
+        if any(x.sizes.get(dim) != n for dim, n in origin.sizes.items()):
+            raise DimsError(
+                f"the array has lengths {dict(x.sizes)}, and {origin.feature!r} became "
+                f"{origin.sizes}; undo the formatting before selecting from it"
+            )
+        x = _flattened(x, None, [*origin.sizes], origin.feature)
+        x = x.drop_attrs(deep=False).assign_attrs({k: v for k, v in x.attrs.items() if k != RECORD})
+    added = [dim for dim in x.dims if dim not in origin.order]
+    if len(x.dims) - len(added) != len(origin.order) or any(x.sizes[dim] > 1 for dim in added):
+        raise DimsError(f"dims {x.dims} are no longer those that {origin.order} became")
+    made = x.isel(dict.fromkeys(added, 0), drop=True)
+    made = made.transpose(*origin.order, transpose_coords=False)
+    if origin.record is not None:
+        made.attrs[RECORD] = origin.record
+    made.encoding = dict(origin.encoding)
+    return made
 
 
 # ---------------------------------------------------------------- reading a DataArray
-def _read(x: xr.DataArray, space: Space, dims: Names | None, own: Space | None = None) -> _Reading:
+def _read(
+    x: xr.DataArray, space: ArraySpace, dims: Names | None, own: Space | None = None
+) -> _Reading:
     there, new = _split_names(x, dims)
-    if isinstance(space if own is None else own, SequenceSpace):
-        there = _time_as_batch(x, space, there)
     if own is None:
+        if isinstance(space, ConvNDSpace):
+            for dim in [dim for dim in x.dims if isinstance(x.xindexes.get(dim), PandasMultiIndex)]:
+                x = x if role_of(dim) == "batch" or dim in there.values() else x.unstack([dim])
         own = _own_space(x, space, there)
     added: list[Axis] = []  # an axis of length 1 that x may lack
     if isinstance(own, ConvNDSpace):
@@ -145,12 +220,12 @@ def _read(x: xr.DataArray, space: Space, dims: Names | None, own: Space | None =
         names = [found.dim_of_axis.get(axis) for axis in axes]
         if own.channels == 1 and not isinstance(space, ConvNDSpace):
             added = ["c"]
-    elif isinstance(own, VectorSpace | VectorSequenceSpace | LabelSpace):
-        n_spatial, axes = 0, ("b", own.axis_names()[1])
+    elif isinstance(own, VectorSpace | IndexSpace):
+        n_spatial, axes = 0, own.axis_names()
         found = find_axes(x.dims, _n_spatial(x, there), there)
         row = _row_dim(x, found, axes[1])
         names = [found.dim_of_axis.get("b"), found.dim_of_axis.get(axes[1]) if row is None else row]
-        if x.ndim == 1 and isinstance(own, LabelSpace):
+        if x.ndim == 1 and isinstance(own, IndexSpace):
             added = [axes[1]]
     else:
         raise SpaceTypeError(f"{own}: a DataArray is not a batch of such a space")
@@ -162,18 +237,6 @@ def _read(x: xr.DataArray, space: Space, dims: Names | None, own: Space | None =
     if missing:
         data = data[(*(slice(None),) * axes.index(missing[0]), None)]
     return _Reading(x, own, data, tuple(names), new)
-
-
-def _time_as_batch(x: xr.DataArray, space: Space, there: Names) -> Names:
-    """Let the time of a sequence, which counts its rows, play the part of the batch."""
-    others = {axis: dim for axis, dim in there.items() if axis != "time"}
-    time = there.get("time", "time")
-    if time not in x.dims:
-        raise DimsError(
-            f"the array has dims {x.dims}, {space} has axes {_axes_shown(space)}; no dim is the "
-            f"time. Say which, e.g. with dims={{'time': {x.dims[0] if x.dims else 'time'!r}}}"
-        )
-    return {**others, "b": time}
 
 
 def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
@@ -194,32 +257,29 @@ def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     return there, new
 
 
-def _check_new_names(reading: _Reading, space: Space) -> None:
+def _check_new_names(reading: _Reading, space: ArraySpace) -> None:
     """Raise if a name was given for an axis whose dim is not made: it is a slip of the pen."""
-    n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else 0
     made: set[Axis] = {"feature", "index"}
     if isinstance(space, ConvNDSpace) and not isinstance(reading.own, ConvNDSpace):
-        axes = canonical_axes(n_spatial)[1:]
-        made |= {*axes, *(name_of(axis, n_spatial) for axis in axes)}
+        axes = canonical_axes(len(space.shape))[1:]
+        made |= {*axes, *(name_of(axis, len(space.shape)) for axis in axes)}
     for axis, dim in reading.new_names.items():
         if axis not in made:
             raise DimsError(
                 f"dims={{{axis!r}: {dim!r}}} names a dim that is neither there nor made; the "
-                f"array has dims {reading.x.dims}, {space} has axes {_axes_shown(space)}"
+                f"array has dims {reading.x.dims}, {space} has axes {space.axis_names()}"
             )
 
 
-def _own_space(x: xr.DataArray, space: Space, there: Names) -> ArraySpace:
+def _own_space(x: xr.DataArray, space: ArraySpace, there: Names) -> ArraySpace:
     """Return what `x` is, as far as the target space and its own dims show."""
     labels = x.dtype.kind in "iu" and not isinstance(space, ConvNDSpace)
     found = find_axes(x.dims, _n_spatial(x, there), there)
-    sequence = isinstance(space, SequenceSpace)
     if labels and (x.ndim == 1 or "index" in found.dim_of_axis):
-        count = 1 if x.ndim == 1 else x.sizes[found.dim_of_axis["index"]]
-        return IndexSequenceSpace(None, count) if sequence else IndexSpace(None, count)
+        return IndexSpace(None, 1 if x.ndim == 1 else x.sizes[found.dim_of_axis["index"]])
     row = _row_dim(x, found, "feature")
     if row is not None:
-        return VectorSequenceSpace(x.sizes[row]) if sequence else VectorSpace(x.sizes[row])
+        return VectorSpace(x.sizes[row])
     n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else _n_spatial(x, there)
     return _images_of(x, n_spatial, there, space)
 
@@ -233,111 +293,167 @@ def _row_dim(x: xr.DataArray, found: Found, axis: str) -> Hashable | None:
 
 
 def _n_spatial(x: xr.DataArray, there: Names) -> int:
-    named = set(there.values())
-    by_role = sum(role_of(dim) in SPATIAL for dim in x.dims if dim not in named)
+    given = set(there.values())
+    by_role = sum(role_of(dim) in SPATIAL for dim in x.dims if dim not in given)
     return by_role + sum(isinstance(axis, int) or axis in SPATIAL for axis in there)
 
 
-def _images_of(x: xr.DataArray, n_spatial: int, there: Names, space: Space) -> ConvNDSpace:
+def _images_of(x: xr.DataArray, n_spatial: int, there: Names, space: ArraySpace) -> ConvNDSpace:
     """Return the space of `x` as images, channels optional where they get flattened."""
     found = find_axes(x.dims, n_spatial, there)
-    needed: set[Axis] = {"b", "c", *range(n_spatial)}
+    axis_at = {dim: axis for axis, dim in found.dim_of_axis.items()}
+    needed = canonical_axes(n_spatial)
     if not isinstance(space, ConvNDSpace):
-        needed -= {"c"}
-    missing = [
-        axis for axis in canonical_axes(n_spatial) if axis in needed - set(found.dim_of_axis)
-    ]
-    wrong = [dim for dim in x.dims if _axis_at(found, dim) in (None, "feature", "index")]
+        needed = needed[:-1]
+    missing: list[Axis] = [axis for axis in needed if axis not in found.dim_of_axis]
+    wrong = [dim for dim in x.dims if axis_at.get(dim) in (None, "feature", "index")]
     if n_spatial == 0 and not isinstance(space, ConvNDSpace):  # neither images nor rows
         missing.append("feature")
-        wrong = [dim for dim in x.dims if _axis_at(found, dim) != "b"]
+        wrong = [dim for dim in x.dims if axis_at.get(dim) != "b"]
     if missing or wrong or n_spatial == 0:
         raise _mismatch(x.dims, space, missing, wrong, n_spatial)
     length = {axis: x.sizes[dim] for axis, dim in found.dim_of_axis.items()}
-    order = [_axis_at(found, dim) for dim in x.dims]
-    axes = (*(axis for axis in order if axis is not None), *(() if "c" in length else ("c",)))
+    axes = (*(axis_at[dim] for dim in x.dims), *(() if "c" in length else ("c",)))
     shape = tuple(length[i] for i in range(n_spatial))
     return ConvNDSpace(shape, length.get("c", 1), axes=axes)
 
 
-def _axis_at(found: Found, dim: Hashable) -> Axis | None:
-    return next((axis for axis, name in found.dim_of_axis.items() if name == dim), None)
-
-
 def _mismatch(
     dims: tuple[Hashable, ...],
-    space: Space,
+    space: ArraySpace,
     missing: list[Axis],
     wrong: list[Hashable],
     n_spatial: int,
 ) -> DimsError:
-    parts = [f"the array has dims {dims}, {space} has axes {_axes_shown(space)}"]
+    parts = [f"the array has dims {dims}, {space} has axes {space.axis_names()}"]
     if wrong:
         parts.append(f"dims that play no axis: {tuple(wrong)}")
     if missing:
         shown = ", ".join(f"{axis!r} ({name_of(axis, n_spatial)})" for axis in missing)
         parts.append(f"axes without a dim: {shown}")
-    return DimsError(f"{'; '.join(parts)}. {_remedy(dims, space, missing, wrong, n_spatial)}")
-
-
-def _remedy(
-    dims: tuple[Hashable, ...],
-    space: Space,
-    missing: list[Axis],
-    wrong: list[Hashable],
-    n_spatial: int,
-) -> str:
-    """Say what would make the dims fit, or nearly."""
     if len(wrong) > 1 and not isinstance(space, ConvNDSpace) and not {"b", "c"} & {*missing}:
         flat = dict(enumerate(dim for dim in dims if dim in wrong))
-        return f"Say which is which, e.g. with dims={flat} to flatten them in this order"
-    if wrong and missing:
-        return f"Say which is which, e.g. with dims={{{missing[0]!r}: {wrong[0]!r}}}"
-    if missing == ["feature"] and getattr(space, "dim", 1) > 1:
-        return "Labels must be integers to become indicators; cast them first, with x.astype(int)"
-    if missing:
-        return f"Add it, e.g. with x.expand_dims({name_of(missing[0], n_spatial)!r})"
-    return f"Choose from it, e.g. with x.isel({wrong[0] if wrong else '...'}=0)"
-
-
-def _axes_shown(space: Space) -> tuple[Any, ...]:
-    return space.axis_names() if isinstance(space, ArraySpace) else ()
+        remedy = f"Say which is which, e.g. with dims={flat} to flatten them in this order"
+    elif wrong and missing:
+        remedy = f"Say which is which, e.g. with dims={{{missing[0]!r}: {wrong[0]!r}}}"
+    elif missing == ["feature"] and getattr(space, "dim", 1) > 1:
+        remedy = "Labels must be integers to become indicators; cast them first, with x.astype(int)"
+    elif missing:
+        remedy = f"Add it, e.g. with x.expand_dims({name_of(missing[0], n_spatial)!r})"
+    else:
+        remedy = f"Choose from it, e.g. with x.isel({wrong[0] if wrong else '...'}=0)"
+    return DimsError(f"{'; '.join(parts)}. {remedy}")
 
 
 # ---------------------------------------------------------------- names put back
 def _moved(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     x = reading.x
-    dim_of = dict(zip(_axes_shown(reading.own), reading.dims, strict=True))
+    dim_of = dict(zip(reading.own.axis_names(), reading.dims, strict=True))
     order = [dim_of[axis] for axis in space.axis_names()]
-    made = array_of(x, data, order, x.transpose(*order, transpose_coords=False))
-    return remember(made, x, reading.own, reading.dims, space)
+    made = _array_of(x, data, order, x.transpose(*order, transpose_coords=False))
+    return _remember(made, x, record=x.attrs.get(RECORD))
 
 
 def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     x, (batch, row) = reading.x, reading.dims
-    alike = isinstance(reading.own, LabelSpace) == isinstance(space, LabelSpace)
+    alike = isinstance(reading.own, IndexSpace) == isinstance(space, IndexSpace)
     if alike and row is not None:
         return _moved(reading, reading.own, data)
     axis = str(space.axis_names()[1])
-    along = [key for key, coord in x.coords.items() if row in coord.dims]
-    name = reading.new_names.get(axis, name_of(axis, 0))
-    made = array_of(x, data, (batch, name), x.drop_vars(along))
-    return remember(made, x, reading.own, reading.dims, space) if alike else made
+    name = reading.new_names.get(axis, axis)
+    made = _array_of(x, data, (batch, name), x.drop_vars(_touching(x, [row])))
+    return _remember(made, x) if alike else made
 
 
-def _flattened(reading: _Reading, data: Any) -> xr.DataArray:
-    own = reading.own
-    assert isinstance(own, ConvNDSpace)
-    dim_of = dict(zip(own.axes, reading.dims, strict=True))
-    batch, *made = (dim_of[axis] for axis in canonical_axes(len(own.shape)))
-    feature = str(reading.new_names.get("feature", "feature"))
-    return flattened(reading.x, data, batch, [dim for dim in made if dim is not None], feature)
+def _remember(made: xr.DataArray, x: xr.DataArray, **more: Any) -> xr.DataArray:
+    made.encoding = {**x.encoding, ORIGIN: _Origin(x.dims, x.encoding, **more)}
+    return made
+
+
+def _flattened(
+    x: xr.DataArray, data: Any, made: Sequence[Hashable], feature: Hashable
+) -> xr.DataArray:
+    """Return `x` as (batch, feature), with its coordinates and a record.
+
+    Parameters
+    ----------
+    data : array or None
+        The data of the result, where it is at hand.
+
+    Raises
+    ------
+    DimsError
+        If there is a `feature` already, or dims have names that cannot be written down.
+    """
+    (batch,) = (dim for dim in x.dims if dim not in made)
+    unwritten = [dim for dim in (*x.dims, feature) if not isinstance(dim, str)]
+    if unwritten:
+        raise DimsError(f"dims {unwritten} are not str, as flattening records them; rename them")
+    taken = x.coords.get(feature)
+    if feature in x.dims or (taken is not None and not {*taken.dims} == {*made}):
+        raise DimsError(
+            f"the array already has a {feature!r}; name the flattened dim with "
+            f"dims={{'feature': 'pixel'}}"
+        )
+    sizes = {dim: int(x.sizes[dim]) for dim in made}
+    if data is None:
+        images = ConvNDSpace([*sizes.values()], 1)
+        ordered = x.transpose(batch, *made).data[..., None]
+        data = images.format_as(ordered, VectorSpace(images.get_total_dimension()))
+    along = _touching(x, made)
+    record = {
+        "dim": feature,
+        "dims": list(made),
+        "sizes": list(sizes.values()),
+        "order": list(x.dims),
+        "coords": {name: list(x.coords[name].dims) for name in along},
+    }
+    result = _array_of(x, data, (batch, feature), x.drop_vars(along))
+    coords = {name: _stacked(_plain(x, name), sizes, feature) for name in along}
+    return result.assign_coords(coords).assign_attrs({RECORD: json.dumps(record)})
+
+
+def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
+    """Return the record of flattening that `x` carries, None if it carries none.
+
+    Raises
+    ------
+    DimsError
+        If it carries one that its dims no longer fit.
+    """
+    try:
+        record: Any = json.loads(x.attrs.get(RECORD, ""))
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(record, dict) or not {"dim", "dims", "sizes", "order"} <= {*record}:
+        return None  # an attribute of somebody else
+    dims, feature = x.dims, record["dim"]
+    if feature not in dims and x.ndim == 2:  # renamed, perhaps
+        others = [dim for dim in dims if dim not in record["order"]]
+        feature = others[0] if len(others) == 1 else feature
+    if feature not in dims or x.ndim != 2 or x.sizes[feature] != math.prod(record["sizes"]):
+        raise DimsError(
+            f"the array has lengths {dict(x.sizes)}, but its record says that "
+            f"{record['dim']!r} is made of {record['dims']} of lengths {record['sizes']}; "
+            f"undo the flattening before selecting from it"
+        )
+    return {**record, "dim": feature}
+
+
+def _from_flat(x: xr.DataArray, record: dict[str, Any]) -> xr.DataArray:
+    feature, made = record["dim"], record["dims"]
+    batch = next(dim for dim in x.dims if dim != feature)
+    images = ConvNDSpace(record["sizes"], 1)
+    flat = VectorSpace(images.get_total_dimension())
+    data = flat.format_as(x.transpose(batch, feature).data, images)[..., 0]
+    restored = _unstacked(x, data, (batch, *made), feature, made, record["coords"])
+    order = (dim if dim in made else batch for dim in record["order"])
+    return restored.transpose(*order, transpose_coords=False)
 
 
 def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
-    batch, feature = reading.dims
-    axes = canonical_axes(len(space.shape))[1:]
-    record = record_of(reading.x)
+    x, (batch, feature) = reading.x, reading.dims
+    axes, record = canonical_axes(len(space.shape))[1:], _record_of(x)
     if record is not None and tuple(record["sizes"]) != (*space.shape, space.channels):
         record = None
     by_axis: dict[Axis, Hashable] = {"b": batch}
@@ -345,16 +461,85 @@ def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArr
         role = name_of(axis, len(space.shape))
         known = role if record is None else record["dims"][position]
         by_axis[axis] = reading.new_names.get(axis, reading.new_names.get(role, known))
-    made = tuple(str(by_axis[axis]) for axis in axes)
-    if record is not None and tuple(record["dims"]) != made:
-        record = None
+    made = [str(by_axis[axis]) for axis in axes]
+    before = record["coords"] if record is not None and record["dims"] == made else {}
     order = tuple(by_axis[axis] for axis in space.axes)
-    images = unstacked(reading.x, data, order, feature, made, record)
-    return remember(images, reading.x, reading.own, reading.dims, space)
+    images = _unstacked(x, data, order, feature, made, before)
+    sizes = {dim: int(images.sizes[dim]) for dim in made}
+    return _remember(images, x, feature=feature, sizes=sizes, record=x.attrs.get(RECORD))
+
+
+def _unstacked(
+    x: xr.DataArray,
+    data: Any,
+    dims: Sequence[Hashable],
+    feature: Hashable,
+    made: Sequence[str],
+    before: Mapping[Hashable, Sequence[Hashable]],
+) -> xr.DataArray:
+    """Return `data` under `dims`, coordinates along `feature` brought to those of `made`.
+
+    Coordinates of `before` get the dims that they had; others all of those made, and those
+    that are named as a dim that is made become its own, or are left out where they do not fit.
+    """
+    along = _touching(x, (feature,))
+    result = _array_of(x, data, dims, x.drop_vars(along))
+    batch = next(dim for dim in dims if dim not in made)
+    sizes: dict[Hashable, int] = {dim: int(result.sizes[dim]) for dim in made}
+    numbers = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
+    coords: dict[Hashable, xr.Variable] = {}
+    for name in along:
+        variable = _plain(x, name)
+        own = [dim if dim in made else batch for dim in before.get(name, ())]
+        if name in made and not own:
+            own = [name]
+        grid = xr.Variable(tuple(sizes), numbers)
+        if own:
+            grid = grid.isel({dim: 0 for dim in sizes if dim not in own})
+        found = variable.isel({feature: grid})
+        coords[name] = found.transpose(*own) if own else found
+        if name in made and name not in before:
+            again = _stacked(coords[name], sizes, feature)
+            if is_dask(variable.data) or not again.equals(variable):
+                del coords[name]
+    result.attrs.pop(RECORD, None)
+    return result.assign_coords(coords)
+
+
+def _touching(x: xr.DataArray, dims: Sequence[Hashable]) -> list[Hashable]:
+    """Return the names of the coordinates along any of some dims."""
+    return [name for name, coord in x.coords.items() if {*dims} & {*coord.dims}]
+
+
+def _plain(x: xr.DataArray, name: Hashable) -> xr.Variable:
+    """Return a coordinate without its index."""
+    variable: xr.Variable = x.coords[name].variable.to_base_variable()
+    return variable
+
+
+def _stacked(
+    variable: xr.Variable, sizes: Mapping[Hashable, int], feature: Hashable
+) -> xr.Variable:
+    """Return a coordinate along `feature`, which other dims become; of its own dtype."""
+    places = np.indices(tuple(sizes.values()))
+    along = {
+        dim: xr.Variable((feature,), at.ravel()) for dim, at in zip(sizes, places, strict=True)
+    }
+    found = variable.isel({dim: at for dim, at in along.items() if dim in variable.dims})
+    return found.transpose(..., feature)
+
+
+def _array_of(
+    x: xr.DataArray, data: Any, dims: Sequence[Hashable], kept: xr.DataArray
+) -> xr.DataArray:
+    """Return `data` with the name, attributes and coordinates of `x` that still apply."""
+    made = xr.DataArray(data, coords=kept.coords, dims=dims, attrs=x.attrs)
+    made.name = x.name  # given no name, it would take that of the dask array
+    return made
 
 
 # ---------------------------------------------------------------- composites
-def _format_composite(
+def _cut(
     x: xr.DataArray, space: CompositeSpace, dims: Names | None, own: Space | None
 ) -> tuple[Any, ...]:
     """Cut the columns of a flattened array left to right."""
@@ -369,51 +554,23 @@ def _format_composite(
             continue
         stop = start + part.get_total_dimension()
         piece = flat.isel({feature: slice(start, stop)})
-        made = format_dataarray(piece, part, dims={"b": batch, "feature": feature})
-        _forget(made)
-        parts.append(made)
+        parts.append(format_dataarray(piece, part, dims={"b": batch, "feature": feature}))
         start = stop
     return tuple(parts)
 
 
-def _forget(made: Any) -> None:
-    """Take away what would lead a part back to its piece of the rows: they are not arrays of x."""
-    for part in made if isinstance(made, tuple) else (made,):
-        if isinstance(part, tuple):
-            _forget(part)
-        elif part is not None:
-            part.encoding.clear()
-
-
-def joined(pieces: list[Any], who: str) -> xr.DataArray:
+def joined(pieces: list[Any]) -> xr.DataArray:
     """Return rows joined along the features, with the names of the first that has any."""
     named = [piece for piece in pieces if isinstance(piece, xr.DataArray)]
     batch, feature = named[0].dims
     indexes = [one.indexes[one.dims[0]] for one in named if one.dims[0] in one.indexes]
     if any(not index.equals(indexes[0]) for index in indexes[1:]):
-        raise DimsError(f"{who}the components label their rows differently along {batch!r}")
-    data = [one.data if isinstance(one, xr.DataArray) else one for one in pieces]
-    joined = lazy_concat(data) if any(map(is_dask, data)) else concat(data, axis=1)
-    along = [name for name, coord in named[0].coords.items() if feature in coord.dims]
-    coords = dict(named[0].drop_vars(along).coords)
-    for name in along if len(named) == len(pieces) else ():
-        found = [one.coords[name].variable for one in named if name in one.coords]
-        if len(found) == len(named) and all(one.dims == (feature,) for one in found):
-            coords[name] = xr.Variable.concat([one.to_base_variable() for one in found], feature)
-    return xr.DataArray(joined, coords=coords, dims=(batch, feature)).rename(None)
+        raise DimsError(f"the components label their rows differently along {batch!r}")
+    data = side_by_side([one.data if isinstance(one, xr.DataArray) else one for one in pieces])
+    coords = named[0].drop_vars(_touching(named[0], [feature])).coords
+    return xr.DataArray(data, coords=coords, dims=(batch, feature)).rename(None)
 
 
-# ---------------------------------------------------------------- what spaces call
-def data_of(x: xr.DataArray, space: Space, branch: str) -> Any:
+def data_of(x: xr.DataArray, space: ArraySpace) -> Any:
     """Return the data of `x` with its axes in the order of `space`."""
-    try:
-        return _read(x, space, None, space).data
-    except DimsError as error:
-        raise DimsError(f"{title(space, branch)}{error}") from error
-
-
-def named(data: Any, space: ArraySpace, dims: Names) -> xr.DataArray:
-    """Return `data`, a batch of `space`, as a DataArray; `dims` names axes beyond the table."""
-    n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else 0
-    names = [dims.get(axis, name_of(axis, n_spatial)) for axis in space.axis_names()]
-    return xr.DataArray(data, dims=names)
+    return _read(x, space, None, space).data

@@ -1,4 +1,10 @@
-"""The spaces: rows of numbers, of labels, sequences of either, images, several at once, none.
+"""The spaces, and what each of them can do.
+
+A space is a frozen value that says what one batch looks like to a consumer: its axes, lengths and
+dtype. It holds no data and opens nothing. Two spaces meet in a *route*, found once per pair and
+remembered: a function that lays a batch of one space out for the other; where there is none, an
+error gives the reason. The table of routes is filled by :mod:`labeled.spaces.routes`, so that no
+class of space has to know its neighbours.
 
 A `VectorSpace` batch is (batch, feature), dense or sparse. An `IndexSpace` batch is
 (batch, index): integers that another space may want expanded to indicators. A sequence,
@@ -19,26 +25,436 @@ asks for that needs no data. A null component counts no columns and no rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NoReturn, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from labeled._optional import LazyModule
 from labeled._validation import check_arguments, check_fields
-from labeled.device import is_array
+from labeled.device import dtype_of, is_array
 from labeled.dims import SPATIAL, axis_of, role_of
-from labeled.display.text import count_words
-from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
-from labeled.spaces.arrays import canonical_axes, check_labels, csr, has_names, is_lazy
-from labeled.spaces.base import ArraySpace, Batch, Space, call_for, fault, named, whole
+from labeled.errors import (
+    DimsError,
+    SpaceError,
+    SpaceTypeError,
+    UnsupportedSpaceError,
+)
+from labeled.spaces.arrays import (
+    as_dtype,
+    by_dlpack,
+    canonical_axes,
+    check_labels,
+    compact,
+    csr,
+    foreign_library,
+    has_names,
+    is_dask,
+    is_lazy,
+    is_sparse,
+    why_not_cast,
+)
 
 Axes = tuple[str | int, ...]
+Batch = Any
+"""An array, a scipy sparse matrix, a dask array, a DataArray, None, or a tuple of batches."""
+
+named: Any = LazyModule("labeled.spaces.dataarrays")  # which builds on all spaces
+
+
+# ---------------------------------------------------------------- the table of routes
+class Route(NamedTuple):
+    """How batches of one kind of space become batches of another, and for which spaces."""
+
+    run: Callable[[Batch, Any, Any], Batch]
+    """(batch, source, target) -> batch"""
+    checks: tuple[Callable[[Any, Any], None], ...] = ()
+    """(source, target); raise a `SpaceError` where there is no way between the two."""
+    by_chunk: Callable[[Batch, Any, Any], Batch] | None = None
+    """Does the same to a dask batch; not given where `run` does."""
+
+
+ROUTES: dict[tuple[type, type], Route] = {}
+"""By the two kinds of space; an entry for a base class counts where there is no nearer one."""
+
+
+@lru_cache(maxsize=4096)
+def route_between(source: Any, target: Any) -> Route:
+    """Return how batches of one space are laid out for another; checked once per pair.
+
+    Raises
+    ------
+    SpaceError
+        If there is no conversion; the message gives the reason.
+    """
+    kinds = product(type(source).__mro__, type(target).__mro__)
+    route = next(ROUTES[pair] for pair in kinds if pair in ROUTES)
+    for check in route.checks:
+        call_for(source, check, source, target)
+    return route
+
+
+def convert(batch: Batch, source: Any, target: Any) -> Batch:
+    """Lay out a batch that is known to be valid; for routes that call other routes."""
+    route = route_between(source, target)
+    if isinstance(batch, tuple) or batch is None:
+        return route.run(batch, source, target)
+    if has_names(batch):
+        return named.format_dataarray(batch, target, own=source)
+    lazily = route.by_chunk if is_dask(batch) else None
+    return call_for(source, lazily or route.run, batch, source, target)
+
+
+# ---------------------------------------------------------------- messages
+AT = "component ["
+"""How a message begins that names a component already."""
+
+
+def call_for(who: object, work: Callable[..., Any], *args: Any) -> Any:
+    """Call `work`; an error it raises begins with the space (or source) it is about."""
+    try:
+        return work(*args)
+    except SpaceError as error:
+        raise _about(who, error) from None
+
+
+def _about(who: object, error: SpaceError) -> SpaceError:
+    if str(error).startswith((AT, f"{who}: ")):
+        return error
+    return type(error)(f"{who}: {error}").at_row(error.row)
+
+
+def call_at(number: int, work: Callable[..., Any], *args: Any) -> Any:
+    """Call `work` for a component; an error it raises begins with its place."""
+    try:
+        return work(*args)
+    except (SpaceError, DimsError) as error:
+        text = str(error)
+        rest = text[len(AT) - 1 :] if text.startswith(AT) else f", {text}"
+        if isinstance(error, SpaceError):
+            raise type(error)(f"{AT}{number}]{rest}").at_row(error.row) from None
+        raise DimsError(f"{AT}{number}]{rest}") from None
+
+
+def whole(value: Any, what: str, least: int) -> int:
+    """Return `value` as an int of at least `least`; bool is not one."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise SpaceTypeError(f"{what} must be an integer, found {value!r}")
+    if value < least:
+        limit = "0 or more" if least == 0 else f"at least {least}"
+        raise SpaceError(f"{what} must be {limit}, found {value}")
+    return int(value)
+
+
+# ---------------------------------------------------------------- what spaces share
+@dataclass(frozen=True, repr=False)
+class Space:
+    """What a batch looks like to its consumer; a frozen, hashable value."""
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    # ------------------------------------------------------------ what a space is
+    @property
+    def dtype(self) -> Any:
+        """The dtype of a batch; None keeps that of the data; nested for composites."""
+        raise NotImplementedError
+
+    def sizes(self, n: int) -> Any:
+        """Return the shape of a batch of `n` rows (nested for composites, None for null)."""
+        raise NotImplementedError
+
+    def get_total_dimension(self) -> int:
+        """Return how many numbers one row holds; for an `IndexSpace`, how many indices."""
+        raise NotImplementedError
+
+    def with_dtype(self, dtype: Any) -> Self:
+        """Return this space with another dtype; for a composite, that of all components."""
+        raise NotImplementedError
+
+    def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
+        """Return a batch of `n` rows of zeros.
+
+        Parameters
+        ----------
+        n : int
+            Rows, zero or more.
+        dtype : dtype, optional
+            Instead of the space's own; float64 if there is neither.
+        """
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ does a batch fit
+    def check(self, batch: Batch) -> None:
+        """Check one batch, numeric or lazy; lazy values are not looked at."""
+        raise NotImplementedError
+
+    def np_validate(self, batch: Batch) -> None:
+        """Check that a numeric batch is one of this space: container, shape, dtype, labels.
+
+        Raises
+        ------
+        SpaceTypeError
+            If the batch is lazy, of another container or of a dtype that does not fit.
+        SpaceError
+            If its shape or its labels do not fit; names the axis, found and expected.
+
+        Examples
+        --------
+        >>> from labeled.spaces import VectorSpace
+        >>> VectorSpace(3).np_validate(np.zeros((4, 3)))
+        >>> VectorSpace(4).np_validate(np.zeros((4, 3)))
+        Traceback (most recent call last):
+        labeled.errors.SpaceError: VectorSpace(dim=4): axis 1 ('feature') has length 3, expected 4;
+        the batch has shape (4, 3)
+        """
+        if type(batch) is not np.ndarray and (is_lazy(batch) or has_names(batch)):
+            found = f"{'lazy ' * is_lazy(batch)}{type(batch).__qualname__}"
+            raise SpaceTypeError(
+                f"{self}: expected a numeric batch, found a {found}; use the name without np_, or "
+                "pass its values"
+            )
+        try:
+            self.check(batch)
+        except SpaceError as error:
+            raise _about(self, error) from None
+
+    def validate(self, batch: Batch) -> None:
+        """Check what shape, dims and dtype show about a lazy batch; nothing is computed.
+
+        A numeric batch is checked as :meth:`np_validate` does. A batch whose length is
+        not known yet (NaN) is fine.
+        """
+        call_for(self, self.check, batch)
+
+    def np_batch_size(self, batch: Batch) -> int:
+        """Return how many rows a numeric batch has, after checking it."""
+        self.np_validate(batch)
+        return self.batch_rows(batch)
+
+    def batch_rows(self, batch: Batch) -> int:
+        """Return how many rows a batch known to be valid has."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ to another space
+    def can_format_as(self, space: Space) -> bool:
+        """Whether batches of this space can be laid out for `space`.
+
+        Examples
+        --------
+        >>> from labeled.spaces import Conv2DSpace, VectorSpace
+        >>> VectorSpace(12).can_format_as(Conv2DSpace((2, 2), channels=3))
+        True
+        >>> VectorSpace(13).can_format_as(Conv2DSpace((2, 2), channels=3))
+        False
+        """
+        return self.why_not_format_as(space) is None
+
+    def why_not_format_as(self, space: Space) -> str | None:
+        """Say why batches of this space cannot be laid out for `space`, or return None."""
+        target = as_target(self, space)
+        try:
+            route_between(self, target)
+        except SpaceError as error:
+            return str(error)
+        return None
+
+    def np_format_as(self, batch: Batch, space: Space, *, contiguous: bool = False) -> Batch:
+        """Lay a numeric batch of this space out for another space.
+
+        The batch is checked before, the result after. Data stays where it is: NumPy
+        in, NumPy out; CuPy in, CuPy out; and so for tensors of torch and TensorFlow, by
+        DLPack.
+
+        Parameters
+        ----------
+        batch : batch, lengths ``self.sizes(n)``
+            Numeric: an array, a scipy sparse matrix, None, or a tuple of those.
+        space : Space
+            What the consumer wants.
+        contiguous : bool
+            Whether the result must be C-contiguous; it is copied where it is not.
+
+        Returns
+        -------
+        batch, lengths ``space.sizes(n)``
+            A view or `batch` itself wherever nothing has to be copied, else a copy.
+
+        Raises
+        ------
+        SpaceError
+            If the batch does not fit this space, or this space not the other.
+
+        Examples
+        --------
+        >>> from labeled.spaces import Conv2DSpace
+        >>> chw = Conv2DSpace((32, 32), channels=3, axes=("b", "c", 0, 1))
+        >>> hwc = Conv2DSpace((32, 32), channels=3, axes=("b", 0, 1, "c"))
+        >>> chw.np_format_as(np.zeros((8, 3, 32, 32), np.uint8), hwc).shape
+        (8, 32, 32, 3)
+        """
+        run = route_between(self, as_target(self, space)).run
+        library = None if type(batch) is np.ndarray else foreign_library(batch)
+        if library is not None:
+            again = partial(self.np_format_as, space=space, contiguous=contiguous)
+            return by_dlpack(again, batch, library)
+        self.np_validate(batch)
+        try:
+            result = run(batch, self, space)
+        except SpaceError as error:
+            raise _about(self, error) from None
+        space.np_validate(result)
+        return compact(result) if contiguous else result
+
+    def undo_np_format_as(self, batch: Batch, space: Space) -> Batch:
+        """Bring a batch that :meth:`np_format_as` made for `space` back to this space."""
+        return space.np_format_as(batch, self)
+
+    def format_as(self, batch: Batch, space: Space, *, contiguous: bool = False) -> Batch:
+        """Lay a batch of this space out for another: numeric at once, dask lazily.
+
+        As :meth:`np_format_as`, and also for dask arrays, dask-backed DataArrays (whose
+        axes are found by name) and tuples of them. What shape, dims and dtype show is
+        checked now; values (labels) when they are computed. Chunks stay NumPy or CuPy.
+        """
+        if not is_lazy(batch) and not has_names(batch):
+            return self.np_format_as(batch, space, contiguous=contiguous)
+        route_between(self, as_target(self, space))
+        self.validate(batch)
+        result = convert(batch, self, space)
+        space.validate(result)
+        return compact(result) if contiguous else result
+
+    def undo_format_as(self, batch: Batch, space: Space) -> Batch:
+        """Bring a batch that :meth:`format_as` made for `space` back to this space."""
+        return space.format_as(batch, self)
+
+
+def as_target(source: Space, target: object) -> Space:
+    """Return `target`, or raise if it is not a space."""
+    if isinstance(target, Space):
+        return target
+    raise SpaceTypeError(f"{source}: the target must be a space, found {target!r}")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ArraySpace(Space):
+    """A space whose batch is one array; the base of all but composites and null."""
+
+    kinds: ClassVar[str] = "biufc"
+    """Kinds of dtype that a batch may have."""
+    family: ClassVar[type]
+    """Spaces of one family are equal by value."""
+
+    def _settle(self, **checked: Any) -> None:
+        """Put checked values in the place of those given."""
+        found = as_dtype(self.dtype)
+        if found is not None and found.kind not in self.kinds:
+            raise SpaceTypeError(f"{type(self).__name__}: dtype must be integer, found {found}")
+        name = None if found is None else found.str  # NumPy holds float64 and None for equal
+        self._set(dtype=found, **checked, _key=(self.family.__name__, *checked.values(), name))
+
+    _key: tuple[Any, ...] = field(default=(), init=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, ArraySpace) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        values = [(one.name, getattr(self, one.name)) for one in fields(self) if one.init]
+        shown = [f"{k}={v!r}" for k, v in values if v is not False and k != "dtype"]
+        if self.dtype is not None:
+            shown.append(f"dtype={self.dtype.name!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether batches are scipy sparse arrays."""
+        return False
+
+    def axis_names(self) -> tuple[Any, ...]:
+        """Return what the axes of a batch are called in messages."""
+        raise NotImplementedError
+
+    def get_batch_axis(self) -> int:
+        """Return the position of the batch axis."""
+        return 0
+
+    def get_total_dimension(self) -> int:
+        return math.prod(self.sizes(1))
+
+    def with_dtype(self, dtype: Any) -> Self:
+        change: Any = {"dtype": dtype}
+        return replace(self, **change)
+
+    def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
+        rows = whole(n, f"{self}: the batch size", 0)
+        wanted = as_dtype(self.dtype if dtype is None else dtype)
+        if wanted is None:
+            wanted = np.dtype(np.float64 if "f" in self.kinds else np.int64)
+        if wanted.kind not in self.kinds:
+            raise SpaceTypeError(f"{self}: labels are integers, found dtype {wanted}")
+        zeros = np.zeros(self.sizes(rows), wanted)
+        return csr(zeros) if self.sparse else zeros
+
+    def batch_rows(self, batch: Batch) -> int:
+        return int(batch.shape[self.get_batch_axis()])
+
+    def check(self, batch: Batch) -> None:
+        if type(batch) is np.ndarray and not self.sparse:  # the batches of a training loop
+            shape, axis, dtype = batch.shape, self.get_batch_axis(), batch.dtype
+            known = dtype is self.dtype or (self.dtype is None and dtype.kind in self.kinds)
+            if known and len(shape) > axis and shape == self.sizes(shape[axis]):
+                return
+        if has_names(batch):
+            batch = named.data_of(batch, self)
+        sparse = is_sparse(getattr(batch, "_meta", batch) if is_dask(batch) else batch)
+        if sparse != self.sparse or not (sparse or is_array(batch) or is_dask(batch)):
+            self._refuse_container(batch, sparse)
+        self._check_shape(batch.shape)
+        self._check_dtype(batch)
+
+    def _refuse_container(self, batch: Batch, sparse: bool) -> NoReturn:
+        found = "None" if batch is None else type(batch).__qualname__
+        if self.sparse:
+            found = "a dask array of dense chunks" if is_dask(batch) else found
+            raise SpaceTypeError(f"expected a scipy sparse array, found {found}")
+        if sparse and isinstance(self, VectorSpace):
+            found = "a sparse one; ask for VectorSpace(sparse=True)"
+            raise SpaceTypeError(f"expected a dense array, found {found}")
+        hint = "; a list is not a batch, make it an array" if found == "list" else ""
+        raise SpaceTypeError(f"expected an array, found {found}{hint}")
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        expected, names = self.sizes(0), self.axis_names()
+        if len(shape) != len(expected):
+            raise SpaceError(
+                f"the batch has {len(shape)} axes, shape {shape}; expected {len(expected)} axes "
+                f"{names}"
+            )
+        for axis, (found, wanted) in enumerate(zip(shape, expected, strict=True)):
+            if axis != self.get_batch_axis() and found != wanted:
+                shown = "an unknown length" if found != found else f"length {found}"
+                raise SpaceError(
+                    f"axis {axis} ({names[axis]!r}) has {shown}, expected {wanted}; the batch has "
+                    f"shape {shape}"
+                )
+
+    def _check_dtype(self, batch: Batch) -> None:
+        reason = why_not_cast(dtype_of(batch), self.dtype)
+        if reason is not None:
+            raise SpaceTypeError(f"{reason}; cast the batch first")
 
 
 # ---------------------------------------------------------------- rows of numbers and labels
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class VectorSpace(ArraySpace):
     """Batches of rows of `dim` numbers: (batch, feature).
 
@@ -61,7 +477,7 @@ class VectorSpace(ArraySpace):
 
     dim: int
     sparse: bool = False
-    dtype: Any = field(default=None, compare=False)
+    dtype: Any = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.sparse, bool | np.bool_):
@@ -70,88 +486,55 @@ class VectorSpace(ArraySpace):
                 f"a dtype is given by name: dtype={self.sparse!r}"
             )
         check_fields(self, SpaceTypeError)
-        super().__post_init__()
-        self._set(dim=whole(self.dim, "VectorSpace: dim", 0), sparse=bool(self.sparse))
+        self._settle(dim=whole(self.dim, "VectorSpace: dim", 0), sparse=bool(self.sparse))
 
     def axis_names(self) -> tuple[str, str]:
         return ("b", "feature")
 
-    def about(self) -> list[str]:
-        return [*(["sparse"] if self.sparse else []), *super().about()]
-
     def sizes(self, n: int) -> tuple[int, int]:
         return (n, self.dim)
 
-    def get_total_dimension(self) -> int:
-        return self.dim
 
-    def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
-        if not self.sparse:
-            return super().get_origin_batch(n, dtype)
-        rows = whole(n, f"{self}: the batch size", 0)
-        nothing = np.zeros(0, self._origin_dtype(dtype))
-        starts = np.zeros(rows + 1, np.int64)
-        return csr((nothing, np.zeros(0, np.int64), starts), (rows, self.dim))
-
-    def make_batch(
-        self, n: int | None = None, *, dtype: Any = None, chunks: Any = "auto", dims: Any = None
-    ) -> Any:
-        if self.sparse and dims is not None:
-            text = "a DataArray holds no scipy sparse array; leave dims out"
-            fault(UnsupportedSpaceError, self, "", text)
-        zeros = super().make_batch(n, dtype=dtype, chunks=chunks, dims=dims)
-        if not self.sparse:
-            return zeros
-        return zeros.map_blocks(csr, dtype=zeros.dtype, meta=self.get_origin_batch(0, dtype))
-
-
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class LabelSpace(ArraySpace):
     """Rows of integer labels: what `IndexSpace` and `IndexSequenceSpace` share."""
 
     max_labels: int | None = None
     dim: int = 1
-    dtype: Any = field(default=None, compare=False)
+    dtype: Any = None
     kinds: ClassVar[str] = "iu"
 
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
-        super().__post_init__()
         name, known = type(self).__name__, self.max_labels
-        self._set(dim=whole(self.dim, f"{name}: dim", 1))
-        self._set(max_labels=None if known is None else whole(known, f"{name}: max_labels", 1))
+        known = None if known is None else whole(known, f"{name}: max_labels", 1)
+        self._settle(max_labels=known, dim=whole(self.dim, f"{name}: dim", 1))
 
     def axis_names(self) -> tuple[str, str]:
         return ("b", "index")
 
-    def about(self) -> list[str]:
-        known = "labels not counted" if self.max_labels is None else f"{self.max_labels:,} labels"
-        return [known, *super().about()]
-
     def sizes(self, n: int) -> tuple[int, int]:
         return (n, self.dim)
 
-    def get_total_dimension(self) -> int:
-        return self.dim
-
-    def check(self, batch: Batch, branch: str = "") -> None:
-        super().check(batch, branch)
+    def check(self, batch: Batch) -> None:
+        super().check(batch)
         if is_array(batch):
-            call_for(self, branch, check_labels, batch, self.max_labels)
+            check_labels(batch, self.max_labels)
 
-    def _check_shape(self, shape: tuple[int, ...], branch: str) -> None:
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
         if len(shape) == 1:
-            text = f"the batch has 1 axis, shape {shape}; labels are (batch, index): add an axis"
-            fault(SpaceError, self, branch, text)
-        super()._check_shape(shape, branch)
+            raise SpaceError(
+                f"the batch has 1 axis, shape {shape}; labels are (batch, index): add an axis"
+            )
+        super()._check_shape(shape)
 
-    def _check_dtype(self, found: np.dtype[Any], batch: Batch, branch: str) -> None:
-        if found.kind not in "iu":
-            call_for(self, branch, check_labels, batch, self.max_labels)
-        super()._check_dtype(found, batch, branch)
+    def _check_dtype(self, batch: Batch) -> None:
+        if dtype_of(batch).kind not in "iu":
+            check_labels(batch, self.max_labels)
+        super()._check_dtype(batch)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class IndexSpace(LabelSpace):
     """Batches of rows of labels: (batch, index), integers in ``[0, max_labels)``.
 
@@ -175,24 +558,17 @@ class IndexSpace(LabelSpace):
 class SequenceSpace(ArraySpace):
     """What is not defined for one sequence of any length."""
 
-    def _no_length(self, what: str) -> NoReturn:
-        text = f"a sequence has no length of its own, so no {what}"
-        fault(UnsupportedSpaceError, self, "", text)
-
     def get_total_dimension(self) -> int:
-        self._no_length("total dimension")
-
-    def get_origin(self) -> Any:
-        self._no_length("origin")
+        raise UnsupportedSpaceError(f"{self}: a sequence has no length of its own")
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
-        self._no_length("origin batch")
+        raise UnsupportedSpaceError(f"{self}: a sequence has no length of its own")
 
     def batch_rows(self, batch: Batch) -> int:
         return 1
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class VectorSequenceSpace(SequenceSpace):
     """One sequence of rows of `dim` numbers: (time, feature).
 
@@ -211,12 +587,11 @@ class VectorSequenceSpace(SequenceSpace):
     """
 
     dim: int
-    dtype: Any = field(default=None, compare=False)
+    dtype: Any = None
 
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
-        super().__post_init__()
-        self._set(dim=whole(self.dim, "VectorSequenceSpace: dim", 1))
+        self._settle(dim=whole(self.dim, "VectorSequenceSpace: dim", 1))
 
     def axis_names(self) -> tuple[str, str]:
         return ("time", "feature")
@@ -225,7 +600,7 @@ class VectorSequenceSpace(SequenceSpace):
         return (n, self.dim)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class IndexSequenceSpace(SequenceSpace, LabelSpace):
     """One sequence of rows of `dim` labels: (time, index).
 
@@ -276,44 +651,32 @@ class ConvNDSpace(ArraySpace):
     shape: Any
     channels: int
     axes: Any = None
-    dtype: Any = field(default=None, compare=False)
+    dtype: Any = None
     # worked out once, because they are looked at for every batch
-    _before: tuple[int, ...] = field(default=(), init=False, compare=False)
-    _after: tuple[int, ...] = field(default=(), init=False, compare=False)
+    _before: tuple[int, ...] = field(default=(), init=False)
+    _after: tuple[int, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
-        super().__post_init__()
         name = type(self).__name__
         found = _listed(self.shape)
         if found is None:
             raise SpaceTypeError(
                 f"{name}: shape must be a sequence of lengths, found {self.shape!r}"
             )
-        shape = tuple(whole(n, f"{name}: shape[{i}]", 1) for i, n in enumerate(found))
+        shape = tuple([whole(n, f"{name}: shape[{i}]", 1) for i, n in enumerate(found)])
         channels = whole(self.channels, f"{name}: channels", 1)
         expected = canonical_axes(len(shape))
         axes = expected if self.axes is None else _ordered(self.axes, expected, name)
         lengths = [channels if axis == "c" else shape[int(axis)] for axis in axes if axis != "b"]
         at = axes.index("b")
-        self._set(shape=shape, channels=channels, axes=axes)
         self._set(_before=tuple(lengths[:at]), _after=tuple(lengths[at:]))
+        self._settle(shape=shape, channels=channels, axes=axes)
 
     @property
     def num_channels(self) -> int:
         """The same as `channels`."""
         return self.channels
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConvNDSpace):
-            return NotImplemented
-        return self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Any, ...]:
-        return (self.shape, self.channels, self.axes, self._dtype_name)
 
     def axis_names(self) -> Axes:
         axes: Axes = self.axes
@@ -324,9 +687,6 @@ class ConvNDSpace(ArraySpace):
 
     def get_batch_axis(self) -> int:
         return len(self._before)
-
-    def get_total_dimension(self) -> int:
-        return self.channels * int(math.prod(self.shape))
 
     def with_axes(self, axes: Sequence[str | int]) -> Self:
         """Return this space in another axis order."""
@@ -364,9 +724,6 @@ class Conv2DSpace(ConvNDSpace):
         num_channels: int | None = None,
         axes: Sequence[str | int] | None = None,
         dtype: DTypeLike | None = None,
-        *,
-        validate_callbacks: Iterable[Any] = (),
-        np_validate_callbacks: Iterable[Any] = (),
     ) -> None:
         if (channels is None) == (num_channels is None):
             raise SpaceError(
@@ -378,14 +735,11 @@ class Conv2DSpace(ConvNDSpace):
         found = _listed(shape)
         if found is not None and len(found) != 2:
             raise SpaceError(f"Conv2DSpace: shape must be (rows, columns), found {found}")
-        super().__init__(
-            shape if found is None else found,
-            count,
-            axes,
-            dtype,
-            validate_callbacks=validate_callbacks,
-            np_validate_callbacks=np_validate_callbacks,
-        )
+        super().__init__(shape if found is None else found, count, axes, dtype)
+
+
+for _family in (VectorSpace, IndexSpace, VectorSequenceSpace, IndexSequenceSpace, ConvNDSpace):
+    _family.family = _family
 
 
 def _listed(x: Any) -> tuple[Any, ...] | None:
@@ -443,21 +797,12 @@ class NullSpace(Space):
     def with_dtype(self, dtype: Any) -> Self:
         return self
 
-    def get_origin(self) -> None:
-        return None
-
     def get_origin_batch(self, n: int, dtype: Any = None) -> None:
-        whole(n, f"{self}: the batch size", 0)
-
-    def make_batch(
-        self, n: int | None = None, *, dtype: Any = None, chunks: Any = "auto", dims: Any = None
-    ) -> None:
         return None
 
-    def check(self, batch: Batch, branch: str = "") -> None:
+    def check(self, batch: Batch) -> None:
         if batch is not None:
-            text = f"expected None, found {type(batch).__qualname__}"
-            fault(SpaceTypeError, self, branch, text)
+            raise SpaceTypeError(f"expected None, found {type(batch).__qualname__}")
 
     def batch_rows(self, batch: Batch) -> int:
         return 0
@@ -485,7 +830,6 @@ class CompositeSpace(Space):
     components: Sequence[Space]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not isinstance(self.components, list | tuple):
             raise SpaceTypeError(
                 f"CompositeSpace: components must be a list or tuple of spaces, "
@@ -512,94 +856,38 @@ class CompositeSpace(Space):
     def get_total_dimension(self) -> int:
         return sum(component.get_total_dimension() for component in self.components)
 
-    def get_batch_axis(self) -> int:
-        data = [part for part in self.components if not isinstance(part, NullSpace)]
-        axes = [part.get_batch_axis() for part in data]
-        if len(set(axes)) > 1:
-            fault(SpaceError, self, "", f"the components have the batch axis at {tuple(axes)}")
-        return axes[0] if axes else 0
-
-    def axis_rows(self) -> list[tuple[str, ...]]:
-        rows = []
-        for i, component in enumerate(self.components):
-            inner = component.axis_rows() or [(type(component).__name__, "", "")]
-            rows += [(f"[{i}] {where}", *axis) for where, *axis in inner]
-        return rows
-
-    def about(self) -> list[str]:
-        return [count_words(len(self.components), "component")]
-
-    def _with_dtypes(self, dtype: Any) -> list[tuple[Space, Any]]:
-        """Return each component with its dtype: of a nested tuple, or the same for all."""
-        dtypes = dtype if isinstance(dtype, tuple) else (dtype,) * len(self.components)
-        if len(dtypes) != len(self.components):
-            text = f"{len(dtypes)} dtypes for {len(self.components)} components: {dtypes}"
-            fault(SpaceError, self, "", text)
-        return list(zip(self.components, dtypes, strict=True))
-
     def with_dtype(self, dtype: Any) -> Self:
-        parts = tuple(part.with_dtype(one) for part, one in self._with_dtypes(dtype))
-        return replace(self, components=parts)
-
-    def get_origin(self) -> tuple[Any, ...]:
-        return tuple(component.get_origin() for component in self.components)
+        return replace(self, components=[part.with_dtype(dtype) for part in self.components])
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> tuple[Any, ...]:
-        return tuple(part.get_origin_batch(n, one) for part, one in self._with_dtypes(dtype))
+        return tuple(part.get_origin_batch(n, dtype) for part in self.components)
 
-    def make_batch(
-        self, n: int | None = None, *, dtype: Any = None, chunks: Any = "auto", dims: Any = None
-    ) -> tuple[Any, ...]:
-        return tuple(
-            part.make_batch(n, dtype=one, chunks=chunks, dims=dims)
-            for part, one in self._with_dtypes(dtype)
-        )
-
-    def restrict(self, indices: Sequence[int]) -> Space:
+    def restrict(self, indices: Iterable[int]) -> Space:
         """Return the space of some components, in order; for one index, the component itself."""
-        chosen = tuple(self.components[i] for i in self._numbers(indices))
-        return chosen[0] if len(chosen) == 1 else CompositeSpace(chosen)
+        n, chosen = len(self.components), list(indices)
+        for i in chosen:
+            if not 0 <= whole(i, f"{self}: a component", 0) < n:
+                raise SpaceError(f"{self}: no component {i}, there are {n}")
+        parts = tuple(self.components[i] for i in chosen)
+        return parts[0] if len(parts) == 1 else CompositeSpace(parts)
 
-    def restrict_batch(self, batch: Batch, indices: Sequence[int]) -> Batch:
-        """Return the parts of `batch` for :meth:`restrict` of the same `indices`."""
-        self.validate(batch)
-        chosen = tuple(batch[i] for i in self._numbers(indices))
-        return chosen[0] if len(chosen) == 1 else chosen
-
-    def _numbers(self, indices: Any) -> list[int]:
-        if not isinstance(indices, Iterable) or isinstance(indices, str):
-            text = f"components are chosen by a list of numbers, found {indices!r}"
-            fault(SpaceTypeError, self, "", text)
-        numbers = []
-        for i in indices:
-            if (isinstance(i, int) and i < 0) or whole(i, f"{self}: a component", 0) >= len(
-                self.components
-            ):
-                fault(SpaceError, self, "", f"no component {i}, there are {len(self.components)}")
-            numbers.append(int(i))
-        return numbers
-
-    def check(self, batch: Batch, branch: str = "") -> None:
+    def check(self, batch: Batch) -> None:
         n = len(self.components)
         if not isinstance(batch, tuple):
             hint = "; a list is not a batch, make it a tuple" if isinstance(batch, list) else ""
-            text = f"expected a tuple of {n} batches, found {type(batch).__qualname__}{hint}"
-            fault(SpaceTypeError, self, branch, text)
+            found = f"{type(batch).__qualname__}{hint}"
+            raise SpaceTypeError(f"expected a tuple of {n} batches, found {found}")
         if len(batch) != n:
-            fault(SpaceError, self, branch, f"expected {n} batches, found {len(batch)}")
-        found: dict[str, float] = {}
+            raise SpaceError(f"expected {n} batches, found {len(batch)}")
+        found_rows: dict[str, float] = {}
         for i, (component, part) in enumerate(zip(self.components, batch, strict=True)):
-            where = f"{branch}[{i}]"
-            lazy, numeric = component.validate_callbacks, component.np_validate_callbacks
-            for callback in lazy if is_lazy(part) else numeric:
-                callback(part)
-            component.check(part, where)
+            call_at(i, call_for, component, component.check, part)
             rows = _rows(component, part)
             if rows == rows:  # known, and not of a null component
-                found[where] = rows
-        if len({*found.values()}) > 1:
-            shown = ", ".join(f"{where} has {rows}" for where, rows in found.items())
-            fault(SpaceError, self, branch, f"the components differ in rows: {shown}")
+                found_rows[f"[{i}]"] = rows
+        if len({*found_rows.values()}) > 1:
+            shown = ", ".join(f"{where} has {rows}" for where, rows in found_rows.items())
+            raise SpaceError(f"the components differ in rows: {shown}")
 
     def batch_rows(self, batch: Batch) -> int:
         pairs = zip(self.components, batch, strict=True)
@@ -611,10 +899,10 @@ def _rows(space: Space, batch: Batch) -> float:
     if isinstance(space, CompositeSpace):
         counts = (_rows(*pair) for pair in zip(space.components, batch, strict=True))
         return next((n for n in counts if n == n), math.nan)
-    if batch is None:
+    if batch is None or not isinstance(space, ArraySpace):
         return math.nan
     if has_names(batch):
-        batch = named.data_of(batch, space, "")
+        batch = named.data_of(batch, space)
     n = batch.shape[space.get_batch_axis()]
     return math.nan if n != n else space.batch_rows(batch)
 
@@ -678,7 +966,7 @@ def space_of(
     total = math.prod(lengths)
     if found.kind in "iu" and roles in ([], ["index"]) and total:
         return IndexSpace(None, total)
-    n_spatial = sum(role in SPATIAL for role in roles)
+    n_spatial = len([role for role in roles if role in SPATIAL])
     axes = [None if role is None else axis_of(role, n_spatial) for role in roles]
     length = dict(zip(axes, lengths, strict=True))
     spatial = range(n_spatial)

@@ -13,10 +13,10 @@ input's meta; dask never has to guess. Chunks of unknown length work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from dask.base import tokenize
@@ -40,116 +40,105 @@ from labeled.spaces.arrays import (
     unflatten_rows,
     why_not_cast,
 )
-from labeled.spaces.base import (
+from labeled.spaces.kinds import (
     ROUTES,
     ArraySpace,
     Batch,
-    Route,
-    Space,
-    call_for,
-    convert,
-    fault,
-    named,
-    route_between,
-    title,
-)
-from labeled.spaces.kinds import (
     CompositeSpace,
     ConvNDSpace,
     IndexSequenceSpace,
     IndexSpace,
     LabelSpace,
     NullSpace,
+    Route,
     SequenceSpace,
+    Space,
     VectorSequenceSpace,
     VectorSpace,
+    call_at,
+    call_for,
+    convert,
+    named,
+    route_between,
 )
 
 
-def _finish(x: Any, source: Space, target: ArraySpace, branch: str) -> Any:
+def _finish(x: Any, source: Space, target: ArraySpace) -> Any:
     """Cast to the target's dtype: the last step of every route."""
-    if target.dtype is None or dtype_of(x) == target.dtype:
-        return x
-    axis = target.get_batch_axis()
-    return call_for(source, branch, cast, x, target.dtype, axis)
+    return cast(x, target.dtype, target.get_batch_axis())
 
 
-def _sizes_fit(source: Space, target: Space, branch: str) -> None:
+def _sizes_fit(source: Space, target: Space) -> None:
     found, wanted = source.get_total_dimension(), target.get_total_dimension()
     if found != wanted:
-        fault(SpaceError, source, branch, f"rows hold {found} values, {target} expects {wanted}")
+        raise SpaceError(f"rows hold {found} values, {target} expects {wanted}")
 
 
-def _dtypes_fit(source: ArraySpace, target: ArraySpace, branch: str) -> None:
+def _dtypes_fit(source: ArraySpace, target: ArraySpace) -> None:
     reason = None if source.dtype is None else why_not_cast(source.dtype, target.dtype)
     if reason is not None:
-        fault(SpaceTypeError, source, branch, f"{reason} of {target}")
+        raise SpaceTypeError(f"{reason} of {target}")
 
 
 # ---------------------------------------------------------------- vectors and images
-def _recontained(x: Any, source: VectorSpace, target: VectorSpace, branch: str) -> Any:
+def _recontained(x: Any, source: VectorSpace, target: VectorSpace) -> Any:
     if target.sparse and not source.sparse:
         x = csr(x)
     elif source.sparse and not target.sparse:
         x = x.toarray()
-    return _finish(x, source, target, branch)
+    return _finish(x, source, target)
 
 
-def _is_dense(source: VectorSpace, target: ConvNDSpace, branch: str) -> None:
+def _is_dense(source: VectorSpace, target: ConvNDSpace) -> None:
     if source.sparse:
-        text = f"sparse rows are not made into images of {target}; format them as a dense "
-        fault(SpaceTypeError, source, branch, f"{text}VectorSpace first")
+        raise SpaceTypeError(
+            f"sparse rows are not made into images of {target}; format them as a dense VectorSpace "
+            "first"
+        )
 
 
-def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace, branch: str) -> Any:
+def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace) -> Any:
     images = unflatten_rows(x, target.shape, target.channels, target.axes)
-    return _finish(images, source, target, branch)
+    return _finish(images, source, target)
 
 
-def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace, branch: str) -> Any:
+def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace) -> Any:
     rows = flatten_rows(x, source.axes)
-    return _finish(csr(rows) if target.sparse else rows, source, target, branch)
+    return _finish(csr(rows) if target.sparse else rows, source, target)
 
 
-def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace, branch: str) -> None:
+def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace) -> None:
     if (source.shape, source.channels) != (target.shape, target.channels):
-        found = f"shape {source.shape} with {source.channels} channels"
-        wanted = f"shape {target.shape} with {target.channels}"
-        text = f"images of {found} are not images of {wanted}, though both hold as many values"
-        fault(SpaceError, source, branch, f"{text} ({target})")
+        raise SpaceError(
+            f"images of shape {source.shape} with {source.channels} channels are not images of "
+            f"shape {target.shape} with {target.channels}, though both hold as many values "
+            f"({target})"
+        )
 
 
-def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace, branch: str) -> Any:
+def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace) -> Any:
     moved = move_axes(x, source.axes, target.axes)
-    if target.dtype is None or dtype_of(moved) == target.dtype:
-        return moved
-    if is_dask(moved):
-        return _by_chunk(_finish, moved, target.with_dtype(None), target, branch)
-    return _finish(moved, source, target, branch)
+    if is_dask(moved) and target.dtype is not None and moved.dtype != target.dtype:
+        return _by_chunk(_finish, moved, target.with_dtype(None), target)
+    return _finish(moved, source, target)
 
 
 # ---------------------------------------------------------------- labels and sequences
 Vectors = VectorSpace | VectorSequenceSpace
 
 
-def _labels_fit(source: LabelSpace, target: Vectors, branch: str) -> None:
+def _labels_fit(source: LabelSpace, target: Vectors) -> None:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     if isinstance(layout, str):
-        fault(SpaceError, source, branch, f"{layout} ({target})")
+        raise SpaceError(f"{layout} ({target})")
 
 
-def _expanded(
-    x: Any,
-    source: LabelSpace,
-    target: Vectors,
-    branch: str,
-) -> Any:
+def _expanded(x: Any, source: LabelSpace, target: Vectors) -> Any:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
     assert not isinstance(layout, str)
     mode, max_labels = layout
     dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
-    expand = partial(one_hot, sparse=target.sparse)
-    return call_for(source, branch, expand, x, max_labels, mode, dtype)
+    return one_hot(x, max_labels, mode, dtype, sparse=target.sparse)
 
 
 def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int] | str:
@@ -168,12 +157,11 @@ def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int]
     '2 labels of 10 become 10 columns (merged) or 20 (side by side), not 30'
     """
     if max_labels is None:
-        if k == 1 and dim > 1:
+        if k > 1:
+            return f"max_labels is not known, and {k} labels become {dim} columns; pass max_labels"
+        if dim > 1:
             return "merge", dim
-        if k == 1:
-            return "one column cannot distinguish labels; use an IndexSpace for the labels"
-        ways = f"{dim} labels merged" + (f" or {dim // k} side by side" if dim % k == 0 else "")
-        return f"max_labels is not known and {dim} columns fit several: {ways}; pass max_labels"
+        return "one column cannot distinguish labels; use an IndexSpace for the labels"
     if dim == max_labels:
         return "merge", max_labels
     if dim == k * max_labels:
@@ -182,67 +170,63 @@ def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int]
     return f"{k} labels of {max_labels} become {merged}, not {dim}"
 
 
-def _labels_are_the_same(source: LabelSpace, target: LabelSpace, branch: str) -> None:
+def _labels_are_the_same(source: LabelSpace, target: LabelSpace) -> None:
     same = source.max_labels == target.max_labels or None in (source.max_labels, target.max_labels)
     if source.dim != target.dim or not same:
-        found = f"{source.dim} labels of {source.max_labels}"
-        text = f"{found} are not {target.dim} labels of {target.max_labels} ({target})"
-        fault(SpaceError, source, branch, text)
+        wanted = f"{target.dim} labels of {target.max_labels} ({target})"
+        raise SpaceError(f"{source.dim} labels of {source.max_labels} are not {wanted}")
 
 
-def _relabelled(x: Any, source: LabelSpace, target: LabelSpace, branch: str) -> Any:
-    limit = source.max_labels if target.max_labels is None else target.max_labels
-    call_for(source, branch, check_labels, x, limit)
-    return _finish(x, source, target, branch)
+def _relabelled(x: Any, source: LabelSpace, target: LabelSpace) -> Any:
+    check_labels(x, source.max_labels if target.max_labels is None else target.max_labels)
+    return _finish(x, source, target)
 
 
-def _widths_fit(source: VectorSequenceSpace, target: VectorSequenceSpace, branch: str) -> None:
+def _widths_fit(source: VectorSequenceSpace, target: VectorSequenceSpace) -> None:
     if source.dim != target.dim:
-        text = f"rows hold {source.dim} values, {target} expects {target.dim}"
-        fault(SpaceError, source, branch, text)
+        raise SpaceError(f"rows hold {source.dim} values, {target} expects {target.dim}")
 
 
 # ---------------------------------------------------------------- composites
-def _components_fit(source: CompositeSpace, target: CompositeSpace, branch: str) -> None:
+def _components_fit(source: CompositeSpace, target: CompositeSpace) -> None:
     found, wanted = len(source.components), len(target.components)
     if found != wanted:
-        text = f"{found} components are not {wanted} components ({target})"
-        fault(SpaceError, source, branch, text)
+        raise SpaceError(f"{found} components are not {wanted} components ({target})")
     for i, (part, other) in enumerate(zip(source.components, target.components, strict=True)):
-        where = f"{branch}[{i}]"
-        if isinstance(part, CompositeSpace) != isinstance(other, CompositeSpace):
-            text = f"the trees differ, the target has {other} there"
-            fault(SpaceTypeError, part, where, text)
-        route_between(part, other, where)
+        call_at(i, call_for, part, _component_fits, part, other)
 
 
-def _by_component(
-    batch: Batch, source: CompositeSpace, target: CompositeSpace, branch: str
-) -> Batch:
+def _component_fits(part: Space, other: Space) -> None:
+    if isinstance(part, CompositeSpace) != isinstance(other, CompositeSpace):
+        raise SpaceTypeError(f"the trees differ, the target has {other} there")
+    route_between(part, other)
+
+
+def _by_component(batch: Batch, source: CompositeSpace, target: CompositeSpace) -> Batch:
     parts = zip(batch, source.components, target.components, strict=True)
-    return tuple(convert(x, s, t, f"{branch}[{i}]") for i, (x, s, t) in enumerate(parts))
+    return tuple(call_at(i, convert, *part) for i, part in enumerate(parts))
 
 
-def _can_be_cut(source: VectorSpace, target: CompositeSpace, branch: str) -> None:
+def _can_be_cut(source: VectorSpace, target: CompositeSpace) -> None:
     try:
-        _sizes_fit(source, target, branch)
-    except UnsupportedSpaceError:
+        _sizes_fit(source, target)
+    except UnsupportedSpaceError as error:
         text = f"no columns become a sequence, and {target} has one"
-        fault(UnsupportedSpaceError, source, branch, text)
+        raise UnsupportedSpaceError(text) from error
     for i, part in enumerate(target.components):
         if not isinstance(part, NullSpace):
             try:
-                route_between(_columns_of(source, part), part, branch)
+                route_between(_columns_of(source, part), part)
             except SpaceError as error:
                 text = f"component [{i}] of the target cannot be cut from it: {error}"
-                fault(type(error), source, branch, text)
+                raise type(error)(f"{source}: {text}") from error
 
 
 def _columns_of(source: VectorSpace, part: Space) -> VectorSpace:
     return VectorSpace(part.get_total_dimension(), source.sparse, source.dtype)
 
 
-def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace, branch: str) -> Batch:
+def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace) -> Batch:
     rows = batch.tocsr() if source.sparse and not is_dask(batch) else batch
     parts: list[Batch] = []
     start = 0
@@ -251,96 +235,105 @@ def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace, branch: str)
             parts.append(None)
             continue
         piece = _columns_of(source, part)
-        columns = rows[:, start : start + piece.dim]
-        parts.append(convert(columns, piece, part, branch))
+        parts.append(convert(rows[:, start : start + piece.dim], piece, part))
         start += piece.dim
     return tuple(parts)
 
 
-class _Leaf(NamedTuple):
-    """An elementary part of a composite, and the columns that it becomes."""
-
-    path: tuple[int, ...]
-    where: str
-    space: Space
-    columns: VectorSpace
-
-
-@lru_cache(maxsize=512)
-def _columns(source: CompositeSpace, target: VectorSpace, branch: str) -> tuple[_Leaf, ...]:
-    """Return what becomes the columns of the target, left to right."""
-    leaves = list(_leaves(source))
-    if not leaves:
-        text = f"there is no component to take rows from, so nothing becomes {target}"
-        fault(SpaceError, source, branch, text)
-    widths: list[int | None] = []  # labels count side by side; one unknown is derived
-    for path, leaf in leaves:
-        if isinstance(leaf, SequenceSpace):
-            where = branch + "".join(f"[{i}]" for i in path)
-            fault(UnsupportedSpaceError, leaf, where, f"a sequence is not a column of {target}")
-        if not isinstance(leaf, IndexSpace):
-            widths.append(leaf.get_total_dimension())
-        else:
-            widths.append(None if leaf.max_labels is None else leaf.max_labels * leaf.dim)
-    total = sum(width for width in widths if width is not None)
-    unknown = widths.count(None)
-    if unknown > 1 or (unknown == 0 and total != target.dim) or (unknown and target.dim <= total):
-        besides = f" besides {unknown} of unknown max_labels" if unknown else ""
-        text = f"the components make {total} columns{besides}, {target} expects {target.dim}"
-        fault(SpaceError, source, branch, text)
-    made = []
-    for (path, leaf), width in zip(leaves, widths, strict=True):
-        known = target.dim - total if width is None else width
-        where = branch + "".join(f"[{i}]" for i in path)
-        made.append(_Leaf(path, where, leaf, VectorSpace(known, target.sparse, target.dtype)))
-    return tuple(made)
+def _columns(component: Space, target: VectorSpace) -> VectorSpace | None:
+    """Return the columns that an elementary component becomes; None for no data."""
+    if isinstance(component, NullSpace):
+        return None
+    if isinstance(component, SequenceSpace):
+        raise UnsupportedSpaceError(f"{component}: a sequence is not a column of {target}")
+    width = component.get_total_dimension()
+    if isinstance(component, IndexSpace):  # labels count side by side
+        if component.max_labels is None:
+            raise SpaceError(f"{component}: max_labels is not known; pass it")
+        width *= component.max_labels
+    return VectorSpace(width, target.sparse, target.dtype)
 
 
-def _leaves(space: Space, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Space]]:
-    if isinstance(space, CompositeSpace):
-        for i, part in enumerate(space.components):
-            yield from _leaves(part, (*path, i))
-    elif not isinstance(space, NullSpace):
-        yield path, space
+def _width(source: CompositeSpace, target: VectorSpace) -> int:
+    """Return how many columns the components of a composite become, checked one by one."""
+    width = 0
+    for i, part in enumerate(source.components):
+        if isinstance(part, CompositeSpace):
+            width += call_at(i, _width, part, target)
+            continue
+        columns = call_at(i, _columns, part, target)
+        if columns is not None:
+            call_at(i, route_between, part, columns)
+            width += columns.dim
+    return width
 
 
-def _can_be_joined(source: CompositeSpace, target: VectorSpace, branch: str) -> None:
-    for leaf in _columns(source, target, branch):
-        route_between(leaf.space, leaf.columns, leaf.where)
+def _can_be_joined(source: CompositeSpace, target: VectorSpace) -> None:
+    width = _width(source, target)
+    if not width:
+        raise SpaceError(f"there is no component to take rows from, so nothing becomes {target}")
+    if width != target.dim:
+        raise SpaceError(f"the components make {width} columns, {target} expects {target.dim}")
 
 
-def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace, branch: str) -> Batch:
-    pieces = []
-    for leaf in _columns(source, target, branch):
-        part = batch
-        for i in leaf.path:
-            part = part[i]
-        pieces.append(convert(part, leaf.space, leaf.columns, leaf.where))
-    dtypes = [str(dtype_of(piece)) for piece in pieces]
+def _pieces(batch: Batch, source: CompositeSpace, target: VectorSpace) -> list[Batch]:
+    pieces: list[Batch] = []
+    for part, component in zip(batch, source.components, strict=True):
+        if isinstance(component, CompositeSpace):
+            pieces += _pieces(part, component, target)
+        elif (columns := _columns(component, target)) is not None:
+            pieces.append(convert(part, component, columns))
+    return pieces
+
+
+def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
+    pieces = _pieces(batch, source, target)
+    dtypes = tuple(str(dtype_of(piece)) for piece in pieces)
     if len(set(dtypes)) > 1:
-        text = f"the components have dtypes {tuple(dtypes)}; give the target one: {target}"
-        fault(SpaceTypeError, source, branch, text)
-    if any(map(has_names, pieces)):
-        return named.joined(pieces, title(source, branch))
-    if any(map(is_dask, pieces)):
-        return lazy_concat(pieces)
-    return side_by_side(pieces)
+        raise SpaceTypeError(f"the components have dtypes {dtypes}; give the target one: {target}")
+    return named.joined(pieces) if any(map(has_names, pieces)) else side_by_side(pieces)
 
 
 def side_by_side(pieces: list[Any]) -> Any:
-    """Return rows, dense or sparse, joined along the features."""
-    return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
+    """Return rows, dense, sparse or lazy, joined along the features.
+
+    Raises
+    ------
+    SpaceError
+        If lengths are not known and the pieces have different numbers of chunks.
+    """
+    if not any(map(is_dask, pieces)):
+        return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
+    if not any(n != n for piece in pieces for n in piece.shape):
+        return da.concatenate(pieces, axis=1)
+    whole = [da.asarray(piece).rechunk({1: -1}) for piece in pieces]
+    counts = [piece.numblocks[0] for piece in whole]
+    if len(set(counts)) > 1:
+        raise SpaceError(
+            f"the components have {counts} chunks of rows, of lengths not known; call "
+            "compute_chunk_sizes() on them first"
+        )
+    return da.blockwise(
+        lambda *parts: side_by_side(list(parts)),
+        (0, 1),
+        *(part for i, piece in enumerate(whole) for part in (piece, (0, 2 + i))),
+        token="format_as",
+        new_axes={1: sum(piece.shape[1] for piece in whole)},
+        concatenate=True,
+        align_arrays=False,
+        meta=side_by_side([piece._meta for piece in whole]),
+    )
 
 
 # ---------------------------------------------------------------- dask batches
-def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any, branch: str) -> Any:
+def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any) -> Any:
     """Return the dask array of `run` applied to every chunk of rows of `x`."""
     axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
     whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
     empty = x._meta if is_sparse(x._meta) else x._meta.reshape(source.sizes(0))
     if is_sparse(empty):
         empty = type(empty)(source.sizes(0), dtype=x.dtype)
-    made = run(empty, source, target, branch)
+    made = run(empty, source, target)
     meta = made if is_sparse(made) else made.reshape((0,) * made.ndim)
     # where values may be refused, each chunk gets its first row, for the message
     refuses = isinstance(source, LabelSpace) or narrows(dtype_of(x), target.dtype)
@@ -352,7 +345,7 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any, branch:
     inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
     outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))
     return da.blockwise(
-        partial(_run_chunk, run, source, target, branch, refuses),
+        partial(_run_chunk, run, source, target, refuses),
         outer,
         whole,
         inner,
@@ -367,13 +360,11 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any, branch:
     )
 
 
-def _run_chunk(
-    run: Any, source: Any, target: Any, branch: str, refuses: bool, chunk: Any, start: Any
-) -> Any:
+def _run_chunk(run: Any, source: Any, target: Any, refuses: bool, chunk: Any, start: Any) -> Any:
     while isinstance(chunk, list):
         (chunk,) = chunk
     try:
-        return run(chunk, source, target, branch)
+        return call_for(source, run, chunk, source, target)
     except SpaceError as error:
         text, row = str(error), error.row
         if not refuses:
@@ -386,60 +377,22 @@ def _run_chunk(
         raise type(error)(text).at_row(row) from error
 
 
-def lazy_concat(pieces: list[Any]) -> Any:
-    """Return batches of (batch, feature), some of them dask's, joined along the features.
-
-    Where lengths are not known, chunk meets chunk; what they hold is compared when computed.
-
-    Raises
-    ------
-    SpaceError
-        If lengths are not known and the pieces have different numbers of chunks.
-    """
-    if not any(n != n for piece in pieces for n in piece.shape):
-        return da.concatenate(pieces, axis=1)
-    whole = [da.asarray(piece).rechunk({1: -1}) for piece in pieces]
-    counts = [piece.numblocks[0] for piece in whole]
-    if len(set(counts)) > 1:
-        raise SpaceError(
-            f"the components have {counts} chunks of rows, of lengths not known; call "
-            "compute_chunk_sizes() on them first"
-        )
-    return da.blockwise(
-        _join_chunks,
-        (0, 1),
-        *(part for i, piece in enumerate(whole) for part in (piece, (0, 2 + i))),
-        token="format_as",
-        new_axes={1: sum(piece.shape[1] for piece in whole)},
-        concatenate=True,
-        align_arrays=False,
-        meta=side_by_side([piece._meta for piece in whole]),
-    )
-
-
-def _join_chunks(*pieces: Any) -> Any:
-    lengths = [piece.shape[0] for piece in pieces]
-    if len(set(lengths)) > 1:
-        raise SpaceError(f"the components differ in rows: {lengths} in one chunk")
-    return side_by_side(list(pieces))
-
-
 # ---------------------------------------------------------------- the matrix
-def _same(batch: Batch, source: Any, target: Any, branch: str) -> Batch:
+def _same(batch: Batch, source: Any, target: Any) -> Batch:
     return batch
 
 
-def _refused(source: Space, target: Space, branch: str) -> None:
+def _refused(source: Space, target: Space) -> None:
     kind = SpaceError
     if not isinstance(source, LabelSpace | SequenceSpace):
         kind = UnsupportedSpaceError
         if not isinstance(source, NullSpace) and not isinstance(target, NullSpace):
             with suppress(UnsupportedSpaceError):  # a sequence has no size
-                _sizes_fit(source, target, branch)
-    fault(kind, source, branch, f"no conversion leads to {target}")
+                _sizes_fit(source, target)
+    raise kind(f"no conversion leads to {target}")
 
 
-def _chunked(run: Callable[..., Batch], *checks: Callable[[Any, Any, str], None]) -> Route:
+def _chunked(run: Callable[..., Batch], *checks: Callable[[Any, Any], None]) -> Route:
     return Route(run, checks, partial(_by_chunk, run))
 
 

@@ -19,9 +19,9 @@ each run as one copy, or one expansion of labels, per batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -36,13 +36,20 @@ from labeled.spaces.arrays import (
     canonical_axes,
     check_fits,
     csr,
-    is_sparse,
     order_of,
     value_for,
     why_not_cast,
 )
-from labeled.spaces.base import ArraySpace, Space, call_for
-from labeled.spaces.kinds import CompositeSpace, ConvNDSpace, IndexSpace, NullSpace, VectorSpace
+from labeled.spaces.kinds import (
+    ArraySpace,
+    CompositeSpace,
+    ConvNDSpace,
+    IndexSpace,
+    NullSpace,
+    Space,
+    VectorSpace,
+    call_for,
+)
 
 Source = Any
 """A name, or a tuple (or list) of sources."""
@@ -53,146 +60,6 @@ Tree = Any
 """The number of a pair, None for a null position, or a tuple of trees."""
 
 
-def as_specs(specs: Any) -> Specs:
-    """Return `specs` as a checked ``(space, source)`` pair, its source in tuples.
-
-    Raises
-    ------
-    SpecsError
-        If it is not a pair, or space and source differ in structure; names the branch.
-
-    Examples
-    --------
-    >>> from labeled.spaces import VectorSpace
-    >>> as_specs((CompositeSpace((VectorSpace(3), VectorSpace(2))), ["x", "y"]))[1]
-    ('x', 'y')
-    >>> as_specs((CompositeSpace((VectorSpace(3), VectorSpace(2))), "x"))
-    Traceback (most recent call last):
-    labeled.errors.SpecsError: at the top of the specs: the space has 2 components
-    (CompositeSpace(VectorSpace(dim=3), VectorSpace(dim=2))), the source is the single name 'x';
-    expected a tuple of 2 sources, one per component, such as ('x', 'x')
-    """
-    if not isinstance(specs, tuple | list) or len(specs) != 2:
-        raise SpecsError(f"specs are a pair (space, source), found {specs!r}")
-    space, source = specs
-    if not isinstance(space, Space):
-        swapped = "; the two are swapped" if isinstance(source, Space) else ""
-        raise SpecsError(f"specs are (space, source), but {space!r} is not a space{swapped}")
-    return space, _checked(space, source, "")
-
-
-def leaves(space: Space, source: Source) -> Iterator[tuple[Space, str]]:
-    """Yield the elementary ``(space, name)`` pairs of checked specs, left to right, no nulls."""
-    if isinstance(space, CompositeSpace):
-        for part, name in zip(space.components, source, strict=True):
-            yield from leaves(part, name)
-    elif not isinstance(space, NullSpace):
-        yield space, source
-
-
-def is_flat_space(space: Space) -> bool:
-    """Whether `space` is elementary, or a composite of elementary spaces.
-
-    Raises
-    ------
-    SpecsError
-        If it is not a space.
-    """
-    if not isinstance(space, Space):
-        raise SpecsError(f"expected a space, found {space!r}")
-    if not isinstance(space, CompositeSpace):
-        return True
-    return not any(isinstance(part, CompositeSpace) for part in space.components)
-
-
-def is_flat_source(source: Source) -> bool:
-    """Whether `source` is a name, or a tuple or list of names.
-
-    Raises
-    ------
-    SpecsError
-        If it is, or holds, anything but names, tuples and lists.
-    """
-    if isinstance(source, str):
-        return True
-    if not isinstance(source, tuple | list):
-        raise SpecsError(f"a source is a name or a tuple of sources, found {source!r}")
-    for part in source:
-        if not isinstance(part, str | tuple | list):
-            raise SpecsError(f"a source is a name or a tuple of sources, found {part!r}")
-    return all(isinstance(part, str) for part in source)
-
-
-def is_flat_specs(specs: Any) -> bool:
-    """Whether space and source are flat and of the same length.
-
-    Examples
-    --------
-    >>> from labeled.spaces import VectorSpace
-    >>> pair = CompositeSpace((VectorSpace(3), VectorSpace(2)))
-    >>> is_flat_specs((pair, ("x", "y"))), is_flat_specs((pair, ("x", "y", "z")))
-    (True, False)
-    """
-    if not isinstance(specs, tuple | list) or len(specs) != 2:
-        raise SpecsError(f"specs are a pair (space, source), found {specs!r}")
-    space, source = specs
-    if not (is_flat_space(space) and is_flat_source(source)):
-        return False
-    if isinstance(space, CompositeSpace):
-        return not isinstance(source, str) and len(source) == len(space.components)
-    return isinstance(source, str)
-
-
-# ---------------------------------------------------------------- structure, branch by branch
-def _checked(space: Space, source: Source, branch: str) -> Source:
-    """Return `source` in tuples, after checking that it is built as `space` is."""
-    if isinstance(space, CompositeSpace):
-        n = len(space.components)
-        wanted = f"the space has {count_words(n, 'component')} ({space}), the source"
-        if not isinstance(source, tuple | list):
-            one = f"the single name {source!r}" if isinstance(source, str) else repr(source)
-            example = f", such as {(source,) * n}" if isinstance(source, str) and source else ""
-            text = f"a tuple of {count_words(n, 'source')}, one per component{example}"
-            _differ(branch, f"{wanted} is {one}; expected {text}")
-        if len(source) != n:
-            text = "expected one source per component, nested as the space is"
-            _differ(branch, f"{wanted} has {len(source)} {_shown(source)}; {text}")
-        parts = enumerate(zip(space.components, source, strict=True))
-        return tuple([_checked(part, name, f"{branch}[{i}]") for i, (part, name) in parts])
-    if isinstance(space, NullSpace):
-        if not isinstance(source, str) or source:
-            _differ(branch, f"a NullSpace has the source '', found {source!r}")
-    elif isinstance(source, tuple | list):
-        found = f"a tuple of {count_words(len(source), 'source')} {_shown(source)}"
-        text = f"the space is elementary ({space}), the source is {found}; expected a name"
-        _differ(branch, text)
-    elif not isinstance(source, str):
-        _differ(branch, f"a source is a name, found {source!r} for {space}")
-    elif not source:
-        _differ(branch, f"the empty name belongs to NullSpace, found it for {space}")
-    return source
-
-
-def _differ(branch: str, text: str) -> NoReturn:
-    raise SpecsError(f"{place(branch)}: {text}")
-
-
-def place(branch: str) -> str:
-    """Return how a message names a branch of the specs.
-
-    Examples
-    --------
-    >>> place(""), place("[1][0]")
-    ('at the top of the specs', 'at component [1][0] of the specs')
-    """
-    return f"at component {branch} of the specs" if branch else "at the top of the specs"
-
-
-def _shown(source: Source) -> str:
-    text = repr(tuple(source))
-    return text if len(text) <= 120 else text[:117] + "..."
-
-
 # ---------------------------------------------------------------- each pair once
 @dataclass(frozen=True, init=False, eq=False)
 class DataSpecsMapping:
@@ -201,7 +68,7 @@ class DataSpecsMapping:
     Parameters
     ----------
     specs : (space, source)
-        Any well-formed pair.
+        Any well-formed pair; lists are as good as tuples for sources.
 
     Attributes
     ----------
@@ -213,6 +80,11 @@ class DataSpecsMapping:
         The structure of the specs, with the number of the pair at each place and None
         for a `NullSpace`.
 
+    Raises
+    ------
+    SpecsError
+        If it is not a pair, or space and source differ in structure; names the branch.
+
     Examples
     --------
     >>> from labeled.spaces import VectorSpace
@@ -223,6 +95,11 @@ class DataSpecsMapping:
     ('features', 'targets')
     >>> mapping.nest((1, 2))
     ((1, 2), 1)
+    >>> DataSpecsMapping((CompositeSpace((x, y)), "x"))
+    Traceback (most recent call last):
+    labeled.errors.SpecsError: at the top of the specs: the space has 2 components
+    (CompositeSpace(VectorSpace(dim=3), VectorSpace(dim=2))), the source is the single name 'x';
+    expected a tuple of 2 sources, one per component, such as ('x', 'x')
     """
 
     specs_to_index: Mapping[tuple[Space, str], int]
@@ -230,14 +107,19 @@ class DataSpecsMapping:
     spec_mapping: Tree
     specs: Specs = field(repr=False)
 
-    def __init__(self, specs: Specs) -> None:
-        checked = as_specs(specs)
+    def __init__(self, specs: Any) -> None:
+        if not isinstance(specs, tuple | list) or len(specs) != 2:
+            raise SpecsError(f"specs are a pair (space, source), found {specs!r}")
+        space, source = specs
+        if not isinstance(space, Space):
+            swapped = "; the two are swapped" if isinstance(source, Space) else ""
+            raise SpecsError(f"specs are (space, source), but {space!r} is not a space{swapped}")
         index: dict[tuple[Space, str], int] = {}
-        tree = _number(*checked, index)
+        tree = _number(space, source, "", index)
         object.__setattr__(self, "specs_to_index", index)
         object.__setattr__(self, "n_unique_specs", len(index))
         object.__setattr__(self, "spec_mapping", tree)
-        object.__setattr__(self, "specs", checked)
+        object.__setattr__(self, "specs", (space, source))
 
     def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
         """Return what `nested` holds for each distinct pair.
@@ -300,57 +182,79 @@ class DataSpecsMapping:
         return _nested(self.spec_mapping, entries, of_spaces)
 
 
-def _number(space: Space, source: Any, index: dict[tuple[Space, str], int]) -> Tree:
+def _number(space: Space, source: Source, branch: str, index: dict[tuple[Space, str], int]) -> Tree:
+    """Number the pairs, after checking that the source is built as the space is."""
+    wrong = None
+    listed = isinstance(source, tuple | list)
     if isinstance(space, CompositeSpace):
-        pairs = zip(space.components, source, strict=True)
-        return tuple(_number(part, name, index) for part, name in pairs)
-    if isinstance(space, NullSpace):
-        return None
+        n = len(space.components)
+        if listed and len(source) == n:
+            tree: list[Tree] = []
+            for part, name in zip(space.components, source, strict=True):
+                tree.append(_number(part, name, f"{branch}[{len(tree)}]", index))
+            return tuple(tree)
+        wrong = f"the space has {count_words(n, 'component')} ({space}), the source "
+        if listed:
+            wrong += f"has {len(source)} {_shown(source)}; expected one source per component, "
+            wrong += "nested as the space is"
+        else:
+            wrong += f"is the single name {source!r}" if isinstance(source, str) else repr(source)
+            example = f", such as {(source,) * n}" if isinstance(source, str) and source else ""
+            wrong += f"; expected a tuple of {count_words(n, 'source')}, one per component{example}"
+    elif isinstance(space, NullSpace):
+        if source == "":
+            return None
+        wrong = f"a NullSpace has the source '', found {source!r}"
+    elif listed:
+        found = f"a tuple of {count_words(len(source), 'source')} {_shown(source)}"
+        wrong = f"the space is elementary ({space}), the source is {found}; expected a name"
+    elif not isinstance(source, str):
+        wrong = f"a source is a name, found {source!r} for {space}"
+    elif not source:
+        wrong = f"the empty name belongs to NullSpace, found it for {space}"
+    if wrong is not None:
+        raise SpecsError(f"{_place(branch)}: {wrong}")
     return index.setdefault((space, source), len(index))
 
 
-def branch_of(tree: Tree, number: int, branch: str = "") -> str | None:
-    """Return the first branch at which a pair of this number stands, None if it does not.
+def _place(branch: str) -> str:
+    """Return how a message names a branch of the specs."""
+    return f"at component {branch} of the specs" if branch else "at the top of the specs"
 
-    Examples
-    --------
-    >>> branch_of((0, (None, 1)), 1)
-    '[1][1]'
-    """
+
+def _shown(source: Source) -> str:
+    text = repr(tuple(source))
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _branch_of(tree: Tree, number: int, branch: str = "") -> str | None:
+    """Return the first branch at which a pair of this number stands, None if it does not."""
     if not isinstance(tree, tuple):
         return branch if tree == number else None
-    found = (branch_of(part, number, f"{branch}[{i}]") for i, part in enumerate(tree))
+    found = (_branch_of(part, number, f"{branch}[{i}]") for i, part in enumerate(tree))
     return next((one for one in found if one is not None), None)
 
 
 def _gather(tree: Tree, nested: Any, branch: str, flat: dict[int, Any]) -> None:
+    items = nested.components if isinstance(nested, CompositeSpace) else nested
+    listed = isinstance(items, tuple | list)
     if isinstance(tree, tuple):
-        for i, (part, item) in enumerate(zip(tree, _items(tree, nested, branch), strict=True)):
+        if not listed or len(items) != len(tree):
+            found = f"{len(items)} parts" if listed else f"{items!r} alone"
+            raise SpecsError(f"{_place(branch)}: expected {len(tree)} parts, found {found}")
+        for i, (part, item) in enumerate(zip(tree, items, strict=True)):
             _gather(part, item, f"{branch}[{i}]", flat)
-    elif isinstance(nested, tuple | list | CompositeSpace) and tree is not None:
-        raise SpecsError(f"{place(branch)}: expected one entry, found {_kind(nested)}")
     elif tree is None:
         if not _is_nothing(nested):
-            raise SpecsError(f"{place(branch)}: a null position holds None, found {_kind(nested)}")
-    elif tree not in flat:
-        flat[tree] = nested
-    elif not _same(flat[tree], nested):
+            raise SpecsError(f"{_place(branch)}: a null position holds None, found {nested!r}")
+    elif listed:
+        found = f"a {type(nested).__name__} of {len(items)}"
+        raise SpecsError(f"{_place(branch)}: expected one entry, found {found}")
+    elif not _same(flat.setdefault(tree, nested), nested):
         raise SpecsError(
-            f"{place(branch)}: the same (space, source) pair holds {_kind(nested)} here and "
-            f"a different {_kind(flat[tree])} before"
+            f"{_place(branch)}: the same (space, source) pair holds {nested!r} here and "
+            f"a different {flat[tree]!r} before"
         )
-
-
-def _items(tree: tuple[Tree, ...], nested: Any, branch: str) -> tuple[Any, ...]:
-    items = nested.components if isinstance(nested, CompositeSpace) else nested
-    found = f"{len(items)} parts" if isinstance(items, tuple | list) else f"{_kind(nested)} alone"
-    if not isinstance(items, tuple | list) or len(items) != len(tree):
-        raise SpecsError(f"{place(branch)}: expected {len(tree)} parts, found {found}")
-    return tuple(items)
-
-
-def _kind(item: Any) -> str:
-    return f"{type(item).__name__} of {len(item)}" if isinstance(item, tuple | list) else repr(item)
 
 
 def _is_nothing(item: Any) -> bool:
@@ -360,23 +264,16 @@ def _is_nothing(item: Any) -> bool:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether two entries are equal: arrays by dtype and values, NaN for NaN."""
+    """Whether two entries are equal: NumPy's arrays by dtype and values, others by identity."""
     if first is second:
         return True
-    if hasattr(first, "__dask_graph__") or hasattr(second, "__dask_graph__"):
-        return bool(getattr(first, "name", first) == getattr(second, "name", second))
-    if not hasattr(first, "shape") and not hasattr(second, "shape"):
-        return bool(first == second)
-    dtype = getattr(first, "dtype", None)
-    if dtype != getattr(second, "dtype", None) or is_sparse(first) != is_sparse(second):
-        return False
-    if is_sparse(first):
-        return first.shape == second.shape and not (first.tocsr() != second.tocsr()).nnz
-    floats = isinstance(dtype, np.dtype) and dtype.kind in "fc"
-    return bool(np.array_equal(first, second, equal_nan=floats))
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        nan = first.dtype.kind in "fc"
+        return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=nan)
+    return not hasattr(first, "shape") and not hasattr(second, "shape") and bool(first == second)
 
 
-def _nested(tree: Tree, entries: Any, of_spaces: bool) -> Any:
+def _nested(tree: Tree, entries: Any, of_spaces: bool = False) -> Any:
     if isinstance(tree, tuple):
         parts = tuple([_nested(part, entries, of_spaces) for part in tree])
         return CompositeSpace(parts) if of_spaces else parts
@@ -464,7 +361,7 @@ def combine(requests: Mapping[str, Specs]) -> CombinedSpecs:
         )
     for name, specs in requests.items():
         try:
-            as_specs(specs)
+            DataSpecsMapping(specs)
         except SpecsError as error:
             raise SpecsError(f"the specs of {name!r}: {error}") from error
     space = CompositeSpace(tuple(space for space, _ in requests.values()))
@@ -474,7 +371,6 @@ def combine(requests: Mapping[str, Specs]) -> CombinedSpecs:
 
 # ---------------------------------------------------------------- from specs to work
 Array = np.ndarray[Any, np.dtype[Any]]
-Called = tuple[tuple[int, ...], Any]
 
 
 @dataclass(frozen=True)
@@ -543,11 +439,11 @@ class Step:
         """Return new C-contiguous memory with `rows` laid out for the target."""
         x = reshape(rows, (rows.shape[0], *self.view))
         if self.labels is not None:
-            made = call_for(f"source {self.source!r}", "", self.labels.np_format_as, x, self.target)
+            made = call_for(f"source {self.source!r}", self.labels.np_format_as, x, self.target)
             kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
             return permute.copy(made, (0, 1)) if kept else made
         if self.scale is None and self.shift is None:
-            call_for(f"source {self.source!r}", "", check_fits, x, self.dtype)
+            call_for(f"source {self.source!r}", check_fits, x, self.dtype)
         wanted = own_dtype(x, self.dtype)
         y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
         laid_out = reshape(y, self.target.sizes(x.shape[0]))
@@ -568,15 +464,12 @@ class CompiledSpecs:
         One per distinct (space, source) pair.
     mapping : DataSpecsMapping
         Between the pairs and the nesting asked for.
-    called : tuple
-        The callbacks of spaces, each with the path to its part of the batch.
     """
 
     specs: Specs
     sources: tuple[str, ...]
     steps: tuple[Step, ...]
     mapping: DataSpecsMapping = field(repr=False)
-    called: tuple[Called, ...] = field(default=(), repr=False)
 
     def __call__(self, arrays: Mapping[str, Array]) -> Any:
         """Lay out one batch.
@@ -613,14 +506,7 @@ class CompiledSpecs:
             if len({*n_rows.values()}) > 1:
                 raise SpecsError(f"the sources of a batch differ in rows: {n_rows}")
             entries.append(step(rows))
-        made = self.mapping.nest(entries)
-        for path, callbacks in self.called:
-            part = made
-            for number in path:
-                part = part[number]
-            for callback in callbacks:
-                callback(part)
-        return made
+        return _nested(self.mapping.spec_mapping, entries)
 
     def out_specs(self, n: int) -> Any:
         """Return the `ArraySpec` of every array of a batch of `n` rows, nested as the specs."""
@@ -709,22 +595,12 @@ def compile_specs(
                 raise SpecsError(f"{source!r} is not a source; {did_you_mean(source, sources)}")
             steps.append(_step(space, sources[source], options))
         except (SpaceError, SpecsError) as error:
-            branch = branch_of(mapping.spec_mapping, number)
-            where = f"{place(branch)}: " if branch else ""
+            branch = _branch_of(mapping.spec_mapping, number)
+            where = f"{_place(branch)}: " if branch else ""
             named = f"source {source!r}: " if isinstance(error, SpaceError) else ""
             raise SpecsError(f"{where}{named}{error}") from error
     read = tuple(dict.fromkeys(step.source for step in steps))
-    called = tuple(_callbacks_of(mapping.specs[0]))
-    return CompiledSpecs(mapping.specs, read, tuple(steps), mapping, called)
-
-
-def _callbacks_of(space: Space, path: tuple[int, ...] = ()) -> Iterator[Called]:
-    """Yield the callbacks of every space, with the way to its batch; the outer ones first."""
-    if space.np_validate_callbacks:
-        yield path, space.np_validate_callbacks
-    parts = space.components if isinstance(space, CompositeSpace) else ()
-    for number, part in enumerate(parts):
-        yield from _callbacks_of(part, (*path, number))
+    return CompiledSpecs(mapping.specs, read, tuple(steps), mapping)
 
 
 # ---------------------------------------------------------------- one pair
@@ -812,7 +688,7 @@ def _label_step(
     stored = info.dtype.newbyteorder("=")
     expanded = np.dtype(np.float64) if isinstance(space, VectorSpace) else stored
     made = expanded if wanted is None else wanted
-    target = space.with_dtype(made).without_callbacks()  # called once, for the whole batch
+    target = space.with_dtype(made)
     return Step(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
 
 

@@ -55,6 +55,6 @@ def install_aliases(name: str = "abstract_dataloader") -> dict[str, ModuleType]:
     >>> for name in aliases:
     ...     del sys.modules[name]
     """
-    made = put_aliases(name, __name__, MODULES)
+    made = put_aliases(name, __name__, dict(zip(MODULES, MODULES, strict=True)))
     parts = (f"{name}.generic.{part}" for part in ("composition", "sequence", "sync"))
     return made | put_modules(dict.fromkeys(parts, generic))

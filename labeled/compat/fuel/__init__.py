@@ -1,8 +1,8 @@
 """Fuel by its old names and rules: datasets, streams, schemes, transformers.
 
-Code written for it runs after a change of import, or after :func:`install_aliases` with
-none. The rules are the old ones to the letter where they differ from the native ones
-(docs/traps_fuel.md shows both beside each other); rows are read by this library.
+Code written for it runs after :func:`install_aliases`. The rules are the old ones to the letter
+where they differ from the native ones (docs/traps_fuel.md shows both beside each other); rows are
+read by this library.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from labeled.compat.fuel.config_parser import config
 
 __all__ = ["MODULES", "config", "install_aliases"]
 
-MODULES = (
-    "",
-    ".config_parser",
-    ".datasets",
-    ".datasets.base",
-    ".datasets.hdf5",
-    ".datasets.text",
-    ".datasets.toy",
-    ".exceptions",
-    ".iterator",
-    ".schemes",
-    ".server",
-    ".streams",
-    ".transformers",
-    ".transformers.defaults",
-    ".transformers.image",
-    ".transformers.sequences",
-    ".transformers.text",
-    ".utils",
-    ".utils.parallel",
-)
+MODULES = {
+    "": "",
+    ".config_parser": ".config_parser",
+    ".datasets": ".datasets",
+    ".datasets.base": ".datasets.base",
+    ".datasets.hdf5": ".datasets.hdf5",
+    ".datasets.text": ".datasets.base",
+    ".datasets.toy": ".datasets.base",
+    ".exceptions": ".exceptions",
+    ".iterator": ".streams",
+    ".schemes": ".schemes",
+    ".server": ".server",
+    ".streams": ".streams",
+    ".transformers": ".transformers",
+    ".transformers.defaults": ".transformers.image",
+    ".transformers.image": ".transformers.image",
+    ".transformers.sequences": ".transformers.sequences",
+    ".transformers.text": ".transformers.sequences",
+    ".utils": ".utils",
+    ".utils.cache": ".utils",
+    ".utils.parallel": ".server",
+}
+"""The paths that old code imports, and the modules of this package that stand there."""
 
 
 def install_aliases(name: str = "fuel") -> dict[str, ModuleType]:

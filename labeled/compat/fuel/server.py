@@ -5,10 +5,8 @@ frame of bytes an array; at the end of an epoch it is ``{"stop": true}`` alone, 
 ``{"error": "..."}`` where no more will come. A frame that does not fit its header is
 refused before an array is made.
 
-A client asks for one item with each request and keeps `hwm` requests under way; the server
-answers them in the order of arrival. A request names the epoch that the client reads, so
-the server keeps no list of clients: a request for an epoch that is over is answered by its
-end. What a client that is killed had received already is lost.
+The sockets are PUSH and PULL, as Fuel's: clients share the items of an epoch, and its end
+reaches one of them. What a client that is killed had received already is lost.
 
 There is no encryption and no password: servers listen on this machine only, unless another
 address is given.
@@ -17,10 +15,10 @@ address is given.
 from __future__ import annotations
 
 import json
-import struct
+import multiprocessing
 import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -32,15 +30,11 @@ from labeled.compat.fuel.exceptions import ServerError
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"
 GRACE_S = 2.0
-"""How long a server that ends goes on telling its clients why."""
+"""How long a server that fails goes on telling a client why."""
 
 MAX_BYTES = 1 << 32
 """The largest frame that is accepted."""
 
-CURRENT = -1
-"""The epoch that a client asks for which does not know where the server is."""
-
-EPOCH = struct.Struct("<q")
 STOP = [b'{"stop": true}']
 
 
@@ -120,7 +114,7 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
     return single and not dtype.hasobject
 
 
-def send_arrays(socket: Any, arrays: Iterable[Any], stop: bool = False) -> None:
+def send_arrays(socket: Any, arrays: Any, stop: bool = False) -> None:
     """Send arrays over a socket of ZeroMQ, or the end of an epoch, as Fuel does.
 
     Parameters
@@ -157,15 +151,14 @@ def start_server(
 ) -> None:
     """Send the items of a stream to whoever connects, epoch after epoch, without end.
 
-    Clients share the items of an epoch, each takes the next when it asks, and the end of an
-    epoch reaches them all. Without clients the server waits.
+    Clients share the items of an epoch; without clients the server waits.
 
     Parameters
     ----------
     data_stream : AbstractDataStream
     port : int
     hwm : int
-        Without effect here, as each client says what it holds; old code passes it.
+        Items held for each client at most.
     host : str
         The address to listen on: this machine only, unless another is given.
 
@@ -174,61 +167,83 @@ def start_server(
     zmq.ZMQError
         If the address is in use, or not one of this machine.
     Exception
-        Whatever the stream raises; each client that waits raises a ServerError with the same
+        Whatever the stream raises; a client that waits raises a ServerError with the same
         words, behind the items that were made before.
     """
     zmq = zeromq()
-    where = f"the stream served at {host}:{port}"
-    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
-        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an error where a client has left
-        router.setsockopt(zmq.LINGER, int(1000 * GRACE_S))
-        router.setsockopt(zmq.MAXMSGSIZE, 1024)
-        router.setsockopt(zmq.SNDHWM, 0)  # the requests of each client are the limit
-        router.bind(f"tcp://{host}:{port}")
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.set_hwm(hwm)
+        socket.setsockopt(zmq.LINGER, int(1000 * GRACE_S))
+        socket.bind(f"tcp://{host}:{port}")
         try:
-            for number, epoch in enumerate(data_stream.iterate_epochs()):
+            for epoch in data_stream.iterate_epochs():
                 for item in epoch:
-                    message = message_of(item)
-                    while not _answer(zmq, router, number, message):
-                        pass
-            _end(zmq, router, CURRENT, f"{where} has no more epochs", GRACE_S)
-        except BaseException as error:
-            grace_s = GRACE_S if isinstance(error, Exception) else 0.0
-            _end(zmq, router, None, f"{where} raised {type(error).__name__}: {error}", grace_s)
+                    send_arrays(socket, item)
+                send_arrays(socket, None, stop=True)
+        except Exception as error:
+            reason = f"the stream at {host}:{port} raised {type(error).__name__}: {error}"
+            socket.setsockopt(zmq.SNDTIMEO, int(1000 * GRACE_S))
+            with suppress(zmq.Again):  # nobody is there
+                socket.send(json.dumps({"error": reason[:10_000]}).encode())
             raise
 
 
-def _answer(zmq: Any, router: Any, epoch: int | None, message: list[Any]) -> bool:
-    """Wait for a request and answer it: with the message, or that its epoch is over.
+# ---------------------------------------------------------------- one producer, one consumer
+LOOPBACK_ADDRESS = "tcp://127.0.0.1"
+
+
+def producer_consumer(
+    producer: Callable[[Any], Any],
+    consumer: Callable[[Any], Any],
+    addr: str = LOOPBACK_ADDRESS,
+    port: int | None = None,
+    context: Any = None,
+) -> Any:
+    """Run `producer` in a process of its own, and return what `consumer` makes of it.
 
     Parameters
     ----------
-    epoch : int or None
-        Whose item the message is; None: it answers requests for any epoch.
+    producer : callable (socket)
+        Sends into a PUSH socket. It must be a function of a module where processes are
+        not forked.
+    consumer : callable (socket)
+        Receives from a PULL socket, in this process.
+    addr : str
+        This machine only, unless another address is given.
+    port : int, optional
+        A free one if not given.
+    context : zmq.Context, optional
 
-    Returns
-    -------
-    bool
-        Whether the message was sent.
+    Raises
+    ------
+    MissingExtraError
+        If pyzmq is not installed.
     """
-    client, *request = router.recv_multipart()
-    if len(request) != 1 or len(request[0]) != EPOCH.size:
-        return False  # not from one of our clients
-    (asked,) = EPOCH.unpack(request[0])
-    sent = epoch is None or asked in (CURRENT, epoch)
-    if not sent:
-        message = STOP
-    stamp = EPOCH.pack(asked if epoch is None or not sent else epoch)
+    zmq = zeromq()
+    own = zmq.Context() if context is None else context
+    socket = own.socket(zmq.PULL)
     try:
-        router.send_multipart([client, stamp, *message])
-    except zmq.ZMQError:  # the client has left
-        return False
-    return sent
+        if port is None:
+            port = socket.bind_to_random_port(addr)
+        else:
+            socket.bind(f"{addr}:{port}")
+        process = multiprocessing.Process(
+            target=_produce, args=(producer, f"{addr}:{port}"), daemon=True
+        )
+        process.start()
+        try:
+            return consumer(socket)
+        finally:
+            process.terminate()
+            process.join()
+    finally:
+        socket.close(linger=0)
+        if context is None:
+            own.term()
 
 
-def _end(zmq: Any, router: Any, epoch: int | None, reason: str, grace_s: float) -> None:
-    """Tell the clients that wait, and those that ask soon, why there is no more."""
-    error = json.dumps({"error": reason[:10_000]}).encode()
-    deadline = time.monotonic() + grace_s
-    while router.poll(max(0, int(1000 * (deadline - time.monotonic())))):
-        _answer(zmq, router, epoch, [error])
+def _produce(producer: Callable[[Any], Any], address: str) -> None:
+    zmq = zeromq()
+    with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
+        socket.connect(address)
+        producer(socket)

@@ -8,18 +8,44 @@ from typing import Any
 
 from labeled.compat.errors import OldAttributeError, OldValueError
 from labeled.compat.fuel.exceptions import ServerError, ServerTimeoutError
-from labeled.compat.fuel.iterator import DataIterator
 from labeled.compat.fuel.schemes import IterationScheme
-from labeled.compat.fuel.server import (
-    CURRENT,
-    DEFAULT_PORT,
-    EPOCH,
-    MAX_BYTES,
-    arrays_of,
-    zeromq,
-)
+from labeled.compat.fuel.server import DEFAULT_PORT, MAX_BYTES, recv_arrays, zeromq
 
 Labels = Mapping[str, Any]
+
+
+class DataIterator:
+    """Asks a stream for data, once a request, or until the stream ends.
+
+    Parameters
+    ----------
+    data_stream : AbstractDataStream
+    request_iterator : iterator, optional
+    as_dict : bool
+        Hand out dicts by source in the place of tuples.
+    """
+
+    def __init__(
+        self,
+        data_stream: Any,
+        request_iterator: Iterator[Any] | None = None,
+        as_dict: bool = False,
+    ) -> None:
+        self.data_stream = data_stream
+        self.request_iterator = request_iterator
+        self.as_dict = as_dict
+
+    def __iter__(self) -> DataIterator:
+        return self
+
+    def __next__(self) -> Any:
+        if self.request_iterator is None:
+            data = self.data_stream.get_data()
+        else:
+            data = self.data_stream.get_data(next(self.request_iterator))
+        if self.as_dict:
+            return dict(zip(self.data_stream.sources, data, strict=False))
+        return data
 
 
 class AbstractDataStream(ABC):
@@ -163,8 +189,8 @@ class DataStream(AbstractDataStream):
 class ServerDataStream(AbstractDataStream):
     """What :func:`labeled.compat.fuel.server.start_server` sends, from another process.
 
-    Arrays arrive read-only. Clients of one server share the items of an epoch, and its end
-    reaches each; one that joins later begins in the middle. There is no going back.
+    Arrays arrive read-only. Clients of one server share the items of an epoch; one that joins
+    later begins in the middle. There is no going back.
 
     Parameters
     ----------
@@ -190,16 +216,11 @@ class ServerDataStream(AbstractDataStream):
         timeout_s: float | None = 60.0,
     ) -> None:
         super().__init__(axis_labels=axis_labels)
-        if not 1 <= hwm == int(hwm):
-            raise OldValueError(f"hwm={hwm!r} items cannot be held; expected 1 or more")
         self.sources = sources
         self.produces_examples = produces_examples
         self.host, self.port, self.hwm = host, port, hwm
         self.timeout_s = timeout_s
         self._socket: Any = None
-        self._epoch = CURRENT
-        self._ended: int | None = None
-        """The epoch whose end was received; its end arrives once for each request."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_socket": None}
@@ -214,7 +235,7 @@ class ServerDataStream(AbstractDataStream):
         OldValueError
             If there is a request, or what arrives is not an item of arrays.
         ServerError
-            If the stream behind the server has failed or ended; with its reason.
+            If the stream behind the server has failed; with its reason.
         ServerTimeoutError
             If no item arrives within `timeout_s`. The next call connects again.
         """
@@ -222,53 +243,26 @@ class ServerDataStream(AbstractDataStream):
             raise OldValueError(f"a server takes no requests, found {request!r}")
         if self._socket is None:
             self._connect()
-        while True:
-            epoch, message = self._received()
-            if epoch != self._ended:
-                return self._item(epoch, message)
-
-    def _connect(self) -> None:
-        zmq = zeromq()
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
-        self._socket.connect(f"tcp://{self.host}:{self.port}")
-        self._epoch, self._ended = CURRENT, None
-        self._ask(1)
-
-    def _ask(self, n_items: int) -> None:
-        for _ in range(n_items):
-            self._socket.send(EPOCH.pack(self._epoch))
-
-    def _received(self) -> tuple[int, list[Any]]:
-        """Return the next message and its epoch."""
-        where = f"the server at {self.host}:{self.port}"
-        wait_ms = None if self.timeout_s is None else int(1000 * self.timeout_s)
-        if not self._socket.poll(wait_ms):
+        if not self._socket.poll(None if self.timeout_s is None else int(1000 * self.timeout_s)):
             self.close()
             raise ServerTimeoutError(
-                f"{where} has sent nothing for {self.timeout_s} s; see whether it runs, start it "
-                "and read on, or give timeout_s= more time (None: without end)"
+                f"the server at {self.host}:{self.port} has sent nothing for {self.timeout_s} s; "
+                "see whether it runs, start it and read on, or give timeout_s= more time (None: "
+                "without end)"
             )
-        first, *frames = self._socket.recv_multipart(copy=False)
-        if len(first.bytes) != EPOCH.size:
-            self.close()
-            raise OldValueError(f"{where} sent a message that begins with {len(first.bytes)} bytes")
-        return EPOCH.unpack(first.bytes)[0], [frame.buffer for frame in frames]
-
-    def _item(self, epoch: int, message: list[Any]) -> tuple[Any, ...]:
         try:
-            arrays = arrays_of(message)
-        except StopIteration:
-            self._epoch, self._ended = CURRENT, epoch
-            self._ask(1)
-            raise
+            return tuple(recv_arrays(self._socket))
         except (OldValueError, ServerError):
             self.close()
             raise
-        started, self._epoch = self._epoch != epoch, epoch
-        self._ask(self.hwm if started else 1)
-        return arrays
+
+    def _connect(self) -> None:
+        zmq = zeromq()
+        self._socket = zmq.Context.instance().socket(zmq.PULL)
+        self._socket.set_hwm(self.hwm)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BYTES)
+        self._socket.connect(f"tcp://{self.host}:{self.port}")
 
     def close(self) -> None:
         """Disconnect; what was received and not handed out is lost."""

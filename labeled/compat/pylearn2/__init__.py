@@ -1,9 +1,8 @@
 """Pylearn2's data side by its old names and rules: spaces, specs, iteration, datasets.
 
-Code written for it runs after a change of import, or after :func:`install_aliases` with
-none. The rules are the old ones to the letter where they differ from the native ones
-(docs/traps_pylearn2.md shows both beside each other). The symbolic side, which was a
-graph of Theano variables, is a lazy dask graph here.
+Code written for it runs after :func:`install_aliases`. The rules are the old ones to the letter
+where they differ from the native ones (docs/traps_pylearn2.md shows both beside each other). The
+symbolic side, which was a graph of Theano variables, is a lazy dask graph here.
 """
 
 from __future__ import annotations
@@ -12,22 +11,23 @@ from types import ModuleType
 
 from labeled.compat.aliases import put_aliases
 
-MODULES = (
-    "",
-    ".datasets",
-    ".datasets.dataset",
-    ".datasets.dense_design_matrix",
-    ".datasets.hdf5",
-    ".datasets.hdf5_deprecated",
-    ".datasets.vector_spaces_dataset",
-    ".format",
-    ".format.target_format",
-    ".space",
-    ".utils",
-    ".utils.data_specs",
-    ".utils.iteration",
-    ".utils.rng",
-)
+MODULES = {
+    "": "",
+    ".space": ".space",
+    ".format": ".target_format",
+    ".format.target_format": ".target_format",
+    ".utils": ".utils",
+    ".utils.data_specs": ".utils",
+    ".utils.iteration": ".iteration",
+    ".utils.rng": ".utils",
+    ".datasets": ".datasets",
+    ".datasets.dataset": ".datasets",
+    ".datasets.dense_design_matrix": ".datasets",
+    ".datasets.hdf5": ".hdf5",
+    ".datasets.hdf5_deprecated": ".hdf5",
+    ".datasets.vector_spaces_dataset": ".datasets",
+}
+"""The paths that old code imports, and the modules of this package that stand there."""
 
 
 def install_aliases(name: str = "pylearn2") -> dict[str, ModuleType]:

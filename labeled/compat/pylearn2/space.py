@@ -5,22 +5,20 @@ and conversions. A *numeric* batch is an ndarray, a scipy sparse matrix, None, o
 those; a *symbolic* one is a dask array, None, or a tuple of those. A list is an error anywhere.
 
 A conversion checks the batch, then the sizes of the two spaces, then converts; what comes out
-is not checked. Who converts into whom is written down in
-:mod:`labeled.compat.pylearn2.routes`. Label values are not compared with ``max_labels``
-here; conversions do that, each in its own way.
+is not checked. Who converts into whom says the table at the end. Label values are not compared
+with ``max_labels`` here; conversions do that, each in its own way.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NoReturn
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from labeled._optional import LazyModule
 from labeled.compat.errors import (
     OldAssertionError,
     OldAttributeError,
@@ -30,11 +28,14 @@ from labeled.compat.errors import (
     require,
 )
 from labeled.compat.pylearn2 import config
+from labeled.compat.pylearn2.target_format import csr_matrix, one_hot
 from labeled.spaces import ConvNDSpace as NativeImages
-from labeled.spaces.arrays import csr, is_dask, is_sparse, lazy_zeros, move_axes
+from labeled.spaces import VectorSpace as NativeVectors
+from labeled.spaces.arrays import da, is_dask, is_sparse, move_axes
+from labeled.spaces.kinds import convert as native_convert
+from labeled.spaces.routes import one_hot_layout, side_by_side
 
 Axes = tuple[str | int, ...]
-routes: Any = LazyModule("labeled.compat.pylearn2.routes")  # which builds on the spaces
 
 DTYPES = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -132,12 +133,6 @@ def cast(x: Any, dtype: str | None) -> Any:
         if is_dask(x) or is_sparse(x):
             return x.astype(dtype)
         return np.asarray(x).astype(dtype, copy=False)
-
-
-def csr_matrix(x: Any, shape: tuple[int, int] | None = None) -> Any:
-    """Return `x` as a ``scipy.sparse.csr_matrix``, where ``*`` multiplies matrices."""
-    made = csr(x, shape)  # says what to install where scipy is missing
-    return importlib.import_module("scipy.sparse").csr_matrix(made)
 
 
 # ---------------------------------------------------------------- spaces
@@ -292,7 +287,12 @@ class Space:
             found, wanted = self.get_total_dimension(), space.get_total_dimension()
             if found != wanted:
                 raise OldValueError(f"{self} has total dimension {found}, {space} has {wanted}")
-        return routes.convert(batch, self, space)
+        for kind in type(self).__mro__:
+            for other in type(space).__mro__:
+                route = ROUTES.get((kind, other))
+                if route is not None:
+                    return route(batch, self, space)
+        raise OldNotImplementedError(f"{self}: no conversion leads to {space}")
 
     def undo_np_format_as(self, batch: Any, space: Space) -> Any:
         """Bring a numeric batch of `space` back to this one."""
@@ -377,7 +377,12 @@ class SimplyTypedSpace(Space):
 
     def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
         made = self._zeros_dtype(dtype)
-        zeros = lazy_zeros(self.sizes, batch_size, self.get_batch_axis(), made)
+        axis, shape = self.get_batch_axis(), self.sizes(batch_size or 0)
+        chunks = tuple("auto" if i == axis else -1 for i in range(len(shape)))
+        zeros = da.zeros(shape, dtype=made, chunks=chunks)
+        if batch_size is None:  # a length that is not known
+            unknown = tuple((np.nan,) if i == axis else c for i, c in enumerate(zeros.chunks))
+            zeros = da.Array(zeros.dask, zeros.name, unknown, meta=zeros._meta)
         return zeros.map_blocks(csr_matrix, dtype=zeros.dtype) if self.sparse else zeros
 
     def _zeros_dtype(self, dtype: Any) -> np.dtype[Any]:
@@ -709,3 +714,122 @@ def _without_data(space: Space) -> bool:
     if isinstance(space, CompositeSpace):
         return all(map(_without_data, space.components))
     return isinstance(space, NullSpace)
+
+
+# ---------------------------------------------------------------- the old conversion matrix
+# What moves numbers is native. What is old is what is not done: results are not checked, integers
+# are cut without a word, labels may wrap around.
+def _vector_to_vector(batch: Any, source: VectorSpace, target: VectorSpace) -> Any:
+    if source.sparse and not target.sparse:
+        batch = _matrix(batch)
+    elif target.sparse and not source.sparse:
+        batch = _as_csr(batch)
+    return cast(batch, target.dtype)
+
+
+def _matrix(batch: Any) -> Any:
+    """Return a sparse batch as a ``numpy.matrix``, which a cast makes an array again."""
+    if is_dask(batch):
+        return batch.map_blocks(lambda block: block.toarray(), dtype=batch.dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        return np.asmatrix(batch.toarray())
+
+
+def _as_csr(x: Any) -> Any:
+    """Return a batch as csr, as a lazy one where it is lazy."""
+    return x.map_blocks(csr_matrix, dtype=x.dtype) if is_dask(x) else csr_matrix(x)
+
+
+def _vector_to_images(batch: Any, source: VectorSpace, target: Conv2DSpace) -> Any:
+    if source.sparse:
+        raise OldTypeError(f"{source}: sparse rows do not become images of {target}")
+    made = native_convert(batch, NativeVectors(int(source.dim)), target.native())
+    return cast(made, target.dtype)
+
+
+def _images_to_vector(batch: Any, source: Conv2DSpace, target: VectorSpace) -> Any:
+    rows = native_convert(batch, source.native(), NativeVectors(int(target.dim)))
+    return cast(_as_csr(rows) if target.sparse else rows, target.dtype)
+
+
+def _images_to_images(batch: Any, source: Conv2DSpace, target: Conv2DSpace) -> Any:
+    return cast(Conv2DSpace.convert(batch, source.axes, target.axes), target.dtype)
+
+
+# ---------------------------------------------------------------- labels and sequences
+def _labels_to_vector(batch: Any, source: _Labels, target: Any) -> Any:
+    layout = one_hot_layout(source.max_labels, source.dim, target.dim)
+    if isinstance(layout, str):
+        raise OldValueError(f"{source}: {layout} ({target})")
+    made = one_hot(batch, source.max_labels, layout[0], sparse=bool(target.sparse))
+    return cast(made, target.dtype)
+
+
+def _to_the_same(batch: Any, source: Any, target: Any) -> Any:
+    """Cast labels or sequences, of as many labels and as long rows."""
+    if source._key()[:-1] != target._key()[:-1]:
+        raise OldValueError(f"{source} does not fit {target}: all but the dtype must be equal")
+    return cast(batch, target.dtype)
+
+
+def _sizes_differ(batch: Any, source: Space, target: Space) -> Any:
+    raise OldValueError(f"{source}: no conversion leads to {target}")
+
+
+# ---------------------------------------------------------------- composites
+def _vector_to_composite(batch: Any, source: VectorSpace, target: CompositeSpace) -> Any:
+    rows = batch.tocsr() if is_sparse(batch) else batch
+    parts, start = [], 0
+    for component in target.components:
+        width = component.get_total_dimension()
+        piece = VectorSpace(width, sparse=source.sparse, dtype=source.dtype)
+        parts.append(piece._formatted(rows[:, start : start + width], component))
+        start += width
+    return tuple(parts)
+
+
+def _composite_to_composite(batch: Any, source: CompositeSpace, target: CompositeSpace) -> Any:
+    if len(source.components) != len(target.components):
+        raise OldValueError(f"{source} and {target} have different numbers of components")
+    parts = []
+    for part, one, other in zip(batch, source.components, target.components, strict=True):
+        if isinstance(one, CompositeSpace) != isinstance(other, CompositeSpace):
+            raise OldTypeError(f"{source} and {target} are nested differently")
+        parts.append(one._formatted(part, other))
+    return tuple(parts)
+
+
+def _composite_to_vector(batch: Any, source: CompositeSpace, target: VectorSpace) -> Any:
+    pieces = []
+    for part, component in zip(batch, source.components, strict=True):
+        width = component.get_total_dimension()
+        piece = VectorSpace(width, sparse=target.sparse, dtype=target.dtype)
+        pieces.append(component._formatted(part, piece))
+    if target.dtype is None and len({str(piece.dtype) for piece in pieces}) > 1:
+        found = ", ".join(str(piece.dtype) for piece in pieces)
+        raise OldTypeError(f"{source}: pieces of dtypes {found} are not joined; give {target} one")
+    rows = side_by_side(pieces)
+    if target.sparse and not is_dask(rows):
+        rows = csr_matrix(rows).tocoo()
+    return cast(rows, target.dtype)
+
+
+Route = Callable[[Any, Any, Any], Any]
+ROUTES: dict[tuple[type[Space], type[Space]], Route] = {
+    (VectorSpace, VectorSpace): _vector_to_vector,
+    (VectorSpace, Conv2DSpace): _vector_to_images,
+    (VectorSpace, CompositeSpace): _vector_to_composite,
+    (Conv2DSpace, VectorSpace): _images_to_vector,
+    (Conv2DSpace, Conv2DSpace): _images_to_images,
+    (IndexSpace, VectorSpace): _labels_to_vector,
+    (IndexSpace, IndexSpace): _to_the_same,
+    (IndexSpace, Space): _sizes_differ,
+    (VectorSequenceSpace, VectorSequenceSpace): _to_the_same,
+    (VectorSequenceSpace, Space): _sizes_differ,
+    (IndexSequenceSpace, VectorSequenceSpace): _labels_to_vector,
+    (IndexSequenceSpace, IndexSequenceSpace): _to_the_same,
+    (IndexSequenceSpace, Space): _sizes_differ,
+    (CompositeSpace, CompositeSpace): _composite_to_composite,
+    (CompositeSpace, VectorSpace): _composite_to_vector,
+}

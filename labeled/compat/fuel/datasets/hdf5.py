@@ -29,9 +29,7 @@ from labeled.compat.fuel.datasets.stored import (
     stored_rows,
 )
 from labeled.compat.fuel.schemes import SequentialExampleScheme
-from labeled.compat.fuel.utils import do_not_pickle_attributes
-from labeled.compat.fuel.utils.cache import cache_file
-from labeled.compat.fuel.utils.subset import Subset
+from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
 from labeled.errors import SplitError, SplitTypeError
 from labeled.formats.hdf5.fuel import TABLE, Table, read_table, split_array
 

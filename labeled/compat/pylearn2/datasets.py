@@ -1,4 +1,4 @@
-"""Datasets in memory whose examples are rows of a matrix.
+"""The old datasets in memory: arrays in spaces of their own, and rows of a matrix.
 
 Rows may be images, channel after channel: the order ``('c', 0, 1)``. This is not the order in
 which spaces flatten, ``(0, 1, 'c')``; both stood side by side in the old code, and so they do
@@ -14,24 +14,167 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldAttributeError, OldValueError, require
+from labeled.compat.errors import (
+    OldAttributeError,
+    OldNotImplementedError,
+    OldValueError,
+    require,
+)
 from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.datasets.dataset import Dataset, pairs_of
-from labeled.compat.pylearn2.datasets.vector_spaces_dataset import DEFAULT_RNG
-from labeled.compat.pylearn2.format.target_format import OneHotFormatter
+from labeled.compat.pylearn2.iteration import (
+    Convert,
+    FiniteDatasetIterator,
+    resolve_iterator_class,
+)
 from labeled.compat.pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
-from labeled.compat.pylearn2.utils.iteration import Convert
-from labeled.compat.pylearn2.utils.rng import make_np_rng
+from labeled.compat.pylearn2.target_format import OneHotFormatter
+from labeled.compat.pylearn2.utils import is_flat_specs, make_np_rng
 
-__all__ = [
-    "DefaultViewConverter",
-    "DenseDesignMatrix",
-    "dataset_range",
-    "from_dataset",
-    "set_axes",
-]
+DEFAULT_RNG = (17, 2, 946)
+"""What every dataset drew from when no generator was given."""
 
 
+class Dataset:
+    """A dataset that makes iterators; the base of the others.
+
+    Attributes
+    ----------
+    _iter_subset_class, _iter_batch_size, _iter_num_batches, _iter_data_specs
+        What :meth:`iterator` takes where it is given nothing; may be missing.
+    """
+
+    def get_data_specs(self) -> Any:
+        """Return the flat ``(space, source)`` of everything there is."""
+        raise OldNotImplementedError(f"{type(self).__name__} has no get_data_specs")
+
+    def get_data(self) -> Any:
+        """Return all data, an array or a tuple of arrays."""
+        raise OldNotImplementedError(f"{type(self).__name__} has no get_data")
+
+    def get_num_examples(self) -> int:
+        """Return how many examples there are."""
+        raise OldNotImplementedError(f"{type(self).__name__} has no get_num_examples")
+
+    def has_targets(self) -> bool:
+        """Whether there are targets."""
+        return "targets" in _names(self.get_data_specs()[1])
+
+    def __iter__(self) -> FiniteDatasetIterator:
+        return self.iterator()
+
+    def iterator(
+        self,
+        mode: Any = None,
+        batch_size: int | None = None,
+        num_batches: int | None = None,
+        rng: Any = None,
+        data_specs: Any = None,
+        return_tuple: bool = False,
+    ) -> FiniteDatasetIterator:
+        """Return an iterator over the batches of one epoch.
+
+        Parameters
+        ----------
+        mode : str or SubsetIterator class
+        batch_size, num_batches : int, optional
+        rng : seed or RandomState, optional
+            The dataset's own generator where nothing is given and one is needed, so
+            that epochs differ.
+        data_specs : (Space, source)
+            Flat.
+        return_tuple : bool
+
+        Raises
+        ------
+        OldValueError
+            If there is no mode or there are no specs, given or by default.
+        """
+        chosen = mode if mode is not None else getattr(self, "_iter_subset_class", None)
+        if chosen is None:
+            raise OldValueError("iterator: no mode was given, and the dataset has none of its own")
+        specs = data_specs if data_specs is not None else getattr(self, "_iter_data_specs", None)
+        if specs is None:
+            raise OldValueError("iterator: no data_specs were given, and the dataset has none")
+        walk = resolve_iterator_class(chosen)
+        if rng is None and walk.stochastic:
+            rng = self.rng
+        subset = walk(
+            self.get_num_examples(),
+            batch_size if batch_size is not None else getattr(self, "_iter_batch_size", None),
+            num_batches if num_batches is not None else getattr(self, "_iter_num_batches", None),
+            rng,
+        )
+        return FiniteDatasetIterator(
+            self, subset, specs, return_tuple=return_tuple, convert=self._conversions(specs)
+        )
+
+    rng: Any
+
+    def _conversions(self, data_specs: Any) -> Sequence[Convert | None] | None:
+        """Return what formats each source, None where the spaces do."""
+        return None
+
+
+def _names(source: Any) -> tuple[str, ...]:
+    return tuple(source) if isinstance(source, tuple | list) else (source,)
+
+
+def pairs_of(data_specs: Any) -> list[tuple[Any, str]]:
+    """Return the ``(space, source)`` pairs of flat specs."""
+    space, source = data_specs
+    spaces = space.components if isinstance(space, CompositeSpace) else [space]
+    return list(zip(spaces, _names(source), strict=False))
+
+
+class VectorSpacesDataset(Dataset):
+    """Arrays in memory, one a source; axis 0 counts examples whatever the space says.
+
+    Parameters
+    ----------
+    data : array or tuple of arrays
+        Without a tuple, the number of examples comes out as the length of the first row.
+    data_specs : (Space, source)
+        Flat, with distinct sources.
+    rng : seed or RandomState
+    """
+
+    _default_seed = DEFAULT_RNG
+
+    def __init__(self, data: Any, data_specs: Any, rng: Any = DEFAULT_RNG) -> None:
+        require(is_flat_specs(data_specs), f"data_specs must be flat, found {data_specs}")
+        source = data_specs[1]
+        if isinstance(source, tuple | list):
+            require(len(set(source)) == len(source), f"a source is named twice in {source}")
+        space = data_specs[0]
+        space.np_validate(data)
+        arrays = data if isinstance(data, tuple) else (data,)
+        lengths = {array.shape[0] for array in arrays}
+        require(len(lengths) == 1, f"the arrays hold {sorted(lengths)} examples along axis 0")
+        self.data, self.data_specs = data, data_specs
+        self.rng = make_np_rng(rng, which_method=["randint"])
+
+    def get_data_specs(self) -> Any:
+        return self.data_specs
+
+    def get_data(self) -> Any:
+        return self.data
+
+    def set_data(self, data: Any, data_specs: Any) -> None:
+        """Put other data in place of what there is."""
+        data_specs[0].np_validate(data)
+        self.data, self.data_specs = data, data_specs
+
+    def get_num_examples(self) -> int:
+        return int(np.shape(self.data[0])[0])
+
+    def get(self, sources: tuple[str, ...], indexes: Any) -> tuple[Any, ...]:
+        """Return the rows of some sources."""
+        arrays = self.data if isinstance(self.data, tuple) else (self.data,)
+        by_name = dict(zip([name for _, name in pairs_of(self.data_specs)], arrays, strict=True))
+        return tuple(by_name[name][indexes] for name in sources)
+
+
+# ---------------------------------------------------------------- rows of a matrix
 Axes = tuple[str | int, ...]
 ROW_AXES: Axes = ("b", "c", 0, 1)
 WEIGHTS_AXES: Axes = ("b", 0, 1, "c")

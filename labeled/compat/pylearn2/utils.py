@@ -1,17 +1,146 @@
-"""Between nested and flat specs, as the old mapping did it, oddities included.
+"""Small helpers, random number generators, and the mapping between nested and flat specs.
 
-A str source is a sequence of characters; `flatten` of anything but tuples, lists and
-spaces gives None; `nest` gives None at null positions, and cannot do so for spaces. The
-native mapping is :class:`labeled.spaces.DataSpecsMapping`.
+`DataSpecsMapping` is the old one, oddities included: a str source is a sequence of characters;
+`flatten` of anything but tuples, lists and spaces gives None; `nest` gives None at null
+positions, and cannot do so for spaces. The native mapping is
+:class:`labeled.spaces.DataSpecsMapping`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+from dask.local import get_sync
+
 from labeled.compat.errors import OldTypeError, OldValueError, require
+from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.space import CompositeSpace, NullSpace, Space
 
+
+def safe_zip(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Zip sequences of one length.
+
+    Raises
+    ------
+    OldValueError
+        If their lengths differ.
+
+    Examples
+    --------
+    >>> safe_zip((1, 2), "ab")
+    [(1, 'a'), (2, 'b')]
+    """
+    lengths = [len(sequence) for sequence in sequences]
+    if len(set(lengths)) > 1:
+        raise OldValueError(f"sequences of lengths {lengths} are not zipped")
+    return list(zip(*sequences, strict=True))
+
+
+def safe_izip(*sequences: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """The same as :func:`safe_zip`, one by one."""
+    return iter(safe_zip(*sequences))
+
+
+def as_floatX(x: Any) -> Any:
+    """Return `x` in floatX."""
+    return np.asarray(x).astype(config.floatX) if np.isscalar(x) else x.astype(config.floatX)
+
+
+def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..., Any]:
+    """Return a function from values of lazy batches to the value of what was built on them.
+
+    Parameters
+    ----------
+    inputs : lazy batches
+        As :meth:`~labeled.compat.pylearn2.space.Space.make_theano_batch` makes them: of
+        one chunk each.
+    outputs : dask array, or tuple or list of them
+    **ignored
+        Options of the old compiler (``on_unused_input``, ``name``, ...), without meaning.
+
+    Returns
+    -------
+    function
+        Takes one array an input, in order.
+
+    Examples
+    --------
+    >>> from labeled.compat.pylearn2.space import Conv2DSpace, VectorSpace
+    >>> rows, images = VectorSpace(4), Conv2DSpace((2, 2), channels=1)
+    >>> x = rows.make_theano_batch()
+    >>> function([x], rows.format_as(x, images))(np.zeros((3, 4))).shape
+    (3, 2, 2, 1)
+    """
+    keys = [_only_key(x) for x in inputs]
+    several = isinstance(outputs, tuple | list)
+    wanted = [_only_key(y) for y in (outputs if several else [outputs])]
+    graphs = [dict(y.__dask_graph__()) for y in (outputs if several else [outputs])]
+
+    def call(*values: Any) -> Any:
+        if len(values) != len(keys):
+            raise OldTypeError(f"the function takes {len(keys)} batches, found {len(values)}")
+        given = dict(zip(keys, values, strict=True))
+        merged = {key: task for graph in graphs for key, task in graph.items()}
+        results = list(get_sync({**merged, **given}, wanted))
+        return results if several else results[0]
+
+    return call
+
+
+def _only_key(x: Any) -> tuple[Any, ...]:
+    keys = x.__dask_keys__()
+    while isinstance(keys, list):
+        if len(keys) != 1:
+            raise OldValueError(f"a function is built on batches of one chunk, found {x!r}")
+        keys = keys[0]
+    return tuple(keys)
+
+
+# ---------------------------------------------------------------- random numbers
+DEFAULT_SEED = 42
+
+
+def permutation(state: np.random.RandomState, n: int) -> npt.NDArray[np.int64]:
+    """Return a random order of ``range(n)``, drawn as the old code drew it.
+
+    Shuffling a list, shuffling an array and permuting ``range(n)`` are one and the same order.
+    """
+    rows = np.arange(n, dtype=np.int64)
+    state.shuffle(rows)
+    return rows
+
+
+def make_np_rng(
+    rng_or_seed: Any = None, default_seed: Any = None, which_method: Any = None
+) -> np.random.RandomState:
+    """Return a ``RandomState``: the one given, or one made of a seed.
+
+    Parameters
+    ----------
+    rng_or_seed : RandomState, int, sequence of int or None
+        Anything with the methods of `which_method` is handed back as it is.
+    default_seed : int or sequence of int, optional
+        Where nothing is given; 42 without it.
+    which_method : str or list of str, optional
+        What tells a generator.
+
+    Examples
+    --------
+    >>> int(make_np_rng(3).randint(100)) == int(np.random.RandomState(3).randint(100))
+    True
+    """
+    names = [which_method] if isinstance(which_method, str) else (which_method or ["shuffle"])
+    if rng_or_seed is not None and all(hasattr(rng_or_seed, name) for name in names):
+        made: np.random.RandomState = rng_or_seed
+        return made
+    seed = default_seed if rng_or_seed is None else rng_or_seed
+    return np.random.RandomState(DEFAULT_SEED if seed is None else seed)
+
+
+# ---------------------------------------------------------------- specs
 Tree = Any
 """An index, None for a null position, or a tuple of trees."""
 

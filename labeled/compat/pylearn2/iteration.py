@@ -20,8 +20,7 @@ from labeled.compat.errors import (
     require,
 )
 from labeled.compat.pylearn2.space import CompositeSpace
-from labeled.compat.pylearn2.utils.data_specs import is_flat_specs
-from labeled.compat.pylearn2.utils.rng import make_np_rng, permutation
+from labeled.compat.pylearn2.utils import is_flat_specs, make_np_rng, permutation
 
 Convert = Callable[[Any], Any]
 

@@ -14,19 +14,24 @@ A negative label counts from the end in the dense layouts. Native one-hot
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import importlib
+from typing import Any
 
 import numpy as np
 
 from labeled.compat.errors import OldIndexError, OldTypeError, OldValueError, require
 from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.space import csr_matrix
 from labeled.spaces import IndexSpace as NativeLabels
 from labeled.spaces import VectorSpace as NativeVectors
-from labeled.spaces.arrays import is_dask
+from labeled.spaces.arrays import csr, is_dask
 
-Mode = Literal["concatenate", "merge", "stack"]
 MODES = ("concatenate", "merge", "stack")
+
+
+def csr_matrix(x: Any, shape: tuple[int, int] | None = None) -> Any:
+    """Return `x` as a ``scipy.sparse.csr_matrix``, where ``*`` multiplies matrices."""
+    made = csr(x, shape)  # says what to install where scipy is missing
+    return importlib.import_module("scipy.sparse").csr_matrix(made)
 
 
 class OneHotFormatter:

@@ -1,21 +1,37 @@
-"""Rows of a source as Fuel kept them: one slice, or a sorted list without repeats.
+"""Subsets, lazy attributes, paths of data, and copies of files on a disk of this machine.
 
-The rules are the old ones: negative rows never count from the end, slices are never
+The rules of subsets are the old ones: negative rows never count from the end, slices are never
 cut to fit, and what continues without a gap is a slice. `list_or_slice` is what old code
 compares; beside it stands the same as an int64 array, by which rows are found quickly.
+
+Lazy attributes are left out of pickles, and loaded again when they are first asked for. The
+old mechanism put its `__getstate__` where a class had none. Since Python 3.11 every object
+has one, so that it silently did nothing; here only a `__getstate__` that the class or a base
+of it wrote counts.
+
+``config.local_data_path`` (``FUEL_LOCAL_DATA_PATH``) names the folder of copies; without it
+files are read where they are. They also are on any doubt: a copy of another size or older
+than the file, a folder that cannot be written, a disk that would be more than 90 % full.
 """
 
 from __future__ import annotations
 
 import numbers
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.errors import OldTypeError, OldValueError
+from labeled.compat.errors import OldOSError, OldTypeError, OldValueError
+from labeled.compat.fuel.config_parser import config
+from labeled.compat.fuel.exceptions import ConfigurationError
 
 Rows = npt.NDArray[np.int64]
 
@@ -268,3 +284,160 @@ def _simplest(rows: Any) -> list[int] | slice:
         return slice(int(found[0]), int(found[-1]) + 1, None)
     listed: list[int] = found.tolist()
     return listed
+
+
+# ---------------------------------------------------------------- lazy attributes
+Class = TypeVar("Class", bound=type)
+
+
+def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
+    """Make attributes of a class lazy: not pickled, set by `load` when they are missing.
+
+    Parameters
+    ----------
+    *lazy_attributes : str
+        Names. The values are kept under the same names with an underscore before them.
+
+    Returns
+    -------
+    class decorator
+
+    Raises
+    ------
+    OldValueError
+        If the class has no method `load`; when pickling, if one of the attributes is an
+        iterator; when reading one, if `load` did not set it.
+
+    Examples
+    --------
+    >>> @do_not_pickle_attributes("squares")
+    ... class Table:
+    ...     def load(self):
+    ...         self.squares = [n * n for n in range(4)]
+    >>> Table().squares
+    [0, 1, 4, 9]
+    """
+
+    def decorate(cls: Class) -> Class:
+        if not hasattr(cls, "load"):
+            raise OldValueError(f"{cls.__name__} has lazy attributes, so it needs a method load()")
+        for name in lazy_attributes:
+            setattr(cls, name, _lazy(name))
+        if getattr(cls, "__getstate__", None) is getattr(object, "__getstate__", None):
+            setattr(cls, "__getstate__", _getstate_without(lazy_attributes))  # noqa: B010 (a class)
+        return cls
+
+    return decorate
+
+
+def _lazy(name: str) -> property:
+    held = "_" + name
+
+    def get(self: Any) -> Any:
+        if not hasattr(self, held):
+            self.load()
+        if not hasattr(self, held):
+            raise OldValueError(f"load() of {type(self).__name__} does not set {name!r}")
+        return getattr(self, held)
+
+    def put(self: Any, value: Any) -> None:
+        setattr(self, held, value)
+
+    return property(get, put)
+
+
+def _getstate_without(lazy_attributes: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
+    def getstate(self: Any) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in lazy_attributes:
+            if isinstance(state.pop("_" + name, None), Iterator):
+                raise OldValueError(
+                    f"{name!r} of {type(self).__name__} is an iterator: its place would be lost"
+                )
+        return state
+
+    return getstate
+
+
+def find_in_data_path(filename: str) -> str:
+    """Return the path of a file in the first folder of ``config.data_path`` that has it.
+
+    Raises
+    ------
+    ConfigurationError
+        If ``config.data_path`` is not set.
+    OldOSError
+        If none has it.
+    """
+    folders = config.data_path
+    if not folders:
+        raise ConfigurationError(
+            f"data_path is not set, so {filename!r} is not found; assign config.data_path, or set "
+            "FUEL_DATA_PATH"
+        )
+    for folder in folders:
+        path = os.path.join(os.path.expanduser(os.path.expandvars(folder)), filename)
+        if os.path.isfile(path):
+            return path
+    raise OldOSError(f"{filename!r} is in none of the folders of data_path, {list(folders)}")
+
+
+# ---------------------------------------------------------------- local copies
+MAX_DISK_USE = 0.9
+
+
+def cache_file(filename: str) -> str:
+    """Return the path of a local copy of a file, made if there is none; else its own path."""
+    folder = config.local_data_path
+    if not folder or not os.path.isfile(filename):
+        return filename
+    folder = os.path.abspath(os.path.expanduser(os.path.expandvars(folder)))
+    path = os.path.abspath(filename)
+    if path.startswith(os.path.join(folder, "")):
+        return filename
+    copy = os.path.join(folder, os.path.splitdrive(path)[1].lstrip(os.sep))
+    try:
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        with _locked(f"{copy}.lock"):
+            if not os.path.exists(copy) and _has_room(folder, os.path.getsize(path)):
+                _copy(path, copy)
+            return copy if _is_current(copy, path) else filename
+    except OSError:
+        return filename
+
+
+def _has_room(folder: str, n_bytes: int) -> bool:
+    disk = shutil.disk_usage(folder)
+    return disk.used + n_bytes <= MAX_DISK_USE * disk.total
+
+
+def _copy(path: str, copy: str) -> None:
+    """Make a copy, which appears under its name only once it is whole."""
+    handle, part = tempfile.mkstemp(dir=os.path.dirname(copy))
+    os.close(handle)
+    try:
+        shutil.copy2(path, part)
+        os.replace(part, copy)
+    except BaseException:
+        os.unlink(part)
+        raise
+
+
+def _is_current(copy: str, path: str) -> bool:
+    if not os.path.exists(copy):
+        return False
+    here, there = os.stat(copy), os.stat(path)
+    return here.st_size == there.st_size and here.st_mtime >= there.st_mtime
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Let one process in at a time; the system unlocks for those that die."""
+    try:
+        import fcntl  # not on Windows, where two processes may copy at once
+    except ImportError:  # pragma: no cover
+        yield
+        return
+    with open(path, "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,1 +1,0 @@
-"""How targets are written: the old one-hot helpers."""
