@@ -192,7 +192,6 @@ class LabeledArray:
         *,
         dims: Mapping[Any, str] | None = None,
         own: Space | None = None,
-        contiguous: bool = False,
     ) -> xr.DataArray:
         """Lay the array out for `space`, finding its axes by name.
 
@@ -204,8 +203,6 @@ class LabeledArray:
             Where names differ from batch/channel/height/width: ``{"b": "time"}``.
         own : Space, optional
             The space this array is in, if dims and dtype do not determine it.
-        contiguous : bool
-            Copy into C order in the axes of `space`; a transpose stays a view otherwise.
 
         Returns
         -------
@@ -219,9 +216,7 @@ class LabeledArray:
         SpaceError
             If the lengths do not fit.
         """
-        laid_out: xr.DataArray = format_dataarray(
-            self._object, space, dims=dims, own=own, contiguous=contiguous
-        )
+        laid_out: xr.DataArray = format_dataarray(self._object, space, dims=dims, own=own)
         return laid_out
 
     @wraps(batches)

@@ -555,7 +555,7 @@ class BatchLayout:
             axes, steps = self.specs.batch_axes, self.specs.steps
             if len(steps) != 1 or not isinstance(axes, int):
                 return None
-            shape, dtype = steps[0].spec(1)
+            shape, dtype = steps[0].target.sizes(1), steps[0].dtype
             return RowSpec((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
         forms = {}
         for name, source in self.sources.items():

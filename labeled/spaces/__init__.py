@@ -19,7 +19,6 @@ from labeled.spaces.kinds import (
     space_of,
 )
 from labeled.spaces.specs import (
-    ArraySpec,
     CompiledSpecs,
     DataSpecsMapping,
     SourceInfo,
@@ -30,7 +29,6 @@ from labeled.spaces.specs import (
 
 __all__ = [
     "ArraySpace",
-    "ArraySpec",
     "CompiledSpecs",
     "CompositeSpace",
     "Conv2DSpace",

@@ -22,7 +22,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
-from labeled import permute
 from labeled._optional import LazyModule, extra_module
 from labeled.device import (
     Array,
@@ -410,33 +409,6 @@ def hstack(pieces: list[Any]) -> Any:
 
 def _scipy_sparse() -> Any:
     return extra_module("scipy.sparse", "sparse batches need scipy", "scipy", "sparse")
-
-
-def compact(batch: Any) -> Any:
-    """Return `batch` with every array C-contiguous: itself where it is so already.
-
-    Parameters
-    ----------
-    batch : batch
-        Numeric, lazy (its chunks become contiguous when computed), a DataArray, sparse
-        (left alone), None, or a tuple of those.
-
-    Examples
-    --------
-    >>> compact(np.zeros((2, 3)).T).flags.c_contiguous
-    True
-    """
-    if isinstance(batch, tuple):
-        return tuple(map(compact, batch))
-    if isinstance(batch, np.ndarray) and batch.flags.c_contiguous:
-        return batch
-    if is_array(batch):
-        return permute.copy(batch, tuple(range(batch.ndim)))
-    if has_names(batch):
-        return batch.copy(data=compact(batch.data))
-    if is_dask(batch):
-        return batch.map_blocks(compact, dtype=batch.dtype, meta=batch._meta)
-    return batch
 
 
 def foreign_library(batch: Any) -> str | None:

@@ -24,7 +24,7 @@ from xarray.indexes import PandasMultiIndex
 
 from labeled.dims import ROLES, SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
-from labeled.spaces.arrays import canonical_axes, compact, is_dask
+from labeled.spaces.arrays import canonical_axes, is_dask
 from labeled.spaces.kinds import (
     ArraySpace,
     CompositeSpace,
@@ -78,7 +78,6 @@ def format_dataarray(
     *,
     dims: Names | None = None,
     own: Space | None = None,
-    contiguous: bool = False,
 ) -> Any:
     """Lay a DataArray out for a space, its axes found by name.
 
@@ -93,8 +92,6 @@ def format_dataarray(
         "pixel"}`` for the name of one that is made.
     own : Space, optional
         The space of `x`, where its dims and dtype do not determine it (the number of labels).
-    contiguous : bool
-        Whether data must be C-contiguous; it is copied where it is not.
 
     Returns
     -------
@@ -121,8 +118,7 @@ def format_dataarray(
     ('time', 'feature')
     """
     if isinstance(space, CompositeSpace):
-        parts = _cut(x, space, dims, own)
-        return compact(parts) if contiguous else parts
+        return _cut(x, space, dims, own)
     if not isinstance(space, Space):
         raise SpaceTypeError(f"the target must be a space, found {space!r}")
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
@@ -133,8 +129,7 @@ def format_dataarray(
             "space.format_as(x.data, ...)"
         )
     reading = _read(x, space, dims, own)
-    _check_new_names(reading, space)
-    data = reading.own.format_as(reading.data, space, contiguous=contiguous)
+    data = reading.own.format_as(reading.data, space)
     if isinstance(reading.own, ConvNDSpace):
         if isinstance(space, ConvNDSpace):
             return _moved(reading, space, data)
@@ -255,20 +250,6 @@ def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     if "b" in new or "batch" in new:
         raise DimsError(f"dims={given} names a batch dim that is not there; dims are {x.dims}")
     return there, new
-
-
-def _check_new_names(reading: _Reading, space: ArraySpace) -> None:
-    """Raise if a name was given for an axis whose dim is not made: it is a slip of the pen."""
-    made: set[Axis] = {"feature", "index"}
-    if isinstance(space, ConvNDSpace) and not isinstance(reading.own, ConvNDSpace):
-        axes = canonical_axes(len(space.shape))[1:]
-        made |= {*axes, *(name_of(axis, len(space.shape)) for axis in axes)}
-    for axis, dim in reading.new_names.items():
-        if axis not in made:
-            raise DimsError(
-                f"dims={{{axis!r}: {dim!r}}} names a dim that is neither there nor made; the "
-                f"array has dims {reading.x.dims}, {space} has axes {space.axis_names()}"
-            )
 
 
 def _own_space(x: xr.DataArray, space: ArraySpace, there: Names) -> ArraySpace:

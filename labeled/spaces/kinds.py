@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled._optional import LazyModule
-from labeled._validation import check_arguments, check_fields
+from labeled._validation import check_arguments, check_fields, whole
 from labeled.device import dtype_of, is_array
 from labeled.dims import SPATIAL, axis_of, role_of
 from labeled.errors import (
@@ -49,7 +49,6 @@ from labeled.spaces.arrays import (
     by_dlpack,
     canonical_axes,
     check_labels,
-    compact,
     csr,
     foreign_library,
     has_names,
@@ -138,16 +137,6 @@ def call_at(number: int, work: Callable[..., Any], *args: Any) -> Any:
         if isinstance(error, SpaceError):
             raise type(error)(f"{AT}{number}]{rest}").at_row(error.row) from None
         raise DimsError(f"{AT}{number}]{rest}") from None
-
-
-def whole(value: Any, what: str, least: int) -> int:
-    """Return `value` as an int of at least `least`; bool is not one."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
-        raise SpaceTypeError(f"{what} must be an integer, found {value!r}")
-    if value < least:
-        limit = "0 or more" if least == 0 else f"at least {least}"
-        raise SpaceError(f"{what} must be {limit}, found {value}")
-    return int(value)
 
 
 # ---------------------------------------------------------------- what spaces share
@@ -264,7 +253,7 @@ class Space:
             return str(error)
         return None
 
-    def np_format_as(self, batch: Batch, space: Space, *, contiguous: bool = False) -> Batch:
+    def np_format_as(self, batch: Batch, space: Space) -> Batch:
         """Lay a numeric batch of this space out for another space.
 
         The batch is checked before, the result after. Data stays where it is: NumPy
@@ -277,8 +266,6 @@ class Space:
             Numeric: an array, a scipy sparse matrix, None, or a tuple of those.
         space : Space
             What the consumer wants.
-        contiguous : bool
-            Whether the result must be C-contiguous; it is copied where it is not.
 
         Returns
         -------
@@ -301,21 +288,20 @@ class Space:
         run = route_between(self, as_target(self, space)).run
         library = None if type(batch) is np.ndarray else foreign_library(batch)
         if library is not None:
-            again = partial(self.np_format_as, space=space, contiguous=contiguous)
-            return by_dlpack(again, batch, library)
+            return by_dlpack(partial(self.np_format_as, space=space), batch, library)
         self.np_validate(batch)
         try:
             result = run(batch, self, space)
         except SpaceError as error:
             raise _about(self, error) from None
         space.np_validate(result)
-        return compact(result) if contiguous else result
+        return result
 
     def undo_np_format_as(self, batch: Batch, space: Space) -> Batch:
         """Bring a batch that :meth:`np_format_as` made for `space` back to this space."""
         return space.np_format_as(batch, self)
 
-    def format_as(self, batch: Batch, space: Space, *, contiguous: bool = False) -> Batch:
+    def format_as(self, batch: Batch, space: Space) -> Batch:
         """Lay a batch of this space out for another: numeric at once, dask lazily.
 
         As :meth:`np_format_as`, and also for dask arrays, dask-backed DataArrays (whose
@@ -323,12 +309,12 @@ class Space:
         checked now; values (labels) when they are computed. Chunks stay NumPy or CuPy.
         """
         if not is_lazy(batch) and not has_names(batch):
-            return self.np_format_as(batch, space, contiguous=contiguous)
+            return self.np_format_as(batch, space)
         route_between(self, as_target(self, space))
         self.validate(batch)
         result = convert(batch, self, space)
         space.validate(result)
-        return compact(result) if contiguous else result
+        return result
 
     def undo_format_as(self, batch: Batch, space: Space) -> Batch:
         """Bring a batch that :meth:`format_as` made for `space` back to this space."""
@@ -395,7 +381,7 @@ class ArraySpace(Space):
         return replace(self, **change)
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
-        rows = whole(n, f"{self}: the batch size", 0)
+        rows = _whole(f"{self}: the batch size", n, 0)
         wanted = as_dtype(self.dtype if dtype is None else dtype)
         if wanted is None:
             wanted = np.dtype(np.float64 if "f" in self.kinds else np.int64)
@@ -423,14 +409,11 @@ class ArraySpace(Space):
 
     def _refuse_container(self, batch: Batch, sparse: bool) -> NoReturn:
         found = "None" if batch is None else type(batch).__qualname__
-        if self.sparse:
-            found = "a dask array of dense chunks" if is_dask(batch) else found
-            raise SpaceTypeError(f"expected a scipy sparse array, found {found}")
+        wanted = "a scipy sparse array" if self.sparse else "an array"
         if sparse and isinstance(self, VectorSpace):
-            found = "a sparse one; ask for VectorSpace(sparse=True)"
-            raise SpaceTypeError(f"expected a dense array, found {found}")
+            wanted = "a dense array; ask for VectorSpace(sparse=True)"
         hint = "; a list is not a batch, make it an array" if found == "list" else ""
-        raise SpaceTypeError(f"expected an array, found {found}{hint}")
+        raise SpaceTypeError(f"expected {wanted}, found {found}{hint}")
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         expected, names = self.sizes(0), self.axis_names()
@@ -486,7 +469,7 @@ class VectorSpace(ArraySpace):
                 f"a dtype is given by name: dtype={self.sparse!r}"
             )
         check_fields(self, SpaceTypeError)
-        self._settle(dim=whole(self.dim, "VectorSpace: dim", 0), sparse=bool(self.sparse))
+        self._settle(dim=_whole("VectorSpace: dim", self.dim, 0), sparse=bool(self.sparse))
 
     def axis_names(self) -> tuple[str, str]:
         return ("b", "feature")
@@ -507,8 +490,8 @@ class LabelSpace(ArraySpace):
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
         name, known = type(self).__name__, self.max_labels
-        known = None if known is None else whole(known, f"{name}: max_labels", 1)
-        self._settle(max_labels=known, dim=whole(self.dim, f"{name}: dim", 1))
+        known = None if known is None else _whole(f"{name}: max_labels", known)
+        self._settle(max_labels=known, dim=_whole(f"{name}: dim", self.dim))
 
     def axis_names(self) -> tuple[str, str]:
         return ("b", "index")
@@ -520,13 +503,6 @@ class LabelSpace(ArraySpace):
         super().check(batch)
         if is_array(batch):
             check_labels(batch, self.max_labels)
-
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
-        if len(shape) == 1:
-            raise SpaceError(
-                f"the batch has 1 axis, shape {shape}; labels are (batch, index): add an axis"
-            )
-        super()._check_shape(shape)
 
     def _check_dtype(self, batch: Batch) -> None:
         if dtype_of(batch).kind not in "iu":
@@ -591,7 +567,7 @@ class VectorSequenceSpace(SequenceSpace):
 
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
-        self._settle(dim=whole(self.dim, "VectorSequenceSpace: dim", 1))
+        self._settle(dim=_whole("VectorSequenceSpace: dim", self.dim))
 
     def axis_names(self) -> tuple[str, str]:
         return ("time", "feature")
@@ -664,8 +640,8 @@ class ConvNDSpace(ArraySpace):
             raise SpaceTypeError(
                 f"{name}: shape must be a sequence of lengths, found {self.shape!r}"
             )
-        shape = tuple([whole(n, f"{name}: shape[{i}]", 1) for i, n in enumerate(found)])
-        channels = whole(self.channels, f"{name}: channels", 1)
+        shape = tuple([_whole(f"{name}: shape[{i}]", n) for i, n in enumerate(found)])
+        channels = _whole(f"{name}: channels", self.channels)
         expected = canonical_axes(len(shape))
         axes = expected if self.axes is None else _ordered(self.axes, expected, name)
         lengths = [channels if axis == "c" else shape[int(axis)] for axis in axes if axis != "b"]
@@ -740,6 +716,10 @@ class Conv2DSpace(ConvNDSpace):
 
 for _family in (VectorSpace, IndexSpace, VectorSequenceSpace, IndexSequenceSpace, ConvNDSpace):
     _family.family = _family
+
+
+def _whole(name: str, value: Any, least: int = 1) -> int:
+    return whole(name, value, least=least, error=SpaceError)
 
 
 def _listed(x: Any) -> tuple[Any, ...] | None:
@@ -866,8 +846,7 @@ class CompositeSpace(Space):
         """Return the space of some components, in order; for one index, the component itself."""
         n, chosen = len(self.components), list(indices)
         for i in chosen:
-            if not 0 <= whole(i, f"{self}: a component", 0) < n:
-                raise SpaceError(f"{self}: no component {i}, there are {n}")
+            whole(f"{self}: a component", i, least=0, most=n - 1, error=SpaceError)
         parts = tuple(self.components[i] for i in chosen)
         return parts[0] if len(parts) == 1 else CompositeSpace(parts)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -400,18 +400,6 @@ class SourceInfo:
     mask: bool = False
 
 
-class ArraySpec(NamedTuple):
-    """Shape and dtype of an array that does not exist yet."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a dense array of this shape and dtype."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
 @dataclass(frozen=True, eq=False)
 class Step:
     """How one source becomes one space: everything in positions."""
@@ -430,10 +418,6 @@ class Step:
     def batch_axis(self) -> int:
         """Which axis of the result counts examples."""
         return self.target.get_batch_axis()
-
-    def spec(self, n: int) -> ArraySpec:
-        """Return shape and dtype of the result for `n` rows."""
-        return ArraySpec(self.target.sizes(n), self.dtype)
 
     def __call__(self, rows: Array) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
@@ -508,10 +492,6 @@ class CompiledSpecs:
             entries.append(step(rows))
         return _nested(self.mapping.spec_mapping, entries)
 
-    def out_specs(self, n: int) -> Any:
-        """Return the `ArraySpec` of every array of a batch of `n` rows, nested as the specs."""
-        return self.mapping.nest(tuple(step.spec(n) for step in self.steps))
-
     @property
     def batch_axes(self) -> Any:
         """Which axis of every array counts examples, nested as the specs; None where nothing is."""
@@ -524,7 +504,7 @@ class CompiledSpecs:
 
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
-        return sum(step.spec(n).nbytes for step in self.steps)
+        return sum(math.prod(step.target.sizes(n)) * step.dtype.itemsize for step in self.steps)
 
 
 def compile_specs(
@@ -573,8 +553,8 @@ def compile_specs(
     >>> compiled = compile_specs(
     ...     (wanted, ("images", "targets", "")), sources, dtype="float32", scale=1 / 255
     ... )
-    >>> compiled.sources, compiled.out_specs(64)[0]
-    (('images', 'targets'), ArraySpec(shape=(3, 8, 8, 64), dtype=dtype('float32')))
+    >>> compiled.sources, compiled.out_bytes(64)
+    (('images', 'targets'), 51712)
     >>> images, targets, nothing = compiled(
     ...     {"images": np.full((2, 3, 8, 8), 255, "u1"), "targets": np.array([3, 1])}
     ... )
