@@ -175,7 +175,7 @@ STILL_INSIDE = {
         test_hdf5_columns test_hdf5_fuel test_hdf5_netcdf test_hdf5_safety test_hdf5_scan
     """,
     "old": """
-        fuel_traps test_spaces_dataarrays
+        fuel_traps
     """,
     "people": """
         test_coordinates test_dataset test_joined_laws
