@@ -32,27 +32,6 @@ def test_permuted_rows_are_one_task_a_block(path):
     np.testing.assert_array_equal(lazy.values, IMAGES[rows])
 
 
-def test_blocks_of_a_part_decode_no_more_than_blocks_of_all(tmp_path):
-    with h5py.File(tmp_path / "x.hdf5", "w") as f:
-        for name, chunks in {
-            "rows": (8, 64, 64, 3),
-            "plain": None,
-            "tiles": (8, 32, 64, 3),
-        }.items():
-            packed = {} if chunks is None else {"chunks": chunks, "compression": "gzip"}
-            x = f.create_dataset(name, (8000, 64, 64, 3), "u1", **packed)
-            for axis, label in enumerate(("batch", "height", "width", "channel")):
-                x.dims[axis].label = label
-    dataset = labeled.open_dataset(tmp_path / "x.hdf5")
-    whole, part = dataset, dataset.isel(channel=0, height=slice(0, 4))
-    rows = {
-        name: (part[name].data.chunks[0][0], whole[name].data.chunks[0][0]) for name in part.sources
-    }
-    assert abs(rows["rows"][0] - rows["rows"][1]) <= 8  # a chunk
-    assert abs(rows["tiles"][0] - 2 * rows["tiles"][1]) <= 16  # half of the tiles
-    assert rows["plain"][0] == 8000  # only these bytes are read
-
-
 def test_blocks_are_whole_stored_chunks(path):
     dataset = labeled.open_dataset(path, chunks="auto").subset(slice(2, None))
     with dask.config.set({"array.chunk-size": "500 B"}):
@@ -130,19 +109,9 @@ def test_default_blocks_fit_anywhere(tmp_path):
     assert dataset["wide"].data.chunksize == (1, 16, 1 << 20)  # never less than a stored chunk
 
 
-@pytest.mark.parametrize(
-    ("chunks", "words"),
-    [
-        ({"bacth": 3}, "'bacth'.*did you mean 'batch'"),
-        ("lots", "'lots' is not the length"),
-        (0, "0 is not the length"),
-        ({"batch": -2}, "-2 is not the length"),
-        ((3, 3.5), "3.5 is not the length"),
-    ],
-)
-def test_chunks_are_checked_when_opening(path, chunks, words):
-    with pytest.raises(DimsError, match=words):
-        labeled.open_dataset(path, chunks=chunks)
+def test_chunks_name_dims_that_are_there(path):
+    with pytest.raises(DimsError, match=r"'bacth'.*did you mean 'batch'"):
+        labeled.open_dataset(path, chunks={"bacth": 3})
 
 
 def test_chunks_that_do_not_fit_a_source_name_it(path):
@@ -155,12 +124,11 @@ def test_chunks_that_do_not_fit_a_source_name_it(path):
 @pytest.mark.parametrize(
     ("rows", "chunks", "factor"),
     [
-        (slice(None), {"batch": 1}, "3.9"),  # 47 blocks of 12 chunks
-        (slice(None), {"batch": 3, "height": 1}, "4.0"),  # twice along either axis
+        (slice(None), {"batch": 1}, "4"),  # 47 blocks of 12 chunks
         (slice(None), {"height": 1}, None),
         (slice(None, None, 3), {"batch": 1}, None),
         (slice(None, None, 2), {"batch": 8}, None),
-        (slice(None, None, -1), {"batch": 1}, "3.9"),
+        (slice(None, None, -1), {"batch": 1}, "4"),
         (slice(None), {"batch": 8}, None),
     ],
 )

@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.dataset.lazy import _chunks_touched
 from labeled.errors import (
     DimsError,
     FileChangedError,
@@ -239,15 +238,6 @@ def test_a_lazy_array_takes_no_memory_for_what_a_packed_header_claims(tmp_path):
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert most < 1 << 21
-
-
-@given(st.integers(0, 200), st.integers(1, 40), st.data())
-def test_chunks_of_a_part_are_counted(size, chunk, data):
-    start, stop = (data.draw(st.integers(0, size)) for _ in range(2))
-    part = slice(start, stop, data.draw(st.integers(1, 50)))
-    rows = np.arange(size)[part]
-    expected = len(set((rows // chunk).tolist()))
-    assert _chunks_touched(part, chunk) == _chunks_touched(rows, chunk) == expected
 
 
 def test_packed_damage_is_reported_when_rows_are_read(tmp_path):

@@ -9,8 +9,7 @@ dim stand once for all files: the first file's are used, and a warning reports f
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -199,7 +198,7 @@ def _check_compatible(first: FileHeader, other: FileHeader) -> None:
     _check_names("source", first.sources, other.sources, first.where, other.where)
     _check_names("split", first.splits, other.splits, first.where, other.where)
     for name, source in first.sources.items():
-        _Pair(f"source {name!r}", source, other.sources[name], first.where, other.where).check()
+        _check_pair(f"source {name!r}", source, other.sources[name], first.where, other.where)
     for split, rows in first.splits.items():
         if set(rows) != set(other.splits[split]):
             raise SplitError(
@@ -217,10 +216,7 @@ def _check_names(
     missing, extra = sorted(set(mine) - set(theirs)), sorted(set(theirs) - set(mine))
     error = UnknownNameError if kind == "source" else SplitError
     remedy = "name what both have with sources=[...], or open them apart"
-    pattern = _numbered_otherwise(mine, theirs) if kind == "source" else None
-    if pattern is not None:
-        remedy = f"their groups differ by a number: group={pattern!r} joins what lies in them"
-    elif kind == "source" and len(missing) == len(mine) == len(extra) == 1:
+    if kind == "source" and len(missing) == len(mine) == len(extra) == 1:
         beside = {missing[0]: here, extra[0]: there}
         remedy = f"if their rows belong together, open them side by side: open_dataset({beside})"
     raise error(
@@ -229,86 +225,49 @@ def _check_names(
     )
 
 
-def _numbered_otherwise(mine: Collection[str], theirs: Collection[str]) -> str | None:
-    """Return what matches one group in either file, if their names differ by its number alone.
-
-    Examples
-    --------
-    >>> _numbered_otherwise(["data/0/E/x", "data/0/E/y"], ["data/100/E/x", "data/100/E/y"])
-    'data/*'
-    >>> _numbered_otherwise(["data/0/E/x"], ["data/100/B/x"])
-    """
-    parts = [[name.split("/") for name in names] for names in (mine, theirs)]
-    for depth in range(min(len(name) for each in parts for name in each)):
-        one, two = ({name[depth] for name in each} for each in parts)
-        if one == two:
-            continue
-        inside, others = ({tuple(name[depth + 1 :]) for name in each} for each in parts)
-        stems = {re.split("[0-9]", name)[0] for name in one | two}
-        if len(one) == len(two) == len(stems) == 1 and inside == others and () not in inside:
-            return "/".join([*parts[0][0][:depth], f"{stems.pop()}*"])
-        return None
-    return None
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """The same array in two files."""
-
-    what: str
-    one: SourceHeader
-    two: SourceHeader
-    here: str
-    there: str
-
-    def check(self) -> None:
-        one, two, here, there = self.one, self.two, self.here, self.there
-        cannot = f"{self.what} cannot be joined"
-        if (one.ragged is None) != (two.ragged is None):
-            path, shape = (here, one.row_shape) if one.ragged is None else (there, two.row_shape)
+def _check_pair(what: str, one: SourceHeader, two: SourceHeader, here: str, there: str) -> None:
+    """Refuse or warn of the same array in two files."""
+    cannot = f"{what} cannot be joined"
+    if (one.ragged is None) != (two.ragged is None):
+        path, shape = (here, one.row_shape) if one.ragged is None else (there, two.row_shape)
+        raise FileFormatError(
+            f"{cannot}: all its examples in {path!r} have shape {shape}, "
+            f"those in {here if path == there else there!r} differ; write {path!r} again from "
+            f"{{{one.name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them "
+            "apart"
+        )
+    for property, mine, theirs in (
+        ("dims", one.dims, two.dims),
+        ("row shape", one.row_shape, two.row_shape),
+        ("dtype", one.dtype, two.dtype),
+        ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
+        ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
+    ):
+        if mine != theirs:
             raise FileFormatError(
-                f"{cannot}: all its examples in {path!r} have shape {shape}, "
-                f"those in {here if path == there else there!r} differ; write {path!r} again from "
-                f"{{{one.name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them "
-                "apart"
+                f"{cannot}: {property} {theirs} in {there!r}, "
+                f"but {mine} in {here!r}; write one of them again, or open them apart"
             )
-        for what, mine, theirs in (
-            ("dims", one.dims, two.dims),
-            ("row shape", one.row_shape, two.row_shape),
-            ("dtype", one.dtype, two.dtype),
-            ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
-            ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
-        ):
-            if mine != theirs:
-                raise FileFormatError(
-                    f"{cannot}: {what} {theirs} in {there!r}, "
-                    f"but {mine} in {here!r}; write one of them again, or open them apart"
-                )
-        if one.ragged is not None and repr(one.cf) != repr(two.cf):
-            raise FileFormatError(
-                f"ragged {cannot}: its scale, offset, fill value or units in "
-                f"{there!r} are not those in {here!r}; write it again with the same, "
-                "or open both with decode_cf=False"
-            )
-        self.warn()
-
-    def warn(self) -> None:
-        """Say so where units differ, or numbers of classes, which nothing converts."""
-        mine, theirs = self.one.attrs.get("units"), self.two.attrs.get("units")
-        if repr(mine) != repr(theirs):
-            warn(
-                f"{self.what} has the units {theirs!r} in {self.there!r}, but {mine!r} in "
-                f"{self.here!r}; its values are joined as they are"
-            )
-        names, others = class_names_of(self.one.attrs), class_names_of(self.two.attrs)
-        odd = sorted(n for n in names.keys() & others.keys() if names[n] != others[n])
-        if odd:
-            warn(
-                f"{self.what} names its classes otherwise in {self.there!r} than in {self.here!r} "
-                f"({odd[0]} is {others[odd[0]]!r} there, {names[odd[0]]!r} here); numbers are "
-                "joined as they are, and the first file's names stand for all: make the numbers "
-                "agree first"
-            )
+    if one.ragged is not None and repr(one.cf) != repr(two.cf):
+        raise FileFormatError(
+            f"ragged {cannot}: its scale, offset, fill value or units in "
+            f"{there!r} are not those in {here!r}; write it again with the same, "
+            "or open both with decode_cf=False"
+        )
+    units, others = one.attrs.get("units"), two.attrs.get("units")
+    if repr(units) != repr(others):
+        warn(
+            f"{what} has the units {others!r} in {there!r}, but {units!r} in {here!r}; its values "
+            "are joined as they are"
+        )
+    names, others = class_names_of(one.attrs), class_names_of(two.attrs)
+    odd = sorted(n for n in names.keys() & others.keys() if names[n] != others[n])
+    if odd:
+        warn(
+            f"{what} names its classes otherwise in {there!r} than in {here!r} ({odd[0]} is "
+            f"{others[odd[0]]!r} there, {names[odd[0]]!r} here); numbers are joined as they are, "
+            "and the first file's names stand for all: make the numbers agree first"
+        )
 
 
 def _check_variables(first: FileHeader, other: FileHeader) -> None:
@@ -325,7 +284,7 @@ def _check_variables(first: FileHeader, other: FileHeader) -> None:
                 "the files apart"
             )
         else:
-            _Pair(f"coordinate {name!r}", variable, match, first.where, other.where).check()
+            _check_pair(f"coordinate {name!r}", variable, match, first.where, other.where)
     differing += sorted(set(other.variables) - set(first.variables))
     if differing:
         warn(

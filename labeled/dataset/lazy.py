@@ -21,7 +21,6 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
@@ -37,9 +36,8 @@ from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
 from labeled._optional import LazyModule
-from labeled.errors import DimsError, did_you_mean, warn
+from labeled.errors import DimsError, warn
 from labeled.formats.reader import read_rows
-from labeled.formats.region import Indexer
 from labeled.selection import Selection
 from labeled.sources.blocks import BLOCK_BYTES
 from labeled.sources.loading import enough_memory
@@ -55,8 +53,8 @@ MAX_BLOCKS = 10_000
 BlockLengths = tuple[tuple[int, ...], ...]
 """The lengths of blocks, one after another, along each axis."""
 
-DECODE_WARNING = 2.0
-"""A warning is given where stored chunks would be decoded more often than this, on average."""
+DECODE_WARNING, LOOKED_AT = 2.0, 100
+"""A warning is given where the first blocks decode stored chunks more often than this."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,37 +186,18 @@ def dask_array(array: LazyArray, blocks: BlockLengths) -> Any:
 def warn_of_repeated_decoding(array: LazyArray, blocks: BlockLengths) -> None:
     """Warn where computing block by block would decode stored chunks over and over."""
     source, selection = array.source, array.rows
-    stored = source.stored_chunks
-    if stored is None or not source.headers[0].filters or max(map(len, blocks)) < 2:
+    if source.stored_chunks is None or not source.headers[0].filters or len(blocks[0]) < 2:
         return
-    factor = _row_factor(selection, stored[0], np.cumsum([0, *blocks[0]]))
-    for cuts, chunk in zip(blocks[1:], stored_along(source)[1:], strict=True):
-        if len(cuts) > 1:
-            edges = np.cumsum([0, *cuts])
-            reach = -(-edges[1:] // chunk) - edges[:-1] // chunk
-            factor *= float(reach.sum()) / max(1, -(-int(edges[-1]) // chunk))
+    edges = np.cumsum([0, *blocks[0][:LOOKED_AT]])
+    chunk_of = selection.take(np.arange(edges[-1])) // source.stored_chunks[0]
+    touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
+    factor = touched / max(1, len(np.unique(chunk_of)))
     if factor > DECODE_WARNING:
         warn(
             f"{source.where}: computing these {len(selection)} rows block by block decodes each "
-            f"stored chunk {factor:.1f} times. To decode once: iterate with .batches(), ask for "
-            f"larger blocks (chunks={{{source.dims[0]!r}: ...}}), or sort the rows first",
+            f"stored chunk about {factor:.0f} times. To decode once: iterate with .batches(), ask "
+            f"for larger blocks (chunks={{{source.dims[0]!r}: ...}}), or sort the rows first",
         )
-
-
-def _row_factor(selection: Selection, chunk_rows: int, edges: npt.NDArray[np.int64]) -> float:
-    """Return how often the blocks of a selection touch each stored chunk along the rows."""
-    span = selection.span
-    if len(edges) <= 2:
-        return 1.0
-    if span is None:
-        chunk_of = selection.rows // chunk_rows
-        touched = sum(len(np.unique(chunk_of[a:b])) for a, b in itertools.pairwise(edges))
-        return touched / max(1, len(np.unique(chunk_of)))
-    firsts = span.start + edges[:-1] * span.step
-    lasts = span.start + (edges[1:] - 1) * span.step
-    reach = np.abs(lasts // chunk_rows - firsts // chunk_rows) + 1
-    across = abs(int(lasts[-1]) // chunk_rows - int(firsts[0]) // chunk_rows) + 1
-    return float(np.minimum(reach, np.diff(edges)).sum() / min(across, len(span)))
 
 
 def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLengths:
@@ -231,8 +210,8 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
         Rows, in the order wanted.
     chunks : "auto", int, tuple, dict by dim, or None
         As dask takes them; "auto" gives whole multiples of the stored chunks where
-        the selection allows, of about 16 MiB each, read or decoded: smaller where dask's
-        ``array.chunk-size`` is, larger where there would be more than 10,000 of them.
+        the selection allows, of about 16 MiB each: smaller where dask's ``array.chunk-size``
+        is, larger where there would be more than 10,000 of them.
 
     Raises
     ------
@@ -263,8 +242,7 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
             sizes[axis] = _whole_chunks(max(sizes[axis]), stored[axis], shape[axis])
     if wanted[0] == "auto" and shape[0]:
         blocks_across = int(np.prod([len(axis) for axis in sizes[1:]], dtype=np.int64))
-        most = max(1, limit // max(1, _decoded_bytes(source)))
-        rows = max(min(max(sizes[0]), most), -(-shape[0] * blocks_across // MAX_BLOCKS))
+        rows = max(max(sizes[0]), -(-shape[0] * blocks_across // MAX_BLOCKS))
         rows += -rows % stored[0]
         sizes[0] = aligned(selection, rows, stored[0], source.file_starts)
     return tuple(sizes)
@@ -279,91 +257,11 @@ def _as_few(chunk_rows: int, n_rows: int, fitting: int) -> int:
     return chunk_rows * max(1, min(together, fitting))
 
 
-def _decoded_bytes(source: Source) -> int:
-    """Bytes that are decoded for a row to take a part of it; 0 where none are, or all are kept.
-
-    One value of every picture takes as long as the whole pictures, so that blocks of such
-    values have no more rows than blocks of pictures.
-    """
-    if source.loaded is not None or not source.headers[0].filters:
-        return 0
-    header = source.headers[0]
-    chunks = header.row_shape if header.chunks is None else header.chunks[1:]
-    touched = [
-        chunk * min(-(-size // chunk), _chunks_touched(part, chunk))
-        for chunk, size, part in zip(chunks, header.row_shape, source.region, strict=True)
-        if chunk
-    ]
-    return math.prod(touched) * source.stored_dtype.itemsize
-
-
-def _chunks_touched(part: Indexer, chunk: int) -> int:
-    """Count the chunks along an axis that a part of it lies in; nothing is as long as the axis.
-
-    Examples
-    --------
-    >>> _chunks_touched(slice(3, 2**40), 2**20), _chunks_touched(slice(0, 100, 30), 10)
-    (1048576, 4)
-    """
-    if not isinstance(part, slice):
-        return int(np.unique(np.asarray(part) // chunk).size)
-    wanted = range(part.start, part.stop, part.step or 1)
-    if not wanted or wanted.step > chunk:
-        return len(wanted)
-    return wanted[-1] // chunk - wanted[0] // chunk + 1
-
-
 def _whole_chunks(length: int, chunk: int, size: int) -> tuple[int, ...]:
     """Cut an axis of `size` into blocks of at least `length`, whole stored chunks each."""
     length = max(1, min(size, length + -length % max(1, chunk)))
     full, rest = divmod(size, length)
     return (length,) * full + ((rest,) if rest or not full else ())
-
-
-def check_chunks(chunks: Any, dims: Collection[str], where: str) -> None:
-    """Refuse chunks that no array could have, when files are opened.
-
-    Parameters
-    ----------
-    chunks : Any
-        As a user gave them.
-    dims : collection of str
-        All dims there are.
-    where : str
-        How messages name the files.
-
-    Raises
-    ------
-    DimsError
-        If a dim is unknown, or a length is none.
-    """
-    if isinstance(chunks, dict):
-        for dim in chunks:
-            if dim not in dims:
-                hint = did_you_mean(str(dim), dims)
-                raise DimsError(f"chunks= names {dim!r}, which is not a dim of {where}; {hint}")
-        lengths = tuple(chunks.values())
-    else:
-        lengths = tuple(chunks) if isinstance(chunks, tuple | list) else (chunks,)
-    for length in lengths:
-        if not _is_length(length):
-            raise DimsError(
-                f"chunks={chunks!r}: {length!r} is not the length of a block; pass a positive "
-                "number of positions, -1 (the whole axis), 'auto', a size such as '64 MiB', or "
-                "lengths one after another"
-            )
-
-
-def _is_length(length: Any) -> bool:
-    if isinstance(length, tuple | list):
-        return all(_is_length(each) and not isinstance(each, str) for each in length)
-    if isinstance(length, str):
-        try:
-            return length == "auto" or bool(parse_bytes(length) > 0)
-        except ValueError:
-            return False
-    whole_number = isinstance(length, int | np.integer) and not isinstance(length, bool)
-    return length is None or (whole_number and (length > 0 or length == -1))
 
 
 def aligned(

@@ -21,6 +21,7 @@ from labeled.errors import (
     LoaderError,
     SplitError,
     UnknownNameError,
+    did_you_mean,
 )
 from labeled.formats.format import Options
 from labeled.formats.registry import (
@@ -164,10 +165,11 @@ def open_dataset(
             f"{paths[0]!r} looks like plain text (one column, no numbers); pass format='csv' to "
             "read each line as a row"
         )
-    if not (isinstance(chunks, str) and chunks == "auto"):
-        from labeled.dataset.lazy import check_chunks
-
-        check_chunks(chunks, set().union(*dataset.dims.values()), dataset.where)
+    if isinstance(chunks, dict):
+        dims_there = set().union(*dataset.dims.values())
+        for dim in chunks.keys() - dims_there:
+            hint = did_you_mean(str(dim), dims_there)
+            raise DimsError(f"chunks= names {dim!r}, which is not a dim of {dataset.where}; {hint}")
     return dataset
 
 

@@ -7,7 +7,6 @@ coordinates, and the values that rules go by.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -96,25 +95,7 @@ def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:
             f"{name!r} in {dataset.where} is a source, not a split: ds.select({name!r}) has it "
             f"alone, and splits are {listed(sorted(splits))}"
         )
-    called = _called(str(name), dataset.sources)
-    return f"no split {name!r} in {dataset.where}; {called}{did_you_mean(str(name), splits)}"
-
-
-def _called(split: str, sources: Iterable[str]) -> str:
-    """Return what to say of sources with the name of a split in theirs, as many files have them.
-
-    Examples
-    --------
-    >>> _called("train", ["X_test", "X_train", "trained", "y_train"])
-    "sources are called so: say select('X_train', 'y_train'). As splits "
-    >>> _called("train", ["train/x", "train/y", "x_train"])
-    "a group is called so: say group='train' on opening. As splits "
-    """
-    names = list(sources)
-    if any(name.startswith(f"{split}/") for name in names):
-        return f"a group is called so: say group={split!r} on opening. As splits "
-    named = [name for name in names if split.lower() in re.split(r"[^a-z0-9]+", name.lower())]
-    return f"sources are called so: say select({listed(named)}). As splits " if named else ""
+    return f"no split {name!r} in {dataset.where}; {did_you_mean(str(name), splits)}"
 
 
 def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, ...]]) -> bool:

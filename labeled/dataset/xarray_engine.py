@@ -19,7 +19,7 @@ from labeled.dataset.dataset import Dataset
 from labeled.dataset.lazy import LazyArray, stored_along, stored_rows
 from labeled.dataset.opening import open_dataset
 from labeled.dataset.to_xarray import arrays_of
-from labeled.errors import FileFormatError, LoaderError, NotYetError
+from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, is_text
 from labeled.selection import Request
 from labeled.sources.source import Io
@@ -120,22 +120,6 @@ use_cftime, decode_timedelta
             decode_timedelta=decode_timedelta,
         )
         return opened.set_coords(store.coords & opened.variables.keys() if decode_coords else ())
-
-    def open_datatree(self, filename_or_obj: Any, **_: Any) -> Any:
-        """Refuse: groups are parts of names here, and none is a node.
-
-        Raises
-        ------
-        NotYetError
-            Always; the message says what opens groups.
-        """
-        raise NotYetError(
-            f"engine 'labeled' makes no tree of {filename_or_obj!r}: groups are parts of the names "
-            "of sources. Open one of them, xr.open_dataset(path, engine='labeled', group='...'), "
-            "or the tree by engine='h5netcdf', phony_dims='sort'"
-        )
-
-    open_groups_as_dict = open_datatree
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Claim only files whose name says so; any other HDF5 file is xarray's own."""
