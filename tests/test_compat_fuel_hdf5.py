@@ -38,25 +38,6 @@ def fill(f):
     return f
 
 
-def fill_ragged(f, labelled=True):
-    f.create_dataset("features", (4,), dtype=h5py.vlen_dtype("u1"))
-    for i, example in enumerate(RAGGED):
-        f["features"][i] = example.ravel()
-    f["features"].dims[0].label = "batch"
-    f["shapes of all"] = np.array([example.shape for example in RAGGED])
-    f["shapes of all"].make_scale("shapes")
-    f["features"].dims[0].attach_scale(f["shapes of all"])
-    if labelled:
-        f["names"] = np.array([b"channel", b"height", b"width"])
-        f["names"].make_scale("shape_labels")
-        f["features"].dims[0].attach_scale(f["names"])
-    f["targets"] = np.arange(4).reshape(4, 1)
-    f.attrs["split"] = H5PYDataset.create_split_array(
-        {"train": {"features": (0, 4), "targets": (0, 4)}}
-    )
-    return f
-
-
 @pytest.fixture(params=["handle", "disk"])
 def where(request, tmp_path):
     """Give what a dataset is made of: a handle of a file in memory, or a path."""
@@ -79,11 +60,6 @@ def file(where):
     return where(fill)
 
 
-@pytest.fixture
-def ragged(where):
-    return where(fill_ragged)
-
-
 @pytest.fixture(autouse=True)
 def no_handle_is_left():
     yield
@@ -98,34 +74,6 @@ def read(dataset, request):
     found = dataset.get_data(state, request)
     dataset.close(state)
     return found
-
-
-def test_which_sets_is_no_single_name(file):
-    for wrong in ("train", (b"train",), (1,)):
-        with pytest.raises(ValueError, match="which_sets"):
-            H5PYDataset(file, which_sets=wrong)
-    for wrong in ((), None):
-        with pytest.raises(TypeError):
-            H5PYDataset(file, which_sets=wrong)
-    with pytest.raises(ValueError, match="valid"):
-        H5PYDataset(file, which_sets=("valid",))
-
-
-def test_splits_and_sources_of_the_table(file):
-    expected = {"train": ("features", "targets"), "unlabeled": ("features",)}
-    for split, sources in expected.items():
-        assert H5PYDataset(file, which_sets=(split,)).provides_sources == sources
-    with h5py.File("x", "w", driver="core", backing_store=False) as f:
-        fill(f)
-        assert set(H5PYDataset.get_all_splits(f)) == {"train", "test", "unlabeled"}
-        assert set(H5PYDataset.get_all_sources(f)) == {"features", "targets"}
-        assert H5PYDataset.get_provided_sources(f, "unlabeled") == ("features",)
-
-
-def test_axis_labels(file):
-    dataset = H5PYDataset(file, which_sets=("train",))
-    assert dataset.axis_labels == {"features": ("batch", "feature"), "targets": ("batch", "index")}
-    assert H5PYDataset(file, ("train",), axis_labels={"a": ()}).axis_labels == {"a": ()}
 
 
 def test_pickling_while_the_writer_is_open(tmp_path):
@@ -174,120 +122,6 @@ def test_several_datasets_of_one_file(file):
     assert not H5PYDataset._file_handles
 
 
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_splits_alone_and_joined(file, in_memory):
-    for split, rows in (("train", slice(0, 20)), ("test", slice(20, 30))):
-        dataset = H5PYDataset(file, which_sets=(split,), load_in_memory=in_memory)
-        found = read(dataset, slice(0, dataset.num_examples))
-        assert_array_equal(found[0], FEATURES[rows])
-        assert_array_equal(found[1], TARGETS[rows])
-    both = H5PYDataset(file, which_sets=("train", "test"), load_in_memory=in_memory)
-    for request in (slice(0, 30), list(range(30))):
-        assert_array_equal(read(both, request)[0], FEATURES[:30])
-
-
-def test_listed_rows_come_in_the_order_asked_for(file):
-    dataset = H5PYDataset(file, which_sets=("train",))
-    assert_array_equal(read(dataset, [7, 4, 6, 2, 5])[0], FEATURES[[7, 4, 6, 2, 5]])
-    strict = H5PYDataset(file, which_sets=("train",), sort_indices=False)
-    assert_array_equal(read(strict, [2, 4, 7])[0], FEATURES[[2, 4, 7]])
-    state = strict.open()
-    with pytest.raises(TypeError):
-        strict.get_data(state, [7, 4, 6, 2, 5])
-
-
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_example_streams(file, in_memory):
-    dataset = H5PYDataset(file, which_sets=("train",), load_in_memory=in_memory)
-    stream = dataset.get_example_stream()
-    epoch = stream.get_epoch_iterator()
-    for row in range(20):
-        features, targets = next(epoch)
-        assert_array_equal(features, FEATURES[row])
-        assert_array_equal(targets, TARGETS[row])
-    with pytest.raises(StopIteration):
-        next(epoch)
-
-
-@pytest.mark.parametrize("subset", [None, slice(0, 10), [1, 3]])  # though all have these rows
-def test_sources_of_different_lengths(where, subset):
-    def filling(f):
-        fill(f)
-        f.attrs["split"] = H5PYDataset.create_split_array(
-            {"train": {"features": (0, 20), "targets": (0, 15)}}
-        )
-        return f
-
-    with pytest.raises(ValueError, match="'features': 20, 'targets': 15"):
-        H5PYDataset(where(filling), which_sets=("train",), subset=subset)
-
-
-def test_private_parts_that_old_tests_use(file):
-    dataset = H5PYDataset(file, which_sets=("train",))
-    with pytest.raises(ValueError):
-        dataset._in_memory_get_data(None, None)
-    with pytest.raises(ValueError):
-        dataset._in_memory_get_data(True, None)
-    with pytest.raises(ValueError):
-        dataset._out_of_memory_get_data(None, {})
-    dataset._external_file_handle = None
-    with pytest.raises(OSError, match="not open"):
-        _ = dataset._file_handle
-
-
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_index_splits(where, in_memory):
-    def filling(f):
-        fill(f)
-        f["rows"] = np.arange(0, 10, 2)
-        f.attrs["split"] = H5PYDataset.create_split_array(
-            {
-                "train": {
-                    "features": (-1, -1, f["rows"].ref, "."),
-                    "targets": (-1, -1, f["rows"].ref, ""),
-                }
-            }
-        )
-        return f
-
-    dataset = H5PYDataset(where(filling), ("train",), load_in_memory=in_memory)
-    assert dataset.num_examples == 5
-    features, targets = read(dataset, slice(None))
-    assert_array_equal(features, FEATURES[0:10:2])
-    assert_array_equal(targets, TARGETS[0:10:2])
-
-
-@pytest.mark.parametrize("subset", [[0, 2, 4], [0, 4, 2], [4, 4, 2, 0]])
-def test_subsets_are_sorted_sets(file, subset):
-    dataset = H5PYDataset(file, which_sets=("train",), subset=subset, load_in_memory=True)
-    assert_array_equal(dataset.data_sources[0], FEATURES[[0, 2, 4]])
-
-
-def test_labels_of_variable_length(ragged):
-    dataset = H5PYDataset(ragged, which_sets=("train",))
-    assert dataset.axis_labels["features"] == ("batch", "channel", "height", "width")
-    assert dataset.vlen_sources == ["features"]
-
-
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_examples_of_variable_length(ragged, in_memory):
-    dataset = H5PYDataset(ragged, ("train",), subset=slice(1, 3), load_in_memory=in_memory)
-    found, _ = read(dataset, slice(0, 2))
-    assert found.dtype == object
-    for one, other in zip(found, RAGGED[1:3], strict=True):
-        assert_array_equal(one, other)
-    epoch = H5PYDataset(ragged, ("train",), load_in_memory=in_memory).get_example_stream()
-    for (one, _), other in zip(epoch.get_epoch_iterator(), RAGGED, strict=True):
-        assert_array_equal(one, other)
-
-
-def test_examples_of_variable_length_in_any_order(ragged):
-    for options, request in (({}, [0, 3, 1, 2]), ({"sort_indices": False}, [0, 1, 2, 3])):
-        found, _ = read(H5PYDataset(ragged, ("train",), **options), request)
-        for one, row in zip(found, request, strict=True):
-            assert_array_equal(one, RAGGED[row])
-
-
 def test_a_source_of_variable_length_has_one_axis(where):
     def filling(f):
         fill(f)
@@ -298,12 +132,6 @@ def test_a_source_of_variable_length_has_one_axis(where):
 
     with pytest.raises(ValueError, match="one axis"):
         H5PYDataset(where(filling), which_sets=("train",), sources=("targets",))
-
-
-def test_asking_without_open(file):
-    dataset = H5PYDataset(file, which_sets=("train",))
-    assert_array_equal(dataset.get_data(None, slice(0, 10))[0], FEATURES[:10])
-    dataset.close(None)
 
 
 def test_big_endian_and_strings_keep_their_dtype(where):
@@ -438,3 +266,10 @@ def test_ragged_sources_of_plain_write(tmp_path, in_memory, as_handle):
         assert_array_equal(read(dataset, 1)[0], rows[1])
         test = H5PYDataset(where, which_sets=("test",), subset=[0], load_in_memory=in_memory)
         assert_array_equal(read(test, 0)[0], rows[3])
+
+
+def test_a_file_that_is_not_open(file):
+    dataset = H5PYDataset(file, which_sets=("train",))
+    dataset._external_file_handle = None
+    with pytest.raises(OSError, match="not open"):
+        _ = dataset._file_handle

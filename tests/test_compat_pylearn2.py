@@ -1,0 +1,144 @@
+"""Pylearn2 by aliases: what a table of expressions cannot say (`test_compat_recorded.py`)."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pylearn2_aliases
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pylearn2.datasets.dense_design_matrix import DefaultViewConverter, DenseDesignMatrix
+from pylearn2.datasets.hdf5 import HDF5Dataset, HDF5DatasetDeprecated
+from pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
+from pylearn2.utils import as_floatX
+from pylearn2.utils.data_specs import DataSpecsMapping
+from pylearn2.utils.iteration import (
+    BatchwiseShuffledSequentialIterator,
+    FiniteDatasetIterator,
+    SequentialSubsetIterator,
+    ShuffledSequentialSubsetIterator,
+)
+
+from labeled.compat.pylearn2 import config, install_aliases
+
+
+def test_aliases_are_the_modules_themselves():
+    import pylearn2.space
+    import pylearn2.utils.iteration
+
+    assert pylearn2.space.VectorSpace is VectorSpace
+    assert pylearn2.utils.iteration.FiniteDatasetIterator is FiniteDatasetIterator
+    assert "pylearn2.datasets.dense_design_matrix" in pylearn2_aliases.ALIASES
+    with pytest.raises(ImportError, match="'numpy' is imported already"):
+        install_aliases("numpy")
+
+
+def test_the_library_itself_does_not_import_old_faces():
+    code = "import labeled, sys; print([m for m in sys.modules if m.startswith('labeled.compat')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_floatx_is_a_setting():
+    config.floatX = "float32"
+    try:
+        assert VectorSpace(2).dtype == "float32"
+        assert as_floatX(np.zeros(3)).dtype == as_floatX(1).dtype == np.float32
+        assert VectorSpace(2, dtype=None).dtype is None
+    finally:
+        config.floatX = "float64"
+
+
+KINDS = [
+    SequentialSubsetIterator,
+    ShuffledSequentialSubsetIterator,
+    BatchwiseShuffledSequentialIterator,
+]
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.sampled_from(KINDS))
+def test_examples_are_counted_and_visited_once(n, batch_size, kind):
+    iterator = kind(n, batch_size, **({"rng": 1} if kind.stochastic else {}))
+    visited = [row for rows in iterator for row in np.arange(n)[rows].tolist()]
+    assert sorted(visited) == list(range(n))
+    assert (iterator.num_examples, iterator.uneven) == (n, bool(n % batch_size))
+
+
+def test_default_epochs_are_those_of_a_random_state():
+    made = DenseDesignMatrix(X=np.arange(30.0)[:, None])
+    state, rows = np.random.RandomState((17, 2, 946)), list(range(30))
+    for _ in range(2):
+        (batch,) = made.iterator("shuffled_sequential", 30)
+        state.shuffle(rows := list(range(30)))
+        assert batch[:, 0].tolist() == rows
+
+
+def test_an_unknown_source_is_named():
+    dataset = DenseDesignMatrix(X=np.zeros((6, 2)), y=np.zeros((6, 1)))
+    own = CompositeSpace((VectorSpace(2), VectorSpace(1)))
+    with pytest.raises(ValueError, match="featuresX"):
+        FiniteDatasetIterator(
+            dataset, SequentialSubsetIterator(6, 2), data_specs=(own, ("featuresX", "targets"))
+        )
+
+
+def test_specs_are_flattened_iterated_once_and_nested_back():
+    images = np.arange(120.0).reshape(5, 2, 3, 4)
+    dataset = DenseDesignMatrix(topo_view=images, y=np.arange(5)[:, None], y_labels=5)
+    rows, stacked = VectorSpace(24), Conv2DSpace((2, 3), num_channels=4, axes=("c", 0, 1, "b"))
+    space = CompositeSpace((rows, CompositeSpace((stacked, VectorSpace(5))), rows))
+    source = ("features", ("features", "targets"), "features")
+    mapping = DataSpecsMapping((space, source))
+    flat = (CompositeSpace(mapping.flatten(space, return_tuple=True)), mapping.flatten(source))
+    assert flat[1] == ("features", "features", "targets")
+    for batch in dataset.iterator("sequential", 2, data_specs=flat, return_tuple=True):
+        nested = mapping.nest(batch)
+        space.np_validate(nested)
+        first, (image, target), again = nested
+        assert first is again
+        np.testing.assert_array_equal(target.argmax(axis=1)[:, None] * 24, first[:, :1])
+        np.testing.assert_array_equal(image[:, 0, 0, :].T, first.reshape(-1, 4, 6)[:, :, 0])
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    name = tmp_path_factory.mktemp("pylearn2") / "examples.h5"
+    with h5py.File(name, "w") as f:
+        f["X"] = np.arange(40.0).reshape(20, 2)
+        f["y"] = np.arange(20)[:, None]
+    return str(name)
+
+
+@given(st.integers(1, 20), st.integers(0, 5))
+def test_files_are_shuffled_by_a_random_state_and_the_older_class_sorts_its_batches(path, n, seed):
+    np.random.RandomState(seed).shuffle(rows := list(range(20)))
+    new = HDF5Dataset(path, sources=["X", "y"], spaces=[VectorSpace(2), IndexSpace(20, 1)])
+    old = HDF5Dataset(path, X="X", y="y")
+    assert isinstance(old, HDF5DatasetDeprecated)
+    specs = (CompositeSpace((VectorSpace(2), VectorSpace(1))), ("features", "targets"))
+    batches = zip(
+        new.iterator("shuffled_sequential", n, rng=seed),
+        old.iterator("shuffled_sequential", n, rng=seed, data_specs=specs),
+        strict=True,
+    )
+    for k, ((x, y), (old_x, old_y)) in enumerate(batches):
+        wanted = rows[k * n : (k + 1) * n]
+        assert (y[:, 0].tolist(), old_y[:, 0].tolist()) == (wanted, sorted(wanted))
+        np.testing.assert_array_equal(x[:, 0], 2 * y[:, 0])
+        np.testing.assert_array_equal(old_x[:, 0], 2 * old_y[:, 0])
+
+
+def test_pickles(path):
+    converter = DefaultViewConverter((2, 3, 4), ("c", 0, 1, "b"))
+    assert pickle.loads(pickle.dumps(converter)).axes == converter.axes
+    rows = pickle.loads(pickle.dumps(DenseDesignMatrix(X=np.eye(3))))
+    np.testing.assert_array_equal(rows.X, np.eye(3))
+    new = HDF5Dataset(path, sources=["X"], spaces=[VectorSpace(2)])
+    assert pickle.loads(pickle.dumps(new)).get(("X",), 3)[0].tolist() == [6, 7]
+    old = pickle.loads(pickle.dumps(HDF5DatasetDeprecated(path, X="X")))
+    assert next(old.iterator("sequential", 3)).shape == (3, 2)
