@@ -251,7 +251,7 @@ def test_rows_are_picked_from_any_place(compiled, row_bytes, n, seed):
 
 @pytest.mark.parametrize("place", [-2, 11, 2**62])
 def test_no_row_is_picked_from_beside_the_file(place):
-    picking = pytest.importorskip("labeled.permute.picking")
+    picking = pytest.importorskip("labeled.permute.kernels")
     stored, out = np.arange(20, dtype=np.uint8), np.zeros((2, 10), np.uint8)
     assert not picking.pick(stored, np.array([3, place]), out)
     assert not out.any()
@@ -280,7 +280,7 @@ def test_rows_of_memory_are_taken_as_numpy_takes_them(dtype, shape, n, seed):
 
 
 def test_rows_of_large_memory_are_taken_by_compiled_loops(monkeypatch):
-    picking, used = pytest.importorskip("labeled.permute.picking"), []
+    picking, used = pytest.importorskip("labeled.permute.kernels"), []
     inner = picking.pick
     monkeypatch.setattr(picking, "pick", lambda *a: used.append(inner(*a)) or used[-1])
     stored = np.arange(memory.STREAMED_BYTES // 1024 * 128).reshape(-1, 128)

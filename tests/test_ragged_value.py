@@ -311,7 +311,7 @@ def test_segments_are_copied_by_compiled_loops_as_by_slices(
     [(-1, 0, 1), (0, -1, 1), (0, 0, -1), (5, 0, 6), (0, 15, 6), (2**62, 0, 1), (0, 2**62, 2**62)],
 )
 def test_no_segment_leaves_its_memory(place: int, start: int, size: int) -> None:
-    picking = pytest.importorskip("labeled.permute.picking")
+    picking = pytest.importorskip("labeled.permute.kernels")
     out, source = np.zeros(10, np.uint8), np.ones(20, np.uint8)
     columns = ([0, place], [0, start], [1, size])
     places, starts, sizes = (np.array(column) for column in columns)

@@ -27,7 +27,7 @@ import numpy as np
 
 from labeled.formats.region import Array, Ints
 from labeled.permute import compiler
-from labeled.permute.addresses import address_of
+from labeled.permute.arguments import address_of
 
 GROUPS = Path("/proc/self/cgroup")
 MOUNTED = Path("/sys/fs/cgroup")
@@ -177,7 +177,7 @@ def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None =
         out[place] = rows if wanted is None else np.take(rows, wanted, axis=0, mode="clip")
         return
     large = out.nbytes >= STREAMED_BYTES
-    if large and compiler.earned(rows.nbytes) and _scattering().scatter(out, place, rows, wanted):
+    if large and compiler.earned(rows.nbytes) and _kernels().scatter(out, place, rows, wanted):
         return
     if wanted is not None:
         rows = np.take(rows, wanted, axis=0, mode="clip")
@@ -195,7 +195,7 @@ def take_rows(stored: Array, rows: Ints, out: Array) -> None:
     if large and not out.dtype.hasobject and compiler.earned(out.nbytes):
         row_bytes = out.nbytes // len(out)
         target = out.reshape(-1).view(np.uint8).reshape(len(out), row_bytes)
-        if _picking().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
+        if _kernels().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
             return
     np.take(stored, rows, axis=0, out=out, mode="clip")
 
@@ -209,7 +209,7 @@ def pick_rows(stored: Array, at: Ints, target: Array) -> None:
         rows = stored[first : first + n * row_bytes].reshape(n, row_bytes)
         take_rows(rows, at // row_bytes, target)
         return
-    if compiler.earned(target.nbytes) and _picking().pick(stored, at, target):
+    if compiler.earned(target.nbytes) and _kernels().pick(stored, at, target):
         return
     if row_bytes < LONG_ROW_BYTES:
         target, anywhere = items(target, row_bytes), items_anywhere(stored, row_bytes)
@@ -232,11 +232,6 @@ def items_anywhere(stored: Array, row_bytes: int) -> Array:
     return np.ndarray(max(len(stored) - row_bytes + 1, 0), item, stored, strides=(1,))
 
 
-def _scattering() -> Any:
+def _kernels() -> Any:
     """Return compiled loops, which import numba."""
-    return importlib.import_module("labeled.permute.scattering")
-
-
-def _picking() -> Any:
-    """Return compiled loops, which import numba."""
-    return importlib.import_module("labeled.permute.picking")
+    return importlib.import_module("labeled.permute.kernels")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.permute.addresses import address_of
+from labeled.permute.arguments import address_of
 from labeled.ragged import Flat
 from labeled.ragged.flat import copy_segments, elements_of, offsets_of
 from labeled.samplers.windows import WindowRows

@@ -16,7 +16,6 @@ shape is copied for the first time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,9 @@ from labeled.permute.plan import Plan, Request, plan
 __all__ = ["available", "copy", "describe", "empty", "forget", "gather"]
 
 KNOWN_COPIES = 512
-"""Pure copies and gathers that are remembered at most."""
+"""Copies left to NumPy that are remembered: a microsecond matters beside so few."""
+
+_plain: dict[tuple[Any, ...], Plan] = {}
 
 
 def copy(
@@ -86,32 +87,17 @@ def copy(
     >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
     dtype('float32')
     """
-    if type(src) is not np.ndarray:
-        if not isinstance(src, np.ndarray | np.generic):
-            with kernels_at(src):
-                return libraries.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
-        src = np.asarray(src)
-    if type(axes) is not tuple:
-        axes = tuple(axes)
+    if not isinstance(src, np.ndarray | np.generic):
+        with kernels_at(src):
+            return libraries.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
+    src, axes = np.asarray(src), tuple(axes)
     if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        known = _copies.get((src.shape, src.strides, axes))
-        if known is not None and known.dtype is src.dtype:
-            if (  # what `checked_out` sees first, without the call: a percent of 800 kB
-                type(out) is not np.ndarray
-                or out.shape != known.shape
-                or out.dtype is not known.dtype
-                or not out.flags.carray
-                or out.base is not None
-                or src.base is not None
-                or out is src
-            ):
-                out = arguments.checked_out(out, known.shape, known.dtype, src)
-            if known.plainly:
-                blocked.move_plainly(known.plan, out, src)
-                return out
-            if compiled.run(known.plan, out, src, None, None, None, threads):
-                return out
-    return _permute(src, axes, None, out, dtype, scale, shift, threads)
+        known = _plain.get((src.shape, src.strides, axes))
+        if known is not None and known.final is src.dtype:
+            result = arguments.checked_out(out, known.shape, known.final, src)
+            result[...] = src.transpose(known.order)
+            return result
+    return _permute(src, axes, None, out, dtype, (scale, shift), threads)
 
 
 def gather(
@@ -158,20 +144,11 @@ def gather(
     if not isinstance(src, np.ndarray | np.generic):
         with kernels_at(src):
             return libraries.gather(src, rows, axes, out=out, dtype=dtype, scale=scale, shift=shift)
-    src, axes = np.asarray(src), tuple(axes)
+    src = np.asarray(src)
     if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     chosen = arguments.checked_rows(rows, src.shape[0])
-    if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        known = _copies.get((src.shape, src.strides, axes, len(chosen)))
-        if known is not None and known.dtype is src.dtype:
-            result = arguments.checked_out(out, known.shape, known.dtype, src)
-            if known.plainly:
-                blocked.take_plainly(result, src, chosen)
-                return result
-            if compiled.run(known.plan, result, src, chosen, None, None, threads):
-                return result
-    return _permute(src, axes, chosen, out, dtype, scale, shift, threads)
+    return _permute(src, tuple(axes), chosen, out, dtype, (scale, shift), threads)
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:
@@ -202,7 +179,6 @@ def forget() -> None:
     --------
     >>> forget()
     """
-    _copies.clear()
     compiled.forget()
 
 
@@ -212,71 +188,26 @@ def _permute(
     rows: arguments.Rows | None,
     out: Any,
     dtype: Any,
-    scale: Any,
-    shift: Any,
+    factors: tuple[Any, Any],
     threads: int | None,
 ) -> Array:
     if threads is not None and threads < 1:
         raise ArrayError(f"threads={threads} can copy nothing; give 1 or more, or leave it out")
-    scale, shift = (None if f is None else np.asarray(f) for f in (scale, shift))
-    found = plan(
-        Request(
-            src.shape,
-            src.strides,
-            src.dtype,
-            axes,
-            dtype,
-            None if scale is None else scale.shape,
-            None if shift is None else shift.shape,
-            None if rows is None else len(rows),
-        )
-    )
+    scaled, shifted = (None if f is None else np.shape(f) for f in factors)
+    n_rows = None if rows is None else len(rows)
+    found = plan(Request(src.shape, src.strides, src.dtype, axes, dtype, scaled, shifted, n_rows))
     result = arguments.checked_out(out, found.shape, found.final, src)
     if result.size == 0:
         return result
-    if found.pure and rows is None and compiled.left_to_numpy(found):
-        if dtype is None:
-            _remember(src, axes, found, plainly=True)
-        blocked.move_plainly(found, result, src)
-        return result
-    if rows is not None and src.flags.c_contiguous and compiled.rows_left_to_numpy(found):
-        if dtype is None:
-            _remember(src, axes, found, plainly=True)
-        blocked.take_plainly(result, src, rows)
-        return result
-    if found.pure and rows is None and not found.tiled and not compiled.available():
+    by_numpy = found.cut is None or result.nbytes < compiled.USE_BYTES
+    if found.pure and rows is None and by_numpy and found.tile is None:
+        if dtype is None and len(_plain) < KNOWN_COPIES:
+            _plain[src.shape, src.strides, axes] = found
         result[...] = src.transpose(found.order)
         return result
-    scale = arguments.checked_factor("scale", scale, found.compute)
-    shift = arguments.checked_factor("shift", shift, found.compute)
-    if compiled.run(found, result, src, rows, scale, shift, threads):
-        if dtype is None and found.pure:
-            _remember(src, axes, found, plainly=False)
-        return result
-    moved_bytes = result.nbytes + result.size * src.itemsize
-    count = compiled.worth_threads(threads, moved_bytes)
-    blocked.run(blocked.job(found, result, src, rows, scale, shift), count)
+    scale = arguments.checked_factor("scale", factors[0], found.compute)
+    shift = arguments.checked_factor("shift", factors[1], found.compute)
+    if not compiled.run(found, result, src, rows, scale, shift, threads):
+        count = compiled.worth_threads(threads, result.nbytes + result.size * src.itemsize)
+        blocked.run(found, result, src, rows, scale, shift, count)
     return result
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Known:
-    """How a pure copy was made before: a microsecond matters beside so few."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    plan: Plan
-    plainly: bool
-    """Whether NumPy is the fastest, rather than a kernel."""
-
-
-_copies: dict[tuple[Any, ...], _Known] = {}
-"""By shape and steps of the source, the order asked for and, of gathers, the number of rows."""
-
-
-def _remember(src: Array, axes: tuple[int, ...], found: Plan, *, plainly: bool) -> None:
-    """Keep in mind how a pure copy of arrays of one dtype is made: by NumPy, or by a kernel."""
-    if len(_copies) >= KNOWN_COPIES:
-        _copies.clear()
-    n_rows = () if found.axis is None else (found.lengths[found.axis],)
-    _copies[src.shape, src.strides, axes, *n_rows] = _Known(found.shape, src.dtype, found, plainly)

@@ -6,6 +6,7 @@ take their arguments for granted.
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import ArrayError, DimsError, SelectionError, SelectionTypeError
-from labeled.permute.addresses import address_of
-from labeled.permute.layout import CACHE_LINE
 
-ALIGNED_BYTES = 1 << 20
+CACHE_LINE = 64
+"""Bytes moved between memory and cache at a time."""
+
+ALIGNED_BYTES = 1 << 14
 """New arrays of so many bytes start at a cache line."""
 
 _INT64 = np.dtype(np.int64)
@@ -103,6 +105,27 @@ def checked_factor(name: str, value: Any, compute: np.dtype[Any]) -> Array | Non
     if found.dtype.kind not in ("biufc" if compute.kind == "c" else "biuf"):
         raise ArrayError(f"{name} has dtype {found.dtype}; the data is computed in {compute}")
     return found.astype(compute, copy=False)
+
+
+def address_of(array: Array) -> int:
+    """Return where the first item of an array lies.
+
+    NumPy's own check takes two microseconds, a fifth of what a small copy takes.
+
+    Examples
+    --------
+    >>> rows = np.zeros((4, 2), np.float32)
+    >>> address_of(rows[1:]) - address_of(rows)
+    8
+    """
+    if array.flags.carray:
+        memory: Any = array
+        try:
+            return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        except (TypeError, ValueError):  # a dtype that no buffer has, or nothing in it
+            pass
+    address: int = array.ctypes.data
+    return address
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

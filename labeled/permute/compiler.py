@@ -1,10 +1,8 @@
 """Loops compiled by numba (extra ``fast``): whether they can be here, and compiling them.
 
 Importing numba takes about half a second, so nothing here does but :func:`earned` and
-:func:`loop`. With
-``NUMBA_DISABLE_JIT`` set, as who debugs or measures coverage sets it, loops would run as plain
-Python, a hundred times slower, and those that are made of instructions not at all: then all is
-done as without numba.
+:func:`loop`. With ``NUMBA_DISABLE_JIT`` set, as who debugs or measures coverage sets it, loops
+would run as plain Python, a hundred times slower: then all is done as without numba.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
 Loop = Callable[..., Any]
@@ -33,36 +31,27 @@ PAID_BYTES = 1 << 30
 _moved_bytes = 0
 
 
-def turned_off() -> bool:
-    """Whether numba's compiler is disabled.
+def wanted() -> bool:
+    """Whether compiled loops may be used: neither numba's compiler nor our use of it is off.
 
     Examples
     --------
-    >>> turned_off()
-    False
+    >>> wanted()
+    True
     """
-    return os.environ.get(OFF, "") not in ("", "0")
-
-
-def installed() -> bool:
-    """Whether loops can be compiled, once numba is imported for them."""
-    return not turned_off() and _is_there()
+    off = os.environ.get(OFF, "") not in ("", "0")
+    return not off and os.environ.get(SWITCH) != "0"
 
 
 @cache
-def _is_there() -> bool:
+def installed() -> bool:
     """Whether numba can be found; looked for once, which takes longer than a small copy."""
     return importlib.util.find_spec("numba") is not None
 
 
 def forget() -> None:
     """Look for numba again."""
-    _is_there.cache_clear()
-
-
-def loaded() -> bool:
-    """Whether numba is imported already, as a whole, so that compiled loops cost nothing extra."""
-    return hasattr(sys.modules.get("numba"), "njit") and not turned_off()
+    installed.cache_clear()
 
 
 def earned(n_bytes: int) -> bool:
@@ -71,9 +60,9 @@ def earned(n_bytes: int) -> bool:
     It is imported here, once this process has moved :data:`PAID_BYTES` bytes without it.
     """
     global _moved_bytes
-    if os.environ.get(SWITCH) == "0":
+    if not wanted():
         return False
-    if loaded():
+    if hasattr(sys.modules.get("numba"), "njit"):
         return True
     if _moved_bytes > PAID_BYTES:  # it is not there, does not load, or another thread is at it
         return False
@@ -82,7 +71,7 @@ def earned(n_bytes: int) -> bool:
         return False
     with suppress(ImportError):
         importlib.import_module("numba")
-    return loaded()
+    return hasattr(sys.modules.get("numba"), "njit")
 
 
 def loop(function: Loop, **options: Any) -> Loop:
@@ -102,15 +91,12 @@ def _keep_if_possible(made: Any) -> None:
     kept = getattr(made, "_cache", None)
     for name in ("save_overload", "load_overload"):
         method = getattr(kept, name, None)
-        if method is not None:
-            setattr(kept, name, _forgiving(method))
+        if method is None:
+            continue
 
+        def tried(*args: Any, method: Loop = method) -> Any:
+            with suppress(OSError):
+                return method(*args)
+            return None
 
-def _forgiving(method: Loop) -> Loop:
-    @wraps(method)
-    def tried(*args: Any) -> Any:
-        with suppress(OSError):
-            return method(*args)
-        return None
-
-    return tried
+        setattr(kept, name, tried)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from labeled import device
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, layout
+from labeled.permute import arguments
 from labeled.permute.arguments import Rows
 from labeled.permute.blocked import merged_factor
 from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, plan
@@ -323,9 +323,10 @@ def planned(request: Request) -> Launch | None:
     """Describe a copy to the kernel; None where it does not fit."""
     found = plan(request)
     items = item_types(found, request.dtype)
-    fast = None if items is None else fast_axis(found, request.dtype.itemsize)
-    if items is None or fast is None or len(found.lengths) > MAX_AXES:
+    axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
+    if items is None or not axes or len(found.lengths) > MAX_AXES:
         return None
+    fast = axes[-1] if found.fast is None else found.fast
     if not found.size:
         return Launch(found, items, 0, np.empty(0, items.place))
     item_bytes = request.dtype.itemsize
@@ -468,15 +469,6 @@ def factor_steps(shape: Sequence[int], rank: int) -> tuple[int, ...]:
     whole = (1,) * (rank - len(shape)) + tuple(shape)
     steps = [math.prod(whole[axis + 1 :]) for axis in range(rank)]
     return tuple(0 if n == 1 else step for n, step in zip(whole, steps, strict=True))
-
-
-def fast_axis(found: Plan, item_bytes: int) -> int | None:
-    """Return the axis along which tiles are read; None where gathered rows are single items."""
-    axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
-    near = layout.fast_axis([found.src_strides[axis] for axis in axes], item_bytes)
-    if near is not None:
-        return axes[near]
-    return axes[-1] if axes else None
 
 
 def table(

@@ -1,24 +1,31 @@
 """How a copy is made: decided once for a shape, from integers and dtypes alone.
 
-No array is seen here, so a plan is kept and used again for every batch of the same shape. The
-copy is described in the order of the destination, with axes that move together merged, and cut
-into its *fast* axis (the source is contiguous along it), its *rows* (axes along which the
+No array is seen here and no byte is moved, so a plan is kept and used again for every batch of
+the same shape. A copy is described in the order of its *destination*, with axes that move
+together merged: the lengths of the axes and, for source and destination alike, how many bytes one
+step along each is worth.
+
+Two axes matter, whatever the rank. The *fast* axis is the one along which the source is
+contiguous; the last axis is the one along which the destination is. When they are the same, the
+copy is a series of runs. When they differ, every copy is a batch of matrix transposes, and the
+trick is to visit it in tiles small enough to stay in the nearest cache, in whole cache lines on
+both sides. The compiled kernels see a copy as its fast axis, its *rows* (axes along which the
 destination is contiguous, taken as one), and everything else, the *outer* axes:
 
-* ``runs``: the fast axis is last in the destination too; rows are runs to be cast. Runs that
-  only move are left to NumPy.
+* ``runs``: the fast axis is last in the destination too. Long runs that only move are left to
+  NumPy.
 * ``weaves``: two to four rows; planes become interleaved pixels.
 * ``unweaves``: a fast axis of length two to four beside the rows; pixels become planes.
-* ``tiles``: anything else, a batch of matrix transposes.
+* ``tiles``: anything else.
 
 Scale and shift become one small table over (outer, fast, row), of length 1 where nothing depends
-on it. What no kernel does well has no cut and is left to NumPy.
+on it. What no kernel does well is left to NumPy, which makes it in tiles of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -26,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import ArrayError
-from labeled.permute import arguments, layout
+from labeled.permute.arguments import CACHE_LINE, checked_order, compute_dtype, result_dtype
 
 MOVED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 """Pure moves see items as unsigned integers: one kernel for every dtype of a width."""
@@ -40,18 +47,29 @@ ENOUGH_ROW_BYTES = 256
 ENOUGH_RUNS = 1024
 """Axes join the rows of ``runs`` until there are so many."""
 
+SHORT_RUN_BYTES = 64
+"""Runs up to this are moved by a kernel, longer ones as fast by NumPy."""
+
 SMALL_TILE_BYTES = 256
 """Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
-
-SHORT_RUN_BYTES = 512
-"""Runs up to this are moved by NumPy as one item each: u8 rows of 28 and 32 bytes 1.7 to 3.5 times
-as fast as item by item, f4 rows of 128 bytes 1.1 to 1.6 times."""
 
 FACTOR_SHARE = 4
 """A table of factors may have one entry for so many items; beyond, NumPy does as well."""
 
 WIDE_ITEMS = 4096
 """Factors that change along a short last axis are repeated up to so many items."""
+
+TILE_ITEMS = 1 << 16
+"""Items of a tile that NumPy moves or converts: it and its scratch stay in the caches."""
+
+NEAR_BYTES = 1 << 17
+"""What NumPy's own copy may touch before it comes back to a line, to find it still near."""
+
+FAST_RUN = 1024
+"""Items of a tile along the fast axis: long enough for NumPy's inner loops."""
+
+PLANES = 4
+"""Longest last axis that NumPy copies plane by plane."""
 
 
 class Request(NamedTuple):
@@ -67,7 +85,7 @@ class Request(NamedTuple):
     n_rows: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cut:
     """The merged axes by the part they play, for one kernel."""
 
@@ -77,7 +95,7 @@ class Cut:
     fast: int
     rows: tuple[int, ...]
     outer: tuple[int, ...]
-    kept: tuple[bool, bool, bool]
+    kept: tuple[bool, ...]
     """Whether factors change along (outer, fast, rows)."""
 
 
@@ -95,50 +113,57 @@ class Plan:
     pure: bool
     groups: tuple[tuple[int, ...], ...]
     repeat: int
+    """How often factors along a short last axis are repeated along the one before."""
     lengths: tuple[int, ...]
     dst_strides: tuple[int, ...]
     src_strides: tuple[int, ...]
     axis: int | None
-    cut: Cut | None
-
-    @cached_property
-    def tiled(self) -> bool:
-        """Whether NumPy alone should make a pure move in tiles."""
-        args = (self.lengths, self.dst_strides, self.src_strides, self.final.itemsize)
-        return layout.move_tile(*args) is not None
-
-    @cached_property
-    def in_runs(self) -> bool:
-        """Whether the fast axis stays: items that lie together do so on both sides."""
-        last = len(self.lengths) - 1
-        return self.src_strides[last] == self.dst_strides[last] and self.axis != last
-
-    @cached_property
-    def run_item(self) -> np.dtype[Any] | None:
-        """A short run of a large pure move as one item; None where there are none."""
-        n_bytes = self.lengths[-1] * self.final.itemsize
-        plain = self.final.kind in "biufcmMV" and not self.final.hasobject
-        short = self.in_runs and len(self.lengths) > 1 and n_bytes <= SHORT_RUN_BYTES
-        return np.dtype((np.void, n_bytes)) if short and plain else None
-
-    @cached_property
-    def moved(self) -> bool:
-        """Whether any axis goes elsewhere."""
-        return self.order != tuple(range(len(self.order)))
+    """The one that rows are gathered along."""
+    fast: int | None
+    cut: Cut | None = None
 
     @cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
+    @cached_property
+    def tile(self) -> tuple[int, ...] | None:
+        """How many steps along each axis NumPy takes at a time; None for all at once."""
+        if self.pure and self.axis is None and not self._tiles_pay():
+            return None
+        tile = [1] * len(self.lengths)
+        first = [len(tile) - 1] if self.fast is None else [self.fast, len(tile) - 1]
+        limits = {self.fast: FAST_RUN}
+        if self.axis is not None:  # whole rows, as many as fit
+            first, limits = [a for a in range(len(tile)) if a != self.axis], {}
+        elif len(first) == 2 and self.lengths[-1] > PLANES:
+            limits[first[1]] = max(16, TILE_ITEMS // min(self.lengths[first[0]], FAST_RUN))
+        for axis in (*first, *range(len(tile) - 1, -1, -1), *first):
+            room = max(1, TILE_ITEMS * tile[axis] // math.prod(tile))
+            tile[axis] = max(tile[axis], min(self.lengths[axis], room, limits.pop(axis, room)))
+        return tuple(tile)
+
+    def _tiles_pay(self) -> bool:
+        """Whether NumPy, which walks the destination, comes back to lines that are no longer near.
+
+        That is after everything behind the fast axis.
+        """
+        last = len(self.lengths) - 1
+        if self.fast in (None, last) or self.final.itemsize > 8:
+            return False
+        assert self.fast is not None
+        step = min(abs(self.src_strides[last]), CACHE_LINE)
+        behind = math.prod(self.lengths[self.fast + 1 :]) * step
+        return self.lengths[last] <= PLANES or behind > NEAR_BYTES
+
 
 @lru_cache(maxsize=512)
 def plan(request: Request) -> Plan:
     """Check a request and plan it; raises what :mod:`~labeled.permute.arguments` raises."""
-    ndim = len(request.shape)
-    order = arguments.checked_order(request.axes, ndim)
+    order = checked_order(request.axes, len(request.shape))
     scaled = request.scale_shape is not None or request.shift_shape is not None
-    final = arguments.result_dtype(request.dtype, request.final, scaled)
-    compute = arguments.compute_dtype(request.dtype, final) if scaled else final
+    final = result_dtype(request.dtype, request.final, scaled)
+    compute = compute_dtype(request.dtype, final) if scaled else final
     lengths = request.shape if request.n_rows is None else (request.n_rows, *request.shape[1:])
     shape = tuple(lengths[axis] for axis in order)
     factors = [
@@ -146,28 +171,90 @@ def plan(request: Request) -> Plan:
         for name, found in (("scale", request.scale_shape), ("shift", request.shift_shape))
         if found is not None
     ]
-    dst_strides = _packed(shape, final.itemsize)
-    src_strides = tuple(request.strides[axis] for axis in order)
-    axis = None if request.n_rows is None else order.index(0)
-    groups: tuple[tuple[int, ...], ...] = ()
-    if 0 not in shape:
-        steps = (dst_strides, src_strides, *factors)
-        groups = layout.merged_axes(shape, *steps, barrier=axis)
+    gathered = None if request.n_rows is None else order.index(0)
+    dst = _packed(shape, final.itemsize)
+    src = tuple(request.strides[axis] for axis in order)
+    groups = () if 0 in shape else merged_axes(shape, dst, src, *factors, barrier=gathered)
     merged = [math.prod(shape[a] for a in group) for group in groups] or [1]
-    dst = [dst_strides[group[-1]] for group in groups] or [final.itemsize]
-    src = [src_strides[group[-1]] for group in groups] or [request.dtype.itemsize]
-    varies = [any(f[group[-1]] for f in factors) for group in groups] or [False]
-    at = None if axis is None or not groups else groups.index((axis,))
-    pure = not scaled and request.dtype == final
-    repeat = _repeat(merged, dst, src, varies, at)
+    steps = [[s[group[-1]] for group in groups] or [0] for s in (dst, src, *factors)]
+    varies = [any(each) for each in zip(*steps[2:], strict=True)] or [False] * len(merged)
+    axis = None if gathered is None or not groups else groups.index((gathered,))
+    repeat = _repeat(merged, steps[0], steps[1], varies, axis)
     if repeat > 1:
         merged[-2:] = [merged[-2] // repeat, merged[-1] * repeat]
-        dst[-2], src[-2] = dst[-2] * repeat, src[-2] * repeat
+        for step in steps[:2]:
+            step[-2] *= repeat
+    along = [0 if a == axis else step for a, step in enumerate(steps[1])]
     draft = Plan(
-        order, shape, final, compute, pure, groups, repeat, tuple(merged), tuple(dst), tuple(src),
-        at, None,
+        order, shape, final, compute, not scaled and request.dtype == final, groups, repeat,
+        tuple(merged), tuple(steps[0]), tuple(steps[1]), axis,
+        fast_axis(along, request.dtype.itemsize),
     )  # fmt: skip
-    return _with_cut(draft, request.dtype, varies) if groups else draft
+    return replace(draft, cut=_cut(draft, request.dtype, varies)) if groups else draft
+
+
+def merged_axes(
+    shape: Sequence[int], *strides: Sequence[int], barrier: int | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """Return the axes in groups that move together, without those of length 1.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Lengths, in the order of the destination; none is zero.
+    strides : sequences of int
+        Byte steps along those axes, one sequence for each array that takes part.
+    barrier : int, optional
+        An axis that stays alone and is never dropped: the one that rows are gathered along.
+
+    Examples
+    --------
+    >>> merged_axes((3, 32, 32, 256), (1024, 32, 1, 3072), (262144, 8192, 256, 1))
+    ((0, 1, 2), (3,))
+    >>> merged_axes((256, 1, 28, 28), (784, 784, 28, 1), (784, 784, 28, 1), barrier=0)
+    ((0,), (2, 3))
+    """
+    groups: list[list[int]] = []
+    for axis, length in enumerate(shape):
+        if length == 1 and axis != barrier:
+            continue
+        before = groups[-1][-1] if groups else -1
+        joins = before >= 0 and barrier not in (axis, before)
+        if joins and all(s[before] == length * s[axis] for s in strides):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    return tuple(tuple(group) for group in groups)
+
+
+def fast_axis(strides: Sequence[int], itemsize: int) -> int | None:
+    """Return the axis along which neighbours touch in the source, the last of several.
+
+    Examples
+    --------
+    >>> fast_axis((1024, 1, 3072), 1)
+    1
+    >>> fast_axis((2048, 2), 1) is None
+    True
+    """
+    return max((a for a, step in enumerate(strides) if step == itemsize), default=None)
+
+
+def blocks(shape: Sequence[int], tile: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Cut an index space into tiles, the last axis running fastest.
+
+    Examples
+    --------
+    >>> [(a.start, b.start, b.stop) for a, b in blocks((2, 5), (1, 3))]
+    [(0, 0, 3), (0, 3, 5), (1, 0, 3), (1, 3, 5)]
+    """
+    if not shape:
+        yield ()
+        return
+    for start in range(0, shape[0], tile[0]):
+        head = slice(start, min(start + tile[0], shape[0]))
+        for rest in blocks(shape[1:], tile[1:]):
+            yield (head, *rest)
 
 
 def _factor_steps(
@@ -188,10 +275,7 @@ def _factor_steps(
 
 def _packed(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return the strides of a C-contiguous array."""
-    steps = [itemsize]
-    for length in reversed(shape[1:]):
-        steps.append(steps[-1] * length)
-    return tuple(reversed(steps[: len(shape)]))
+    return tuple(math.prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape)))
 
 
 def _repeat(
@@ -208,29 +292,42 @@ def _repeat(
     return max(q for q in fits if lengths[last - 1] % q == 0)
 
 
-def _with_cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Plan:
+def _cut(draft: Plan, src: np.dtype[Any], varies: list[bool]) -> Cut | None:
+    """Return the kernel and what it sees; None where NumPy makes the copy."""
     items = _items(draft, src)
-    parts = None if items is None else _parts(draft, src.itemsize)
-    if items is None or parts is None:
-        return draft
-    kernel, fast, rows = parts
-    outer = [a for a in range(len(draft.lengths)) if a != fast and a not in rows]
+    if items is None or draft.fast is None:
+        return None
+    fast, lengths, size = draft.fast, draft.lengths, draft.final.itemsize
+    last = len(lengths) - 1
+    if fast == last:
+        kernel, rows = "runs", _joined(lengths, range(last - 1, -1, -1), ENOUGH_RUNS)
+        if draft.pure and (lengths[last] * size > SHORT_RUN_BYTES or draft.axis is not None):
+            return None
+    else:
+        kernel, rows = "tiles", _joined(lengths, range(last, fast, -1), ENOUGH_ROW_BYTES // size)
+        n_rows = math.prod(lengths[a] for a in rows)
+        step = draft.src_strides[last] if draft.axis != last else 0
+        if 2 <= n_rows <= 4 and draft.dst_strides[fast] == n_rows * size:
+            kernel = "weaves"
+        elif 2 <= lengths[fast] <= 4 and step == lengths[fast] * src.itemsize:
+            kernel, rows = "unweaves", (last,)
+        elif draft.pure and n_rows * lengths[fast] * size < SMALL_TILE_BYTES:
+            return None
+    outer = tuple(a for a in range(len(lengths)) if a != fast and a not in rows)
     kept = [any(varies[axis] for axis in part) for part in (outer, (fast,), rows)]
     woven = {"weaves": 2, "unweaves": 1}.get(kernel)
     if woven is not None:
         if kept[3 - woven]:
-            return draft
+            return None
         kept[woven] = not draft.pure
     table = math.prod(
-        math.prod(draft.lengths[axis] for axis in part)
+        math.prod(lengths[axis] for axis in part)
         for part, whole in zip((outer, (fast,), rows), kept, strict=True)
         if whole
     )
     if table > max(64, draft.size // FACTOR_SHARE):
-        return draft
-    varied = (kept[0], kept[1], kept[2])
-    cut = Cut(kernel, items[0], items[1], fast, rows, tuple(outer), varied)
-    return replace(draft, cut=cut)
+        return None
+    return Cut(kernel, items[0], items[1], fast, rows, outer, tuple(kept))
 
 
 def _items(draft: Plan, src: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
@@ -246,32 +343,7 @@ def _items(draft: Plan, src: np.dtype[Any]) -> tuple[np.dtype[Any], np.dtype[Any
     return (np.dtype(np.uint8) if src.kind == "b" else src), final
 
 
-def _parts(draft: Plan, item_bytes: int) -> tuple[str, int, tuple[int, ...]] | None:
-    """Choose the kernel, the fast axis and the rows."""
-    lengths, dst, axis = draft.lengths, draft.dst_strides, draft.axis
-    last = len(lengths) - 1
-    steps = [0 if a == axis else step for a, step in enumerate(draft.src_strides)]
-    fast = layout.fast_axis(steps, item_bytes)
-    if fast is None:
-        return None
-    if fast == last:  # NumPy moves runs as fast as anybody
-        rows = _joined(draft, range(last - 1, -1, -1), ENOUGH_RUNS)
-        return None if draft.pure else ("runs", fast, rows)
-    final_bytes = draft.final.itemsize
-    rows = _joined(draft, range(last, fast, -1), ENOUGH_ROW_BYTES // final_bytes)
-    n_rows = math.prod(lengths[a] for a in rows)
-    narrow = 16 // final_bytes
-    if 2 <= n_rows <= 4 and lengths[fast] >= narrow and dst[fast] == n_rows * final_bytes:
-        return "weaves", fast, rows
-    pixel = lengths[fast] * item_bytes
-    if 2 <= lengths[fast] <= 4 and lengths[last] >= narrow and steps[last] == pixel:
-        return "unweaves", fast, (last,)
-    if draft.pure and n_rows * lengths[fast] * item_bytes < SMALL_TILE_BYTES:
-        return None
-    return "tiles", fast, rows
-
-
-def _joined(draft: Plan, axes: Sequence[int], enough: int) -> tuple[int, ...]:
+def _joined(lengths: Sequence[int], axes: Sequence[int], enough: int) -> tuple[int, ...]:
     """Return the first of `axes`, from inner to outer, that are one run of the destination."""
     chosen: list[int] = []
     items = 1
@@ -279,5 +351,5 @@ def _joined(draft: Plan, axes: Sequence[int], enough: int) -> tuple[int, ...]:
         if chosen and items >= enough:
             break
         chosen.insert(0, axis)
-        items *= draft.lengths[axis]
+        items *= lengths[axis]
     return tuple(chosen)

@@ -319,7 +319,7 @@ def _compiled(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows
     packed = out.flags.c_contiguous and source.flags.c_contiguous
     if not (alike and packed and compiler.earned(int(sizes.sum()) * item)):
         return False
-    loops = importlib.import_module("labeled.permute.picking")
+    loops = importlib.import_module("labeled.permute.kernels")
     to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
     return bool(loops.copy_segments(to, places * item, there, starts * item, sizes * item))
 

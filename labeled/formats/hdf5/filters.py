@@ -43,7 +43,7 @@ from labeled.formats.memory import scratch
 from labeled.formats.reader import describe
 from labeled.formats.region import Array
 from labeled.permute import compiler
-from labeled.permute.addresses import address_of
+from labeled.permute.arguments import address_of
 
 CHECKSUM_BYTES = 4
 
