@@ -29,8 +29,8 @@ _PASSED = frozenset([0xC4, 0xDB, 0xDD, 0xE0, *range(0xE2, 0xF0), 0xFE])
 _EXIF, _EXIF_MARKER = b"Exif\0\0", 0xE1
 _ORIENTATION_TAG = 0x0112
 
-_PNG_MAGIC_BYTES, _PNG_CHUNKS, _CHECKSUM_BYTES = 8, 33, 4
-"""Where the chunks of a PNG begin, where those behind its header do; what stands behind each."""
+_PNG_CHUNKS, _CHECKSUM_BYTES = 33, 4
+"""Where the chunks of a PNG behind its header begin; what stands behind each."""
 
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
 """By colour type; grey with alpha and palettes are decoded to colour."""
@@ -133,25 +133,6 @@ def _png(data: memoryview) -> PictureHead:
         raise PictureError(f"the PNG has colour type {colours}, which does not exist")
     turn = _png_orientation(data)
     return checked(PictureHead("png", height, width, _PNG_CHANNELS[colours], turn, _PNG_CHUNKS))
-
-
-def check_png_chunks(data: bytes | memoryview) -> None:
-    """Raise PictureError where a part of a PNG claims more bytes than there are.
-
-    OpenCV takes memory for all that a part claims, up to gigabytes, before it reads any of it.
-    """
-    at = _PNG_MAGIC_BYTES
-    while at + _CHUNK.size <= len(data):
-        length, kind = _CHUNK.unpack_from(data, at)
-        at += _CHUNK.size
-        if length > len(data) - at:
-            raise PictureError(
-                f"the PNG is damaged: its part {kind!r} claims {length:,} bytes, where "
-                f"{len(data) - at:,} are left"
-            )
-        if kind == b"IEND":
-            return
-        at += length + _CHECKSUM_BYTES
 
 
 def _png_orientation(data: memoryview) -> int:

@@ -1,25 +1,23 @@
 """The door to the libraries that decode and encode pictures.
 
-JPEGs go to simplejpeg where it is installed, which takes a tenth to a quarter less time than
-other libraries for the same pixels; everything else, and what it refuses, to OpenCV. Pillow reads
-the headers of other kinds than JPEG and PNG, and decodes those that OpenCV does not know.
+JPEGs are decoded by simplejpeg, to where they belong; everything else, and what it refuses, by
+Pillow, which also reads the headers of other kinds than JPEG and PNG. OpenCV encodes, and changes
+pictures in pipelines.
 
 A picture is uint8 by (height, width, channel), channels in the order red, green, blue,
 alpha; grey has one. Decoding leaves the GIL, so that a loader's threads work side by side.
-What OpenCV does on its own account is taken out of its hands where versions differ:
-pictures are turned upright here, from their EXIF data, and their size is checked before a
+Pictures are turned upright here, from their EXIF data, and their size is checked before a
 byte is decoded.
 
-The trade-off: OpenCV is large, but it is the one library whose threads scale here and that
-decodes every kind; for JPEG its pixels are those of Pillow and of others that build on
-libjpeg-turbo, bit for bit.
+The trade-off: a small PNG takes twice the time that it takes OpenCV, which takes memory for
+whatever a damaged one claims and knows fewer kinds. For JPEG the pixels of all libraries that build
+on libjpeg-turbo are the same, bit for bit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal
 
@@ -31,7 +29,6 @@ from labeled.errors import ArrayError, MissingExtraError
 from labeled.formats.picture_heads import (
     PictureError,
     PictureHead,
-    check_png_chunks,
     checked,
     head_of,
     kind_of,
@@ -44,7 +41,8 @@ Channels = Literal[1, 3, 4] | None
 MAX_PIXELS = 1 << 28
 """Pictures of more pixels are refused unless a caller allows more."""
 
-_COLOURS = {1: "GRAY", 3: "RGB", 4: "RGBA"}
+_COLOURS, _MODES = {1: "GRAY", 3: "RGB", 4: "RGBA"}, {1: "L", 3: "RGB", 4: "RGBA"}
+"""What simplejpeg and Pillow call one, three and four channels."""
 _JPEG_END = b"\xff\xd9"
 _FORMATS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -131,6 +129,7 @@ def decode(
     upright: bool = True,
     max_pixels: int = MAX_PIXELS,
     whole: bool = True,
+    out: Array | None = None,
 ) -> Array:
     """Decode a picture.
 
@@ -147,11 +146,13 @@ def decode(
         Larger pictures are refused by what their header claims.
     whole : bool
         Refuse a JPEG that was cut short; else what is missing is grey.
+    out : C-contiguous uint8 array, optional
+        Filled, if the picture is a JPEG that gets this shape without being turned.
 
     Returns
     -------
     uint8 array (height, width, channel)
-        C-contiguous. Sixteen bits a channel are cut to eight.
+        C-contiguous; `out` if that was filled. Sixteen bits a channel are cut to eight.
 
     Raises
     ------
@@ -159,165 +160,56 @@ def decode(
         If it is not a picture, damaged, or too large.
     """
     head = picture_head(data)
-    check_size(head, max_pixels)
+    if head.height * head.width > max_pixels:
+        raise PictureError(
+            f"it claims {head.height:,} x {head.width:,} pixels, more than the {max_pixels:,} that "
+            "are allowed; allow more with max_pixels="
+        )
     if head.kind == "jpeg" and not _ends(data, head.body):
         if whole:
             raise PictureError("the JPEG is cut short: it has no end marker")
-        data = bytes(data) + _JPEG_END  # else some versions of OpenCV refuse it
+        data = bytes(data) + _JPEG_END
     wanted = head.channels if channels is None else channels
-    image = _decoded(data, head, wanted)
-    if image.shape[:2] != (head.height, head.width):
+    turn = head.orientation if upright else 1
+    shape = (head.height, head.width, wanted)
+    image = None
+    if head.kind == "jpeg" and _simplejpeg() is not None:
+        place = out if out is not None and out.shape == shape and turn == 1 else None
+        with contextlib.suppress(ValueError):  # damage that another library may overlook
+            image = _simplejpeg().decode_jpeg(data, _COLOURS[wanted], strict=False, buffer=place)
+            if place is not None and image.shape == shape:
+                return place
+    if image is None:
+        image = _by_pillow(data, head, wanted)
+    if image.shape != shape:
         raise PictureError(
             f"its header says {head.height} x {head.width} pixels, but it has {image.shape[:2]}"
         )
-    image = _with_channels(image, wanted)
-    return turned(image, head.orientation) if upright else image
-
-
-def decode_plain(
-    pictures: Sequence[memoryview],
-    outs: Sequence[Array],
-    channels: Channels = None,
-    *,
-    upright: bool = True,
-    max_pixels: int = MAX_PIXELS,
-) -> list[int]:
-    """Decode what are upright JPEGs of the right size, directly to their place.
-
-    Nearly all pictures of a dataset are. All headers are looked at first, then nothing is
-    done but decode: what is done between two pictures finds the caches full of the last one.
-
-    Parameters
-    ----------
-    pictures : sequence of bytes-like
-    outs : sequence of C-contiguous uint8 arrays
-        Where each goes, if it has that shape.
-    channels, upright, max_pixels
-        See :func:`decode`.
-
-    Returns
-    -------
-    list of int
-        The numbers of the others: :func:`decode` does them, or reports what they lack.
-    """
-    if _simplejpeg() is None:
-        return list(range(len(pictures)))
-    others, decode_jpeg = [], _simplejpeg().decode_jpeg
-    colours = [
-        _plain_colours(data, out.shape, channels, upright, max_pixels)
-        for data, out in zip(pictures, outs, strict=True)
-    ]
-    for number, (data, out, colour) in enumerate(zip(pictures, outs, colours, strict=True)):
-        try:
-            if colour and decode_jpeg(data, colour, strict=False, buffer=out).shape == out.shape:
-                continue
-        except ValueError:  # damage that another library may overlook
-            pass
-        others.append(number)
-    return others
-
-
-def _plain_colours(
-    data: memoryview, shape: tuple[int, ...], channels: Channels, upright: bool, max_pixels: int
-) -> str | None:
-    """Return the colours to decode a JPEG to that needs no more than that; None for others."""
-    try:
-        head = head_of(data)
-    except PictureError:
-        return None
-    if head is None or head.kind != "jpeg" or (upright and head.orientation != 1):
-        return None
-    wanted = head.channels if channels is None else channels
-    plain = shape == (head.height, head.width, wanted) and head.height * head.width <= max_pixels
-    return _COLOURS[wanted] if plain and _ends(data, head.body) else None
+    return turned(image, turn)
 
 
 def _ends(data: bytes | memoryview, body: int) -> bool:
     """Whether a JPEG has an end marker behind its header; nearly always in its last bytes."""
     if len(data) > body + 2 and data[-1] == 0xD9 and data[-2] == 0xFF:
         return True
-    tail = bytes(data[max(body, len(data) - 64) :])
-    return _JPEG_END in tail or _JPEG_END in bytes(data[body:])
+    return _JPEG_END in bytes(data[body:])
 
 
-def check_size(head: PictureHead, max_pixels: int) -> None:
-    """Raise PictureError where a picture claims more than `max_pixels`."""
-    if head.height * head.width > max_pixels:
-        raise PictureError(
-            f"it claims {head.height:,} x {head.width:,} pixels, more than the {max_pixels:,} that "
-            "are allowed; allow more with max_pixels="
-        )
-
-
-def _decoded(data: bytes | memoryview, head: PictureHead, channels: int) -> Array:
-    if head.kind == "jpeg" and _simplejpeg() is not None:
-        with contextlib.suppress(ValueError):  # damage that another library may overlook
-            found: Array = _simplejpeg().decode_jpeg(data, _COLOURS[channels], strict=False)
-            return found
-    if head.kind == "png":
-        check_png_chunks(data)
-    if head.kind == "tiff" and head.channels == 4:
-        return _by_pillow(data, head)  # OpenCV multiplies the colours by alpha, and keeps that
-    cv2 = opencv()
-    flags = {1: cv2.IMREAD_GRAYSCALE, 3: cv2.IMREAD_COLOR_RGB}.get(channels, cv2.IMREAD_UNCHANGED)
-    if flags != cv2.IMREAD_UNCHANGED:
-        flags |= cv2.IMREAD_IGNORE_ORIENTATION
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-    except cv2.error as error:
-        raise PictureError(f"it cannot be decoded: {error.err}") from error
-    if image is None:
-        image = _by_pillow(data, head)
-    elif flags == cv2.IMREAD_UNCHANGED:
-        image = _from_unchanged(image)
-    pixels: Array = image if image.ndim == 3 else image[:, :, np.newaxis]
-    return pixels
-
-
-def _from_unchanged(image: npt.NDArray[Any]) -> Array:
-    """Cut to eight bits, and put channels from blue, green, red into order."""
-    cv2 = opencv()
-    if image.dtype == np.uint16:
-        image = (image >> 8).astype(np.uint8)
-    if image.dtype != np.uint8:
-        raise PictureError(f"its values are {image.dtype}, no bytes or words")
-    if image.ndim == 3 and image.shape[2] >= 3:
-        codes = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}
-        image = cv2.cvtColor(image, codes[image.shape[2]])
-    return image
-
-
-def _by_pillow(data: bytes | memoryview, head: PictureHead) -> Array:
-    """Decode what OpenCV does not know, or cannot."""
-    if head.kind in ("jpeg", "png"):
-        raise PictureError(f"the {head.kind.upper()} is damaged")
-    mode = {1: "L", 3: "RGB", 4: "RGBA"}[head.channels]
+def _by_pillow(data: bytes | memoryview, head: PictureHead, channels: int) -> Array:
     try:
         with _pillow().open(io.BytesIO(data)) as image:
             if image.mode in ("F", "I"):  # Pillow would cut them off at 255
                 raise PictureError("its values are of 32 bits, no bytes or words")
-            return np.array(image.convert(mode))
+            if channels == 1:
+                image.draft("L", image.size)  # the luma plane of a JPEG
+            if image.mode.startswith("I;16"):
+                image = _pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            pixels = np.array(image.convert(_MODES[channels]))
     except PictureError:
         raise
     except Exception as error:
-        raise PictureError(f"the {head.kind} cannot be decoded: {error}") from error
-
-
-def _with_channels(image: Array, channels: int) -> Array:
-    found = image.shape[2]
-    if found == channels:
-        return image
-    cv2 = opencv()
-    codes = {
-        (1, 3): cv2.COLOR_GRAY2RGB,
-        (1, 4): cv2.COLOR_GRAY2RGBA,
-        (3, 4): cv2.COLOR_RGB2RGBA,
-        (4, 3): cv2.COLOR_RGBA2RGB,
-        (3, 1): cv2.COLOR_RGB2GRAY,
-        (4, 1): cv2.COLOR_RGBA2GRAY,
-    }
-    changed: Array = cv2.cvtColor(image, codes[found, channels])
-    return changed if changed.ndim == 3 else changed[:, :, np.newaxis]
+        raise PictureError(f"the {head.kind.upper()} cannot be decoded: {error}") from error
+    return pixels.reshape(*pixels.shape[:2], channels)
 
 
 def turned(image: Array, orientation: int) -> Array:

@@ -7,7 +7,6 @@ what evaluation wants; what draws at random is for :mod:`labeled.transforms`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,9 +15,7 @@ import numpy.typing as npt
 
 from labeled._validation import check_fields, whole
 from labeled.errors import LoaderError
-from labeled.formats.bytesource import stamp_of
-from labeled.formats.header import FileStamp
-from labeled.formats.pictures import MAX_PIXELS, Array, Channels, decode, decode_plain, opencv
+from labeled.formats.pictures import MAX_PIXELS, Array, Channels, decode, opencv
 from labeled.formats.recordio.records import RecordFile, idx_stamp
 
 Rows = npt.NDArray[np.int64]
@@ -61,27 +58,22 @@ class Decoding:
         """Whether pictures are larger, for a moment, than what becomes of them."""
         return self.resize is not None or self.shape is not None
 
-    def __call__(self, data: bytes | memoryview) -> Array:
-        """Decode a picture.
+    def __call__(self, data: bytes | memoryview, out: Array | None = None) -> Array:
+        """Decode a picture; see :func:`labeled.formats.pictures.decode` for `out`.
 
         Raises
         ------
         PictureError
             If it is none, or too large.
         """
-        image = decode(data, self.channels, upright=self.upright, max_pixels=self.max_pixels)
+        place = None if self.resizes else out
+        image = decode(
+            data, self.channels, upright=self.upright, max_pixels=self.max_pixels, out=place
+        )
         if self.resize is not None:
             height, width = image.shape[:2]
             image = resized(image, *shorter_edge(height, width, self.resize))
         return image if self.shape is None else middle(image, *self.shape)
-
-    def plain(self, pictures: Sequence[memoryview], outs: Sequence[Array]) -> list[int]:
-        """Decode those that need nothing else directly to `outs`; return the others' numbers."""
-        if self.resizes:
-            return list(range(len(pictures)))
-        return decode_plain(
-            pictures, outs, self.channels, upright=self.upright, max_pixels=self.max_pixels
-        )
 
     def shapes(self, sizes: npt.NDArray[np.int32]) -> Rows:
         """Return the shapes of decoded pictures (n, 3), from their sizes as stored.
@@ -175,15 +167,8 @@ class RecordOptions:
         Turn pictures as their EXIF data say; a TIFF is turned either way.
     max_pixels : int
         Refuse larger ones by what their header claims.
-    label_list : path, optional
-        A ``.lst`` whose labels, by id, take the place of those in the records.
-    label_width : int, optional
-        Labels a line of the list; more are left out.
     label_dtype : dtype
         Of labels; those that it cannot hold exactly are refused.
-    splits : mapping of str to path, optional
-        A ``.lst`` a split: its rows are those whose ids are listed, in file order. A warning
-        lists ids that no record has.
     """
 
     content: Content = "auto"
@@ -193,28 +178,18 @@ class RecordOptions:
     shape: tuple[int, int] | None = None
     upright: bool = True
     max_pixels: int = MAX_PIXELS
-    label_list: Any = None
-    label_width: int | None = None
     label_dtype: Any = "float32"
-    splits: Any = ()
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError, but=("shape",))
-        for name in ("resize", "label_width", "max_pixels"):
+        for name in ("resize", "max_pixels"):
             value = getattr(self, name)
             if value is not None:
                 whole(name, value, least=1, error=LoaderError)
-        if self.label_width is not None and self.label_list is None:
-            raise LoaderError(
-                f"label_width={self.label_width} counts the labels of a list: pass label_list=, or "
-                "leave it out (records tell how many labels they have)"
-            )
         changed = {
             "shape": _checked_shape(self.shape),
             "index": _checked_index(self.index),
-            "label_list": None if self.label_list is None else stamp_of(self.label_list),
             "label_dtype": _checked_dtype(self.label_dtype),
-            "splits": _checked_splits(self.splits),
         }
         for name, value in changed.items():
             object.__setattr__(self, name, value)
@@ -252,14 +227,6 @@ def _checked_dtype(dtype: Any) -> np.dtype[Any]:
     return found
 
 
-def _checked_splits(splits: Any) -> tuple[tuple[str, FileStamp], ...]:
-    if isinstance(splits, tuple) and not splits:
-        return ()
-    if not isinstance(splits, Mapping):
-        raise LoaderError(f"splits={splits!r} is not a mapping; pass {{name of a split: its .lst}}")
-    return tuple((str(name), stamp_of(path)) for name, path in splits.items())
-
-
 @dataclass(frozen=True)
 class Detail:
     """What readers of one source of a record file need to know.
@@ -269,14 +236,10 @@ class Detail:
     records : RecordFile
     decoding : Decoding
         Of pictures.
-    label_list : FileStamp, optional
-    label_width : int, optional
     raw : bool
         Records have no headers.
     """
 
     records: RecordFile
     decoding: Decoding = field(default_factory=Decoding)
-    label_list: FileStamp | None = None
-    label_width: int | None = None
     raw: bool = False

@@ -32,18 +32,17 @@ from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import FileRef, OpenFile, open_bytes, stamp_of
 from labeled.formats.header import FileStamp
 from labeled.formats.picture_heads import HEAD_BYTES as PICTURE_BYTES
-from labeled.formats.picture_heads import PictureError, PictureHead, ShortHeadError, head_of
+from labeled.formats.picture_heads import PictureError, ShortHeadError, head_of
 from labeled.formats.pictures import picture_head
 from labeled.formats.recordio.framing import (
     ALIGNMENT,
+    HEAD,
     HEAD_BYTES,
     HEADER_BYTES,
     HEADER_DTYPE,
     LABEL,
     LAST,
-    LENGTH_BITS,
     MAGIC,
-    MAX_RECORD_BYTES,
     WHOLE,
     FramingError,
     HeaderError,
@@ -56,6 +55,7 @@ from labeled.permute.workers import share
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
+AnyRows = range | Rows
 
 SUFFIX = ".idx"
 REMEDY = "make it again, or open with index=False to go through the records"
@@ -68,6 +68,14 @@ STREAM_BYTES = 1 << 18
 
 SMALL_BYTES = 1 << 14
 """Records that are smaller on average are gone through in one stream."""
+
+READ_BYTES = 1 << 20
+"""What is read at once, unless one record is larger."""
+
+GAP_BYTES = 1 << 12
+"""Bytes between two records that are sooner read than skipped."""
+
+HEAD_DTYPE = np.dtype([("magic", "<u4"), ("word", "<u4")])
 
 
 @lru_cache(maxsize=KEPT_FILES)
@@ -93,58 +101,44 @@ def offsets_of(stamp: FileStamp, idx: FileStamp | None = None) -> Rows:
     file = open_bytes(stamp)
     if idx is None:
         return _scanned(file, stamp)
-    offsets = np.sort(read_idx(idx.path)[1])
-    _check_idx(idx, offsets, stamp, file)
-    return np.append(offsets, stamp.size)
+    offsets = np.append(np.sort(_read_idx(idx.path)), stamp.size)
+    problem = _problem_of(offsets, file)
+    if problem is not None:
+        raise FileFormatError(
+            f"{idx.path!r} is not the index of {stamp.path!r}: {problem}; {REMEDY}"
+        )
+    return offsets
 
 
 def _scanned(file: OpenFile, stamp: FileStamp) -> Rows:
     """Go from head to head."""
-    offsets, window = array("q"), _Window(file, stamp.size)
-    at = 0
-    while at < stamp.size:
+    offsets, size, at = array("q"), stamp.size, 0
+    begin, held = 0, np.empty(0, np.uint8)  # some bytes around the head that is looked at
+    while at < size:
         offsets.append(at)
         flag = None
         try:
             while flag not in (WHOLE, LAST):
+                if not begin <= at <= begin + len(held) - HEAD_BYTES:
+                    want = STREAM_BYTES if at < SMALL_BYTES * len(offsets) else HEAD_BYTES
+                    begin, held = at, np.empty(min(want, size - at), np.uint8)
+                    file.read_into(held, at)
                 first = flag is None
-                flag, length = part_at(window.heads(at, len(offsets)), window.place(at))
+                flag, length = part_at(held.data, at - begin)
                 if first != (flag < 2):
                     raise FramingError(f"it holds a part of kind {flag} out of its order")
                 at += HEAD_BYTES + padded(length)
-                if at > stamp.size:
+                if at > size:
                     raise FramingError(
-                        f"it claims {length:,} bytes, {at - stamp.size:,} more than the file has"
+                        f"it claims {length:,} bytes, {at - size:,} more than the file has"
                     )
         except FramingError as fault:
-            raise broken(stamp.path, len(offsets) - 1, offsets[-1], fault) from None
-    offsets.append(stamp.size)
+            raise _broken(stamp.path, len(offsets) - 1, offsets[-1], fault) from None
+    offsets.append(size)
     return np.frombuffer(offsets, np.int64)
 
 
-class _Window:
-    """Some bytes of a file around the head that is looked at."""
-
-    def __init__(self, file: OpenFile, size: int) -> None:
-        self._file = file
-        self._size = size
-        self._begin = 0
-        self._held = np.empty(0, np.uint8)
-
-    def heads(self, at: int, n_records: int) -> memoryview:
-        """Return bytes that hold the head at `at`, of the n-th record, if the file does."""
-        if not self._begin <= at <= self._begin + len(self._held) - HEAD_BYTES:
-            want = STREAM_BYTES if at < SMALL_BYTES * n_records else HEAD_BYTES
-            self._held = np.empty(min(want, self._size - at), np.uint8)
-            self._file.read_into(self._held, at)
-            self._begin = at
-        return self._held.data
-
-    def place(self, at: int) -> int:
-        return at - self._begin
-
-
-def broken(path: str, record: int, offset: int, fault: Exception) -> FileFormatError:
+def _broken(path: str, record: int, offset: int, fault: Exception) -> FileFormatError:
     """Return the error of a record that is none."""
     return FileFormatError(
         f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; the file is not "
@@ -160,80 +154,51 @@ def idx_stamp(path: str | os.PathLike[str]) -> FileStamp:
         raise FileFormatError(f"{error}; {REMEDY}") from None
 
 
-def read_idx(path: str) -> tuple[list[str], Rows]:
-    """Return the keys and offsets that an ``.idx`` lists, in its order.
+def _read_idx(path: str) -> Rows:
+    """Return the offsets that an ``.idx`` lists, in its order.
 
     Raises
     ------
     FileFormatError
         If a line is not a key and an offset.
     """
-    keys, offsets = [], array("q")
+    offsets = array("q")
     try:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
                 fields = line.split("\t") if "\t" in line else line.split()
-                if not line.strip():
-                    continue
-                if len(fields) != 2 or not fields[1].strip().isdecimal():
+                if line.strip() and (len(fields) != 2 or not fields[1].strip().isdecimal()):
                     raise FileFormatError(
                         f"line {number} of {path!r} is {line.strip()[:60]!r}; each line of an "
-                        "index is a key, a tab and the offset of a record"
+                        f"index is a key, a tab and the offset of a record; {REMEDY}"
                     )
-                keys.append(fields[0])
-                offsets.append(int(fields[1].strip()))
-    except FileFormatError as error:
-        raise FileFormatError(f"{error}; {REMEDY}") from None
+                offsets.extend(int(field) for field in fields[1:2])
     except (OSError, ValueError, OverflowError) as error:
+        if isinstance(error, FileFormatError):
+            raise
         raise FileFormatError(f"cannot read the index {path!r}: {error}; {REMEDY}") from error
-    return keys, np.frombuffer(offsets, np.int64) if offsets else np.empty(0, np.int64)
+    return np.array(offsets, np.int64)
 
 
-def _check_idx(idx: FileStamp, offsets: Rows, stamp: FileStamp, file: OpenFile) -> None:
-    problem = None
-    if not len(offsets):
-        problem = "it lists no record"
-    elif offsets[0]:
-        problem = f"its first record begins at byte {offsets[0]:,}, not with the file"
-    elif offsets[-1] >= stamp.size:
-        problem = f"it lists a record at byte {offsets[-1]:,}, but the file has {stamp.size:,}"
-    elif (np.diff(offsets) < HEAD_BYTES).any() or (offsets % ALIGNMENT).any():
-        problem = "its offsets cannot be those of records"
-    else:
-        problem = _last_problem(int(offsets[-1]), stamp.size, file)
-    if problem is not None:
-        raise FileFormatError(
-            f"{idx.path!r} is not the index of {stamp.path!r}: {problem}; {REMEDY}"
-        )
-
-
-def _last_problem(offset: int, size: int, file: OpenFile) -> str | None:
+def _problem_of(offsets: Rows, file: OpenFile) -> str | None:
+    """Return what is wrong with offsets from an index, the size of the file behind the last."""
+    size = int(offsets[-1])
+    if len(offsets) == 1:
+        return "it lists no record"
+    if offsets[0]:
+        return f"its first record begins at byte {offsets[0]:,}, not with the file"
+    if max(offsets) > size:
+        return f"it lists a record at byte {offsets[-2]:,}, but the file has {size:,}"
+    if (np.diff(offsets) < HEAD_BYTES).any() or (offsets % ALIGNMENT).any():
+        return "its offsets cannot be those of records"
+    last = np.empty(size - offsets[-2], np.uint8)
+    file.read_into(last, int(offsets[-2]))
     try:
-        at = offset
-        while True:
-            head = np.empty(min(HEAD_BYTES, size - at), np.uint8)
-            file.read_into(head, at)
-            flag, length = part_at(head.data)
-            at += HEAD_BYTES + padded(length)
-            if flag in (WHOLE, LAST) or at >= size:
-                break
+        end = unframe(last.data)[1]
     except FramingError as fault:
-        return f"at byte {offset:,}, which it lists last, stands no record: {fault}"
-    if at == size:
-        return None
-    return f"the record that it lists last ends at byte {at:,}, but the file has {size:,}"
-
-
-# ---------------------------------------------------------------- payloads
-
-AnyRows = range | Rows
-HEAD_DTYPE = np.dtype([("magic", "<u4"), ("word", "<u4")])
-
-READ_BYTES = 1 << 20
-"""What is read at once, unless one record is larger."""
-
-GAP_BYTES = 1 << 12
-"""Bytes between two records that are sooner read than skipped."""
+        return f"its last record, at byte {offsets[-2]:,}, is none: {fault}"
+    end += int(offsets[-2])
+    return None if end == size else f"its last record ends at byte {end:,}, the file has {size:,}"
 
 
 @dataclass(frozen=True)
@@ -274,9 +239,7 @@ class RecordFile:
 
     def stored_sizes(self, rows: AnyRows) -> Rows:
         """Return the bytes that records take in the file; payloads are a little smaller."""
-        offsets = self.offsets
-        listed = np.asarray(rows, np.int64)
-        sizes: Rows = offsets[listed + 1] - offsets[listed]
+        sizes: Rows = np.diff(self.offsets)[np.asarray(rows, np.int64)]
         return sizes
 
     def payloads(self, rows: AnyRows) -> Iterator[tuple[int, memoryview]]:
@@ -294,100 +257,24 @@ class RecordFile:
         FileChangedError
             If the file is no longer the one that was opened.
         """
-        for numbers, payloads in self.blocks(self.placed(rows)):
-            yield from zip(numbers, payloads, strict=True)
-
-    def placed(self, rows: AnyRows) -> Rows:
-        """Return rows, where their records begin, and where they end: int64 (3, n)."""
-        offsets, listed = self.offsets, np.asarray(rows, np.int64)
-        return np.stack((listed, offsets[listed], offsets[listed + 1]))
-
-    def blocks(self, placed: Rows) -> Iterator[tuple[list[int], list[memoryview]]]:
-        """Do the same by the block: rows and payloads, about `READ_BYTES` of them at a time.
-
-        Whatever runs between two pictures that are decoded finds none of its own code in the
-        caches, so that one call of NumPy takes as long as several records: there are few here.
-
-        Parameters
-        ----------
-        placed : int64 array (3, n)
-            From :meth:`placed`, all of it or some columns.
-        """
-        numbers, starts, stops = placed
-        file = self._file()
-        for cuts in _blocks(starts, stops):
-            first, last = cuts[0], cuts[-1]
-            begins, ends = starts[cuts[:-1]], stops[cuts[1:] - 1]
-            held, places = self._read(file, begins, ends, numbers[first:last])
-            shifts, rows = np.repeat(places - begins, np.diff(cuts)), numbers[first:last].tolist()
-            here, to = starts[first:last] + shifts, stops[first:last] + shifts
-            yield rows, self._payloads(held, here, to, rows)
-
-    def _payloads(
-        self, held: Array, starts: Rows, stops: Rows, rows: list[int]
-    ) -> list[memoryview]:
-        """Return the payloads of records that lie at some places of what was read."""
-        view = held.data
-        heads = np.ndarray(len(held) - HEAD_BYTES + 1, HEAD_DTYPE, held, strides=(1,))[starts]
-        words, begins = heads["word"].astype(np.int64), starts + HEAD_BYTES
-        ends = begins + words
-        whole = (heads["magic"] == MAGIC) & (ends + -words % ALIGNMENT == stops)  # of kind 0
-        payloads = [view[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-        for i in np.flatnonzero(~whole).tolist():
-            payloads[i] = self._payload(view, int(starts[i]), int(stops[i]), rows[i])
-        return payloads
+        listed = np.asarray(rows, np.int64)
+        starts, stops = self.offsets[listed], self.offsets[listed + 1]
+        for some, held in self._stretches(listed, starts, stops):
+            shift = starts[some.start]
+            places = (starts[some] - shift).tolist(), (stops[some] - shift).tolist()
+            for row, at, stop in zip(listed[some].tolist(), *places, strict=True):
+                yield row, self._payload(held.data, at, stop, row)
 
     def payload(self, row: int) -> memoryview:
         """Return the payload of one row."""
         return next(self.payloads(range(row, row + 1)))[1]
 
-    def heads(self, rows: AnyRows, n_bytes: int) -> Array:
-        """Return the first bytes of records as stored, their framing included.
-
-        Returns
-        -------
-        uint8 array (len(rows), 8 + n_bytes)
-            Zeros where a record is shorter.
-        """
-        offsets, listed = self.offsets, np.asarray(rows, np.int64)
-        width = HEAD_BYTES + n_bytes
-        out = np.zeros((len(listed), width), np.uint8)
-        starts, file = offsets[listed], self._file()
-        stops = np.minimum(offsets[listed + 1], starts + width)
-        for a, b in pairwise(_cuts(starts, stops).tolist() if len(listed) else ()):
-            begin = int(starts[a])
-            held, _ = self._read(file, starts[a : a + 1], stops[b - 1 : b], listed[a:b])
-            for i in range(a, b):
-                part = held[starts[i] - begin : stops[i] - begin]
-                out[i, : len(part)] = part
-        return out
-
-    def _file(self) -> OpenFile:
-        """Return the open file, looking whether it is still the same one."""
-        file = self._opened()
-        file.check()
-        return file
-
-    def _read(self, file: OpenFile, begins: Rows, ends: Rows, rows: Rows) -> tuple[Array, Rows]:
-        """Fetch some stretches of the file, each by a call; return them, and where each begins."""
-        reach = np.cumsum(ends - begins)
-        held, places = np.empty(reach[-1], np.uint8), reach - ends + begins
-        try:
-            for begin, place, stop in zip(
-                begins.tolist(), places.tolist(), reach.tolist(), strict=True
-            ):
-                file.read_into(held[place:stop], begin)
-        except EOFError as fault:
-            raise ReadError(f"{self._where(rows)}: {fault}; copy the file again") from fault
-        except OSError as fault:
-            raise ReadError(f"{self._where(rows)} cannot be read: {fault}") from fault
-        return held, places
-
-    def _where(self, rows: Rows) -> str:
-        return f"records {int(rows[0])} to {int(rows[-1])} of {self.stamp.path!r}"
-
     def _payload(self, held: memoryview, at: int, stop: int, row: int) -> memoryview:
-        """Return the payload of a record in several parts, or tell what is wrong with it."""
+        """Return the payload of a record, or tell what is wrong with it."""
+        magic, length = HEAD.unpack_from(held, at)
+        begin = at + HEAD_BYTES
+        if magic == MAGIC and begin + padded(length) == stop:  # of one part
+            return held[begin : begin + length]
         try:
             payload, end = unframe(held[:stop], at)
             if end != stop:
@@ -397,51 +284,66 @@ class RecordFile:
                 )
         except FramingError as fault:
             offset = int(self.offsets[row])
-            raise self._broken(row, offset, fault) from None
+            if self.idx is None:
+                raise _broken(self.stamp.path, row, offset, fault) from None
+            raise FileFormatError(
+                f"record {row} of {self.stamp.path!r}, at byte {offset:,}, cannot be read: "
+                f"{fault}. It is damaged, so copy or write it again; or {self.idx.path!r} is of "
+                f"another file, so {REMEDY}"
+            ) from None
         return payload
 
-    def _broken(self, row: int, offset: int, fault: FramingError) -> FileFormatError:
-        """Return the error of a record that is none, or not where the index says."""
-        if self.idx is None:
-            return broken(self.stamp.path, row, offset, fault)
-        return FileFormatError(
-            f"record {row} of {self.stamp.path!r}, at byte {offset:,}, cannot be read: {fault}. It "
-            f"is damaged, so copy or write it again; or {self.idx.path!r} is of another file, so "
-            f"{REMEDY}"
-        )
+    def beginnings(self, rows: AnyRows, n_bytes: int) -> tuple[Rows, Array]:
+        """Return the lengths of payloads, and their first bytes, zeros where they end.
+
+        Records in several parts are read whole, and so are those that do not end where the next
+        one begins, which raises: an index left by another version of the file is found out before
+        labels are.
+
+        Returns
+        -------
+        int64 array (len(rows),) and uint8 array (len(rows), n_bytes)
+        """
+        listed, width = np.asarray(rows, np.int64), HEAD_BYTES + n_bytes
+        starts, ends = self.offsets[listed], self.offsets[listed + 1]
+        stops = np.minimum(ends, starts + width)
+        stored = np.zeros((len(listed), width), np.uint8)
+        for some, held in self._stretches(listed, starts, stops):
+            shift = starts[some.start]
+            for i in range(some.start, some.stop):
+                part = held[starts[i] - shift : stops[i] - shift]
+                stored[i, : len(part)] = part
+        heads, out = stored[:, :HEAD_BYTES].copy().view(HEAD_DTYPE)[:, 0], stored[:, HEAD_BYTES:]
+        lengths = heads["word"].astype(np.int64)
+        whole = (heads["magic"] == MAGIC) & (HEAD_BYTES + padded(lengths) == ends - starts)
+        for i in np.flatnonzero(~whole).tolist():
+            payload = self.payload(int(listed[i]))  # raises if it is not a record
+            lengths[i] = len(payload)
+            out[i] = np.frombuffer(bytes(payload[:n_bytes]).ljust(n_bytes, b"\0"), np.uint8)
+        return lengths, out
+
+    def _stretches(self, rows: Rows, starts: Rows, stops: Rows) -> Iterator[tuple[slice, Array]]:
+        """Yield which rows lie close together, ascending, and what one call reads of them."""
+        file = self._opened()
+        file.check()
+        gaps = starts[1:] - stops[:-1]
+        apart = np.flatnonzero((gaps < 0) | (gaps > GAP_BYTES)) + 1
+        for first, last in pairwise([0, *apart.tolist(), len(rows)]):
+            a = first
+            while a < last:
+                fitting = np.searchsorted(stops[a:last], starts[a] + READ_BYTES, "right")
+                b = a + max(1, int(fitting))
+                held = np.empty(stops[b - 1] - starts[a], np.uint8)
+                try:
+                    file.read_into(held, int(starts[a]))
+                except (EOFError, OSError) as fault:
+                    where = f"records {rows[a]} to {rows[b - 1]} of {self.stamp.path!r}"
+                    raise ReadError(f"{where} cannot be read: {fault}") from fault
+                yield slice(a, b), held
+                a = b
 
 
-def _cuts(starts: Rows, stops: Rows) -> Rows:
-    """Cut rows into stretches that are read by one call: ascending, close together, not large."""
-    n, gaps = len(starts), starts[1:] - stops[:-1]
-    apart = np.flatnonzero((gaps < 0) | (gaps > GAP_BYTES)) + 1
-    cuts = np.concatenate(([0], apart, [n]))
-    if not (stops[cuts[1:] - 1] - starts[cuts[:-1]] > READ_BYTES).any():
-        return cuts
-    out = list[int]()
-    for a, b in pairwise(cuts.tolist()):
-        while a < b:
-            out.append(a)
-            fitting = int(np.searchsorted(stops[a:b], starts[a] + READ_BYTES, "right"))
-            a += max(1, fitting)
-    return np.array([*out, n])
-
-
-def _blocks(starts: Rows, stops: Rows) -> Iterator[Rows]:
-    """Put stretches together that are held at the same time: where each begins, and the end."""
-    if not len(starts):
-        return
-    cuts = _cuts(starts, stops)
-    reach = np.cumsum(stops[cuts[1:] - 1] - starts[cuts[:-1]])
-    first = 0
-    while first < len(reach):
-        before = reach[first - 1] if first else 0
-        last = max(first + 1, int(np.searchsorted(reach, before + READ_BYTES, "right")))
-        yield cuts[first : last + 1]
-        first = last
-
-
-# ---------------------------------------------------------------- what records begin with
+# what records begin with
 
 BLOCK_ROWS = 1 << 12
 """Records that are looked at together."""
@@ -456,7 +358,7 @@ class RecordTable:
 
     Parameters
     ----------
-    ids, id2s : uint64 (n,)
+    ids : uint64 (n,)
     flags : uint32 (n,)
         How many labels follow the header; 0 where it holds the only one.
     labels : float32 (n,)
@@ -475,14 +377,6 @@ class RecordTable:
         """How many labels each record has."""
         return np.maximum(self.flags, 1).astype(np.int64)
 
-    @property
-    def label_width(self) -> int | None:
-        """How many labels every record has; None where they differ. 1 where there is no record."""
-        if not len(self.flags):
-            return 1
-        widths = self.widths
-        return int(widths[0]) if (widths == widths[0]).all() else None
-
 
 @lru_cache(maxsize=KEPT_FILES)
 def table_of(file: RecordFile) -> RecordTable:
@@ -496,8 +390,14 @@ def table_of(file: RecordFile) -> RecordTable:
     lengths, headers = _heads_of(file)
     flags = headers["flag"]
     sizes = lengths - HEADER_BYTES - LABEL.itemsize * flags.astype(np.int64)
-    if (sizes < 0).any():
-        raise no_header(file, int(np.argmax(sizes < 0)))
+    for row in np.flatnonzero(sizes < 0)[:1].tolist():
+        try:
+            unpack(file.payload(row))
+        except HeaderError as fault:
+            raise FileFormatError(
+                f"record {row} of {file.stamp.path!r} has no header of labels and ids: {fault}; "
+                "open with content='raw' to have the payloads as they are"
+            ) from None
     return RecordTable(headers["id"].copy(), flags.copy(), headers["label"].copy(), sizes)
 
 
@@ -515,47 +415,11 @@ def _heads_of(file: RecordFile) -> tuple[Rows, Array]:
     def some(first: int, last: int) -> None:
         for start in range(first * BLOCK_ROWS, min(n, last * BLOCK_ROWS), BLOCK_ROWS):
             rows = range(start, min(n, start + BLOCK_ROWS))
-            found = beginnings(file, rows, HEADER_BYTES)
+            found = file.beginnings(rows, HEADER_BYTES)
             lengths[start : rows.stop], headers[start : rows.stop] = found
 
     share(some, -(-n // BLOCK_ROWS), THREADS)
     return lengths, headers.view(HEADER_DTYPE)[:, 0]
-
-
-def no_header(file: RecordFile, row: int) -> FileFormatError:
-    """Return the error of a record that does not begin with a header."""
-    try:
-        unpack(file.payload(row))
-        fault = "it has none"
-    except HeaderError as error:
-        fault = str(error)
-    return FileFormatError(
-        f"record {row} of {file.stamp.path!r} has no header of labels and ids: {fault}; open with "
-        "content='raw' to have the payloads as they are"
-    )
-
-
-def beginnings(file: RecordFile, rows: AnyRows, n_bytes: int) -> tuple[Rows, Array]:
-    """Return the lengths of payloads, and their first bytes, zeros where they end.
-
-    Records in several parts are read, and so are those that do not end where the next one begins,
-    as errors about them are raised there: an index left by another version of the file is found
-    out before labels are.
-
-    Returns
-    -------
-    int64 array (len(rows),) and uint8 array (len(rows), n_bytes)
-    """
-    stored, listed = file.heads(rows, n_bytes), np.asarray(rows, np.int64)
-    heads, out = stored[:, :HEAD_BYTES].copy().view(HEAD_DTYPE)[:, 0], stored[:, HEAD_BYTES:]
-    lengths = (heads["word"] & MAX_RECORD_BYTES).astype(np.int64)
-    odd = (heads["word"] >> LENGTH_BITS != WHOLE) | (heads["magic"] != MAGIC)
-    odd |= HEAD_BYTES + padded(lengths) != file.stored_sizes(listed)
-    for i in np.flatnonzero(odd).tolist():
-        payload = file.payload(int(listed[i]))  # raises if it is not a record
-        lengths[i] = len(payload)
-        out[i] = np.frombuffer(bytes(payload[:n_bytes]).ljust(n_bytes, b"\0"), np.uint8)
-    return lengths, out
 
 
 @lru_cache(maxsize=KEPT_FILES)
@@ -565,52 +429,44 @@ def header_labels(file: RecordFile) -> Array:
     labels = table.labels.copy()
     behind = np.flatnonzero(table.flags)
     if len(behind):
-        _, begin = beginnings(file, behind, HEADER_BYTES + LABEL.itemsize)
-        labels[behind] = np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)[:, 0]
+        labels[behind] = labels_behind(file, behind, 1)[:, 0]
     return labels
 
 
-# pictures
+def labels_behind(file: RecordFile, rows: AnyRows, width: int) -> npt.NDArray[np.float32]:
+    """Return the first `width` labels that follow the headers of some records."""
+    _, begin = file.beginnings(rows, HEADER_BYTES + width * LABEL.itemsize)
+    return np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)
 
-UNKNOWN = (0, 0, 0, 1)
-"""What stands for the height, width, channels and orientation of a picture that is none."""
+
+# pictures
 
 
 @lru_cache(maxsize=KEPT_FILES)
 def sizes_of(file: RecordFile) -> npt.NDArray[np.int32]:
     """Return height, width, channels and orientation of each picture, as stored: (n, 4)."""
-    out = np.empty((file.n_rows, 4), np.int32)
-    for rows, sizes in sizes_by_blocks(file):
-        out[rows.start : rows.stop] = sizes
-    return out
+    return np.concatenate([np.empty((0, 4), np.int32), *sizes_by_blocks(file)])
 
 
-def sizes_by_blocks(file: RecordFile) -> Iterator[tuple[range, npt.NDArray[np.int32]]]:
-    """Yield rows and :func:`sizes_of` them; the first block is small, for who soon knows enough."""
-    n, first, step = file.n_rows, 0, 16
-    while first < n:
-        rows = range(first, min(n, first + step))
-        yield rows, _sizes(file, rows)
+def sizes_by_blocks(file: RecordFile) -> Iterator[npt.NDArray[np.int32]]:
+    """Yield :func:`sizes_of` some rows; the first block is small, for who soon knows enough.
+
+    A picture that is none has the size (0, 0, 0, 1).
+    """
+    first, step = 0, 16
+    while first < file.n_rows:
+        rows = range(first, min(file.n_rows, first + step))
+        lengths, begins = file.beginnings(rows, HEADER_BYTES + PICTURE_BYTES)
+        out = np.array([(0, 0, 0, 1)] * len(rows), np.int32)
+        for i, (row, n_bytes) in enumerate(zip(rows, lengths.tolist(), strict=True)):
+            begin = begins[i].data[:n_bytes]
+            at = HEADER_BYTES + LABEL.itemsize * int.from_bytes(begin[:4], "little")
+            head = None
+            with contextlib.suppress(PictureError, HeaderError):
+                with contextlib.suppress(ShortHeadError):
+                    head = head_of(begin[at:])
+                if head is None:  # the beginning tells too little
+                    head = picture_head(unpack(file.payload(row)).payload)
+                out[i] = head.height, head.width, head.channels, head.orientation
+        yield out
         first, step = rows.stop, BLOCK_ROWS
-
-
-def _sizes(file: RecordFile, rows: range) -> npt.NDArray[np.int32]:
-    lengths, begins = beginnings(file, rows, HEADER_BYTES + PICTURE_BYTES)
-    out = np.empty((len(rows), 4), np.int32)
-    for i, (row, n_bytes) in enumerate(zip(rows, lengths.tolist(), strict=True)):
-        try:
-            head = _head(file, row, begins[i].data[:n_bytes])
-            out[i] = head.height, head.width, head.channels, head.orientation
-        except (PictureError, HeaderError):
-            out[i] = UNKNOWN
-    return out
-
-
-def _head(file: RecordFile, row: int, begin: memoryview) -> PictureHead:
-    """Tell a picture by the beginning of its record, or by all of it where that is too little."""
-    at = HEADER_BYTES + LABEL.itemsize * int.from_bytes(begin[:4], "little")
-    with contextlib.suppress(ShortHeadError):
-        head = head_of(begin[at:])
-        if head is not None:
-            return head
-    return picture_head(unpack(file.payload(row)).payload)
