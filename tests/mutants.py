@@ -42,7 +42,6 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
     "labeled/formats/reader.py": ("test_reader_laws.py", *LOADER),
     "labeled/formats/contiguous.py": ("test_reader_laws.py", "test_hdf5_rows.py", *LOADER),
     "labeled/formats/hdf5/chunked.py": ("test_hdf5_rows.py", *LOADER),
-    "labeled/formats/hdf5/tiles.py": ("test_hdf5_rows.py",),
 }
 TIMEOUT_S = 240
 Change = tuple[str, Path, str, int]  # part, file, operator of cosmic-ray, which occurrence

@@ -393,32 +393,30 @@ class ChunkCache:
     Examples
     --------
     >>> cache = ChunkCache()
-    >>> with cache.band("file", 0) as chunks:
-    ...     chunks[3] = b"decoded"
-    >>> with cache.band("file", 0) as chunks:
-    ...     print(list(chunks))
-    [3]
-    >>> with cache.band("file", 1) as chunks:
-    ...     print(list(chunks))
-    []
+    >>> for number in (0, 0, 1):
+    ...     with cache.band(("file", number), lambda: print("decoded")) as chunks:
+    ...         pass
+    decoded
+    decoded
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._key: tuple[Hashable, ...] = ()
-        self._chunks: dict[int, Any] = {}
+        self._key: Hashable = None
+        self._memory: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ChunkCache, ()
 
     @contextmanager
-    def band(self, *key: Hashable) -> Iterator[dict[int, Any]]:
-        """Give the chunks kept of a band, by number; those of others are let go."""
+    def band(self, key: Hashable, decode: Callable[[], Any]) -> Iterator[Any]:
+        """Give what is kept of a band, or what `decode` makes of it once that of others is gone."""
         with self._lock:
             if key != self._key:
+                self._key, self._memory = None, None
+                self._memory = decode()
                 self._key = key
-                self._chunks.clear()
-            yield self._chunks
+            yield self._memory
 
 
 class FileReader:

@@ -9,8 +9,8 @@ Headers: `arrays` walks a file and lists what lies there (and which groups are a
 own. They use `sources` (the header of one source), `labels` (names of axes) and `dtypes`.
 
 Rows: `reader` chooses the path, and reads sparse matrices, and through h5py what has no other.
-`chunked` reads chunks, with filters or without, by `chunkindex`, `tiles` (chunks across a row) and
-`filters` (with `compiled` loops), `ragged` examples of different shapes.
+`chunked` reads chunks, with filters or without, by `chunkindex` and `filters` (with `compiled`
+loops), `ragged` examples of different shapes.
 
 Writing: `writing`, `fuel` (splits), `encoding` (chunks made outside HDF5), `extras` (what is copied
 from the old file), `metadata` (what this library adds).

@@ -1,12 +1,13 @@
 """Rows of chunks: found by an index, taken back through filters, copied to where they go.
 
 Chunks without filters that are as wide as rows lie in the file as they are, so that their rows are
-read like contiguous ones (:class:`PlainChunks`). All others are put together here: chunks are
-fetched several with one call where they lie together, decoded outside HDF5's lock into memory that
-stays in cache, and copied out once. The filters of a chunk may be none; then no more of it is
-fetched than is wanted.
+read like contiguous ones (:class:`PlainChunks`). All others are put together here, a group of
+chunks at a time. Chunks that are wanted whole are decoded straight to their place. Others are
+decoded side by side into memory that stays in cache, and the wanted rows of all are copied out at
+once. Chunks without filters go the same way, but of these no more is fetched than is wanted.
 
-A *band* is all chunks that hold the same rows, a *tile* one chunk of a band (:mod:`.tiles`).
+A *band* is all chunks that hold the same rows, a *tile* one chunk of a band: the elements wanted
+of it, and where they go in a row of the result.
 
 The trade-off: a chunk is decoded whole even for one element of it.
 """
@@ -14,23 +15,22 @@ The trade-off: a chunk is decoded whole even for one element of it.
 from __future__ import annotations
 
 import itertools
+import math
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.errors import LabeledError, ReadError
+from labeled.errors import ReadError
 from labeled.formats.bytesource import OpenFile
 from labeled.formats.contiguous import ContiguousReader, stretch_bases
 from labeled.formats.hdf5.chunkindex import chunk_index
 from labeled.formats.hdf5.filters import DecodeError, Pipeline, damage
-from labeled.formats.hdf5.tiles import Move, Tile, Tiles, moves_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, scratch
 from labeled.formats.reader import (
-    FEW,
     PIECE_BYTES,
     UNSTORED,
     ByteRanges,
@@ -38,16 +38,16 @@ from labeled.formats.reader import (
     FileReader,
     Io,
     Rows,
-    count,
+    bands_of,
     decoding,
-    failed,
+    naming_rows,
     row_nbytes,
-    spread,
 )
 from labeled.formats.region import (
     GAP_BYTES,
     Array,
     BoxPlan,
+    Indexer,
     Ints,
     Region,
     box_plan,
@@ -56,11 +56,77 @@ from labeled.formats.region import (
     outer_take,
 )
 
-LISTED_ROWS = 1 << 18
-"""So many rows of many runs are listed one by one at a time."""
-
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
+
+
+# chunks across a row
+
+
+class Tile(NamedTuple):
+    """One chunk of the grid over the axes after the first."""
+
+    number: int
+    """In C order over that grid."""
+    local: Region
+    """The elements wanted, counted within the chunk."""
+    trail: Region
+    """Their places in a row of the result; integers have dropped their axis."""
+
+
+def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Tile]:
+    """Return the tiles of a region, which is full and normal.
+
+    Parameters
+    ----------
+    region : Region
+    shape, chunks : tuple of int
+        Of the axes after the first.
+
+    Examples
+    --------
+    >>> [tuple(tile) for tile in tiles_of((slice(3, 7, 1), 2), (8, 6), (4, 6))]
+    [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),)), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),))]
+    """
+    tiles = []
+    grid = _grid(shape, chunks)
+    for cut in itertools.product(*map(_cut, region, chunks)):
+        number = 0
+        for (coord, _, _), n in zip(cut, grid, strict=True):
+            number = number * n + coord
+        trail = tuple(place for _, _, place in cut if place is not None)
+        tiles.append(Tile(number, tuple(local for _, local, _ in cut), trail))
+    return tiles
+
+
+def count_tiles(region: Region, chunks: tuple[int, ...]) -> int:
+    """Return how many chunks of a band a region touches."""
+    return math.prod(len(_cut(index, chunk)) for index, chunk in zip(region, chunks, strict=True))
+
+
+def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
+
+
+def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:
+    """Return the chunks that an indexer touches, what it takes of each, and where that goes."""
+    if isinstance(index, int):
+        return [(index // chunk, index % chunk, None)]
+    wanted = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
+    coords, which = np.unique(wanted // chunk, return_inverse=True)
+    found: list[tuple[int, Indexer, Indexer | None]] = []
+    for i, coord in enumerate(coords.tolist()):
+        place: Any = np.flatnonzero(which == i)
+        inside: Any = wanted[place] - coord * chunk
+        if place[-1] - place[0] == len(place) - 1:
+            place = slice(int(place[0]), int(place[-1]) + 1, 1)
+        if isinstance(index, slice):
+            inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
+        found.append((coord, inside, place))
+    return found
+
+
+# readers
 
 
 class PlainChunks(ContiguousReader):
@@ -70,12 +136,11 @@ class PlainChunks(ContiguousReader):
     why = "chunks without filters: read by file offset"
 
     def _box_plan(self) -> BoxPlan:
-        chunks = self.source.chunks
-        assert chunks is not None
-        tiles = Tiles(self.region, self.source.row_shape, chunks[1:])
-        (tile,) = tiles
-        self._number, self._per_band = tile.number, tiles.per_band
-        return box_plan(tile.local, chunks[1:], self.source.dtype)
+        assert self.source.chunks is not None
+        chunks = self.source.chunks[1:]
+        (tile,) = tiles_of(self.region, self.source.row_shape, chunks)
+        self._number, self._per_band = tile.number, math.prod(_grid(self.source.row_shape, chunks))
+        return box_plan(tile.local, chunks, self.source.dtype)
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:
@@ -83,29 +148,26 @@ class PlainChunks(ContiguousReader):
         numbers = np.arange(len(index.offsets)) if index.numbers is None else index.numbers
         mine = numbers % self._per_band == self._number
         firsts = numbers[mine] // self._per_band * self.chunk_rows
-        bases = stretch_bases(index.offsets[mine].astype(np.int64), firsts, self._plan.row_bytes)
-        ends = np.minimum(np.append(0, firsts + self.chunk_rows), self.n_rows)
-        gone = ends[ends != np.append(firsts, self.n_rows)]  # chunks that are not there begin
+        ends = np.append(0, firsts + self.chunk_rows)
+        gone = np.setdiff1d(ends[ends < self.n_rows], firsts)  # chunks that are not there begin
+        offsets = np.append(index.offsets[mine].astype(np.int64), np.full(len(gone), UNSTORED))
         firsts = np.append(firsts, gone)
-        bases = np.append(bases, stretch_bases(np.full(len(gone), UNSTORED), gone, 0))
         order = np.argsort(firsts, kind="stable")
-        firsts, bases = firsts[order], bases[order]
+        firsts = firsts[order]
+        bases = stretch_bases(offsets[order], firsts, self._plan.row_bytes)
         begins = np.append(True, bases[1:] != bases[:-1])
         return firsts[begins], bases[begins]
-
-    def _places(self, rows: Ints) -> Ints:
-        index = chunk_index(self.source)
-        band, within = np.divmod(rows, self.chunk_rows)
-        offsets, _, _ = index.find(band * self._per_band + self._number)
-        return np.where(offsets < 0, offsets, offsets + within * self._plan.row_bytes)
 
 
 class _Band(NamedTuple):
     """What is wanted of the chunks that hold the same rows."""
 
     number: int
+    start: int
+    stop: int
+    """The first row that is wanted and one past the last, counted within the band."""
     rows: slice | Ints
-    """Counted within the band; they ascend."""
+    """Those that are wanted; they ascend."""
     n: int
 
 
@@ -113,13 +175,20 @@ class _Group(NamedTuple):
     """Chunks that are read together: a line a band, a column a tile, flattened."""
 
     first: int
-    """The number of the first row, and of how many."""
-    n: int
+    """The number of the first row."""
     bands: list[_Band]
-    tiles: range
+    tiles: list[Tile]
+    tile: int
+    """The number of the first of these."""
+    low: int
+    """The row of a chunk with which its memory begins."""
+    slot_bytes: int
+    """The memory of each chunk."""
+    offsets: list[int]
+    """Where in the file that memory would begin, were it all read; -1 for a chunk never stored."""
     starts: list[int]
-    """Where the bytes that are fetched of each chunk begin; negative if it was never stored."""
     lengths: list[int]
+    """What is fetched of each chunk."""
     masks: list[int]
 
 
@@ -144,20 +213,22 @@ class ChunkedReader(FileReader):
         super().__init__(source, region, io)
         assert source.chunks is not None
         self.cache = cache
-        self._chunks = source.chunks
+        self._chunks, inner = source.chunks, source.chunks[1:]
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
         self._most_stored = 2 * self._chunk_bytes + SLACK_BYTES
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
-        self._tiles = Tiles(self.region, source.row_shape, source.chunks[1:])
-        self._plan = lru_cache(1024)(self._box_plan)
-        self._tile = lru_cache(1024)(self._tiles.__getitem__)
-        n_tiles = len(self._tiles)
-        whole = n_tiles == 1 and is_whole(self._tile(0).local, source.chunks[1:])
-        self._direct = whole and source.dtype.isnative
+        self._tiles = tiles_of(self.region, source.row_shape, inner)
+        self._per_band = math.prod(_grid(source.row_shape, inner))
+        packed, n_tiles = bool(source.filters), len(self._tiles)
+        self._plans = [box_plan(t.local, inner, source.dtype) for t in self._tiles if not packed]
+        self._in_one_piece = all(len(plan.starts) == 1 for plan in self._plans)
+        self._apart = not all(plan.read_through for plan in self._plans)
+        self._has_lists = any(isinstance(index, np.ndarray) for index in self.region)
+        self._whole = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
         band_bytes = max(n_tiles * self._chunk_bytes, 1)
         self._bands_each = -(-PIECE_BYTES // band_bytes)
         each = n_tiles if band_bytes <= 2 * PIECE_BYTES else -(-PIECE_BYTES // self._chunk_bytes)
-        self._spans = [range(a, min(a + each, n_tiles)) for a in range(0, n_tiles, each)]
+        self._spans = [slice(a, a + each) for a in range(0, n_tiles, each)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self.region, self.io, self.cache)
@@ -171,100 +242,84 @@ class ChunkedReader(FileReader):
         kept = ", one at a time, and kept while rows of it are wanted" if self.cache else ""
         return f"chunks decoded outside HDF5's lock ({names}){kept}"
 
-    def _box_plan(self, t: int) -> BoxPlan:
-        """Return what is fetched of the rows of a tile, where nothing has to be decoded."""
-        return box_plan(self._tile(t).local, self._chunks[1:], self.source.dtype)
-
     # which chunks
 
     def _groups(self, runs: Ints) -> Iterator[_Group]:
-        """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
-        bands, first = iter(self._bands(runs)), 0
-        while some := list(itertools.islice(bands, self._bands_each)):
-            n = sum([band.n for band in some])
-            for tiles in self._spans:
-                yield self._group(first, n, some, tiles)
-            first += n
+        """Yield the chunks of runs, about `PIECE_BYTES` at a time; of those kept, a band."""
+        bands, first, each, spans = self._bands(runs), 0, self._bands_each, self._spans
+        if self.cache is not None and self.source.filters:
+            each, spans = 1, [slice(None)]
+        while some := list(itertools.islice(bands, each)):
+            for span in spans:
+                yield self._group(first, some, span)
+            first += sum([band.n for band in some])
 
-    def _bands(self, runs: Ints) -> Iterable[_Band]:
-        """Return what is wanted of each band: few runs are looked at one by one."""
+    def _bands(self, runs: Ints) -> Iterator[_Band]:
+        """Yield what is wanted of each band."""
         each = self.chunk_rows
-        if len(runs) > FEW:
-            return self._bands_of_many(runs)
-        bands: list[_Band] = []
-        for start, stop in runs.tolist():
-            while start < stop:
-                number, begin = divmod(start, each)
-                n = stop - start if stop - start < each - begin else each - begin
-                if bands and bands[-1].number == number:
-                    return self._bands_of_many(runs)
-                bands.append(_Band(number, slice(begin, begin + n), n))
-                start += n
-        return bands
+        parts = bands_of(runs, each).tolist()
+        for number, some in itertools.groupby(parts, key=lambda part: part[0] // each):
+            (start, stop, _), *more = some
+            first, n = number * each, stop - start
+            rows: slice | Ints = slice(start - first, stop - first)
+            if more:
+                listed = [np.arange(start, stop), *(np.arange(a, b) for a, b, _ in more)]
+                n, stop = sum(map(len, listed)), more[-1][1]
+                rows = slice(0, n) if n == each else np.concatenate(listed) - first
+            yield _Band(number, start - first, stop - first, rows, n)
 
-    def _bands_of_many(self, runs: Ints) -> Iterator[_Band]:
-        each = self.chunk_rows
-        low, high = int(runs[0, 0]) // each, (int(runs[-1, 1]) - 1) // each
-        if low < high and count(runs) > LISTED_ROWS:
-            middle = (low + high + 1) // 2 * each
-            for half in (np.minimum(runs, middle), np.maximum(runs, middle)):
-                yield from self._bands(half[half[:, 0] < half[:, 1]])
-            return
-        rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
-        numbers = rows // each
-        cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
-        for a, b in itertools.pairwise(cuts):
-            number, n = int(numbers[a]), b - a
-            yield _Band(number, slice(0, n) if n == each else rows[a:b] - number * each, n)
-
-    def _group(self, first: int, n: int, bands: list[_Band], tiles: range) -> _Group:
-        index, per_band = chunk_index(self.source), self._tiles.per_band
+    def _group(self, first: int, bands: list[_Band], span: slice) -> _Group:
+        index, tiles, plans = chunk_index(self.source), self._tiles[span], self._plans[span]
+        row_bytes, low, n_rows = self._chunk_bytes // self.chunk_rows, 0, self.chunk_rows
+        if plans:  # no more rows than are wanted
+            low = min([band.start for band in bands])
+            n_rows = max([band.stop for band in bands]) - low
+        offsets: list[int] = []
         starts: list[int] = []
         lengths: list[int] = []
         masks: list[int] = []
         for band in bands:
-            for t in tiles:
-                start, length, mask = index.entry(band.number * per_band + self._tile(t).number)
-                if not self.source.filters:
-                    plan, rows = self._plan(t), _stretch(band)
-                    start += rows.start * plan.row_bytes + plan.starts[0] if start >= 0 else 0
-                    length = plan.bytes_of(len(rows))
+            number = band.number * self._per_band
+            for t, tile in enumerate(tiles):
+                start, length, mask = index.entry(number + tile.number)
+                offsets.append(start + low * row_bytes if start >= 0 else start)
+                if plans and start >= 0:
+                    start += band.start * row_bytes + plans[t].starts[0]
+                    length = plans[t].bytes_of(band.stop - band.start)
                 starts.append(start)
                 lengths.append(length)
                 masks.append(mask)
-        return _Group(first, n, bands, tiles, starts, lengths, masks)
+        tile_0, slot_bytes = span.start or 0, n_rows * row_bytes
+        return _Group(first, bands, tiles, tile_0, low, slot_bytes, offsets, starts, lengths, masks)
 
-    def _reads(self, group: _Group) -> Iterator[tuple[range, list[tuple[int, int]]]]:
-        """Yield chunks that come together, and (offset, length) of each call; none if unstored."""
-        starts, lengths, k = group.starts, group.lengths, 0
-        packed = bool(self.source.filters)
-        apart = not packed and not all(self._plan(t).read_through for t in group.tiles)
+    def _reads(self, group: _Group) -> Iterator[tuple[int, int, int, int]]:
+        """Yield what each call fetches: the first chunk, one past the last, offset and length.
+
+        Chunks that lie together come together, but for those that were never stored.
+        """
+        starts, offsets, k = group.starts, group.offsets, 0
         while k < len(starts):
-            first, at, end = k, starts[k], starts[k] + lengths[k]
+            first, at, end = k, starts[k], starts[k] + group.lengths[k]
             k += 1
-            if at < 0:
-                yield range(first, k), []
-            elif apart:  # parts of long rows
+            if at >= 0 and self._apart:
                 b, t = divmod(first, len(group.tiles))
-                plan, n = self._plan(group.tiles[t]), len(_stretch(group.bands[b]))
-                calls = plan.ranges(np.array([at - plan.starts[0]]), np.array([n]))
-                yield range(first, k), list(zip(*(c.tolist() for c in calls), strict=True))
-            else:
-                gap = GAP_BYTES if packed else 0
-                while k < len(starts) and 0 <= starts[k] - end <= gap:
-                    end = starts[k] + lengths[k]
+                plan, band = self._plans[group.tile + t], group.bands[b]
+                rows = np.array([at - plan.starts[0]]), np.array([band.stop - band.start])
+                for start, n in zip(*(part.tolist() for part in plan.ranges(*rows)), strict=True):
+                    yield first, k, start, n
+            elif at >= 0:
+                while k < len(starts) and 0 <= starts[k] - end <= GAP_BYTES:
+                    if self._plans and offsets[k] - offsets[k - 1] != group.slot_bytes:
+                        break  # together in the file, but not in memory
+                    end = starts[k] + group.lengths[k]
                     k += 1
-                yield range(first, k), [(at, end - at)]
+                yield first, k, at, end - at
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        reads: list[tuple[int, int]] = []
-        n_chunks = 0
-        for group in self._groups(runs):
-            for chunks, calls in self._reads(group):
-                reads += calls
-                n_chunks += len(chunks) if calls and self.source.filters else 0
-        starts, lengths = np.array(reads, np.int64).reshape(-1, 2).T
-        return (ByteRanges(self.file, starts, lengths, n_chunks),)
+        reads = [read for group in self._groups(runs) for read in self._reads(group)]
+        found = np.array(reads, np.int64).reshape(-1, 4)
+        n_chunks = int((found[:, 1] - found[:, 0]).sum()) if self.source.filters else 0
+        return (ByteRanges(self.file, found[:, 2], found[:, 3], n_chunks),)
 
     # reading
 
@@ -272,274 +327,190 @@ class ChunkedReader(FileReader):
         file = self.file()
         file.check()
         for group in self._groups(runs):
-            try:
+            first, last = group.bands[0], group.bands[-1]
+            start = first.number * self.chunk_rows + first.start
+            with naming_rows(self.source, start, last.number * self.chunk_rows + last.stop):
                 if self.cache is not None and self.source.filters:
-                    self._store_cached(file, group, out, places, self.cache)
-                elif self._moves:
-                    self._store_moved(file, group, out, places, self._moves)
-                elif self._direct and (places is not None or _has_lists(group.bands)):
-                    self._store_together(file, group, out, places)
+                    key = self.source.file.path, self.source.key, first.number
+                    load = partial(self._load_kept, file, group)
+                    with self.cache.band(key, load) as memory:
+                        self._copy(memory, group, out, places)
+                elif self._whole and self.source.filters:
+                    self._read_whole(file, group, out, places)
                 else:
-                    self._store_each(file, group, out, places)
-            except LabeledError:
-                raise
-            except (OSError, EOFError) as fault:
-                first, last = group.bands[0], group.bands[-1]
-                start = first.number * self.chunk_rows + _stretch(first).start
-                stop = last.number * self.chunk_rows + _stretch(last).stop
-                raise failed(self.source, start, stop, fault) from fault
+                    n_bytes = len(group.starts) * group.slot_bytes
+                    memory = scratch("joined", n_bytes, max(group.offsets[0], 0))
+                    self._load(file, group, memory)
+                    self._copy(memory, group, out, places)
 
-    def _fetched(self, file: OpenFile, group: _Group) -> Iterator[tuple[int, Array | None]]:
-        """Yield each chunk's place in a group and its bytes; None where it was never stored."""
-        starts, lengths = group.starts, group.lengths
-        if self.source.filters and max(lengths) > self._most_stored:
-            self._check_stored(group)
-        for chunks, calls in self._reads(group):
-            if not calls:
-                yield chunks[0], None
+    def _slots(self, memory: Array, group: _Group) -> list[Array]:
+        """Return the memory of each chunk."""
+        each = group.slot_bytes
+        return [memory[k * each : (k + 1) * each] for k in range(len(group.starts))]
+
+    def _load(
+        self, file: OpenFile, group: _Group, memory: Array, slots: list[Array] | None = None
+    ) -> None:
+        """Bring chunks to their slots: decoded, or as they are stored, or fill values."""
+        slots = self._slots(memory, group) if slots is None else slots
+        self._fill(group, slots)
+        for first, stop, at, n in self._reads(group):
+            if self._plans:
+                begin = first * group.slot_bytes + at - group.offsets[first]
+                file.read_into(memory[begin : begin + n], at)
                 continue
-            base = calls[0][0]
-            n_bytes = calls[0][1] if len(calls) == 1 else sum(n for _, n in calls)
-            buffer, to = scratch("stored", n_bytes, base), 0
-            for at, n in calls:
-                file.read_into(buffer[to : to + n], at)
-                to += n
-            for k in chunks:
-                begin = starts[k] - base
-                yield k, buffer[begin : begin + lengths[k]]
+            stored = scratch("stored", n, at)
+            file.read_into(stored, at)
+            for k in range(first, stop):
+                begin = group.starts[k] - at
+                self._decode(group, k, stored[begin : begin + group.lengths[k]], slots[k])
 
-    def _check_stored(self, group: _Group) -> None:
-        for k, length in enumerate(group.lengths):
-            if length > self._most_stored:
-                raise self._damaged(group, k, "more bytes stored than it can need")
+    def _load_kept(self, file: OpenFile, group: _Group) -> Array:
+        """Bring the chunks of a band to memory of their own, one at a time."""
+        memory = np.empty(len(group.starts) * group.slot_bytes, np.uint8)
+        slots = self._slots(memory, group)
+        self._fill(group, slots)
+        for k, (start, length) in enumerate(zip(group.starts, group.lengths, strict=True)):
+            if start >= 0:
+                # A map of its own: what an allocator is given back it may keep.
+                stored = [np.frombuffer(mmap.mmap(-1, max(1, length)), np.uint8)[:length]]
+                file.read_into(stored[0], start)
+                self._decode(group, k, stored, slots[k])
+        return memory
 
-    def _decode(
-        self, group: _Group, k: int, stored: Array | list[Array], out: Array | None
-    ) -> Array:
-        """Undo the filters of a chunk, into `out` if that is given; return its bytes."""
+    def _fill(self, group: _Group, slots: list[Array]) -> None:
+        """Store fill values where nothing was stored; refuse chunks that are too large."""
+        if min(group.starts) < 0:
+            for start, slot in zip(group.starts, slots, strict=True):
+                if start < 0:
+                    slot.view(self.source.dtype)[:] = self.source.fill_value
+        if self.source.filters and max(group.lengths) > self._most_stored:
+            k = int(np.argmax(group.lengths))
+            raise self._damaged(group, k, "more bytes stored than it can need")
+
+    def _decode(self, group: _Group, k: int, stored: Array | list[Array], out: Array) -> None:
+        """Undo the filters of a chunk."""
         try:
             with decoding():
-                return self._pipeline.undo(stored, group.masks[k], out)
+                self._pipeline.undo(stored, group.masks[k], out)
         except DecodeError as fault:
             raise self._damaged(group, k, str(fault)) from fault
-
-    def _elements(self, data: Array) -> Array:
-        return np.ndarray(self._chunks, self.source.dtype, data)
 
     def _damaged(self, group: _Group, k: int, what: str) -> ReadError:
         start = group.bands[k // len(group.tiles)].number * self.chunk_rows
         stop = min(start + self.chunk_rows, self.n_rows)
         return damage(self.source, start, stop, group.starts[k], what)
 
-    def _store_each(self, file: OpenFile, group: _Group, out: Array, places: Ints | None) -> None:
-        """Decode whole chunks to their places; copy what is wanted of others there."""
-        flat = out.reshape(-1).view(np.uint8) if self._direct else out
-        n_tiles, b, first = len(group.tiles), 0, group.first
-        for k, stored in self._fetched(file, group):
-            if k == (b + 1) * n_tiles:
-                first, b = first + group.bands[b].n, b + 1
-            band, t = group.bands[b], k - b * n_tiles
-            if self._direct and stored is not None and band.n == self.chunk_rows:
-                begin = first * self.row_bytes
-                self._decode(group, k, stored, flat[begin : begin + self._chunk_bytes])
-                continue
-            tile = self._tile(group.tiles[t])
-            chunk, rows, local = None, band.rows, tile.local
-            if stored is not None and self.source.filters:
-                chunk = self._elements(self._decode(group, k, stored, None))
-            elif stored is not None:
-                plan, wanted = self._plan(group.tiles[t]), _stretch(band)
-                chunk, local = plan.view(stored, len(wanted)), plan.inner
-                rows = slice(0, band.n) if isinstance(rows, slice) else rows - wanted.start
-            self._put(chunk, rows, local, tile, first, band.n, out, places)
-            del chunk  # so that the next one is decoded into the same, hot memory
-
-    def _put(
-        self,
-        chunk: Array | None,
-        rows: slice | Ints,
-        local: Region,
-        tile: Tile,
-        first: int,
-        n: int,
-        out: Array,
-        places: Ints | None,
-    ) -> None:
-        """Copy `local` of `n` rows of a chunk, or fill values, to the places from `first` on."""
-        step = max(1, PIECE_BYTES // self.row_bytes)  # no large copy on the way
-        for a in range(0, n, step):
-            z = min(n, a + step)
-            place = slice(first + a, first + z) if places is None else places[first + a : first + z]
-            values = np.asarray(self.source.fill_value, self.source.dtype)
-            if chunk is not None and isinstance(rows, slice):
-                values = outer_take(chunk[rows.start + a : rows.start + z], local)
-            elif chunk is not None and not isinstance(rows, slice):
-                values = outer_take(chunk, local, rows[a:z])
-            if len(self._tiles) == 1:
-                put_rows(out, place, values)
-            else:
-                outer_put(out, place, tile.trail, values)
-
-    def _store_together(
-        self, file: OpenFile, group: _Group, out: Array, places: Ints | None
-    ) -> None:
-        """Decode chunks side by side, then copy the wanted rows of all with one call."""
+    def _read_whole(self, file: OpenFile, group: _Group, out: Array, places: Ints | None) -> None:
+        """Decode chunks as wide as rows straight to `out`, or side by side to be copied at once."""
         each, c, bands = self._chunk_bytes, self.chunk_rows, group.bands
-        joined = scratch("joined", len(bands) * each)
-        rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, joined)
-        for k, stored in self._fetched(file, group):
-            if stored is None:
-                rows[k * c : (k + 1) * c] = self.source.fill_value
-            else:
-                self._decode(group, k, stored, joined[k * each : (k + 1) * each])
-        first, n, wanted = group.first, group.n, None
+        straight = places is None and self.source.dtype.isnative
+        done = [straight and band.n == c for band in bands]
+        memory = scratch("joined", 0 if all(done) else len(bands) * each)
+        rows = np.ndarray((len(memory) // each * c, *self._chunks[1:]), self.source.dtype, memory)
+        slots, first = self._slots(memory, group), group.first
+        if straight:
+            flat, row_bytes = out.reshape(-1).view(np.uint8), self.row_bytes
+            for k, band in enumerate(bands):
+                if done[k]:
+                    slots[k] = flat[first * row_bytes : first * row_bytes + each]
+                first += band.n
+        self._load(file, group, memory, slots)
+        if straight:
+            first = group.first
+            for k, band in enumerate(bands):
+                if not done[k]:
+                    out[first : first + band.n] = rows[k * c : (k + 1) * c][band.rows]
+                first += band.n
+            return
+        n, wanted = sum([band.n for band in bands]), None
         if n < len(rows):
             every = np.arange(c)
-            parts = (every[x.rows] if isinstance(x.rows, slice) else x.rows for x in bands)
-            wanted = np.concatenate([part + k * c for k, part in enumerate(parts)])
-        if places is not None:
-            put_rows(out, places[first : first + n], rows, wanted)
-        elif wanted is None:
-            out[first : first + n] = rows
-        else:
-            np.take(rows, wanted, axis=0, out=out[first : first + n], mode="clip")
+            wanted = np.concatenate([every[x.rows] + k * c for k, x in enumerate(bands)])
+        first = group.first
+        place = slice(first, first + n) if places is None else places[first : first + n]
+        put_rows(out, place, rows, wanted)
 
-    @cached_property
-    def _moves(self) -> list[Move]:
-        """How small chunks without filters that lie across rows are copied; none for others."""
-        dtype, small = self.source.dtype, len(self._spans) == 1
-        lists = any(isinstance(index, np.ndarray) for index in self.region)
-        if self.source.filters or lists or not small or not dtype.isnative or dtype.hasobject:
-            return []
-        if not all(self._plan(t).read_through for t in self._spans[0]):
-            return []
-        chunk = self._chunks[1:], self._chunk_bytes
-        return moves_of(self._tiles, *chunk, self.row_shape, dtype.itemsize)
-
-    def _store_moved(
-        self,
-        file: OpenFile,
-        group: _Group,
-        out: Array,
-        places: Ints | None,
-        moves: list[Move],
-    ) -> None:
-        """Read chunks side by side, and copy each tile of as many bands as one call can."""
-        each, c, n_tiles = self._chunk_bytes, self.chunk_rows, len(group.tiles)
-        joined = scratch("joined", len(group.starts) * each, max(group.starts[0], 0))
-        for chunks, calls in self._reads(group):
-            k = chunks[0]
-            if not calls:
-                fill = np.asarray(self.source.fill_value, self.source.dtype)
-                joined[k * each : (k + 1) * each].view(fill.dtype)[:] = fill
+    def _copy(self, memory: Array, group: _Group, out: Array, places: Ints | None) -> None:
+        """Copy what is wanted of chunks side by side, tile by tile, of all bands that are alike."""
+        n_rows = group.slot_bytes * self.chunk_rows // self._chunk_bytes
+        shape = (len(group.bands), len(group.tiles), n_rows, *self._chunks[1:])
+        boxes, first, b = np.ndarray(shape, self.source.dtype, memory), group.first, 0
+        for _, some in itertools.groupby(group.bands, key=_alike):
+            same = list(some)
+            m, k, rows = len(same), same[0].n, same[0].rows
+            if isinstance(rows, slice):
+                rows = slice(rows.start - group.low, rows.stop - group.low)
+            else:
+                rows = rows - group.low
+            n, span = m * k, slice(b, b + m)
+            place = slice(first, first + n) if places is None else places[first : first + n]
+            first, b = first + n, b + m
+            if len(self._tiles) == 1 or self._has_lists:
+                for t, tile in enumerate(group.tiles):
+                    values = boxes[span, t][:, rows].reshape(n, *self._chunks[1:])
+                    values = outer_take(values, tile.local)
+                    if len(self._tiles) == 1:
+                        put_rows(out, place, values)
+                    else:
+                        outer_put(out, place, tile.trail, values)
                 continue
-            plan, begin = self._plan(group.tiles[k % n_tiles]), k * each
-            begin += _stretch(group.bands[k // n_tiles]).start * plan.row_bytes + plan.starts[0]
-            for at, n in calls:
-                file.read_into(joined[begin : begin + n], at)
-        first, k, row, band_bytes = group.first, 0, self.row_bytes, n_tiles * each
-        for _, same in itertools.groupby(group.bands, key=_alike):
-            bands = list(same)
-            rows, n = bands[0].rows, bands[0].n
-            for item, shape, begin, steps, to, to_steps in moves:
-                shape, steps = (len(bands), c, *shape), (band_bytes, each // c, *steps)
-                begin += k * band_bytes
-                values = np.ndarray(shape, item, joined, begin, steps)[:, rows]
-                if places is None:
-                    to, to_steps = to + first * row, (n * row, row, *to_steps)
-                    np.ndarray(values.shape, item, out, to, to_steps)[...] = values
+            lead: Any = (slice(None), slice(None))
+            target = out
+            if isinstance(place, slice):
+                target = out[place].reshape(m, k, *self.row_shape)
+            else:
+                lead = (place.reshape(m, k),)
+            for t, tile in enumerate(group.tiles):
+                if isinstance(rows, slice):
+                    values = boxes[(span, t, rows, *tile.local)]
                 else:
-                    there = places[first : first + len(bands) * n].reshape(len(bands), n)
-                    shape, to_steps = (len(out), *shape[2:]), (row, *to_steps)
-                    np.ndarray(shape, item, out, to, to_steps)[there] = values
-            k, first = k + len(bands), first + len(bands) * n
-
-    def _store_cached(
-        self, file: OpenFile, group: _Group, out: Array, places: Ints | None, cache: ChunkCache
-    ) -> None:
-        """Copy the wanted elements of chunks that are decoded once, though rows come bit by bit."""
-        first, k = group.first, 0
-        for band in group.bands:
-            with cache.band(self.source.file.path, self.source.key, band.number) as kept:
-                for t in group.tiles:
-                    if t not in kept and group.starts[k] >= 0:
-                        kept[t] = self._decode_own(file, group, k)
-                    tile = self._tile(t)
-                    self._put(kept.get(t), band.rows, tile.local, tile, first, band.n, out, places)
-                    k += 1
-            first += band.n
-
-    def _decode_own(self, file: OpenFile, group: _Group, k: int) -> Array:
-        """Read and decode one chunk into memory of its own."""
-        if group.lengths[k] > self._most_stored:
-            self._check_stored(group)
-        # A map of its own: what an allocator is given back it may keep.
-        length = group.lengths[k]
-        stored = [np.frombuffer(mmap.mmap(-1, max(1, length)), np.uint8)[:length]]
-        file.read_into(stored[0], group.starts[k])
-        own = self._decode(group, k, stored, np.empty(self._chunk_bytes, np.uint8))
-        return self._elements(own)
+                    values = boxes[span, t][:, rows][(slice(None), slice(None), *tile.local)]
+                target[(*lead, *tile.trail)] = values
 
     # scattered rows without filters, from a memory map
+
+    @property
+    def _picks_rows(self) -> bool:
+        """Whether rows may be copied from a map one by one: in one piece each, without filters."""
+        return bool(self._plans) and self.io != "pread" and self._in_one_piece
+
+    def _places(self, rows: Ints) -> list[Ints]:
+        """Return where what is fetched of rows begins, tile by tile; -1 if it was not stored."""
+        band, within = np.divmod(rows, self.chunk_rows)
+        found = []
+        for tile, plan in zip(self._tiles, self._plans, strict=True):
+            at = chunk_index(self.source).places(band * self._per_band + tile.number)
+            found.append(np.where(at < 0, at, at + within * plan.row_bytes + plan.starts[0]))
+        return found
 
     def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
         """Read listed rows one by one from a memory map, where nothing has to be decoded."""
         file = self.file()
         mapped = file.mapped(scattered=True) if self._picks_rows and places is None else None
-        if mapped is None:
+        found = [] if mapped is None else self._places(rows)
+        if mapped is None or any((at < 0).any() for at in found):
             super()._read_list(rows, out, places)
             return
         file.check()
         step = max(1, PIECE_BYTES // self.row_bytes)
         for a in range(0, len(rows), step):
-            self._pick(mapped, rows[a : a + step], out[a : a + step])
+            for tile, plan, at in zip(self._tiles, self._plans, found, strict=True):
+                some, n = at[a : a + step], len(mapped) - plan.stretch_bytes + 1
+                strides = (1, *plan.box_strides)
+                boxes = np.ndarray((n, *plan.box_shape), plan.dtype, mapped, 0, strides)[some]
+                place = slice(a, a + len(some))
+                outer_put(out, place, tile.trail, outer_take(boxes, plan.inner))
         file.copied(len(rows) * self.row_bytes, scattered=True)
-
-    @cached_property
-    def _picks_rows(self) -> bool:
-        """Whether rows may be copied from a map one by one: in one piece each, without filters."""
-        if self.source.filters or self.io == "pread":
-            return False
-        return all(len(self._plan(t).starts) == 1 for t in range(len(self._tiles)))
-
-    def _pick(self, mapped: Array, rows: Ints, out: Array) -> None:
-        for t, tile in enumerate(self._tiles):
-            plan, at = self._plan(t), self._places(rows, t)
-            if (at < 0).any():
-                super()._read_list(rows, out, None)
-                return
-            n = len(mapped) - plan.stretch_bytes + 1
-            strides = (1, *plan.box_strides)
-            boxes = np.ndarray((n, *plan.box_shape), plan.dtype, mapped, 0, strides)[at]
-            outer_put(out, slice(0, len(rows)), tile.trail, outer_take(boxes, plan.inner))
-
-    def _places(self, rows: Ints, t: int) -> Ints:
-        """Return where what is fetched of rows of a tile begins; negative if it was not stored."""
-        band, within = np.divmod(rows, self.chunk_rows)
-        numbers = band * self._tiles.per_band + self._tile(t).number
-        at, plan = chunk_index(self.source).find(numbers)[0], self._plan(t)
-        return np.where(at < 0, at, at + within * plan.row_bytes + plan.starts[0])
 
     def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
         """Return the bytes that are fetched; of listed rows without filters, those of each."""
         rows = self._checked(rows)
         if rows.ndim == 2 or not self.row_bytes or not self._picks_rows:
             return super().byte_ranges(rows)
-        n_tiles = len(self._tiles)
-        starts = np.stack([self._places(rows, t) for t in range(n_tiles)], axis=1).reshape(-1)
-        lengths = np.tile([self._plan(t).stretch_bytes for t in range(n_tiles)], len(rows))
+        starts = np.stack(self._places(rows), axis=1).reshape(-1)
+        lengths = np.tile([plan.stretch_bytes for plan in self._plans], len(rows))
         return (ByteRanges(self.file, starts[starts >= 0], lengths[starts >= 0]),)
-
-
-def _stretch(band: _Band) -> range:
-    """Return the rows of a band from the first that is wanted to the last."""
-    if isinstance(band.rows, slice):
-        return range(band.rows.start, band.rows.stop)
-    return range(int(band.rows[0]), int(band.rows[-1]) + 1)
-
-
-def _has_lists(bands: Sequence[_Band]) -> bool:
-    return any(isinstance(band.rows, np.ndarray) for band in bands)
 
 
 def _alike(band: _Band) -> tuple[int, int]:

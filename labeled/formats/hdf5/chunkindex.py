@@ -15,10 +15,9 @@ import math
 import os
 import threading
 from array import array
-from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -40,8 +39,6 @@ class ChunkIndex:
 
     Attributes
     ----------
-    grid : tuple of int
-        Chunks along each axis.
     offsets : uint64 array
     sizes : uint32 array (uint64 where a chunk needs it)
     masks : uint32 array or None
@@ -50,7 +47,6 @@ class ChunkIndex:
         The chunk number of each entry, ascending; None where entry i is chunk i.
     """
 
-    grid: tuple[int, ...]
     offsets: Array
     sizes: Array
     masks: Array | None
@@ -71,35 +67,15 @@ class ChunkIndex:
         mask = 0 if self.masks is None else int(self.masks[number])
         return self.offsets.item(number), self.sizes.item(number), mask
 
-    def find(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return offsets (-1 where a chunk was never written), sizes and filter masks."""
+    def places(self, numbers: Ints) -> Ints:
+        """Return the offsets of chunks, -1 where one was never written."""
         if self.numbers is None:
-            entries, stored = numbers, None
-        else:
-            entries = np.searchsorted(self.numbers, numbers)
-            entries = np.minimum(entries, max(len(self.numbers) - 1, 0))
-            stored = self.numbers[entries] == numbers if len(self.numbers) else None
-            if stored is None:
-                gone = np.full(len(numbers), UNSTORED, np.int64)
-                return gone, np.zeros_like(gone), np.zeros_like(gone)
+            return self.offsets[numbers].astype(np.int64)
+        if not len(self.numbers):
+            return np.full(len(numbers), UNSTORED, np.int64)
+        entries = np.minimum(np.searchsorted(self.numbers, numbers), len(self.numbers) - 1)
         offsets = self.offsets[entries].astype(np.int64)
-        sizes = self.sizes[entries].astype(np.int64)
-        masks = np.zeros(len(entries), np.int64) if self.masks is None else self.masks[entries]
-        if stored is not None:
-            offsets[~stored] = UNSTORED
-        return offsets, sizes, masks
-
-
-class Columns(NamedTuple):
-    """Chunks as HDF5 lists them: numbers in C order over the grid of chunks, int64 and uint64.
-
-    `masks` are uint32, with a bit for each filter that was left out.
-    """
-
-    numbers: Ints
-    offsets: Array
-    sizes: Array
-    masks: Array
+        return np.where(self.numbers[entries] == numbers, offsets, UNSTORED)
 
 
 def build_index(source: SourceHeader) -> ChunkIndex:
@@ -114,63 +90,73 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     chunks = source.chunks
     assert chunks is not None
     grid = tuple(-(-n // c) for n, c in zip(source.shape, chunks, strict=True))
-    with h5_of(source.file) as file:
-        dataset = file[source.key]
-        try:
-            found = _visited(source, dataset, grid)
-            _check_bounds(source, grid, found)
-            _check_consistent(source, grid, found)
-        except (RuntimeError, OSError) as error:
-            if isinstance(error, FileFormatError):
-                raise
-            raise FileFormatError(
-                f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
-                "damaged; copy it again."
-            ) from error
-    return _compact(grid, found)
+    offsets, sizes, places, flagged = array("Q"), array("Q"), array("Q"), array("Q")
 
-
-def _visited(source: SourceHeader, dataset: h5py.Dataset, grid: tuple[int, ...]) -> Columns:
-    """Return what HDF5 lists about all chunks.
-
-    Only positions along axes with more than one chunk are kept. A step is taken once a chunk,
-    so it does as little as it can: to resume a generator costs less than to call a function, to
-    unpack and append less than to look anything up.
-    """
-    walked = tuple(axis for axis, n in enumerate(grid) if n > 1) or (0,)
-    offsets, sizes, rows, flagged = array("Q"), array("Q"), array("Q"), array("Q")
-
-    def rows_of_chunks() -> Generator[None, Any]:
-        add_offset, add_size, add_row = offsets.append, sizes.append, rows.append
-        while True:
-            at, mask, offset, size = yield
-            add_offset(offset)
-            add_size(size)
-            add_row(at[0])
-            if mask:
-                flagged.extend((len(offsets) - 1, mask))
-
-    def places_of_chunks() -> Generator[None, Any]:
+    def visitor() -> Generator[None, Any]:
+        """Take one step a chunk: to resume a generator costs less than to call a function."""
         while True:
             at, mask, offset, size = yield
             offsets.append(offset)
             sizes.append(size)
-            rows.extend([at[axis] for axis in walked])
+            places.extend(at)
             if mask:
                 flagged.extend((len(offsets) - 1, mask))
 
-    visitor = rows_of_chunks() if walked == (0,) else places_of_chunks()
-    next(visitor)
-    dataset.id.chunk_iter(visitor.send)
-    places = np.frombuffer(rows, np.uint64).reshape(-1, len(walked))
-    numbers = _numbers_of(source, list(places.T), walked, grid)
-    masked = np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
-    masks = np.zeros(len(offsets), np.uint32)
-    masks[masked[:, 0]] = masked[:, 1]
-    base = np.uint64(_base(source, dataset))
-    return Columns(
-        numbers, np.frombuffer(offsets, np.uint64) + base, np.frombuffer(sizes, np.uint64), masks
-    )
+    with h5_of(source.file) as file:
+        dataset = file[source.key]
+        visit = visitor()
+        next(visit)
+        try:
+            dataset.id.chunk_iter(visit.send)
+            base = _base(source, dataset)
+        except (RuntimeError, OSError) as error:
+            raise FileFormatError(
+                f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
+                "damaged; copy it again."
+            ) from error
+    starts = np.frombuffer(offsets, np.uint64) + np.uint64(base)
+    lengths = np.frombuffer(sizes, np.uint64)
+    at = np.frombuffer(places, np.uint64).reshape(-1, len(chunks))
+    steps, within = np.divmod(at, np.array(chunks, np.uint64))
+
+    def refuse(bad: Array, what: str, entries: Ints | None = None) -> None:
+        if bad.any():
+            entry = int(np.argmax(bad))
+            entry = entry if entries is None else int(entries[entry])
+            place, start = tuple(at[entry].tolist()), int(starts[entry])
+            where = f"bytes {start} to {start + int(lengths[entry])}"
+            raise FileFormatError(
+                f"{describe(source)}: the chunk at position {place} {what.format(where)}. The "
+                "chunk table is truncated or damaged; copy the file again."
+            )
+
+    refuse((within != 0).any(axis=1) | (steps >= np.array(grid, np.uint64)).any(axis=1),
+           "is off the grid")  # fmt: skip
+    numbers = np.zeros(len(steps), np.int64)
+    for axis in range(len(grid)):
+        numbers += steps[:, axis].astype(np.int64) * math.prod(grid[axis + 1 :])
+    size = np.uint64(source.file.size)
+    beyond = (starts > size) | (lengths > size - np.minimum(starts, size))
+    refuse(beyond, f"should lie at {{}}, but the file has {size}")
+    # HDF5 searches a table by its order, and takes a chunk that it misses for one never written.
+    after = np.arange(1, len(numbers))
+    refuse(numbers[1:] == numbers[:-1], "is there twice", after)
+    refuse(numbers[1:] < numbers[:-1], "is out of order", after)
+    order = np.argsort(starts, kind="stable")
+    shared = starts[order][1:] < (starts + lengths)[order][:-1]
+    refuse(shared, "shares bytes with another chunk", order[1:])
+    if not source.filters and not source.dtype.hasobject:  # whose references HDF5 sizes
+        whole = math.prod(chunks) * source.dtype.itemsize
+        refuse(lengths != whole, f"does not have the {whole} bytes of a whole chunk")
+    masks = None
+    if flagged:
+        masked = np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
+        masks = np.zeros(len(numbers), np.uint32)
+        masks[masked[:, 0]] = masked[:, 1]
+    small = not len(lengths) or int(lengths.max()) < 2**32
+    complete = len(numbers) == math.prod(grid)
+    lengths = lengths.astype(np.uint32) if small else lengths
+    return ChunkIndex(starts, lengths, masks, None if complete else numbers)
 
 
 def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
@@ -186,155 +172,43 @@ def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
         if info.byte_offset + base + len(wanted) <= source.file.size:
             file.read_into(found, info.byte_offset + base)
             if found.tobytes() == wanted:
-                return base
-    raise FileFormatError(f"{describe(source)}: its chunks are not where HDF5 says they are")
+                return int(base)
+    raise RuntimeError("its chunks are not where HDF5 says they are")
 
 
-def _check_bounds(source: SourceHeader, grid: tuple[int, ...], found: Columns) -> None:
-    size, offsets, sizes = np.uint64(source.file.size), found.offsets, found.sizes
-    bad = (offsets > size) | (sizes > size - np.minimum(offsets, size))
-    if bad.any():
-        entry = int(np.flatnonzero(bad)[0])
-        steps = np.unravel_index(int(found.numbers[entry]), grid)
-        assert source.chunks is not None
-        place = tuple(int(n) * c for n, c in zip(steps, source.chunks, strict=True))
-        raise FileFormatError(
-            f"{describe(source)}: the chunk at position {place} should "
-            f"lie at bytes {offsets[entry]} to {offsets[entry] + sizes[entry]}, but the file has "
-            f"{size}. It is truncated or damaged; copy it again."
-        )
-
-
-def _check_consistent(source: SourceHeader, grid: tuple[int, ...], found: Columns) -> None:
-    """Refuse chunks out of order, twice, that share bytes, or have not the size they must have.
-
-    HDF5 searches a table by its order, and would take a chunk that it misses for one that was
-    never written.
-    """
-    assert source.chunks is not None
-    entries, numbers = np.arange(len(found.numbers)), found.numbers
-    _refuse_any(source, grid, entries[1:], numbers[1:] == numbers[:-1], found, "is there twice")
-    _refuse_any(source, grid, entries[1:], numbers[1:] < numbers[:-1], found, "is out of order")
-    order = np.argsort(found.offsets, kind="stable")
-    starts, ends = found.offsets[order], (found.offsets + found.sizes)[order]
-    words = "shares bytes with another chunk"
-    _refuse_any(source, grid, order[1:], starts[1:] < ends[:-1], found, words)
-    if not source.filters and not source.dtype.hasobject:  # whose references HDF5 sizes
-        whole = math.prod(source.chunks) * source.dtype.itemsize
-        words = f"does not have the {whole} bytes of a whole chunk"
-        _refuse_any(source, grid, entries, found.sizes != whole, found, words)
-
-
-def _refuse_any(
-    source: SourceHeader, grid: tuple[int, ...], entries: Ints, bad: Array, found: Columns, why: str
-) -> None:
-    if bad.any():
-        raise _damaged(source, grid, int(found.numbers[entries[int(np.argmax(bad))]]), why)
-
-
-def _damaged(source: SourceHeader, grid: tuple[int, ...], number: int, why: str) -> FileFormatError:
-    assert source.chunks is not None
-    steps = np.unravel_index(number, grid)
-    place = tuple(int(n) * c for n, c in zip(steps, source.chunks, strict=True))
-    return FileFormatError(
-        f"{describe(source)}: the chunk at position {place} {why}. The chunk table is damaged; "
-        "copy the file again."
-    )
-
-
-def _numbers_of(
-    source: SourceHeader, places: Sequence[Array], axes: Sequence[int], grid: tuple[int, ...]
-) -> Ints:
-    """Return the chunk numbers of places along some axes, at the first chunk of the others."""
-    assert source.chunks is not None
-    numbers = np.zeros(len(places[0]), np.int64)
-    for along, axis in zip(places, axes, strict=False):
-        steps, within = np.divmod(along, along.dtype.type(source.chunks[axis]))
-        if within.any() or (len(steps) and int(steps.max()) >= max(grid[axis], 1)):
-            raise FileFormatError(
-                f"{describe(source)}: its chunk table has a chunk off the grid on axis {axis}. "
-                "It is damaged; copy the file again."
-            )
-        numbers += steps.astype(np.int64) * math.prod(grid[axis + 1 :])
-    return numbers
-
-
-def _compact(grid: tuple[int, ...], found: Columns) -> ChunkIndex:
-    """Keep a table in as few bytes as it needs."""
-    numbers, offsets, sizes, masks = found
-    small = not len(sizes) or int(sizes.max()) < 2**32
-    sizes = sizes.astype(np.uint32 if small else np.uint64)
-    kept = masks if masks.any() else None
-    if len(numbers) == math.prod(grid):
-        return ChunkIndex(grid, offsets, sizes, kept, None)
-    return ChunkIndex(grid, offsets, sizes, kept, numbers)
-
-
-class _Slot:
-    """One table, or the lock behind which it is made."""
-
-    def __init__(self, index: ChunkIndex | None = None) -> None:
-        self.lock = threading.Lock()
-        self.index = index
-
-
-class _Cache:
-    """Tables by file and dataset, most recently used last."""
+class _Tables:
+    """Tables by file and dataset, most recently used last; one is made at a time."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.held: OrderedDict[tuple[FileStamp, str], _Slot] = OrderedDict()
+        self.held: dict[tuple[FileStamp, str], ChunkIndex] = {}
         self.n_bytes = 0
 
     def get(self, source: SourceHeader) -> ChunkIndex:
         key = source.file, source.key
         with self.lock:
-            slot = self.held.setdefault(key, _Slot())
-            self.held.move_to_end(key)
-        index = slot.index
-        if index is None:
-            with slot.lock:
-                index = slot.index
-                if index is None:
-                    index = slot.index = build_index(source)
-                    self._count(index.nbytes)
-        return index
-
-    def _count(self, more: int) -> None:
-        """Forget the tables that were used least recently, but for one, where all are too much.
-
-        What all take is counted along: there may be a table for each of very many files.
-        """
-        with self.lock:
-            self.n_bytes += more
-            while self.n_bytes > CACHE_BYTES:
-                made = ((k, s.index) for k, s in self.held.items() if s.index is not None)
-                oldest, another = next(made, None), next(made, None)
-                if oldest is None or another is None:
-                    return
-                del self.held[oldest[0]]
-                self.n_bytes -= oldest[1].nbytes
-
-    def after_fork(self) -> _Cache:
-        fresh = _Cache()
-        for key, slot in self.held.items():
-            fresh.held[key] = _Slot(slot.index)
-            fresh.n_bytes += 0 if slot.index is None else slot.index.nbytes
-        return fresh
+            index = self.held.pop(key, None)
+            if index is None:
+                index = build_index(source)
+                self.n_bytes += index.nbytes
+                while self.held and self.n_bytes > CACHE_BYTES:
+                    self.n_bytes -= self.held.pop(next(iter(self.held))).nbytes
+            self.held[key] = index
+            return index
 
 
-_CACHE = _Cache()
+_TABLES = _Tables()
 
 
 def chunk_index(source: SourceHeader) -> ChunkIndex:
     """Return the chunk table of a source, from the cache where it is known already."""
-    return _CACHE.get(source)
+    return _TABLES.get(source)
 
 
-def _renew() -> None:
-    global _CACHE
-    _CACHE = _CACHE.after_fork()  # the tables are plain memory; the locks may have been taken
+def _forget() -> None:
+    global _TABLES
+    _TABLES = _Tables()  # with a new lock: a fork may have left the old one taken
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_forget)

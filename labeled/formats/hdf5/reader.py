@@ -23,7 +23,7 @@ import numpy as np
 from labeled.errors import ReadError
 from labeled.formats.bytesource import is_remote
 from labeled.formats.contiguous import ContiguousReader
-from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks
+from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, count_tiles
 from labeled.formats.hdf5.dtypes import Column
 from labeled.formats.hdf5.filters import require_filters, why_not
 from labeled.formats.hdf5.per_object import (
@@ -34,7 +34,6 @@ from labeled.formats.hdf5.per_object import (
     values_of,
 )
 from labeled.formats.hdf5.safety import h5_of, resolve
-from labeled.formats.hdf5.tiles import Tiles
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import (
     PIECE_BYTES,
@@ -123,8 +122,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
         return ContiguousReader(source, region, io)
     if source.storage == "chunked" and taken:
         assert source.chunks is not None
-        n_tiles = len(Tiles(region, source.row_shape, source.chunks[1:]))
-        plain = not source.filters and n_tiles == 1
+        plain = not source.filters and count_tiles(region, source.chunks[1:]) == 1
         return (PlainChunks if plain else ChunkedReader)(source, region, io)
     return ContiguousReader(replace(source, offset=None, storage="empty"), region, io)
 
