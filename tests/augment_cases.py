@@ -14,7 +14,6 @@ from labeled.transforms import (
     Jitter,
     Mirror,
     Normalize,
-    OneOf,
     Pad,
     PrincipalNoise,
     RandomCrop,
@@ -54,7 +53,6 @@ ALL = [
     Normalize([1, 2, 3], [4, 5, 6], 2.0),
     Augment([RandomCrop(12), Mirror(), Normalize(100, 50), Contrast(0.2, about=0)]),
     Augment([Resize(shorter=18), RandomCrop(12), Jitter(0.2), Mirror(), Mirror()]),
-    OneOf([Normalize(100, 50), RandomCrop((H, W)), Contrast(0.3)]),
 ]
 every = pytest.mark.parametrize("transform", ALL, ids=lambda t: type(t).__name__)
 plain = BYTES.astype(np.float64)

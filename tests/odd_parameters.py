@@ -209,7 +209,6 @@ def transform_calls() -> dict[str, Call]:
         "Jitter": Call(transforms.Jitter, then=changed),
         "Mirror": Call(transforms.Mirror, then=changed),
         "Normalize": Call(transforms.Normalize, then=changed),
-        "OneOf": Call(transforms.OneOf, {"transforms": [transforms.Mirror()]}, then=changed),
         "Pad": Call(transforms.Pad, {"width": 1}, then=changed),
         "PrincipalNoise": Call(transforms.PrincipalNoise, {"deviation": 0.1}, then=changed),
         "RandomCrop": Call(transforms.RandomCrop, {"size": 4}, then=changed),

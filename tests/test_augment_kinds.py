@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array_api_strict
 import numpy as np
 import pytest
 import xarray as xr
@@ -17,7 +18,6 @@ from labeled.transforms import (
     Jitter,
     Mirror,
     Normalize,
-    OneOf,
     Pad,
     PrincipalNoise,
     RandomResizedCrop,
@@ -27,7 +27,6 @@ from labeled.transforms import (
     mean_image,
     write_mean_file,
 )
-from labeled.transforms.pictures import RowRandom
 
 # -- mean images
 
@@ -52,14 +51,6 @@ def test_the_mean_of_a_dataset():
         mean_image([BYTES, BYTES[..., 1:]], dims=DIMS)
 
 
-def test_rows_that_pad_a_batch_do_not_count():
-    class Padded(dict):
-        count = 2
-
-    batch = Padded(x=xr.DataArray(BYTES, dims=DIMS))
-    assert_allclose(mean_image([batch]), plain[:2].mean(axis=0), rtol=1e-6)
-
-
 def test_mean_images_are_subtracted(tmp_path):
     mean = mean_image(xr.DataArray(BYTES, dims=DIMS))
     write_mean_file(tmp_path / "mean.bin", mean)
@@ -68,9 +59,9 @@ def test_mean_images_are_subtracted(tmp_path):
         found = Normalize(given_)(BYTES, dims=DIMS)
         assert_allclose(found, expected, atol=1e-4)
     steps = Augment([Mirror(1), Normalize(mean, scale=2), Mirror(1), Contrast(0.3, about=0)])
-    turned = plain[..., ::-1] - mean.values
-    factors = RowRandom(np.arange(N), 0, 0, (3,)).uniform("factor", 0.7, 1.3)
-    wanted = turned[..., ::-1] * 2 * factors.reshape(-1, 1, 1, 1)
+    pad = Augment([Pad(0), Pad(0), Pad(0), Contrast(0.3, about=0)])
+    factors = pad(np.ones((N, 1, 1, 1)), dims=DIMS)  # as the step in its place draws
+    wanted = (plain[..., ::-1] - mean.values)[..., ::-1] * 2 * factors
     assert_allclose(steps(BYTES, dims=DIMS), wanted, atol=1e-3)
     with pytest.raises(AugmentError, match="mean image is 20 x 26"):
         Augment([Crop(5), Normalize(mean)])(BYTES, dims=DIMS)
@@ -119,9 +110,6 @@ def test_objects_and_lists():
     padded = Pad(1)(labelled, dims=LAST[1:])
     assert padded.dtype == object
     assert [one.shape for one in padded.values] == [(H + 2 + k, W + 2, 3) for k in range(3)]
-    singles = [xr.DataArray(one, dims=LAST[1:]) for one in images]
-    assert steps(singles).dims == DIMS
-    assert [one.dims for one in Pad(1)(singles)] == [LAST[1:]] * 3
 
 
 @pytest.mark.parametrize("dtype", ["u1", ">i2", "f4"])
@@ -138,8 +126,6 @@ MORE = [
     Affine(scale=(0.8, 1.2), canvas="scaled"),
     Affine(scale=0.5, canvas="scaled"),
     Affine(rotate=(0, 9), canvas=(7, 8)),
-    OneOf([Resize((6, 7)), Crop((6, 7))]),
-    OneOf([Resize((6, 7)), Crop((7, 6))]),
     Augment([Resize(shorter=14), Pad(2)]),
     Augment([Crop(8), Affine(scale=(0.5, 1.5), canvas="scaled")]),
 ]
@@ -157,15 +143,10 @@ def test_a_ragged_batch_stays_one_unless_all_pictures_come_out_alike(transform):
 
     alone = [transform(batch_of([one]), dims=LAST[1:]) for one in images]
     together = transform(batch_of(images), rows=[0] * 4, dims=LAST[1:])
-    alike = transform.common_size(None)
-    assert {one.dtype == object for one in [*alone, together]} == {alike is None}
-    for image, one, found in zip(images, alone, together, strict=True):
-        one, found = (x.values if alike else x.item() for x in (one[0], found))
+    (ragged,) = {one.dtype == object for one in [*alone, together]}
+    for one, found in zip(alone, together, strict=True):
+        one, found = (x.item() if ragged else x.values for x in (one[0], found))
         assert_array_equal(one, found)
-        wanted = transform.common_size(image.shape[:2])
-        assert wanted in (None, one.shape[:2])
-        if isinstance(transform, Pad | Mirror | Resize):
-            assert wanted is not None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +157,6 @@ def test_a_ragged_batch_stays_one_unless_all_pictures_come_out_alike(transform):
         (Resize(10**6), r"1,000,000 x 1,000,000 pixels"),
         (Resize(shorter=10**6), r"1,000,000 x 1,300,000 pixels"),
         (Resize(least=10**6), r"1,000,000 x 1,300,000 pixels"),
-        (Resize(least=8_000), r"8,000 x 10,400 pixels, more than the 67,108,864 that are made"),
         (Affine(canvas=10**6), r"1,000,000 x 1,000,000 pixels"),
         (Affine(scale=10**5, canvas="scaled"), r"100,000 x 100,000 pixels"),
         (RandomSizedCrop(10**6, edge=(5, 5)), r"1,000,000 x 1,000,000 pixels"),
@@ -187,13 +167,6 @@ def test_pictures_without_end_are_refused_before_they_are_made(transform, words)
     for images in (BYTES, list(BYTES)):
         with pytest.raises(AugmentError, match=words):
             transform(images, dims=DIMS if images is BYTES else DIMS[1:])
-
-
-def test_a_batch_that_would_fill_the_memory_is_refused_before_it_is_made():
-    images = np.broadcast_to(BYTES[:1], (5000, *BYTES.shape[1:]))
-    for change in (Resize((600, 500)), Affine(canvas=(600, 500)), Pad((290, 237))):
-        with pytest.raises(AugmentError, match=r"5,000 pictures would become 600 x 500 .* 4,500,0"):
-            change(images, dims=DIMS)
 
 
 # -- what cannot be
@@ -213,6 +186,7 @@ def test_a_batch_that_would_fill_the_memory_is_refused_before_it_is_made():
         ([BYTES[0], BYTES[0, :2]], {"dims": DIMS[1:]}, AugmentError, "2 of uint8 and 3 of uint8"),
         ([BYTES], {"dims": DIMS}, DimsError, "without a batch dim"),
         ("picture", {"dims": DIMS}, AugmentError, "str"),
+        (array_api_strict.asarray(BYTES), {"dims": DIMS}, AugmentError, "copy others to the host"),
     ],
 )
 def test_pictures_that_are_none(images, options, error, words):
@@ -243,9 +217,14 @@ def test_pictures_that_are_none(images, options, error, words):
         (lambda: ShiftHSL(peak=0), "peak"),
         (lambda: PrincipalNoise(0.1, values=(1, 2)), r"values=\(1, 2\) must be"),
         (lambda: Augment([abs]), "a sequence of PictureTransform"),
+        (lambda: Augment([], axes=("b", "c", 0))(BYTES, dims=DIMS), "not an order"),
+        (
+            lambda: Resize((600, 500))(np.broadcast_to(BYTES[:1], (5000, 3, H, W)), dims=DIMS),
+            r"5,000 pictures would become 600 x 500 .* 4,500,0",
+        ),
         (lambda: Augment([Augment([], dtype="f4")]), "takes no dtype"),
         (
-            lambda: OneOf([Crop(3), Augment([Crop(3)], DIMS, dims=DIMS)]),
+            lambda: Augment([Crop(3), Augment([Crop(3)], DIMS, dims=DIMS)]),
             "takes no axes and no dims",
         ),
         (lambda: Normalize([1, 2])(BYTES, dims=DIMS), "has 2 channels"),
@@ -254,10 +233,5 @@ def test_pictures_that_are_none(images, options, error, words):
     ],
 )
 def test_parameters_that_do_not_fit(make, words):
-    with pytest.raises(AugmentError, match=words):
+    with pytest.raises((AugmentError, DimsError), match=words):
         make()
-
-
-def test_axes_that_do_not_fit():
-    with pytest.raises(DimsError, match="not an order"):
-        Augment([Mirror()], axes=("b", "c", 0))(BYTES, dims=DIMS)

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
 from labeled.errors import ArrayError, FileFormatError, WriteError
-from labeled.transforms.meanimage import read_mean_file, write_mean_file
+from labeled.transforms import read_mean_file, write_mean_file
 
 FORMS = ("newest", "v1", "oldest")
 means = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=4, max_side=5))

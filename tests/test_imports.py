@@ -181,7 +181,6 @@ STILL_INSIDE = {
         test_lazy_slices
     """,
     "transforms": """
-        test_augment test_augment_kinds test_augment_meanfile
         test_pipeline_skip
     """,
     "writing": """

@@ -38,8 +38,7 @@ a row gets is a function of (seed, epoch, row) alone.
 >>> augment = Augment([RandomCrop(28), Mirror(), Normalize(mean=128, std=64)])
 """
 
-from labeled.transforms.augment import Augment, OneOf, PictureTransform
-from labeled.transforms.decoding import Decode
+from labeled.transforms.augment import Augment, Decode, PictureTransform
 from labeled.transforms.geometry import (
     Affine,
     Crop,
@@ -73,7 +72,6 @@ __all__ = [
     "Jitter",
     "Mirror",
     "Normalize",
-    "OneOf",
     "Pad",
     "PictureTransform",
     "Place",

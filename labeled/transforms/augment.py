@@ -1,4 +1,4 @@
-"""What every transform of pictures shares, several of them as one, and one of several.
+"""What every transform of pictures shares, several of them as one, and decoding before them.
 
 A transform is a small frozen value. Called with pictures it returns changed ones; what it draws
 depends on (seed, epoch, row) and on its place in an `Augment`, never on the batch a row is in.
@@ -22,11 +22,14 @@ import xarray as xr
 
 from labeled._validation import check_fields, whole
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
-from labeled.errors import AugmentError, DimsError
+from labeled.errors import AugmentError, DimsError, UnfitPictureError
+from labeled.formats.picture_heads import PictureError
+from labeled.formats.pictures import Channels, decode
 from labeled.ragged import Ragged
 from labeled.transforms.pictures import (
     GROUP_BYTES,
     Array,
+    LargestDraws,
     PictureSize,
     Plan,
     RowRandom,
@@ -202,7 +205,7 @@ class Opened:
 
     def _labelled(self, array: Array, wanted: tuple[Axis, ...]) -> Any:
         """Return an array with the labels of the source that are still true; plain without any."""
-        like = self.source[0] if isinstance(self.source, list | tuple) else self.source
+        like = self.source
         if not isinstance(like, xr.DataArray):
             return array
         moved = {dim for dim, axis in zip(self.dims, self.axes, strict=True) if axis in (0, 1)}
@@ -221,7 +224,7 @@ def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Ope
 
     Parameters
     ----------
-    images : DataArray, array, or list of either
+    images : DataArray, array, or list of arrays
         One picture or a batch. A DataArray of objects, a Ragged and a list hold pictures of
         different sizes.
     dims : sequence of names, optional
@@ -259,10 +262,7 @@ def _open_array(source: Any, array: Any, dims: Dims | None, *, batch: bool = Fal
 def _open_list(source: Any, images: Sequence[Any], dims: Dims | None) -> Opened:
     if len(images) == 0:
         raise AugmentError("an empty list does not show how many channels pictures have")
-    opened = [
-        _open_array(one, one.data, one.dims) if isinstance(one, xr.DataArray) else
-        _open_array(one, one, dims) for one in images
-    ]  # fmt: skip
+    opened = [_open_array(one, one, dims) for one in images]
     first = opened[0]
     if "b" in first.axes or any(one.axes != first.axes for one in opened):
         raise DimsError("pictures of a list have one order of dims, without a batch dim")
@@ -343,7 +343,7 @@ class PictureTransform:
 
         Parameters
         ----------
-        images : DataArray, array, or list of either
+        images : DataArray, array, or list of arrays
             One picture or a batch, in this machine's memory. Integers stay integers, rounded and
             clipped, except where a transform says that it makes floats.
         rows : int or array of int, optional
@@ -393,7 +393,7 @@ class PictureTransform:
         self.draw(plan, RowRandom(plan.rows, *seeds))
         dtype = None if self.dtype is None else np.dtype(self.dtype)
         plan.finish(dtype)
-        always_one = self.common_size(None) is not None
+        always_one = self.one_size(False)
         return opened.made(plan, self.axes, dtype, always_one=always_one)
 
     def draw(self, plan: Plan, random: RowRandom) -> None:
@@ -405,42 +405,27 @@ class PictureTransform:
         """Draw random numbers for the pictures of a plan, and add what happens to them."""
         raise NotImplementedError
 
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        """Return the size that all pictures have afterwards, if they all had one before.
-
-        Parameters
-        ----------
-        before : (height, width), optional
-            None for pictures of any sizes, as for what is returned.
-        """
-        return before
-
-    def largest_size(self, before: PictureSize) -> PictureSize:
-        """Return the largest size that a picture of some size may have afterwards."""
-        return self.common_size(before) or before
-
-    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype that values have afterwards."""
+    def one_size(self, before: bool) -> bool:
+        """Whether all pictures have one size afterwards, given whether they had one before."""
         return before
 
     def memory_after(self, row: RowSpec | None) -> tuple[RowSpec | None, int]:
-        """Return what is made of a picture, and what a batch takes besides.
+        """Return what is made of a picture, and the bytes that a batch takes besides.
 
-        Sizes alone are looked at; a loader counts them before it reads.
+        A plan is made with the largest numbers that can be drawn, for sizes alone.
         """
         found = None if row is None else _pictures_of(row, self.dims)
         if row is None or found is None:
             return None, 0
         sizes, n_channels = found
-        made = dict.fromkeys((n_channels, *self.largest_size(size)) for size in sizes)
-        after = RowSpec(PICTURE_DIMS, tuple(made), self.dtype_after(row.dtype))
-        n_values = 0
-        for size in sizes:
-            for step in self.steps:
-                before, size = size, step.largest_size(size)
-                n_values = max(n_values, before[0] * before[1], size[0] * size[1])
+        rows = np.zeros(len(sizes), np.int64)
+        plan = Plan(rows, np.maximum(sizes, 1), n_channels, row.dtype, only_sizes=True)
+        self.draw(plan, LargestDraws(rows))
+        made = dict.fromkeys((n_channels, height, width) for height, width in plan.sizes.tolist())
+        dtype = plan.dtype if self.dtype is None else np.dtype(self.dtype)
         wide = float_dtype(row.dtype).itemsize > 4
-        return after, GROUP_BYTES + n_values * n_channels * VALUE_BYTES * (2 if wide else 1)
+        beside = plan.most_pixels * n_channels * VALUE_BYTES * (2 if wide else 1)
+        return RowSpec(PICTURE_DIMS, tuple(made), dtype), GROUP_BYTES + beside
 
 
 @dataclass(frozen=True)
@@ -478,7 +463,14 @@ class Augment(PictureTransform):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "transforms", _checked_inner(self.transforms))
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+        for one in self.transforms:
+            given = [name for name in ("axes", "dtype", "dims") if getattr(one, name) is not None]
+            if given:
+                raise AugmentError(
+                    f"an Augment within another takes no {' and no '.join(given)}; give that to "
+                    "the outermost Augment"
+                )
         try:
             np.dtype(self.dtype)
         except (TypeError, ValueError) as error:
@@ -491,99 +483,10 @@ class Augment(PictureTransform):
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         self.draw(plan, random)
 
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+    def one_size(self, before: bool) -> bool:
         for step in self.transforms:
-            before = step.common_size(before)
+            before = step.one_size(before)
         return before
-
-    def largest_size(self, before: PictureSize) -> PictureSize:
-        for step in self.transforms:
-            before = step.largest_size(before)
-        return before
-
-    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
-        for step in self.transforms:
-            before = step.dtype_after(before)
-        return before if self.dtype is None else np.dtype(self.dtype)
-
-
-@dataclass(frozen=True)
-class OneOf(PictureTransform):
-    """Apply one of several transforms to each picture, each equally often.
-
-    Parameters
-    ----------
-    transforms : sequence of transforms
-        What a picture gets does not depend on which others are in its batch.
-
-    Examples
-    --------
-    >>> from labeled.transforms import Affine
-    >>> turn = OneOf([Affine(rotate=angle) for angle in (90, 180)])
-    >>> image = np.arange(4).reshape(1, 2, 2)
-    >>> {turn(image, seed=s, dims=("channel", "y", "x"))[0, 0, 0].item() for s in range(9)}
-    {1, 3}
-    """
-
-    transforms: Sequence[PictureTransform]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "transforms", _checked_inner(self.transforms))
-        if not self.transforms:
-            raise AugmentError("OneOf needs at least one transform to choose from")
-
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
-        plan.settle()
-        dtype = self.dtype_after(plan.dtype)  # the same whatever is drawn for the others
-        chosen = random.integers("which", np.full(len(plan), len(self.transforms)))
-        sizes = plan.sizes.copy()
-        parts: dict[int, tuple[Plan, int]] = {}
-        for number, transform in enumerate(self.transforms):
-            some = np.flatnonzero(chosen == number)
-            if not len(some):
-                continue
-            part = Plan(plan.rows[some], sizes[some], plan.n_channels, plan.dtype)
-            transform.add_to(part, replace(random, rows=random.rows[some]).within(number))
-            part.settle()
-            sizes[some] = part.sizes
-            parts |= {at: (part, place) for place, at in enumerate(some.tolist())}
-
-        def changed(x: Any, at: int) -> Any:
-            part, place = parts[at]
-            return part.picture(x, place).astype(dtype, copy=False)
-
-        plan.change(changed, sizes, dtype)
-
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        first, *others = {transform.common_size(before) for transform in self.transforms}
-        return None if others else first
-
-    def largest_size(self, before: PictureSize) -> PictureSize:
-        heights, widths = zip(*(one.largest_size(before) for one in self.transforms), strict=True)
-        return max(heights), max(widths)
-
-    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
-        found: np.dtype[Any] = np.result_type(*(t.dtype_after(before) for t in self.transforms))
-        return found
-
-
-def _checked_inner(transforms: Any) -> tuple[PictureTransform, ...]:
-    """Return transforms within another; none of them may set how results come out."""
-    inner = tuple(transforms)
-    for one in inner:
-        if not isinstance(one, PictureTransform):
-            raise AugmentError(
-                f"{one!r} is not a transform of pictures; put other callables beside an Augment "
-                "into a pipeline"
-            )
-        given = [name for name in ("axes", "dtype", "dims") if getattr(one, name) is not None]
-        if given:
-            raise AugmentError(
-                f"an Augment within another transform takes no {' and no '.join(given)}; give "
-                "that to the outermost Augment"
-            )
-    return inner
 
 
 def _pictures_of(
@@ -604,3 +507,89 @@ def _pictures_of(
     lengths = [dict(zip(axes, shape, strict=True)) for shape in row.shapes]
     n_channels = max((one.get("c", 1) for one in lengths), default=1)
     return [(one[0], one[1]) for one in lengths], n_channels
+
+
+# encoded pictures
+
+DECODED_DIMS = ("height", "width", "channel")
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Decode pictures that a source holds as rows of bytes: JPEG, PNG and what Pillow opens.
+
+    It goes before an `Augment`, whose pictures may differ in size. Needs the extra
+    ``labeled[images]``.
+
+    Parameters
+    ----------
+    channels : {3, 1, 4, None}
+        Colour, grey, colour with alpha, or as stored.
+    upright : bool
+        Turn pictures as their EXIF data say; a TIFF is turned either way.
+
+    Examples
+    --------
+    >>> import io
+    >>> from PIL import Image
+    >>> file = io.BytesIO()
+    >>> Image.new("RGB", (4, 3), "red").save(file, "png")
+    >>> picture = Decode()(np.frombuffer(file.getvalue(), np.uint8))
+    >>> dict(picture.sizes), picture.values[0, 0].tolist()
+    ({'height': 3, 'width': 4, 'channel': 3}, [255, 0, 0])
+    """
+
+    channels: Channels = 3
+    upright: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, AugmentError)
+
+    def __call__(self, encoded: Any, *, rows: npt.ArrayLike | None = None) -> Any:
+        """Return the pixels.
+
+        Parameters
+        ----------
+        encoded : DataArray, array or list
+            The bytes of one picture, or a batch of them: each a vector of uint8.
+        rows : int or array of int, optional
+            The row of every picture, for messages.
+
+        Returns
+        -------
+        DataArray, uint8
+            One picture (height, width, channel), or a batch of them as a loader hands out
+            examples of different shapes.
+
+        Raises
+        ------
+        AugmentError
+            If one is not a picture, or damaged; names its row.
+        """
+        given = encoded.data if isinstance(encoded, xr.DataArray) else encoded
+        if isinstance(given, bytes) or getattr(given, "dtype", None) == np.uint8:
+            return xr.DataArray(self._pixels(given, rows), dims=DECODED_DIMS)
+        numbers = range(len(given)) if rows is None else np.atleast_1d(rows).tolist()
+        made = np.empty(len(given), object)
+        for place, (one, row) in enumerate(zip(given, numbers, strict=True)):
+            made[place] = self._pixels(one, row)
+        dims: Sequence[Any] = encoded.dims if isinstance(encoded, xr.DataArray) else ("batch",)
+        batch = xr.DataArray(made, dims=dims)
+        batch.encoding = {EXAMPLE_DIMS: DECODED_DIMS}
+        return batch
+
+    def _pixels(self, one: Any, row: Any) -> npt.NDArray[np.uint8]:
+        data = one.data if isinstance(one, xr.DataArray) else one
+        if not isinstance(data, bytes):
+            data = np.asarray(data)
+            if data.ndim != 1 or data.dtype != np.uint8:
+                raise AugmentError(
+                    f"encoded pictures are rows of uint8; found {data.dtype} of shape {data.shape}"
+                )
+            data = np.ascontiguousarray(data).data
+        try:
+            pixels: npt.NDArray[np.uint8] = decode(data, self.channels, upright=self.upright)
+        except PictureError as error:
+            at = "" if row is None else f" of row {row}"
+            raise UnfitPictureError(f"the picture{at} cannot be decoded: {error}") from error
+        return pixels

@@ -34,16 +34,12 @@ from labeled.transforms.pictures import (
     Plan,
     RowRandom,
     by_opencv,
-    check_size,
     in_dtype,
 )
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 TRIES = 10
-
-MAX_KEPT_PIXELS = 1 << 26
-"""Of an enlarged one whose proportions stay: a single row becomes longer than anybody meant."""
 
 FLAGS = {
     "nearest": "INTER_NEAREST",
@@ -60,8 +56,8 @@ class OfOneSize(PictureTransform):
 
     size: Size
 
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        return size_of("size", self.size)
+    def one_size(self, before: bool) -> bool:
+        return True
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,10 @@ class Crop(OfOneSize):
             corners[:, axis] = corners[:, axis] if start is None else start
         beyond = (corners > rest).any(axis=1)
         if beyond.any():
-            raise UnfitPictureError(
+            plan.refuse(
                 f"a window of {size} at y={self.y}, x={self.x} reaches beyond "
-                f"{plan.name_first(beyond)}"
+                f"{plan.name_first(beyond)}",
+                UnfitPictureError,
             )
         plan.crop(corners, size)
 
@@ -168,10 +165,6 @@ class Pad(PictureTransform):
             plan.sizes + np.array([2 * down, 2 * across]),
         )
 
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        down, across = size_of("width", self.width, least=0)
-        return None if before is None else (before[0] + 2 * down, before[1] + 2 * across)
-
 
 def margins(plan: Plan, size: PictureSize) -> IntArray:
     """Return how much higher and wider (n, 2) each picture is than a window.
@@ -184,9 +177,10 @@ def margins(plan: Plan, size: PictureSize) -> IntArray:
     rest = plan.sizes - size
     unfit = (rest < 0).any(axis=1)
     if unfit.any():
-        raise UnfitPictureError(
+        plan.refuse(
             f"{plan.name_first(unfit)} has no window of {size}; put Resize(least={size}) or Pad "
-            "before the crop"
+            "before the crop",
+            UnfitPictureError,
         )
     return rest
 
@@ -244,10 +238,8 @@ class Resize(PictureTransform):
         if not np.array_equal(sizes, plan.sizes):
             resize(plan, sizes, self.method, self.antialias)
 
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
-        if self.size is not None:
-            return size_of("size", self.size)
-        return None if before is None else self._size(*before)
+    def one_size(self, before: bool) -> bool:
+        return before or self.size is not None
 
     def _size(self, height: int, width: int) -> PictureSize:
         if self.size is not None:
@@ -255,19 +247,13 @@ class Resize(PictureTransform):
         height, width = max(1, height), max(1, width)  # a picture that cannot be decoded has 0
         if self.shorter is not None:
             factor = self.shorter / min(height, width)
-            made = max(1, round(height * factor)), max(1, round(width * factor))
-        else:
-            down, across = size_of("least", self.least)
-            factor = max(down / height, across / width)
-            if factor <= 1:
-                return height, width
-            made = (
-                max(down, math.floor(height * factor + 0.5)),
-                max(across, math.floor(width * factor + 0.5)),
-            )
-        if math.prod(made) > height * width:
-            check_size(*made, MAX_KEPT_PIXELS)
-        return made
+            return max(1, round(height * factor)), max(1, round(width * factor))
+        down, across = size_of("least", self.least)
+        factor = max(1, down / height, across / width)
+        return (
+            max(down, math.floor(height * factor + 0.5)),
+            max(across, math.floor(width * factor + 0.5)),
+        )
 
 
 class _ResizedWindow(OfOneSize):
@@ -449,15 +435,11 @@ class Affine(PictureTransform):
         ]
         plan.change(lambda x, at: warped(x, matrices[at], sizes[at], self.fill, self.method), sizes)
 
-    def common_size(self, before: PictureSize | None) -> PictureSize | None:
+    def one_size(self, before: bool) -> bool:
         if self.canvas not in ("same", "scaled"):
-            return size_of("canvas", self.canvas)
+            return True
         low, high = range_of("scale", self.scale)
-        fixed = self.canvas == "same" or low == high
-        return self._size(before, low) if before is not None and fixed else None
-
-    def largest_size(self, before: PictureSize) -> PictureSize:
-        return self._size(before, range_of("scale", self.scale)[1])
+        return before and (self.canvas == "same" or low == high)
 
     def _size(self, before: PictureSize, scale: float) -> PictureSize:
         if self.canvas == "same":
@@ -476,22 +458,15 @@ def resize(plan: Plan, sizes: list[PictureSize], method: Method, antialias: bool
 
 def resized(x: Array, size: PictureSize, method: Method, antialias: bool) -> Array:
     """Return a picture of another size."""
-    if method == "nearest":  # OpenCV's own is off by one at some borders
-        rows, columns = (
-            (2 * np.arange(after) + 1) * before // (2 * after)
-            for before, after in zip(x.shape, size, strict=False)
-        )
-        nearest: Array = x[rows[:, np.newaxis], columns]
-        return nearest
     smaller = min(size[0], x.shape[0]), min(size[1], x.shape[1])
-    if antialias and smaller != x.shape[:2]:
+    if antialias and method != "nearest" and smaller != x.shape[:2]:
         x = _resized(x, smaller, "area")
     return x if x.shape[:2] == size else _resized(x, size, method)
 
 
 def _resized(x: Array, size: PictureSize, method: Method) -> Array:
     cv2 = opencv()
-    how = getattr(cv2, FLAGS[method])
+    how = cv2.INTER_NEAREST_EXACT if method == "nearest" else getattr(cv2, FLAGS[method])
     return by_opencv(x, lambda values: cv2.resize(values, size[::-1], interpolation=how))
 
 

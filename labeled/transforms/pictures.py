@@ -60,17 +60,34 @@ class Plan:
     n_channels : int
     dtype : dtype
         Of their values after the changes so far.
+    only_sizes : bool
+        Nothing will be carried out, so pictures that do not fit are no errors.
     """
 
     rows: IntArray
     sizes: IntArray
     n_channels: int
     dtype: np.dtype[Any]
+    only_sizes: bool = False
+    most_pixels: int = 0
+    """Of a picture at any time."""
     _changes: list[Change] = field(default_factory=list)
     _factors: tuple[FloatArray, FloatArray] | None = None
 
+    def __post_init__(self) -> None:
+        self._resized(self.sizes)
+
     def __len__(self) -> int:
         return len(self.rows)
+
+    def _resized(self, sizes: Any) -> None:
+        self.sizes = np.broadcast_to(np.asarray(sizes, np.int64), (len(self), 2))
+        self.most_pixels = max(self.most_pixels, int(self.sizes.prod(axis=1).max(initial=0)))
+
+    def refuse(self, message: str, error: type[AugmentError] = AugmentError) -> None:
+        """Raise an error, unless nothing will be carried out."""
+        if not self.only_sizes:
+            raise error(message)
 
     @property
     def size(self) -> PictureSize | None:
@@ -95,7 +112,7 @@ class Plan:
             First row and column.
         sizes : int64 array (n, 2), or (height, width)
         """
-        self.sizes = np.broadcast_to(np.asarray(sizes, np.int64), (len(self), 2))
+        self._resized(sizes)
         windows = [
             (slice(y, bottom), slice(x, right))
             for y, x, bottom, right in np.hstack([corners, corners + self.sizes]).tolist()
@@ -142,7 +159,7 @@ class Plan:
         """
         self.settle()
         if sizes is not None:
-            self.sizes = np.asarray(sizes, np.int64)
+            self._resized(sizes)
             check_size(*self.sizes[self.sizes.prod(axis=1).argmax()].tolist())
         self.dtype = self.dtype if dtype is None else dtype
         self._changes.append(change)
@@ -284,19 +301,19 @@ def by_opencv(x: Array, change: Callable[[Array], Any]) -> Array:
     return in_dtype(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2), own)
 
 
-def check_size(height: int, width: int, most: int = MAX_PIXELS) -> None:
+def check_size(height: int, width: int) -> None:
     """Raise :class:`UnfitPictureError` for a picture that is too large to be made."""
-    if height * width > most:
+    if height * width > MAX_PIXELS:
         raise UnfitPictureError(
-            f"a picture would become {height:,} x {width:,} pixels, more than the {most:,} that "
-            "are made; use smaller sizes, or leave out pictures that are so long and narrow"
+            f"a picture would become {height:,} x {width:,} pixels, more than the {MAX_PIXELS:,} "
+            "that are made; use smaller sizes, or leave out pictures that are so long and narrow"
         )
 
 
 def check_channels(plan: Plan, wanted: int, why: str) -> None:
     """Raise :class:`AugmentError` where pictures have another number of channels."""
     if plan.n_channels != wanted:
-        raise AugmentError(
+        plan.refuse(
             f"{why} needs {wanted} channels, R, G and B, found {plan.n_channels}; leave it "
             "out, or name the dims so that the channels are found"
         )
@@ -399,6 +416,16 @@ class RowRandom:
         low, high = np.uint64(key & LOW), np.uint64(key >> 64)
         words = _mixed(self.rows.astype(np.uint64) * STRIDE + low)
         return _mixed(words ^ high)
+
+
+class LargestDraws(RowRandom):
+    """Not random: the largest number that can be drawn."""
+
+    def uniform(self, name: str, low: Any, high: Any) -> FloatArray:
+        return np.broadcast_to(np.asarray(high, np.float64), self.rows.shape)
+
+    def normal(self, name: str) -> FloatArray:
+        return np.zeros(self.rows.shape)
 
 
 def _mixed(words: Words) -> Words:

@@ -105,11 +105,8 @@ class Normalize(PictureTransform):
         if mean.ndim == 1:
             plan.map(scale[np.newaxis], shift[np.newaxis])
         else:  # one value for each pixel
-            dtype = self.dtype_after(plan.dtype)
+            dtype = result_dtype(plan.dtype, None, scaled=True)
             plan.change(lambda x, _: linear(x, scale, shift).astype(dtype), dtype=dtype)
-
-    def dtype_after(self, before: np.dtype[Any]) -> np.dtype[Any]:
-        return result_dtype(before, None, scaled=True)
 
 
 @dataclass(frozen=True)
@@ -306,11 +303,9 @@ def _per_channel(name: str, values: Any) -> FloatArray:
 def _check_factors(plan: Plan, mean: FloatArray, std: FloatArray) -> None:
     for name, factor in (("mean", mean), ("std", std)):
         if factor.shape[-1] not in (1, plan.n_channels):
-            raise AugmentError(
-                f"{name} has {factor.shape[-1]} channels, pictures have {plan.n_channels}"
-            )
+            plan.refuse(f"{name} has {factor.shape[-1]} channels, pictures have {plan.n_channels}")
     if mean.ndim == 3 and mean.shape[:2] != plan.size:
-        raise AugmentError(
+        plan.refuse(
             f"the mean image is {mean.shape[0]} x {mean.shape[1]}, pictures are "
             f"{plan.size or 'of different sizes'} by then; crop or resize them to its size "
             "before Normalize"
