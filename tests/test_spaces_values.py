@@ -150,9 +150,7 @@ def test_bad_parameters_are_refused(make, kind, match):
             ValueError,
             ["label -1", "row 1", "0 or more"],
         ),
-        (IndexSpace(10, 1), np.array([[3.0], [np.nan]]), TypeError, ["float64", "nan", "row 1"]),
-        (IndexSpace(10, 1), np.array([[3.0], [1.5]]), TypeError, ["value 1.5 in row 1"]),
-        (IndexSpace(10, 1), np.array([[3.0], [1.0]]), TypeError, ["cast them first"]),
+        (IndexSpace(10, 1), np.array([[3.0], [np.nan]]), TypeError, ["float64", "cast them first"]),
         (IndexSpace(10, 1), np.array([[True]]), TypeError, ["bool"]),
         (
             IndexSpace(10, 1),

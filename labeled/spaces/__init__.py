@@ -3,6 +3,7 @@
 A space says how a batch looks; specs, a ``(space, source)`` pair, say also which data it is of.
 """
 
+from labeled.spaces import routes  # noqa: F401 (fills the table of routes)
 from labeled.spaces.arrays import canonical_axes
 from labeled.spaces.dataarrays import format_dataarray, undo_format
 from labeled.spaces.kinds import (

@@ -27,14 +27,11 @@ from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.arrays import canonical_axes, is_dask
 from labeled.spaces.kinds import (
     ArraySpace,
-    CompositeSpace,
     ConvNDSpace,
     IndexSpace,
-    NullSpace,
     Space,
     VectorSpace,
 )
-from labeled.spaces.routes import side_by_side
 
 Names = Mapping[Axis, Hashable]
 KEYS = {"b", "c", *ROLES}
@@ -44,7 +41,7 @@ RECORD = "flattened"
 """The attribute that says what a ``feature`` dim is made of."""
 
 ORIGIN = "labeled_origin"
-"""The encoding entry that keeps what an array was laid out from."""
+"""The encoding entry that keeps the dims and encoding of what an array was laid out from."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +55,13 @@ class _Reading:
     new_names: Names  # for dims that are made
 
 
-@dataclass(frozen=True, eq=False)
-class _Origin:
-    """What an array was laid out from."""
-
-    order: tuple[Hashable, ...]
-    encoding: Mapping[Any, Any]
-    feature: Hashable = None
-    """The dim that became others, None where axes only moved."""
-    sizes: Mapping[str, int] | None = None
-    """Of the dims that it became."""
-    record: Any = None
-    """What it recorded of a flattening of its own."""
-
-
 def format_dataarray(
     x: xr.DataArray,
     space: Space,
     *,
     dims: Names | None = None,
     own: Space | None = None,
-) -> Any:
+) -> xr.DataArray:
     """Lay a DataArray out for a space, its axes found by name.
 
     Parameters
@@ -95,7 +78,7 @@ def format_dataarray(
 
     Returns
     -------
-    DataArray, or a tuple of them for a `CompositeSpace`
+    DataArray
         Dims in the order of the space's axes; (batch, feature) for vectors. Lazy if `x`
         is; a view where axes only move.
 
@@ -117,8 +100,6 @@ def format_dataarray(
     >>> format_dataarray(x, VectorSpace(60), dims={"b": "time"}).dims
     ('time', 'feature')
     """
-    if isinstance(space, CompositeSpace):
-        return _cut(x, space, dims, own)
     if not isinstance(space, Space):
         raise SpaceTypeError(f"the target must be a space, found {space!r}")
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
@@ -149,8 +130,8 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     ----------
     x : DataArray
         Made by :func:`labeled.spaces.format_dataarray`. A flattened one may have been computed with
-        since. One whose axes were only moved, or whose rows became images, forgets its origin once
-        it is computed with.
+        since. One whose axes were only moved forgets its origin once it is computed with. Rows that
+        became images are flattened to come back.
 
     Returns
     -------
@@ -172,29 +153,19 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     record = _record_of(x)
     if record is not None:
         return _from_flat(x, record)
-    origin = x.encoding.get(ORIGIN)
-    if not isinstance(origin, _Origin):
+    order, encoding = x.encoding.get(ORIGIN, (None, None))
+    if order is None:
         raise DimsError(
             f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
             f"encoding {ORIGIN!r}); format the array for the space it came from instead. Labels "
             "that became indicators do not come back"
         )
-    if origin.sizes is not None:
-        if any(x.sizes.get(dim) != n for dim, n in origin.sizes.items()):
-            raise DimsError(
-                f"the array has lengths {dict(x.sizes)}, and {origin.feature!r} became "
-                f"{origin.sizes}; undo the formatting before selecting from it"
-            )
-        x = _flattened(x, None, [*origin.sizes], origin.feature)
-        x = x.drop_attrs(deep=False).assign_attrs({k: v for k, v in x.attrs.items() if k != RECORD})
-    added = [dim for dim in x.dims if dim not in origin.order]
-    if len(x.dims) - len(added) != len(origin.order) or any(x.sizes[dim] > 1 for dim in added):
-        raise DimsError(f"dims {x.dims} are no longer those that {origin.order} became")
+    added = [dim for dim in x.dims if dim not in order]
+    if len(x.dims) - len(added) != len(order) or any(x.sizes[dim] > 1 for dim in added):
+        raise DimsError(f"dims {x.dims} are no longer those that {order} became")
     made = x.isel(dict.fromkeys(added, 0), drop=True)
-    made = made.transpose(*origin.order, transpose_coords=False)
-    if origin.record is not None:
-        made.attrs[RECORD] = origin.record
-    made.encoding = dict(origin.encoding)
+    made = made.transpose(*order, transpose_coords=False)
+    made.encoding = dict(encoding)
     return made
 
 
@@ -332,7 +303,7 @@ def _moved(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     dim_of = dict(zip(reading.own.axis_names(), reading.dims, strict=True))
     order = [dim_of[axis] for axis in space.axis_names()]
     made = _array_of(x, data, order, x.transpose(*order, transpose_coords=False))
-    return _remember(made, x, record=x.attrs.get(RECORD))
+    return _remember(made, x)
 
 
 def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
@@ -346,20 +317,15 @@ def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
     return _remember(made, x) if alike else made
 
 
-def _remember(made: xr.DataArray, x: xr.DataArray, **more: Any) -> xr.DataArray:
-    made.encoding = {**x.encoding, ORIGIN: _Origin(x.dims, x.encoding, **more)}
+def _remember(made: xr.DataArray, x: xr.DataArray) -> xr.DataArray:
+    made.encoding = {**x.encoding, ORIGIN: (x.dims, x.encoding)}
     return made
 
 
 def _flattened(
     x: xr.DataArray, data: Any, made: Sequence[Hashable], feature: Hashable
 ) -> xr.DataArray:
-    """Return `x` as (batch, feature), with its coordinates and a record.
-
-    Parameters
-    ----------
-    data : array or None
-        The data of the result, where it is at hand.
+    """Return `data`, which is `x` as (batch, feature), with its coordinates and a record.
 
     Raises
     ------
@@ -377,10 +343,6 @@ def _flattened(
             f"dims={{'feature': 'pixel'}}"
         )
     sizes = {dim: int(x.sizes[dim]) for dim in made}
-    if data is None:
-        images = ConvNDSpace([*sizes.values()], 1)
-        ordered = x.transpose(batch, *made).data[..., None]
-        data = images.format_as(ordered, VectorSpace(images.get_total_dimension()))
     along = _touching(x, made)
     record = {
         "dim": feature,
@@ -445,9 +407,7 @@ def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArr
     made = [str(by_axis[axis]) for axis in axes]
     before = record["coords"] if record is not None and record["dims"] == made else {}
     order = tuple(by_axis[axis] for axis in space.axes)
-    images = _unstacked(x, data, order, feature, made, before)
-    sizes = {dim: int(images.sizes[dim]) for dim in made}
-    return _remember(images, x, feature=feature, sizes=sizes, record=x.attrs.get(RECORD))
+    return _unstacked(x, data, order, feature, made, before)
 
 
 def _unstacked(
@@ -517,39 +477,6 @@ def _array_of(
     made = xr.DataArray(data, coords=kept.coords, dims=dims, attrs=x.attrs)
     made.name = x.name  # given no name, it would take that of the dask array
     return made
-
-
-# ---------------------------------------------------------------- composites
-def _cut(
-    x: xr.DataArray, space: CompositeSpace, dims: Names | None, own: Space | None
-) -> tuple[Any, ...]:
-    """Cut the columns of a flattened array left to right."""
-    flat = format_dataarray(x, VectorSpace(space.get_total_dimension()), dims=dims, own=own)
-    batch, feature = flat.dims
-    flat.attrs.pop(RECORD, None)
-    parts: list[Any] = []
-    start = 0
-    for part in space.components:
-        if isinstance(part, NullSpace):
-            parts.append(None)
-            continue
-        stop = start + part.get_total_dimension()
-        piece = flat.isel({feature: slice(start, stop)})
-        parts.append(format_dataarray(piece, part, dims={"b": batch, "feature": feature}))
-        start = stop
-    return tuple(parts)
-
-
-def joined(pieces: list[Any]) -> xr.DataArray:
-    """Return rows joined along the features, with the names of the first that has any."""
-    named = [piece for piece in pieces if isinstance(piece, xr.DataArray)]
-    batch, feature = named[0].dims
-    indexes = [one.indexes[one.dims[0]] for one in named if one.dims[0] in one.indexes]
-    if any(not index.equals(indexes[0]) for index in indexes[1:]):
-        raise DimsError(f"the components label their rows differently along {batch!r}")
-    data = side_by_side([one.data if isinstance(one, xr.DataArray) else one for one in pieces])
-    coords = named[0].drop_vars(_touching(named[0], [feature])).coords
-    return xr.DataArray(data, coords=coords, dims=(batch, feature)).rename(None)
 
 
 def data_of(x: xr.DataArray, space: ArraySpace) -> Any:

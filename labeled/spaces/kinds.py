@@ -90,8 +90,10 @@ def route_between(source: Any, target: Any) -> Route:
     SpaceError
         If there is no conversion; the message gives the reason.
     """
-    kinds = product(type(source).__mro__, type(target).__mro__)
-    route = next(ROUTES[pair] for pair in kinds if pair in ROUTES)
+    for pair in product(type(source).__mro__, type(target).__mro__):
+        if pair in ROUTES:
+            break
+    route = ROUTES[pair]
     for check in route.checks:
         call_for(source, check, source, target)
     return route
@@ -945,7 +947,7 @@ def space_of(
     total = math.prod(lengths)
     if found.kind in "iu" and roles in ([], ["index"]) and total:
         return IndexSpace(None, total)
-    n_spatial = len([role for role in roles if role in SPATIAL])
+    n_spatial = sum(map(SPATIAL.__contains__, roles))
     axes = [None if role is None else axis_of(role, n_spatial) for role in roles]
     length = dict(zip(axes, lengths, strict=True))
     spatial = range(n_spatial)

@@ -58,7 +58,6 @@ from labeled.spaces.kinds import (
     call_at,
     call_for,
     convert,
-    named,
     route_between,
 )
 
@@ -288,10 +287,12 @@ def _pieces(batch: Batch, source: CompositeSpace, target: VectorSpace) -> list[B
 
 def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
     pieces = _pieces(batch, source, target)
+    if any(map(has_names, pieces)):
+        raise SpaceTypeError("DataArrays are not joined; use xarray.concat, or pass their data")
     dtypes = tuple(str(dtype_of(piece)) for piece in pieces)
     if len(set(dtypes)) > 1:
         raise SpaceTypeError(f"the components have dtypes {dtypes}; give the target one: {target}")
-    return named.joined(pieces) if any(map(has_names, pieces)) else side_by_side(pieces)
+    return side_by_side(pieces)
 
 
 def side_by_side(pieces: list[Any]) -> Any:

@@ -49,6 +49,7 @@ from labeled.spaces.kinds import (
     Space,
     VectorSpace,
     call_for,
+    route_between,
 )
 
 Source = Any
@@ -99,7 +100,7 @@ class DataSpecsMapping:
     Traceback (most recent call last):
     labeled.errors.SpecsError: at the top of the specs: the space has 2 components
     (CompositeSpace(VectorSpace(dim=3), VectorSpace(dim=2))), the source is the single name 'x';
-    expected a tuple of 2 sources, one per component, such as ('x', 'x')
+    expected a tuple of 2 sources, nested as the space is, such as ('x', 'x')
     """
 
     specs_to_index: Mapping[tuple[Space, str], int]
@@ -184,8 +185,8 @@ class DataSpecsMapping:
 
 def _number(space: Space, source: Source, branch: str, index: dict[tuple[Space, str], int]) -> Tree:
     """Number the pairs, after checking that the source is built as the space is."""
-    wrong = None
     listed = isinstance(source, tuple | list)
+    shown = f"has {len(source)} {tuple(source)!r:.120}" if listed else f"is {source!r}"
     if isinstance(space, CompositeSpace):
         n = len(space.components)
         if listed and len(source) == n:
@@ -193,38 +194,26 @@ def _number(space: Space, source: Source, branch: str, index: dict[tuple[Space, 
             for part, name in zip(space.components, source, strict=True):
                 tree.append(_number(part, name, f"{branch}[{len(tree)}]", index))
             return tuple(tree)
-        wrong = f"the space has {count_words(n, 'component')} ({space}), the source "
-        if listed:
-            wrong += f"has {len(source)} {_shown(source)}; expected one source per component, "
-            wrong += "nested as the space is"
-        else:
-            wrong += f"is the single name {source!r}" if isinstance(source, str) else repr(source)
-            example = f", such as {(source,) * n}" if isinstance(source, str) and source else ""
-            wrong += f"; expected a tuple of {count_words(n, 'source')}, one per component{example}"
+        if isinstance(source, str):
+            shown = f"is the single name {source!r}"
+        wrong = f"the space has {count_words(n, 'component')} ({space}), the source {shown}; "
+        wrong += f"expected a tuple of {count_words(n, 'source')}, nested as the space is"
+        if isinstance(source, str) and source:
+            wrong += f", such as {(source,) * n}"
     elif isinstance(space, NullSpace):
         if source == "":
             return None
         wrong = f"a NullSpace has the source '', found {source!r}"
-    elif listed:
-        found = f"a tuple of {count_words(len(source), 'source')} {_shown(source)}"
-        wrong = f"the space is elementary ({space}), the source is {found}; expected a name"
-    elif not isinstance(source, str):
-        wrong = f"a source is a name, found {source!r} for {space}"
-    elif not source:
-        wrong = f"the empty name belongs to NullSpace, found it for {space}"
-    if wrong is not None:
-        raise SpecsError(f"{_place(branch)}: {wrong}")
-    return index.setdefault((space, source), len(index))
+    elif isinstance(source, str) and source:
+        return index.setdefault((space, source), len(index))
+    else:
+        wrong = f"the space is elementary ({space}), the source {shown}; expected a name"
+    raise SpecsError(f"{_place(branch)}: {wrong}")
 
 
 def _place(branch: str) -> str:
     """Return how a message names a branch of the specs."""
     return f"at component {branch} of the specs" if branch else "at the top of the specs"
-
-
-def _shown(source: Source) -> str:
-    text = repr(tuple(source))
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _branch_of(tree: Tree, number: int, branch: str = "") -> str | None:
@@ -275,8 +264,8 @@ def _same(first: Any, second: Any) -> bool:
 
 def _nested(tree: Tree, entries: Any, of_spaces: bool = False) -> Any:
     if isinstance(tree, tuple):
-        parts = tuple([_nested(part, entries, of_spaces) for part in tree])
-        return CompositeSpace(parts) if of_spaces else parts
+        parts = [_nested(part, entries, of_spaces) for part in tree]
+        return CompositeSpace(parts) if of_spaces else tuple(parts)
     if tree is None:
         return NullSpace() if of_spaces else None
     return entries[tree]
@@ -495,7 +484,7 @@ class CompiledSpecs:
     @property
     def batch_axes(self) -> Any:
         """Which axis of every array counts examples, nested as the specs; None where nothing is."""
-        return self.mapping.nest(tuple(step.batch_axis for step in self.steps))
+        return _nested(self.mapping.spec_mapping, [step.batch_axis for step in self.steps])
 
     @property
     def sparse(self) -> bool:
@@ -504,7 +493,10 @@ class CompiledSpecs:
 
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
-        return sum(math.prod(step.target.sizes(n)) * step.dtype.itemsize for step in self.steps)
+        n_bytes = 0
+        for step in self.steps:
+            n_bytes += math.prod(step.target.sizes(n)) * step.dtype.itemsize
+        return n_bytes
 
 
 def compile_specs(
@@ -569,26 +561,58 @@ def compile_specs(
                 known = did_you_mean(source, sources)
                 raise SpecsError(f"{name}= names {source!r}, which is not a source; {known}")
     steps: list[Step] = []
+    read: dict[str, None] = {}
     for (space, source), number in mapping.specs_to_index.items():
         try:
             if source not in sources:
                 raise SpecsError(f"{source!r} is not a source; {did_you_mean(source, sources)}")
             steps.append(_step(space, sources[source], options))
+            read[source] = None
         except (SpaceError, SpecsError) as error:
             branch = _branch_of(mapping.spec_mapping, number)
             where = f"{_place(branch)}: " if branch else ""
             named = f"source {source!r}: " if isinstance(error, SpaceError) else ""
             raise SpecsError(f"{where}{named}{error}") from error
-    read = tuple(dict.fromkeys(step.source for step in steps))
-    return CompiledSpecs(mapping.specs, read, tuple(steps), mapping)
+    return CompiledSpecs(mapping.specs, tuple(read), tuple(steps), mapping)
 
 
 # ---------------------------------------------------------------- one pair
+def row_space(info: SourceInfo) -> ArraySpace:
+    """Return the source's own space with the batch axis first, as rows of a file have it.
+
+    Raises
+    ------
+    SpecsError
+        If rows of the source are not rows of its space.
+    """
+    own, wrong, found = info.space, None, math.prod(info.shape)
+    if isinstance(own, ConvNDSpace) and own.get_batch_axis():
+        own = own.with_axes(("b", *[axis for axis in own.axes if axis != "b"]))
+    if not isinstance(own, VectorSpace | ConvNDSpace | IndexSpace):
+        raise SpecsError(f"source {info.name!r}: its own space {own} is not one of batches")
+    if info.dtype.kind == "O":
+        wrong = "it has rows of different lengths; no space holds a batch of them"
+    elif found != own.get_total_dimension():
+        said = f"its own space {own} says {own.get_total_dimension()}"
+        wrong = f"a row of shape {info.shape} holds {found} values, {said}"
+    elif isinstance(own, IndexSpace) and info.dtype.kind not in "iu":
+        wrong = f"labels must be integers, found {info.dtype}"
+    if wrong is not None:
+        raise SpecsError(f"source {info.name!r}: {wrong}")
+    return own
+
+
 def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
     own = row_space(info)
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
-        raise SpecsError(f"source {info.name!r}: batches are not made as {space}")
-    _check_fit(own, space, info)
+        raise SpaceError(f"batches are not made as {space}")
+    try:
+        route_between(own.with_dtype(None), space.with_dtype(None))
+    except SpaceError as error:
+        raise SpaceError(
+            f"rows of shape {info.shape} and dtype {info.dtype} do not fit {space}: {error}"
+            f"{_hint(own, info)}"
+        ) from error
     if isinstance(own, IndexSpace):
         return _label_step(own, space, info, options)
     view, order = _positions(own, space)
@@ -598,49 +622,16 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
     wanted = _wanted_dtype(space, info.name, options["dtype"])
     reason = why_not_cast(info.dtype, wanted, scaled=scaled)
     if reason is not None:
-        raise SpecsError(f"source {info.name!r}: {reason}")
+        raise SpaceError(reason)
     made = result_dtype(info.dtype.newbyteorder("="), wanted, scaled)
     return Step(info.name, space, info.shape, view, order, None, made, scale, shift)
 
 
-def row_space(info: SourceInfo) -> ArraySpace:
-    """Return the source's own space with the batch axis first, as rows of a file have it.
-
-    Raises
-    ------
-    SpecsError
-        If rows of the source are not rows of its space.
-    """
-    own = info.space
-    if isinstance(own, ConvNDSpace):
-        own = own.with_axes(("b", *(axis for axis in own.axes if axis != "b")))
-    if not isinstance(own, VectorSpace | ConvNDSpace | IndexSpace):
-        raise SpecsError(f"source {info.name!r}: its own space {own} is not one of batches")
-    if info.dtype.kind == "O":
-        raise SpecsError(
-            f"source {info.name!r} has rows of different lengths; no space holds a batch of them"
-        )
-    found = math.prod(info.shape)
-    if found != own.get_total_dimension():
-        raise SpecsError(
-            f"source {info.name!r}: a row of shape {info.shape} holds {found} values, "
-            f"its own space {own} says {own.get_total_dimension()}"
-        )
-    if isinstance(own, IndexSpace) and info.dtype.kind not in "iu":
-        raise SpecsError(f"source {info.name!r}: labels must be integers, found {info.dtype}")
-    return own
-
-
-def _check_fit(own: ArraySpace, space: ArraySpace, info: SourceInfo) -> None:
-    reason = own.with_dtype(None).why_not_format_as(space.with_dtype(None))
-    if reason is None:
-        return
-    hint = ""
-    if info.dtype.kind in "iu" and isinstance(own, VectorSpace) and len(info.shape) <= 1:
-        labels = f"{info.name}=IndexSpace(max_labels, {own.dim})"
-        hint = f". If its integers are labels, say so: with_spaces({labels})"
-    shape = f"rows of shape {info.shape} and dtype {info.dtype}"
-    raise SpecsError(f"source {info.name!r} ({shape}) does not fit {space}: {reason}{hint}")
+def _hint(own: ArraySpace, info: SourceInfo) -> str:
+    if info.dtype.kind not in "iu" or not isinstance(own, VectorSpace) or len(info.shape) > 1:
+        return ""
+    labels = f"with_spaces({info.name}=IndexSpace(max_labels, {own.dim}))"
+    return f". If its integers are labels, say so: {labels}"
 
 
 def _positions(own: ArraySpace, space: ArraySpace) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -659,16 +650,15 @@ def _label_step(
 ) -> Step:
     for name in ("scale", "shift"):
         if isinstance(options[name], Mapping) and options[name].get(info.name) is not None:
-            raise SpecsError(f"source {info.name!r} holds labels, which take no {name}")
-    own = own.with_dtype(None)
+            raise SpaceError(f"it holds labels, which take no {name}")
     asked = options["dtype"]
     if isinstance(space, IndexSpace) and not isinstance(asked, Mapping):
         asked = None
-    wanted = _wanted_dtype(space, info.name, asked)
-    stored = info.dtype.newbyteorder("=")
-    expanded = np.dtype(np.float64) if isinstance(space, VectorSpace) else stored
-    made = expanded if wanted is None else wanted
-    target = space.with_dtype(made)
+    made = _wanted_dtype(space, info.name, asked)
+    if made is None:
+        expanded = isinstance(space, VectorSpace)
+        made = np.dtype(np.float64) if expanded else info.dtype.newbyteorder("=")
+    target, own = space.with_dtype(made), own.with_dtype(None)
     return Step(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
 
 
@@ -676,11 +666,11 @@ def _label_step(
 def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] | None:
     """Return the space's dtype, else the one asked for; both only where they agree."""
     given = as_dtype(value_for(source, asked))
-    if space.dtype is None:
-        return given
-    if isinstance(asked, Mapping) and given is not None and given != space.dtype:
-        raise SpecsError(f"source {source!r}: dtype={given} contradicts {space}")
-    own: np.dtype[Any] = space.dtype
+    own: np.dtype[Any] | None = space.dtype
+    if given is None or own is None:
+        return given if own is None else own
+    if given != own and isinstance(asked, Mapping):
+        raise SpaceError(f"dtype={given} contradicts {space}")
     return own
 
 
@@ -698,16 +688,14 @@ def _factor(
         return None  # a single factor is not for masks
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "biuf" or numbers.ndim > 1:
-        text = f"{name} must be a number or a 1-D array per channel"
-        raise SpecsError(f"source {info.name!r}: {text}")
+        raise SpaceError(f"{name} must be a number or a 1-D array per channel")
     if numbers.ndim == 0:
         return numbers
     axis = len(space.shape) if isinstance(space, ConvNDSpace) else 0
     if isinstance(own, ConvNDSpace):
         axis = own.axes.index("c") - 1
     if len(numbers) != view[axis]:
-        raise SpecsError(
-            f"source {info.name!r}: {name} has {len(numbers)} numbers, expected {view[axis]}, "
-            f"one per {'feature' if len(view) == 1 else 'channel'}"
-        )
+        each = "feature" if len(view) == 1 else "channel"
+        wanted = f"expected {view[axis]}, one per {each}"
+        raise SpaceError(f"{name} has {len(numbers)} numbers, {wanted}")
     return numbers.reshape([-1 if i == axis + 1 else 1 for i in range(len(view) + 1)])
