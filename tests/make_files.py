@@ -13,6 +13,8 @@ from typing import Any
 import h5py
 import numpy as np
 
+import labeled
+
 Rows = Any  # (start, stop) | a list or array of row numbers | None for "not available"
 
 
@@ -206,3 +208,9 @@ def _dataset(
     return f.create_dataset(
         name, data=array.astype(dtype), chunks=layout, compression=packed, **options
     )
+
+
+def scan(path: str | PathLike[str], **options: Any) -> Any:
+    """Return what opening one file tells."""
+    (header,) = labeled.open_dataset(path, **options).files.catalog.headers
+    return header

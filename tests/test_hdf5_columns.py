@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.cli.main import main
-from labeled.display.classes import class_names_of
 from labeled.errors import NotYetError, UnknownNameError
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
@@ -116,24 +114,9 @@ def test_columns_go_wherever_sources_go(table: Path) -> None:
     assert "a column of a table" in str(ds.select("run/events/hit").batches(8).explain())
 
 
-def test_info_calls_a_column_what_it_is(table: Path) -> None:
-    said = CliRunner().invoke(main, ["info", str(table)]).stdout
-
-    assert "column of a table" in said
-    assert "foreign" not in said
-
-
 def test_a_table_asked_for_whole_names_its_columns(table: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"'flat'.* is a table.*'flat/energy'"):
         labeled.open_dataset(table, sources=["flat"])
-
-
-def test_repack_makes_datasets_of_columns(table: Path, tmp_path: Path) -> None:
-    path = labeled.repack(table, tmp_path / "new.h5")
-
-    with h5py.File(path) as f:
-        np.testing.assert_array_equal(f["flat/inner/v"][:], rows_of(90, 1)["inner"]["v"])
-        assert f["run/events/energy"].dtype.names is None
 
 
 def test_repack_refuses_to_lose_a_column(tmp_path: Path) -> None:
@@ -235,14 +218,6 @@ def test_a_column_of_a_type_that_numpy_lacks_leaves_the_others_to_be_read(tmp_pa
             ds[name]
 
 
-def test_what_numpy_has_no_type_for_is_not_lost_silently_when_written_anew(tmp_path):
-    table_with_times(tmp_path / "t.h5")
-    with pytest.raises(NotYetError, match="readout': not all columns of this table are sources"):
-        labeled.repack(tmp_path / "t.h5", tmp_path / "new.h5")
-    with pytest.raises(NotYetError, match="'clock': NumPy has no dtype for its type"):
-        labeled.repack(tmp_path / "t.h5", tmp_path / "new.h5")
-
-
 @pytest.mark.parametrize(
     "values", [{"cat": 0, "dog": 1, "eel": 2}, {"eel": 7, "cat": -1, "dog": 3}]
 )
@@ -258,11 +233,87 @@ def test_an_enumeration_names_its_classes(tmp_path, values):
     ds = labeled.open_dataset(tmp_path / "e.h5")
 
     wanted = {number: name for name, number in values.items()}
-    for name in ("animal", "rows/kind"):
-        assert class_names_of(ds[name].attrs) == wanted
-    assert class_names_of(ds["told"].attrs) == {0: "x", 1: "y"}
     assert ds["good"].attrs == ds["rows/good"].attrs == {}
-    (batch,) = ds.select("animal").batches(21)
+    (batch,) = ds.select(["animal", "rows/kind", "told"]).batches(21)
+    told = {name: batch.info[name].class_names for name in ("animal", "rows/kind", "told")}
+    assert told == {"animal": wanted, "rows/kind": wanted, "told": {0: "x", 1: "y"}}
+    new = labeled.open_dataset(labeled.repack(tmp_path / "e.h5", tmp_path / "new.h5"))
+    (batch,) = new.select("animal").batches(21)
     assert batch.info["animal"].class_names == wanted
-    labeled.repack(tmp_path / "e.h5", tmp_path / "new.h5")
-    assert class_names_of(labeled.open_dataset(tmp_path / "new.h5")["animal"].attrs) == wanted
+
+
+NAT = np.iinfo(np.int64).min
+
+TIMES = np.array([0, 1_700_000_000, NAT, -5])
+
+UNITS = ("s", "ms", "us", "ns")
+
+
+def words(**attrs: Any) -> dict[str, Any]:
+    """Return attributes as PyTables writes them: bytes of a fixed length."""
+    return {
+        key: np.bytes_(value) if isinstance(value, str) else value for key, value in attrs.items()
+    }
+
+
+def bits(group: h5py.Group, name: str, values: list[bool]) -> None:
+    """Write booleans as PyTables does: fields of eight bits, which NumPy lacks."""
+    raw, kind = np.array(values, np.uint8), h5py.h5t.STD_B8LE
+    space = h5py.h5s.create_simple(raw.shape)
+    made = h5py.h5d.create(group.id, name.encode(), kind, space)
+    made.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=kind)
+    group[name].attrs.update(words(CLASS="ARRAY"))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("zone", ["", ", Europe/Berlin"])
+def test_times_of_pandas_are_times(tmp_path: Path, unit: str, zone: str) -> None:
+    path = tmp_path / "times.h5"
+    item = np.dtype([("t", "i8"), ("values_block_0", "i8", (1,)), ("index", "i8"), ("n", "i8")])
+    table = np.zeros(4, item)
+    for field in item.names or ():
+        table[field] = TIMES.reshape(table[field].shape)
+    with h5py.File(path, "w") as file:
+        file["array"] = TIMES
+        file["array"].attrs.update(words(value_type=f"datetime64[{unit}{zone}]"))
+        file["table"] = table
+        told = {"t_dtype": f"datetime64[{unit}]", "values_block_0_dtype": f"timedelta64[{unit}]"}
+        told |= {"index_kind": f"datetime64[{unit}{zone}]", "n_dtype": "int64"}
+        file["table"].attrs.update(words(CLASS="TABLE", **told, n_kind="(lp0\nVn\np1\na."))
+
+    dims = {"table/values_block_0": ("batch", "column")}
+    dataset = labeled.open_dataset(path, dims=dims)
+
+    expected = TIMES.view(f"M8[{unit}]").astype("M8[ns]")
+    for name in ("array", "table/t", "table/index"):
+        assert dataset.dtypes[name] == np.dtype("M8[ns]")
+        np.testing.assert_array_equal(dataset[name].values, expected)
+    lengths = dataset["table/values_block_0"].values[:, 0]
+    np.testing.assert_array_equal(lengths, TIMES.view(f"m8[{unit}]"))
+    np.testing.assert_array_equal(dataset["table/n"].values, TIMES)
+    plain = labeled.open_dataset(path, dims=dims, decode_cf=False)
+    assert {plain.dtypes[name] for name in plain.sources} == {np.dtype(np.int64)}
+
+
+def test_booleans_of_pytables_are_booleans(tmp_path: Path) -> None:
+    path, values = tmp_path / "bits.h5", [True, False, True]
+    with h5py.File(path, "w") as file:
+        bits(file, "mask", values)
+        file["bytes"] = np.array(values, np.uint8)
+        file["bytes"].attrs.update(words(CLASS="CARRAY"))
+        kind = h5py.h5t.create(h5py.h5t.COMPOUND, 3)
+        kind.insert(b"one", 0, h5py.h5t.STD_B8LE)
+        kind.insert(b"two", 1, h5py.h5t.array_create(h5py.h5t.STD_B8LE, (1,)))
+        kind.insert(b"number", 2, h5py.h5t.STD_U8LE)
+        raw = np.repeat(np.array(values, np.uint8), 3)
+        made = h5py.h5d.create(file.id, b"table", kind, h5py.h5s.create_simple((3,)))
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, raw, mtype=kind)
+        file["table"].attrs.update(words(CLASS="TABLE"))
+
+    dataset = labeled.open_dataset(path, dims={"table/two": ("batch", "column")})
+
+    for name in ("mask", "table/one", "table/two"):
+        assert dataset.dtypes[name] == np.dtype(bool)
+        assert dataset[name].values.ravel().tolist() == values
+    for name in ("bytes", "table/number"):
+        assert dataset.dtypes[name] == np.dtype(np.uint8)

@@ -8,7 +8,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import xarray as xr
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,12 +145,6 @@ def test_they_travel_join_and_resume(waves, tmp_path):
     assert sorted(np.concatenate(first + rest).tolist()) == list(range(60))
 
 
-def test_xarray_opens_them(waves):
-    path, values = waves
-    ds = xr.open_dataset(path, engine="labeled", examples="data/*")
-    np.testing.assert_array_equal(ds["data"].isel(batch=slice(5, 9)), values[5:9])
-
-
 def test_converting_makes_sources_of_them(waves, tmp_path):
     path, values = waves
     with pytest.warns(LabeledWarning, match=r"'name' of .* attributes of examples are kept where"):
@@ -165,15 +158,6 @@ def test_converting_makes_sources_of_them(waves, tmp_path):
     made = labeled.open_dataset(tmp_path / "b.h5")
     np.testing.assert_array_equal(made["data"], values)
     assert made["name"].values.tolist() == [f"tr_{i}" for i in range(30)]
-
-
-def test_commands_show_them(waves):
-    path, _ = waves
-    for command in ("info", "head"):
-        run = CliRunner().invoke(main, [command, str(path), "--examples", "data/*"])
-        assert run.exit_code == 0, run.output
-        assert "data" in run.output
-        assert "tr_0" not in run.output
 
 
 def test_what_not_all_groups_hold_is_left_out_with_the_reason(tmp_path):
@@ -322,17 +306,3 @@ def test_examples_that_were_never_stored_are_fill_values_or_refused(tmp_path):
     np.testing.assert_array_equal(huge[0], np.arange(4.0))
     with pytest.raises(UnsafeFileError, match="claims shape"):
         huge.take([1]).to_objects()
-
-
-def test_places_are_looked_for_once_however_many_files(waves, tmp_path, monkeypatch):
-    path, values = waves
-    copies = [tmp_path / f"{i}.h5" for i in range(12)]
-    for copy in copies:
-        copy.write_bytes(path.read_bytes())
-    ds = labeled.open_dataset(copies, examples="data/*")
-    monkeypatch.setattr("labeled.formats.hdf5.per_object.matching", None)
-    seen = 0
-    for batch in ds.batches(50, shuffle=True, seed=0):
-        np.testing.assert_array_equal(batch["data"], values[batch.rows % 30])
-        seen += len(batch.rows)
-    assert seen == 360

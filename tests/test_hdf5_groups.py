@@ -56,17 +56,6 @@ def test_a_pattern_joins_groups_in_the_order_of_their_numbers(demos):
     np.testing.assert_array_equal(one["actions"].values, wanted["actions"][-(13 + 14) :])
 
 
-@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
-def test_several_files_of_groups_are_joined_too(demos, tmp_path):
-    path, wanted = demos
-    copy = tmp_path / "more.hdf5"
-    copy.write_bytes(path.read_bytes())
-
-    ds = labeled.open_dataset([path, copy], group="data/*")
-
-    np.testing.assert_array_equal(ds["actions"], np.concatenate([wanted["actions"]] * 2))
-
-
 def test_the_warning_tells_the_pattern_that_joins(demos):
     path, _ = demos
     with pytest.warns(LabeledWarning) as told:
@@ -200,19 +189,6 @@ def test_uneven_groups_are_joined_by_what_is_even(tmp_path):
     assert "group='C*', sources=['energy'] joins them" in advice(tmp_path / "g.h5")
 
 
-def test_few_or_unlike_groups_are_no_reason_to_advise(tmp_path):
-    with h5py.File(tmp_path / "two.h5", "w") as f:
-        f["train/x"], f["test/x"] = np.zeros((5, 3)), np.zeros((4, 3))
-    with h5py.File(tmp_path / "parts.h5", "w") as f:
-        for i in range(3):
-            f[f"meta/{i}/a"] = np.zeros(4)
-        for name in "qwertz":
-            f[name] = np.zeros((9, 2), "f4")
-
-    for name in ("two.h5", "parts.h5"):
-        assert "does not name every axis" in advice(tmp_path / name)
-
-
 def test_info_and_head_take_a_group(demos):
     path, wanted = demos
     run = CliRunner()
@@ -224,38 +200,3 @@ def test_info_and_head_take_a_group(demos):
     shown = run.invoke(main, ["head", str(path), "actions", "--group", "data/demo_*", "--json"])
     assert json.loads(shown.stdout)["actions"] == wanted["actions"][:5].tolist()
     assert "--group 'data/demo_*' joins" in run.invoke(main, ["info", str(path)]).stderr
-
-
-def test_info_lists_few_of_many(tmp_path):
-    with h5py.File(tmp_path / "many.h5", "w") as f:
-        for i in range(200):
-            f[f"s{i:03d}"], f[f"t{i:03d}"] = np.zeros(3), 1.0
-
-    lines = CliRunner().invoke(main, ["info", str(tmp_path / "many.h5")]).stdout.splitlines()
-
-    assert len(lines) < 90
-    assert "  ... and 160 more" in lines
-    assert "  ... and 192 more" in lines
-    assert sum("it is a single value" in line for line in lines) == 8
-
-
-def test_convert_says_how_groups_are_written(demos, tmp_path):
-    told = CliRunner().invoke(
-        main, ["convert", str(demos[0]), str(tmp_path / "n.h5"), "--option", "group=data/*"]
-    )
-
-    assert told.exit_code == 2
-    assert "labeled.open_dataset(ORIGIN, group=...)" in told.stderr
-
-
-@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
-def test_files_of_one_source_each_are_proposed_as_a_mapping(tmp_path):
-    paths = [str(tmp_path / f"split_{name}.h5") for name in "xy"]
-    for path, name in zip(paths, "xy", strict=True):
-        with h5py.File(path, "w") as f:
-            f[name] = np.arange(6)
-
-    with pytest.raises(UnknownNameError, match="side by side: open_dataset") as told:
-        labeled.open_dataset(paths)
-    remedy = str(told.value).split("open_dataset(")[1][:-1]
-    assert labeled.open_dataset(eval(remedy)).sources == ("x", "y")

@@ -153,19 +153,6 @@ def test_what_is_no_matrix_by_rows_stays_three_arrays(tmp_path, change):
             assert labeled.open_dataset(path, sources=[part]).n_rows == len(f[part])
 
 
-@pytest.mark.parametrize("names", [("obs/batch",), ("X", "obs/batch"), ("X", "a/X_axis_1")])
-def test_a_column_called_like_a_dim_stays_a_source(tmp_path, names):
-    path = labeled.write(tmp_path / "w.h5", {n: np.zeros((5, 3)[: 1 + (n == "X")]) for n in names})
-
-    assert labeled.open_dataset(path).sources == tuple(sorted(names))
-
-
-def test_doctor_finds_nothing_wrong_with_a_matrix_being_sparse(tmp_path):
-    path = write_anndata(tmp_path / "x.h5ad", dense_of(40, 10, "f4"))
-
-    assert "sparse storage" not in {finding.kind for finding in labeled.doctor(path).findings}
-
-
 def test_repack_does_not_make_matrices_dense_unasked(tmp_path):
     path = write_anndata(tmp_path / "x.h5ad", dense_of(40, 10, "f4"))
 

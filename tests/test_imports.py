@@ -170,9 +170,6 @@ STILL_INSIDE = {
         test_handoff test_permute_copy test_permute_cuda test_permute_kernels
         test_scattering
     """,
-    "hdf5": """
-        test_hdf5_columns test_hdf5_fuel test_hdf5_netcdf test_hdf5_safety test_hdf5_scan
-    """,
     "old": """
         fuel_traps
     """,

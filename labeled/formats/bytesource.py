@@ -5,8 +5,7 @@ Descriptors live in a process-wide cache of bounded size; a thread that reads ho
 reference, so dropping a file from the cache closes it only when nobody reads any more.
 Nothing here crosses a fork: a child starts with an empty cache.
 
-Names with a scheme (``memory://x.h5``) go to an opener registered for it, else to
-fsspec. Such a source only needs `size` and ``pread(offset, n)``; it cannot be mapped,
+Names with a scheme (``memory://x.h5``) are read through fsspec. What lies there cannot be mapped,
 so it is slower but no less right.
 
 The trade-off: the file is looked at again (one ``fstat``) once a group of calls, not
@@ -28,17 +27,15 @@ import threading
 import weakref
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
 from labeled.errors import (
     FileChangedError,
     FileFormatError,
-    LabeledError,
     MissingExtraError,
     ends_early,
 )
@@ -86,34 +83,6 @@ def max_open() -> int:
     if allowed == resource.RLIM_INFINITY:
         return MAX_OPEN_FILES
     return max(1, min(MAX_OPEN_FILES, allowed // OPEN_SHARE))
-
-
-class ByteSource(Protocol):
-    """What an opener returns: anything whose bytes can be fetched by position, by any thread."""
-
-    @property
-    def size(self) -> int: ...
-    def pread(self, offset: int, n: int) -> bytes: ...
-
-
-Opener = Callable[[str], ByteSource]
-_OPENERS: dict[str, Opener] = {}
-
-
-def register_opener(scheme: str, opener: Opener) -> None:
-    """Let `opener` open all paths that begin with ``scheme://``.
-
-    Examples
-    --------
-    >>> class Held:
-    ...     size = 3
-    ...     def pread(self, offset, n):
-    ...         return b"abc"[offset : offset + n]
-    >>> register_opener("held", lambda path: Held())
-    >>> open_bytes(FileStamp("held://a", 3, 0)).size
-    3
-    """
-    _OPENERS[scheme] = opener
 
 
 def is_remote(path: str) -> bool:
@@ -321,11 +290,11 @@ class UnpackedFile(_Unmapped):
 
 
 class RemoteFile(_Unmapped):
-    """A byte source of someone else's making."""
+    """A file of any file system that fsspec knows."""
 
     def __init__(self, stamp: FileStamp) -> None:
         self.stamp = stamp
-        self.source = _open_remote(stamp.path)
+        self.source = FsspecSource(stamp.path)
         self.check()
 
     @property
@@ -334,15 +303,11 @@ class RemoteFile(_Unmapped):
 
     def check(self) -> None:
         """Raise FileChangedError if the source is another one than when it was opened."""
-        if self.source.size != self.stamp.size:
+        found, then = self.source, self.stamp
+        if (found.size, found.version) != (then.size, then.mtime_ns):
+            sizes = f": {then.size} bytes then, {found.size} now" if found.size != then.size else ""
             raise FileChangedError(
-                f"{self.stamp.path!r} has changed since it was opened: "
-                f"{self.stamp.size} bytes then, {self.source.size} now. Open it again."
-            )
-        found = _version_of(self.source)
-        if self.stamp.mtime_ns and found and found != self.stamp.mtime_ns:
-            raise FileChangedError(
-                f"{self.stamp.path!r} has changed since it was opened. Open it again."
+                f"{then.path!r} has changed since it was opened{sizes}. Open it again."
             )
 
     def read_into(self, target: Array, offset: int) -> None:
@@ -379,8 +344,16 @@ def modified(then_ns: int, now_ns: int) -> str:
     return f"modified at {then} then, {now} now"
 
 
-class _FsspecSource:
-    """A file of any file system that fsspec knows."""
+class FsspecSource:
+    """Bytes of a file by position, through fsspec; `version` stands for its time of change.
+
+    Raises
+    ------
+    MissingExtraError
+        If fsspec, or what it needs for such an address, is not installed.
+    FileFormatError
+        If there is no such file.
+    """
 
     def __init__(self, path: str) -> None:
         try:
@@ -388,8 +361,13 @@ class _FsspecSource:
             common = importlib.import_module("fsspec.spec").AbstractFileSystem.ukey
         except ImportError as fault:
             raise MissingExtraError(f"reading {path!r} needs fsspec: install fsspec") from fault
-        self._fs, self._path = fsspec.url_to_fs(path)
-        info = self._fs.info(self._path)  # one request, where each is one over a network
+        try:
+            self._fs, self._path = fsspec.url_to_fs(path)
+            info = self._fs.info(self._path)  # one request, where each is one over a network
+        except ImportError as fault:
+            raise MissingExtraError(f"cannot open {path!r}: {fault}") from fault
+        except (OSError, ValueError) as fault:  # a protocol that fsspec does not know: ValueError
+            raise FileFormatError(f"cannot open {path!r}: {fault}") from fault
         self.size = int(info["size"])
         own = getattr(self._fs.ukey, "__func__", None) is not common  # which would ask again
         key = str(self._fs.ukey(self._path) if own else info).encode()  # size, times, tags
@@ -397,23 +375,6 @@ class _FsspecSource:
 
     def pread(self, offset: int, n: int) -> bytes:
         return cast(bytes, self._fs.cat_file(self._path, start=offset, end=offset + n))
-
-
-def _version_of(source: ByteSource) -> int:
-    """Return what stands for the time of change of a source that can tell; else 0."""
-    return int(getattr(source, "version", 0))
-
-
-def _open_remote(path: str) -> ByteSource:
-    opener = _OPENERS.get(path.partition("://")[0], _FsspecSource)
-    try:
-        return opener(path)
-    except LabeledError:
-        raise
-    except ImportError as fault:
-        raise MissingExtraError(f"cannot open {path!r}: {fault}") from fault
-    except (OSError, ValueError) as fault:  # fsspec knows no such protocol: a ValueError
-        raise FileFormatError(f"cannot open {path!r}: {fault}") from fault
 
 
 class _Files:
@@ -434,7 +395,9 @@ class _Files:
         with self.lock:
             file = self.held.setdefault(stamp, file)
             self.held.move_to_end(stamp)
-            dropped = [self.held.popitem(last=False) for _ in range(len(self.held) - max_open())]
+            dropped, most = [], max_open()
+            while len(self.held) > most:
+                dropped.append(self.held.popitem(last=False))
         del dropped  # closed here, outside the lock, unless somebody still reads
         return file
 
@@ -466,12 +429,12 @@ class FileRef:
     def __init__(self, stamp: FileStamp) -> None:
         self.stamp = stamp
         self._files = _FILES
-        self._found: Callable[[], OpenFile | None] = _nothing
+        self._found: weakref.ref[OpenFile] | None = None
 
     def __call__(self) -> OpenFile:
-        file = self._found() if self._files is _FILES else None
+        file = None if self._found is None or self._files is not _FILES else self._found()
         if file is None:
-            file = open_bytes(self.stamp)
+            file = _FILES.get(self.stamp)
             self._files, self._found = _FILES, weakref.ref(file)
         return file
 
@@ -488,10 +451,6 @@ class StoredBytes:
         data = np.empty(max(0, min(n, self._stamp.size - offset)), np.uint8)
         self._file().read_into(data, offset)
         return data.tobytes()
-
-
-def _nothing() -> None:
-    return None
 
 
 def close_files() -> None:
@@ -529,11 +488,10 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     """Return which file is at `path` now; FileFormatError where there is none to read."""
     text = os.fspath(path)
     if is_address(text):
-        source = _open_remote(text)
-        size = source.size
-        if size == 0:
+        source = FsspecSource(text)
+        if source.size == 0:
             raise FileFormatError(f"file {text!r} is empty (0 bytes)")
-        return FileStamp(text, size, _version_of(source))
+        return FileStamp(text, source.size, source.version)
     name = os.path.abspath(os.path.expanduser(text))
     try:
         found = os.stat(name)

@@ -6,10 +6,8 @@ than headers, attributes and names, and none changes what it was given.
 
 PyTables and pandas (``DataFrame.to_hdf``)
     Times of pandas are whole numbers, and an attribute says of what; booleans of PyTables are
-    fields of eight bits. In the format "fixed" a frame is a group of arrays: ``block0_values``
-    are the columns of one dtype, ``block0_items`` their names, ``axis1`` those of the rows, and
-    ``axis0`` those of all columns in their order. Names of the columns of a "table" are pickles,
-    and so are blocks of text: they are left alone, because unpickling runs whatever the file says.
+    fields of eight bits. Names of the columns of a "table" are pickles, and so are texts in the
+    format "fixed": they are left alone, because unpickling runs whatever the file says.
 Sparse matrices by rows: CSR groups of AnnData, and the matrices of 10x Genomics
     Such a group holds ``data`` and ``indices`` (the values that are not zero, and their columns)
     one row after another, and ``indptr``, where each row begins. Here it is one dense source of
@@ -23,7 +21,7 @@ Files of cells (AnnData, 10x Genomics)
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from operator import attrgetter
@@ -63,7 +61,6 @@ MAX_CLASSES = 256
 _TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _ARRAYS = ("ARRAY", "CARRAY", "EARRAY")
-_BLOCK, _ITEMS = re.compile(r"block\d+_values"), re.compile(r"block\d+_items")
 _CATEGORIES = re.compile(r"(?:.*/)?meta/[^/]+/meta/table")
 
 PARTS = ("data", "indices", "indptr")
@@ -129,17 +126,8 @@ def _why_bookkeeping(info: ArrayInfo) -> str | None:
         return None
     if short_attribute(info.dataset, "PSEUDOATOM") == "object":
         return "PyTables keeps pickled objects there, which may run code when they are read"
-    if last not in ("axis0", "table") and not _ITEMS.fullmatch(last):
-        return None
-    group = info.dataset.parent
-    kind = short_attribute(group, "pandas_type")
-    if kind == "series_table" and _CATEGORIES.fullmatch(info.path):
+    if last == "table" and _CATEGORIES.fullmatch(info.path):
         return "it names categories of a column of pandas"
-    if kind == "frame" and last != "table":
-        values = None if last == "axis0" else group.get(last.replace("_items", "_values"))
-        is_array = isinstance(values, h5py.Dataset)
-        if last == "axis0" or (is_array and short_attribute(values, "PSEUDOATOM") == "object"):
-            return "it names columns of a frame of pandas"
     return None
 
 
@@ -210,58 +198,6 @@ def member(group: h5py.Group, name: str, kind: type = h5py.Dataset) -> Any:
         return None
     thing = group[name]
     return thing if isinstance(thing, kind) else None
-
-
-def pandas_frames(opening: Opening, infos: Infos) -> Infos:
-    """Name the axes of frames and series by the arrays that lie along them.
-
-    One name for arrays of different frames becomes the path of each.
-    """
-    arrays: dict[str, ArrayInfo] = {}
-    frames: dict[str, tuple[str, ...]] = {}
-    for info in infos:
-        last = info.name.rpartition("/")[2]
-        if info.is_array and (last == "values" or _BLOCK.fullmatch(last)):
-            arrays = arrays or _by_name(infos)
-            beside = _beside(opening.base, info.name, arrays)
-            frames |= {info.name: beside} if beside else {}
-    if not frames:
-        return infos
-    called: dict[str, set[str]] = defaultdict(set)
-    for name in {name for beside in frames.values() for name in beside}:
-        called[name.rpartition("/")[2]].add(name)
-    sources = {arrays[name].address for name in opening.asked if name in arrays}
-    axes: dict[Address, tuple[Axis, ...]] = {}
-    along: set[Address] = set()
-    for frame, beside in frames.items():
-        own = []
-        for length, name in zip(arrays[frame].dataset.shape, beside, strict=True):
-            info, last = arrays[name], name.rpartition("/")[2]
-            axis = Axis(length, last if len(called[last]) == 1 else name)
-            if info.address in sources:
-                axes[info.address] = (axis,)
-            elif not info.outside:
-                scale = Scale(axis.label, info.dataset, opening.path_of(name))
-                axis = replace(axis, scales=(scale,))
-                along.add(info.address)
-            own.append(axis)
-        axes[arrays[frame].address] = tuple(own)
-    return _named(infos, axes, along)
-
-
-def _beside(base: h5py.Group, name: str, arrays: Mapping[str, ArrayInfo]) -> tuple[str, ...]:
-    """Return the arrays along the axes of another; none if it is not a frame."""
-    parent, slash, array = name.rpartition("/")
-    is_block = _BLOCK.fullmatch(array)
-    if not is_block and array != "values":
-        return ()
-    kind = short_attribute(base[parent] if parent else base, "pandas_type")
-    if kind != ("frame" if is_block else "series"):
-        return ()
-    beside = ("axis1", array.replace("_values", "_items")) if is_block else ("index",)
-    names = tuple(f"{parent}{slash}{each}" for each in beside)
-    shapes = [arrays[each].dataset.shape for each in names if each in arrays]
-    return names if shapes == [(length,) for length in arrays[name].dataset.shape] else ()
 
 
 def _by_name(infos: Infos) -> dict[str, ArrayInfo]:
@@ -403,7 +339,6 @@ def one_name_each(opening: Opening, infos: Infos) -> Infos:
 CONVENTIONS: tuple[Callable[[Opening, Infos], Infos], ...] = (
     kinds_of_datasets,
     sparse_matrices,
-    pandas_frames,
     cells,
     one_name_each,
 )

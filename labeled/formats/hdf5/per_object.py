@@ -85,8 +85,6 @@ NAME, ATTRIBUTES = "name", "attrs/"
 VALUE_OF_EACH = "a value of each example; name it in sources= to read it"
 """Why names and attributes are no sources: an epoch seldom wants all of them."""
 
-RAGGED = "every example is a dataset of its own shape"
-
 EXAMPLE = "example"
 """The example dim, where an axis of the examples has its usual name."""
 
@@ -95,52 +93,77 @@ WHY = "each example is a dataset of its own: by file offset where HDF5 has not t
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """A source made of one dataset of each object that a pattern matches."""
+    """What a source takes of each object that a pattern matches."""
 
     pattern: str
     """From the root of the file."""
-    part: str
-    """The path of the dataset below each group; ``""`` if the objects are datasets."""
+    part: str | None
+    """The path of a dataset below each group, ``""`` if the objects are datasets; None for a
+    value of each object."""
+    attribute: str | None = None
+    """Of a value: the attribute, or None for the names of the objects."""
     allow_external: bool = False
     """Whether links out of the file are followed."""
 
 
-@dataclass(frozen=True, slots=True)
-class EachValue:
-    """A source of one value of each object that a pattern matches: its name, or an attribute."""
-
-    pattern: str
-    """From the root of the file."""
-    attribute: str | None
-    """None for names."""
-    allow_external: bool = False
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Part:
-    """A dataset that every example has: its dtype in the file, and the shapes (n, axes)."""
+    """A dataset that every example has, as far as examples have been looked at."""
 
+    first: str
+    """The path of the first object that has it."""
     dtype: np.dtype[Any]
-    shapes: Ints
-    offsets: Ints
+    """As it is handed out, once all examples are known."""
+    kind: Any
+    """Its type in HDF5; None for single values of opaque bytes, of any number of them."""
+    n_axes: int
+    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
     """Where the bytes of each lie in the file; negative where only HDF5 can read them."""
-    stored_bytes: int
+    stored_bytes: int = 0
+    fault: str | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape of all examples; None if they differ."""
-        first: tuple[int, ...] = tuple(self.shapes[0].tolist())
-        return first if bool((self.shapes == first).all()) else None
+        return self.shapes[0] if len(set(self.shapes)) == 1 else None
+
+    def add(self, path: str, dataset: h5py.Dataset, place: int) -> None:
+        """Take the dataset of one more example, or note how it differs from the first."""
+        shape, kind = _layout(dataset)
+        if shape is None or (len(shape), kind is None) != (self.n_axes, self.kind is None):
+            self.fault = f"it has other axes in {path!r} than in {self.first!r}"
+        elif kind is not None and not kind.equal(self.kind):
+            if dataset.dtype.kind == "S" == self.dtype.kind:  # texts of fixed length: the longest
+                self.dtype = max(self.dtype, dataset.dtype, key=lambda dtype: dtype.itemsize)
+                place = UNSTORED
+            else:
+                self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
+        if self.fault is None and shape is not None:
+            self.shapes.append(shape)
+            self.stored_bytes += dataset.id.get_storage_size()
+            self.offsets.append(0 if 0 in shape else place)
+
+    def why_not(self, first: h5py.Dataset, n: int) -> str | None:
+        """Return why these are not the examples of a source; None if they are."""
+        if self.fault is None and len(self.shapes) < n:
+            return f"only {len(self.shapes):,} of {n:,} groups have it"
+        if self.fault is not None or self.kind is None:
+            return self.fault
+        if vlen_base(self.dtype) is not None:
+            return "each of its examples consists of rows of variable length"
+        if is_text(self.dtype) and self.shape is None:
+            return "its examples are texts, and not equally many in each"
+        return why_not_a_source(first)
 
 
 @dataclass(frozen=True, eq=False)
 class Objects:
-    """The objects of a file that a pattern matches."""
+    """The objects of a file that a pattern matches: paths in natural order, and what all hold."""
 
     names: list[str]
-    """Paths in natural order."""
     parts: Mapping[str, Part]
-    """What each of them holds, by path below it."""
+    """By path below each object."""
     left_out: Mapping[str, str]
     """What only some hold, or what differs too much, with the reason."""
 
@@ -164,7 +187,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     """
     names: list[str] = []
     datasets: list[str] = []  # the names that are datasets themselves
-    found: dict[str, _Collected] = {}
+    found: dict[str, Part] = {}
     above, _, last = pattern.strip("/").rpartition("/")
     where = f"in file {stamp.path!r}"
     with h5_of(stamp) as file:
@@ -174,16 +197,19 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
                 if not fnmatchcase(name, last):
                     continue
                 path = f"{parent}/{name}".lstrip("/")
-                thing, outside = _opened(group, to_bytes(name), allow_external)
-                if isinstance(thing, h5py.h5d.DatasetID):
-                    datasets.append(path)
-                elif not isinstance(thing, h5py.h5g.GroupID):
+                thing, outside = find(group, name, allow_external=allow_external)
+                if not isinstance(thing, h5py.Dataset | h5py.Group):
                     continue
                 names.append(path)
+                datasets += [path] if isinstance(thing, h5py.Dataset) else []
                 for part, dataset in _datasets(thing, outside, allow_external, path):
                     if part not in found:
-                        found[part] = _Collected(path, *_layout(dataset))
-                    found[part].add(path, dataset, here)
+                        shape, kind = _layout(dataset)
+                        opaque = kind is None
+                        dtype = np.dtype(np.uint8) if opaque else numbers_of(item_of(dataset))
+                        found[part] = Part(path, dtype, kind, len(shape or ()))
+                    if found[part].fault is None:
+                        found[part].add(path, dataset, _offset(dataset, here))
         if not names:
             raise UnknownNameError(
                 f"examples={pattern!r} matches neither groups nor datasets {where}"
@@ -194,14 +220,15 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
                 f"{len(datasets):,} datasets ({listed(datasets, 4)}) {where}; give a pattern that "
                 "matches one kind"
             )
-        parts, left_out = {}, {}
+        left_out = {}
         for part, each in found.items():
             first = file[f"{each.first}/{part}" if part else each.first]
-            why_not = each.why_no_source(first, len(names))
-            if why_not is None:
-                parts[part] = each.part(first)
-            else:
+            why_not = each.why_not(first, len(names))
+            if why_not is not None:
                 left_out[part] = why_not
+            elif not _lies_as_numpy_has_it(first, each):
+                each.offsets = [UNSTORED] * len(names)
+    parts = {part: each for part, each in found.items() if part not in left_out}
     if not parts:
         reasons = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
         raise UnknownNameError(
@@ -211,124 +238,49 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     return Objects(names, parts, left_out)
 
 
-@dataclass
-class _Collected:
-    """One dataset of each example, as far as they have been looked at."""
-
-    first: str
-    """The path of the first object that has it."""
-    shape: tuple[int, ...] | None
-    kind: Any
-    """Its type in HDF5; None for a single value of opaque bytes, of any number of them."""
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
-    stored_bytes: int = 0
-    text_bytes: int | None = None
-    """Bytes of the longest text, if texts of fixed length differ in it."""
-    fault: str | None = None
-
-    def add(self, path: str, dataset: Any, here: int) -> None:
-        """Take the dataset of one more example, or note how it differs from the first."""
-        shape, kind = _layout(dataset)
-        if self.fault is not None:
-            return
-        axes = len(self.shape or ()), self.kind is None
-        if shape is None or (len(shape), kind is None) != axes:
-            self.fault = f"it has other axes in {path!r} than in {self.first!r}"
-        elif kind is not None and not kind.equal(self.kind):
-            if _is_fixed_text(kind) and _is_fixed_text(self.kind):
-                longest = self.text_bytes or self.kind.get_size()
-                self.text_bytes = max(longest, kind.get_size())
-            else:
-                self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
-        if self.fault is None and shape is not None:
-            self.shapes.append(shape)
-            self.stored_bytes += dataset.get_storage_size()
-            self.offsets.append(0 if 0 in shape else _offset(dataset, here))
-
-    def why_no_source(self, first: h5py.Dataset, n: int) -> str | None:
-        """Return why these are not the examples of a source; None if they are."""
-        if self.fault is not None:
-            return self.fault
-        if len(self.shapes) < n:
-            return f"only {len(self.shapes):,} of {n:,} groups have it"
-        if self.kind is None:
-            return None
-        dtype = item_of(first)
-        if vlen_base(dtype) is not None:
-            return "each of its examples consists of rows of variable length"
-        if is_text(dtype) and len(set(self.shapes)) > 1:
-            return "its examples are texts, and not equally many in each"
-        return why_not_a_source(first)
-
-    def part(self, first: h5py.Dataset) -> Part:
-        """Return all of them as a part."""
-        dtype = np.dtype(np.uint8) if self.kind is None else numbers_of(item_of(first))
-        dtype = dtype if self.text_bytes is None else np.dtype(f"S{self.text_bytes}")
-        shapes = np.array(self.shapes, np.int64).reshape(len(self.shapes), len(self.shape or ()))
-        offsets = np.array(self.offsets, np.int64)
-        same = self.kind is not None and bytes_are_numpy(item_of(first), self.kind)
-        if (
-            not same
-            or self.text_bytes is not None
-            or dtype.kind in "OV"
-            or not hasattr(os, "preadv")
-        ):
-            offsets[:] = UNSTORED
-        return Part(dtype, shapes, offsets, self.stored_bytes)
-
-
-def _offset(dataset: Any, here: int) -> int:
-    """Return where the bytes of a dataset lie in the file of number `here`; -1 if nowhere."""
-    plist = dataset.get_create_plist()
-    plain = plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
-    if not plain or not dataset.get_storage_size():
-        return UNSTORED
-    offset = dataset.get_offset()
-    inside = offset is not None and h5py.h5o.get_info(dataset).fileno == here
-    return int(offset) if inside else UNSTORED
-
-
-def _is_fixed_text(kind: Any) -> bool:
-    return kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
-
-
-def _layout(dataset: Any) -> tuple[tuple[int, ...] | None, Any]:
+def _layout(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, Any]:
     """Return the shape and type of a dataset; an opaque value is so many bytes without a type."""
-    shape, kind = dataset.shape, dataset.get_type()
-    if shape == () and kind.get_class() == h5py.h5t.OPAQUE:
+    kind = dataset.id.get_type()
+    if dataset.shape == () and kind.get_class() == h5py.h5t.OPAQUE:
         return (kind.get_size(),), None
-    return shape, kind
+    return dataset.shape, kind
+
+
+def _lies_as_numpy_has_it(first: h5py.Dataset, part: Part) -> bool:
+    item = item_of(first)
+    plain = part.kind is not None and part.dtype.kind not in "OV" and hasattr(os, "preadv")
+    return plain and part.dtype == numbers_of(item) and bytes_are_numpy(item, part.kind)
+
+
+def _offset(dataset: h5py.Dataset, here: int) -> int:
+    """Return where the bytes of a dataset lie in the file of number `here`; -1 if nowhere."""
+    plist = dataset.id.get_create_plist()
+    plain = plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
+    if not plain or not dataset.id.get_storage_size():
+        return UNSTORED
+    offset = dataset.id.get_offset()
+    inside = offset is not None and h5py.h5o.get_info(dataset.id).fileno == here
+    return int(offset) if inside else UNSTORED
 
 
 def _datasets(
     thing: Any, outside: bool, allow_external: bool, path: str, prefix: str = "", deep: int = 0
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the datasets of an object, by their paths below it."""
-    where = f"{path}/{prefix}".rstrip("/")
-    if isinstance(thing, h5py.h5d.DatasetID):
-        dataset = h5py.Dataset(thing)
-        check_dataset(dataset, where, allow_external=allow_external, outside=outside)
+    if isinstance(thing, h5py.Dataset):
+        where = f"{path}/{prefix}".rstrip("/")
+        check_dataset(thing, where, allow_external=allow_external, outside=outside)
         yield prefix.rstrip("/"), thing
-    elif isinstance(thing, h5py.h5g.GroupID):
-        group = h5py.Group(thing)
+    elif isinstance(thing, h5py.Group):
         if deep == MAX_DEPTH:
             raise FileFormatError(
-                f"groups below {path!r} in file {group.file.filename!r} nest more than {MAX_DEPTH} "
+                f"groups below {path!r} in file {thing.file.filename!r} nest more than {MAX_DEPTH} "
                 "deep, or run in a circle"
             )
-        for raw in thing:
-            below, beyond = _opened(group, raw, allow_external)
-            name = f"{prefix}{to_text(raw)}/"
-            yield from _datasets(below, outside or beyond, allow_external, path, name, deep + 1)
-
-
-def _opened(group: h5py.Group, name: bytes, allow_external: bool) -> tuple[Any, bool]:
-    """Return the identifier behind a link, and whether it leads out of the file."""
-    if group.id.links.get_info(name).type == h5py.h5l.TYPE_HARD:
-        return h5py.h5o.open(group.id, name), False
-    found = find(group, to_text(name), allow_external=allow_external)
-    return getattr(found.thing, "id", None), found.outside
+        for name in map(to_text, thing.id):
+            below, beyond = find(thing, name, allow_external=allow_external)
+            inner = f"{prefix}{name}/"
+            yield from _datasets(below, outside or beyond, allow_external, path, inner, deep + 1)
 
 
 # headers
@@ -351,46 +303,42 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     pattern = "/".join(filter(None, (options.group, options.examples)))
     allowed, given, stamp = options.allow_external, dict(options.dims), stamp_of(path)
     objects = objects_of(stamp, pattern, allowed)
-    parts = {name_of(part, pattern): part for part in sorted(objects.parts)}
+    each = {name_of(p, pattern): Each(pattern, p, None, allowed) for p in sorted(objects.parts)}
     not_opened = {name_of(part, pattern): why for part, why in objects.left_out.items()}
-    wanted = tuple(parts) if options.sources is None else options.sources
+    wanted = tuple(each) if options.sources is None else options.sources
     headers: dict[str, SourceHeader] = {}
     unnamed: dict[str, Unnamed] = {}
     with opened(path, headers=True) as file:
-        values = {NAME: EachValue(pattern, None, allowed)}
+        values = {NAME: Each(pattern, None, None, allowed)}
         for key, value in sorted(attrs_of(file[objects.names[0]], "an example", []).items()):
             if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc":
-                values[f"{ATTRIBUTES}{key}"] = EachValue(pattern, key, allowed)
-        values = {name: value for name, value in values.items() if name not in parts}
+                values[f"{ATTRIBUTES}{key}"] = Each(pattern, None, key, allowed)
+        each = values | each
         for argument, names in (("sources=", wanted), ("dims=", given)):
             for name in names:
-                if name not in values and name not in parts:
-                    there = did_you_mean(name, (*values, *parts))
-                    what = f"is not in the examples of file {path!r}; {there}"
+                if name not in each:
+                    what = f"is not in the examples of file {path!r}; {did_you_mean(name, each)}"
                     if name in not_opened:
                         what = f"cannot be a source of file {path!r}: {not_opened[name]}"
                     raise UnknownNameError(f"{argument} names {name!r}, which {what}")
         for name in wanted:
-            if name in values:
-                headers[name] = _value_header(stamp, name, values[name], given.get(name))
-                continue
-            each = Each(pattern, parts[name], allowed)
-            dataset = file[objects.path(0, each.part)]
-            part = objects.parts[each.part]
-            headers[name], axes = _part_header(stamp, name, each, part, dataset, given.get(name))
-            if axes:
-                unnamed[name] = Unnamed((0, *axes), headers[name])
+            one = each[name]
+            made, axes = _header(stamp, name, one, objects, file, given.get(name))
+            headers[name] = made
+            if axes and one.part is not None:
+                unnamed[name] = Unnamed((0, *axes), made)
     check_unchanged(path, stamp)
     splits = {ALL: {name: range(len(objects.names)) for name in headers}}
     faults = describe_missing(headers.values())
     if unnamed:
-        likely = {name: each.likely for name, each in [*unnamed.items()][:MAX_SUGGESTED]}
+        likely = {name: one.likely for name, one in [*unnamed.items()][:MAX_SUGGESTED]}
         more = ", ..." * (len(unnamed) > len(likely))
         faults = [
             f"axes of the examples of {listed([*unnamed], MAX_SUGGESTED)} have no names; pass "
             f"dims={{{str(likely)[1:-1]}{more}}} when opening it",
             *faults,
         ]
+    left = {name: VALUE_OF_EACH for name in values if each[name].part is None}
     return FileHeader(
         stamp=stamp,
         fingerprint=fingerprint(headers, splits),
@@ -398,57 +346,46 @@ def scan_examples(path: str, options: Options) -> FileHeader:
         sources=headers,
         variables={},
         splits=splits,
-        not_opened=not_opened | {n: VALUE_OF_EACH for n in values if n not in wanted},
+        not_opened=not_opened | {name: why for name, why in left.items() if name not in wanted},
         warnings=(": " + "; ".join(faults),) if faults else (),
     )
 
 
-def _value_header(
-    stamp: FileStamp, name: str, value: EachValue, given: Sequence[str | None] | None
-) -> SourceHeader:
-    """Return the header of names, or of an attribute."""
-    values = attribute_values(stamp, value)
-    found = [default_name(name, 0), *[""] * (values.ndim - 1)]
-    return SourceHeader(
-        file=stamp,
-        name=name,
-        key=f"{value.pattern} ({name})",
-        shape=values.shape,
-        dtype=TEXT if values.dtype.kind == "O" else values.dtype,
-        dims=name_dims(stamp.path, name, found, given)[0],
-        storage="records",
-        detail=value,
-    )
-
-
-def _part_header(
+def _header(
     stamp: FileStamp,
     name: str,
     each: Each,
-    part: Part,
-    first: h5py.Dataset,
+    objects: Objects,
+    file: h5py.File,
     given: Sequence[str | None] | None,
 ) -> tuple[SourceHeader, tuple[int, ...]]:
-    """Return the header of a source, whose axes are those of the first example, and the axes
-    without names."""
-    inner = [axis.name for axis in axes_of(first, name)] or [""] * part.shapes.shape[1]
+    """Return the header of a source, and which of its axes have no names.
+
+    Axes are called as those of the first example.
+    """
     usual = default_name(name, 0)
+    fields: dict[str, Any] = {}
+    if each.part is None:
+        values = values_of_each(stamp, each)
+        inner, shape = [""] * (values.ndim - 1), values.shape
+        dtype, key = TEXT if values.dtype.kind == "O" else values.dtype, f"{each.pattern} ({name})"
+    else:
+        part, first = objects.parts[each.part], file[objects.path(0, each.part)]
+        inner = [axis.name for axis in axes_of(first, name)] or [""] * part.n_axes
+        dtype, shape = part.dtype, (len(part.shapes), *(part.shape or ()))
+        key = "/".join(filter(None, (each.pattern, each.part)))
+        fields = {
+            "attrs": class_attrs(item_of(first)),
+            "filters": filters_of(first.id.get_create_plist()),
+            "stored_bytes": part.stored_bytes,
+            "ragged": "every example is a dataset of its own shape" if part.shape is None else None,
+        }
     found = [EXAMPLE if usual in inner else usual, *inner]
     dims, unnamed = name_dims(stamp.path, name, found, given)
     header = SourceHeader(
-        file=stamp,
-        name=name,
-        key="/".join(filter(None, (each.pattern, each.part))),
-        shape=(len(part.shapes), *(part.shape or ())),
-        dtype=part.dtype,
-        dims=dims,
-        attrs=class_attrs(item_of(first)),
-        storage="records",
-        filters=filters_of(first.id.get_create_plist()),
-        stored_bytes=part.stored_bytes,
-        ragged=RAGGED if part.shape is None else None,
-        detail=each,
-    )
+        file=stamp, name=name, key=key, shape=shape, dtype=dtype, dims=dims, storage="records",
+        detail=each, **fields,
+    )  # fmt: skip
     return header, unnamed
 
 
@@ -485,9 +422,8 @@ class EachReader(ExampleReader):
     kind, why, chunk_rows = "records", WHY, 1
 
     def shapes(self, rows: AnyRows) -> Rows:
-        each = self.source.detail
-        objects = objects_of(self.source.file, each.pattern, each.allow_external)
-        return objects.parts[each.part].shapes[np.asarray(rows, np.int64)]
+        _, part = _part_of(self.source)
+        return np.array([part.shapes[row] for row in rows], np.int64).reshape(-1, part.n_axes)
 
     def sizes(self, rows: AnyRows) -> Rows:
         return elements_of(self.shapes(rows))
@@ -501,6 +437,12 @@ class EachReader(ExampleReader):
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
 
 
+def _part_of(source: SourceHeader) -> tuple[Objects, Part]:
+    each = source.detail
+    objects = objects_of(source.file, each.pattern, each.allow_external)
+    return objects, objects.parts[each.part]
+
+
 def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
     """Read examples, each to an array of its size in the dtype of the file.
 
@@ -509,9 +451,8 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
     ReadError
         If HDF5 cannot; names the row.
     """
-    each = source.detail
-    objects = objects_of(source.file, each.pattern, each.allow_external)
-    offsets = objects.parts[each.part].offsets[rows].tolist()
+    objects, part = _part_of(source)
+    offsets = [part.offsets[row] for row in rows.tolist()]
     if UNSTORED not in offsets:  # by range: about twenty times as fast as h5py finds them
         bytes_of_file = open_bytes(source.file)
         bytes_of_file.check()
@@ -524,7 +465,7 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
             if not target.size:
                 continue
             try:
-                values = np.asarray(file[objects.path(row, each.part)][()])
+                values = np.asarray(file[objects.path(row, source.detail.part)][()])
                 if values.dtype.kind == "V":  # complex numbers of two fields, or opaque bytes
                     values = np.frombuffer(values.tobytes(), source.dtype)
                 target[()] = values.reshape(target.shape)
@@ -532,16 +473,13 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
                 raise failed(source, row, row + 1, fault) from fault
 
 
-# names and attributes
-
-
 def values_of(source: SourceHeader) -> Array:
     """Return the names, or the values of an attribute, of all examples: (n, ...)."""
-    return attribute_values(source.file, source.detail)
+    return values_of_each(source.file, source.detail)
 
 
 @lru_cache(maxsize=KEPT_FILES)
-def attribute_values(stamp: FileStamp, value: EachValue) -> Array:
+def values_of_each(stamp: FileStamp, value: Each) -> Array:
     """Return the same for a file, which is looked at once.
 
     Raises

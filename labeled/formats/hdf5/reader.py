@@ -30,7 +30,6 @@ from labeled.formats.hdf5.per_object import (
     H5PY_BYTES,
     Each,
     EachRowsReader,
-    EachValue,
     values_of,
 )
 from labeled.formats.hdf5.safety import h5_of, resolve
@@ -104,8 +103,8 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
         If `io` is something else.
     """
     if isinstance(source.detail, Each):
-        return EachRowsReader(source, region, io)
-    if isinstance(source.detail, EachValue):
+        if source.detail.part is not None:
+            return EachRowsReader(source, region, io)
         why = "names or attributes of examples, kept in memory"
         return ValuesReader(source, region, values_of, why)
     if source.storage == "sparse":

@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileChangedError, FileFormatError, LabeledError, UnsafeFileError, listed
-from labeled.formats.bytesource import ByteSource, RemoteFile, check_path, is_remote, stamp_of
+from labeled.formats.bytesource import FsspecSource, RemoteFile, check_path, is_remote, stamp_of
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
@@ -148,7 +148,7 @@ def _open_remote(stamp: FileStamp, slots: int | None) -> h5py.File:
 class _SourceIO(io.RawIOBase):
     """A file object over a byte source, for h5py to read headers from."""
 
-    def __init__(self, source: ByteSource) -> None:
+    def __init__(self, source: FsspecSource) -> None:
         self._source = source
         self._at = 0
 
