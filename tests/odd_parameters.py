@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 
 import labeled
-from labeled import samplers, spaces, transforms
+from labeled import samplers, spaces
 from labeled.errors import LabeledError
 
 SIMPLE = {"int": int, "float": float, "bool": bool, "str": str, "None": type(None)}
@@ -88,11 +87,6 @@ def pictures_file(path: str) -> None:
 
 def first_batch(loader: Any) -> Any:
     return next(iter(loader), None)
-
-
-def changed(transform: Any) -> Any:
-    images = np.random.default_rng(0).integers(0, 255, (2, 12, 12, 3), "u1")
-    return transform(images, seed=1, dims=("batch", "height", "width", "channel"))
 
 
 def calls() -> dict[str, Call]:
@@ -196,37 +190,6 @@ def refused(annotation: str, value: Any) -> bool:
     return not isinstance(value, tuple(SIMPLE[name] for name in names))
 
 
-def transform_calls() -> dict[str, Call]:
-    """Make the table of transforms and pipelines."""
-    series = xr.Dataset({"a": ("time", np.arange(9.0))}, {"time": np.arange(9)})
-    return {
-        "Affine": Call(transforms.Affine, then=changed),
-        "Augment": Call(transforms.Augment, {"transforms": [transforms.Mirror()]}, then=changed),
-        "Contrast": Call(transforms.Contrast, {"most": 0.5}, then=changed),
-        "Crop": Call(transforms.Crop, {"size": 4}, then=changed),
-        "Decode": Call(transforms.Decode),
-        "Illumination": Call(transforms.Illumination, {"most": 0.5}, then=changed),
-        "Jitter": Call(transforms.Jitter, then=changed),
-        "Mirror": Call(transforms.Mirror, then=changed),
-        "Normalize": Call(transforms.Normalize, then=changed),
-        "Pad": Call(transforms.Pad, {"width": 1}, then=changed),
-        "PrincipalNoise": Call(transforms.PrincipalNoise, {"deviation": 0.1}, then=changed),
-        "RandomCrop": Call(transforms.RandomCrop, {"size": 4}, then=changed),
-        "RandomResizedCrop": Call(transforms.RandomResizedCrop, {"size": 4}, then=changed),
-        "RandomSizedCrop": Call(
-            transforms.RandomSizedCrop, {"size": 4, "edge": (5, 8)}, then=changed
-        ),
-        "Resize": Call(transforms.Resize, {"size": 4}, then=changed),
-        "ShiftHSL": Call(transforms.ShiftHSL, then=changed),
-        "takes": Call(transforms.takes, {"row_bytes": 8}),
-        "synchronise": Call(
-            transforms.synchronise, {"times": {"a": np.arange(9.0)}, "reference": "a"}
-        ),
-        "time_windows": Call(transforms.time_windows, {"series": series}, leave=("series",)),
-        "Stack": Call(transforms.Stack),
-    }
-
-
 def complaint(call: Call, odd: Mapping[str, Any]) -> str | None:
     """Make a call with odd values; return what it raises but our own errors, "" if nothing."""
     try:
@@ -260,7 +223,7 @@ def main(words: list[str]) -> int:
     os.environ.setdefault("LABELED_FAST", "0")
     n_cases = n_wrong = 0
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        table = {**calls(), **transform_calls()}
+        table = calls()
         for title, name, value in cases(table):
             if words and title not in words:
                 continue

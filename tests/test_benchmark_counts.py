@@ -16,10 +16,9 @@ import pytest
 
 import labeled
 from benchmarks import report, section8, timing
-from benchmarks.bare import decode, pread_in_order, take
-from benchmarks.files import BenchFile, FileSpec, make, numbers_of, row_numbers
-from benchmarks.ours import full, in_order, loader, way, window
-from benchmarks.table import measured_rows
+from benchmarks.bare import pread_in_order
+from benchmarks.files import BenchFile, FileSpec, make
+from benchmarks.ours import in_order, loader
 
 ROWS, IMAGE, CHUNK = 16_384, (3, 16, 16), 64
 MEMORY = "8 MiB"  # less than the rows take, so that none are kept
@@ -61,26 +60,6 @@ def test_file_order_reads_every_byte_once_in_long_reads(files: dict[str, BenchFi
     assert source_reader.bytes_read == source_reader.bytes_used == file.spec.n_bytes
     assert source_reader.n_reads <= explained.n_jobs + file.spec.n_bytes // (512 << 10)
     assert source_reader.chunks_decoded == 0
-
-
-def test_full_shuffle_reads_no_byte_that_is_not_used(files: dict[str, BenchFile]) -> None:
-    _, source_reader = predicted(files["contiguous"], shuffle="full")
-    assert source_reader.bytes_read == source_reader.bytes_used == files["contiguous"].spec.n_bytes
-    assert source_reader.n_reads <= files["contiguous"].spec.n_rows
-
-
-@pytest.mark.parametrize("shuffle", [False, "window"])
-def test_each_stored_chunk_is_decoded_once_an_epoch(
-    files: dict[str, BenchFile], shuffle: Any
-) -> None:
-    file = files["gzip"]
-    _, source_reader = predicted(file, shuffle=shuffle)
-    assert source_reader.chunks_decoded == source_reader.chunks_needed == file.spec.n_rows // CHUNK
-    stored = stored_bytes(file)
-    assert (
-        stored <= source_reader.bytes_read <= 1.02 * stored
-    )  # tables between chunks are read through
-    assert source_reader.n_reads <= source_reader.chunks_decoded
 
 
 def test_a_random_list_decodes_each_chunk_once(files: dict[str, BenchFile]) -> None:
@@ -131,54 +110,6 @@ def test_a_source_is_one_layer_with_a_task_a_block(files: dict[str, BenchFile]) 
         assert len(dict(graph)) == int(np.prod(array.numblocks))
 
 
-def test_rows_are_numbered_and_each_is_counted_once(files: dict[str, BenchFile]) -> None:
-    for name, kind in (("contiguous", full), ("gzip", window), ("floats", in_order)):
-        subject = files[name].subject(256)
-        (found,) = timing.measure([kind(subject)], subject, timing.Effort(5, 0.1, 1))
-        assert found.error is None
-        assert found.holds_each_row_once is True
-        assert found.complete
-        assert found.runs[0].n_rows == subject.n_rows
-    with h5py.File(files["floats"].path, "r") as opened:
-        np.testing.assert_array_equal(row_numbers(opened["features"][7:90]), np.arange(7, 90))
-
-
-def test_bare_loops_read_the_same_rows(files: dict[str, BenchFile]) -> None:
-    file = files["contiguous"]
-    for bare in (pread_in_order(file.subject(256)), take(file.subject(256))):
-        rows = np.concatenate([numbers_of(batch) for batch in bare.make()()])
-        np.testing.assert_array_equal(np.sort(rows), np.arange(file.spec.n_rows))
-    for name in ("gzip", "floats"):
-        assert sum(decode(files[name].subject(256)).make()()) == files[name].spec.n_rows
-
-
-def test_a_way_that_fails_is_reported_and_the_others_go_on(files: dict[str, BenchFile]) -> None:
-    subject = files["contiguous"].subject(256)
-    bad = way(subject, "bad", "file", memory="1 kiB")
-    found = timing.measure([bad, in_order(subject)], subject, timing.Effort(5, 0.1, 1))
-    assert "too small" in (found[0].error or "")
-    assert found[1].runs
-    failed, ran = measured_rows(found, files["contiguous"].spec.row_bytes)
-    assert failed[:3] == ("bad", "failed", "")
-    assert float(ran[1].replace(",", "")) > 0
-
-
-def test_entropy_of_sorted_and_of_mixed_batches() -> None:
-    labels = np.arange(10_000) // 1000
-    mixed = [labels[np.random.default_rng(i).integers(0, 10_000, 250)] for i in range(40)]
-    runs = [labels[a : a + 250] for a in range(0, 10_000, 250)]
-    assert timing.relative_entropy(mixed, labels, 250) == pytest.approx(1.0, abs=0.01)
-    assert timing.relative_entropy(runs, labels, 250) == 0.0
-
-
-def test_touch_reads_one_byte_of_each_line() -> None:
-    batch = np.zeros((4, 64), np.uint8)
-    batch[:, 1:] = 77
-    assert timing.touch(batch) == 0
-    batch[:, 0] = 1
-    assert timing.touch(batch) == 4
-
-
 def test_what_a_run_leaves_behind_holds_ratios_and_every_part(
     files: dict[str, BenchFile], tmp_path: Path
 ) -> None:
@@ -199,10 +130,3 @@ def test_what_a_run_leaves_behind_holds_ratios_and_every_part(
     assert {"cold", "chunks", "rows", "copies", "records", "plain_files", "gpu"} <= set(written)
     (cold,) = (check for check in written["checks"] if check["row"] == "cold page cache: y")
     assert (cold["figure"], cold["met"]) == (0.95, True)
-
-
-def test_a_check_is_met_missed_or_left_out() -> None:
-    assert section8.Check("row", "words", 1.1, 1.0).met is True
-    assert section8.Check("row", "words", 1.1, 1.0, at_least=False).met is False
-    assert section8.Check("row", "words", None, 1.0).met is None
-    assert section8.checks(section8.Results()) == []

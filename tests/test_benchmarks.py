@@ -8,22 +8,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import itertools
-import os
-import platform
-import subprocess
-import sys
-import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from benchmarks import bare, cache, cold, copies, ours, peers, table
+from benchmarks import bare, copies, ours, peers, table
 from benchmarks.files import FileSpec, make, numbers_of
-from benchmarks.machine import handover
 from benchmarks.subject import Subject
 from benchmarks.timing import Effort, Measured, Run, Way, measure
 
@@ -105,88 +96,11 @@ def test_entropy_is_of_the_labels_in_a_batch(subjects: dict[str, Subject]) -> No
     assert mixed.predicted == 1
 
 
-# memory and storage
-
-
-def test_locked_files_stay_in_the_page_cache(tmp_path: Path) -> None:
-    path = tmp_path / "some"
-    path.write_bytes(bytes(20 << 20))
-    with cache.held(path) as locked:
-        cache.evict(path)
-        assert cache.resident(path) == 1 or not locked
-
-
-def test_freed_memory_is_given_back_before_growth_is_watched() -> None:
-    script = (
-        "import benchmarks.peak as p, benchmarks.timing as t, numpy as np, os\n"
-        "t.settle_allocator(); t.give_back_freed(); before = p.status_bytes(os.getpid())\n"
-        "taken = np.ones(16 << 20, np.uint8); print(p.status_bytes(os.getpid()) - before)\n"
-    )
-    root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root)
-    grown = int(done.stdout)
-    assert grown >= 15 << 20 or platform.libc_ver()[0] != "glibc"
-
-
-def test_a_core_hands_over_what_it_has_read() -> None:
-    before = threading.active_count()
-    found = handover()
-    several = hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1
-    assert (found is not None and found > 0) if several else found is None
-    assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("layout", ["contiguous", "chunked"])
-def test_a_plain_loop_reads_the_bytes_of_the_rows(
-    subjects: dict[str, Subject], layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = cold.stretches(subjects[layout])
-    assert sum(one.stop - one.start for one in wanted) >= SPECS[layout].n_bytes
-    for n_threads in (1, 2):
-        read: list[int] = []
-        monkeypatch.setattr(cold, "touch", lambda part, read=read: read.append(len(part)))
-        cold.plain_read(wanted, n_threads)
-        assert sum(read) == sum(one.stop - one.start for one in wanted)
-
-
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=12))
-def test_joined_stretches_hold_every_byte(places: list[tuple[int, int]]) -> None:
-    wanted = [(start << 20, (start + n) << 20) for start, n in places]
-    found = cold.joined(wanted)
-    assert all(any(a <= start and stop <= b for a, b in found) for start, stop in wanted)
-    ends = [edge for pair in found for edge in pair]
-    assert ends == sorted(ends)
-    assert {a for a, _ in found} <= {a for a, _ in wanted}
-    assert {b for _, b in found} <= {b for _, b in wanted}
-
-
-# orders of axes
-
-
 def test_a_wrong_copy_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     src = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     monkeypatch.setattr(copies.permute, "copy", lambda src, axes, out, **_: out.fill(0))
     with pytest.raises(RuntimeError, match="wrong result: move"):
         copies.moved(src, (2, 1, 0), copies.Effort(3, 0.0), scaled=False)
-
-
-@pytest.mark.parametrize(("step_s", "turns"), [(0.0001, 41), (0.001, 6), (0.1, 4)])
-def test_short_copies_are_timed_again_and_long_ones_cut_short(
-    monkeypatch: pytest.MonkeyPatch, step_s: float, turns: int
-) -> None:
-    """A clock that goes on by `step_s` at each look: five times a turn of two ways."""
-    looks = itertools.count()
-    monkeypatch.setattr(copies.time, "perf_counter", lambda: next(looks) * step_s)
-    called: list[str] = []
-    found = copies.medians(
-        {"a": lambda: called.append("a"), "b": lambda: called.append("b")},
-        copies.Effort(5, 0.05),
-    )
-    assert called.count("a") == called.count("b") == turns
-    assert found == pytest.approx({"a": step_s, "b": step_s})
-
-
-# what is said
 
 
 def measured(name: str, kind: str, rates: list[int]) -> Measured:
@@ -204,11 +118,3 @@ def test_ratios_are_medians_of_those_within_a_round() -> None:
     assert by_name["h5py slices"]["ours_over_it"] == 3.5
     assert by_name["ours, file order"]["x_bare"] == 1.5
     assert by_name["bare copy"]["mb_per_s"] == 20 * 1000 / 1e6
-
-
-@given(st.floats(0, 1e9))
-def test_figures_are_short_and_near(value: float) -> None:
-    words = table.short(value)
-    assert "e" not in words
-    if value >= 0.001:
-        assert float(words.replace(",", "")) == pytest.approx(value, rel=0.006)

@@ -10,11 +10,10 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from labelled_file import N, labelled_file
+from labelled_file import labelled_file
 
 import labeled
 from labeled.errors import (
-    ArrayError,
     DimsError,
     FileFormatError,
     LabeledError,
@@ -86,18 +85,6 @@ def test_examples_along_the_last_axis_are_served_through_xarray(tmp_path):
             batch["x"].transpose("height", "width", "batch"), values[..., batch.rows]
         )
         np.testing.assert_array_equal(batch["y"], batch.rows)
-
-
-def test_a_message_of_many_lengths_stays_readable(tmp_path):
-    with h5py.File(tmp_path / "plain.h5", "w") as f:
-        for n in range(1, 40):
-            f[f"group_{n}/a"], f[f"group_{n}/b"] = np.zeros(n), np.zeros(n)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", labeled.LabeledWarning)
-        dataset = labeled.open_dataset(tmp_path / "plain.h5")
-    with pytest.raises(LoaderError, match=r"34 more lengths\).*select\('group_39/a'") as caught:
-        dataset.batches(2)
-    assert len(str(caught.value)) < 500 + len(str(tmp_path))
 
 
 def test_sources_that_agree_are_proposed_and_splits_only_where_there_are_any(tmp_path):
@@ -177,56 +164,6 @@ def test_mistakes_in_opening_are_explained(path, act, kind, words):
         act(path)
 
 
-def test_text_has_no_space(tmp_path):
-    path = str(tmp_path / "text.h5")
-    with h5py.File(path, "w") as f:
-        f["code"], f["word"], f["x"] = np.array([b"ab", b"c"]), ["a", "b"], np.arange(2)
-        for name in f:
-            f[name].dims[0].label = "batch"
-    assert set(labeled.open_dataset(path).spaces) == {"x"}
-
-
-def test_a_join_of_different_splits_bears_no_name_of_one(path):
-    dataset = labeled.open_dataset(path)
-    joined = labeled.concat([dataset.split("train"), dataset.split("test")])
-    assert joined.chosen == ()
-    assert len(joined) == N
-    same = labeled.concat([dataset.split("train")] * 2)
-    assert same.chosen == ("train",)
-
-
-def test_reprs_tell_and_never_fail(path, tmp_path):
-    dataset = labeled.open_dataset(path)
-    text = repr(dataset)
-    for word in ("images", "channel: 3", "uint8", "(4, 3, 3, 5)", "train", "30 rows"):
-        assert word in text
-    html = dataset._repr_html_()
-    for word in ("images", "channel: 3", "train", "a test"):
-        assert word in html
-    assert "<script" not in html
-    gone = fuel_file(
-        tmp_path / "gone.hdf5", {"x": np.arange(4)}, {"all": (0, 4)}, {"x": ("batch",)}
-    )
-    left = labeled.open_dataset(gone)
-    (tmp_path / "gone.hdf5").unlink()
-    assert "gone.hdf5" in repr(left)
-    assert "gone.hdf5" in left._repr_html_()
-
-
-def test_what_a_file_says_never_becomes_markup(tmp_path):
-    evil = "<script>alert(1)</script>"
-    path = str(tmp_path / "evil.h5")
-    with h5py.File(path, "w") as f:
-        f[evil.replace("/", "")] = np.arange(3)
-        f.create_dataset("<b>not opened", (3,), h5py.ref_dtype)
-        f.attrs[evil] = evil
-        f[evil.replace("/", "")].dims[0].label = "<i>"
-    html = labeled.open_dataset(path)._repr_html_()
-    for tag in ("<script", "<b>not", "<i>"):
-        assert tag not in html
-    assert "&lt;script&gt;alert" in html
-
-
 def test_warnings_point_at_the_line_that_opened_the_file(tmp_path):
     path = str(tmp_path / "plain.h5")
     with h5py.File(path, "w") as f:
@@ -234,24 +171,6 @@ def test_warnings_point_at_the_line_that_opened_the_file(tmp_path):
     with pytest.warns(LabeledWarning) as caught:
         labeled.open_dataset(path)
     assert caught[0].filename == __file__
-
-
-def test_a_path_is_opened_before_batches_are_made_of_it(tmp_path):
-    path = labeled.write(tmp_path / "x.h5", {"y": np.arange(3)})
-    with pytest.raises(ArrayError, match=r"x\.h5' is a path; open it first: labeled\.open_d"):
-        labeled.batches(path, 2)
-
-
-def test_sources_of_different_lengths_are_reported_with_a_choice(tmp_path):
-    arrays = {"x": np.zeros((6, 2)), "y": np.arange(6), "calibration": np.eye(3)}
-    with h5py.File(tmp_path / "a.h5", "w") as f:
-        for name, array in arrays.items():
-            f[name] = array
-    dims = {"x": ("b", "i"), "y": ("b",), "calibration": ("c", "d")}
-    ds = labeled.open_dataset(tmp_path / "a.h5", dims=dims)
-    with pytest.raises(LoaderError, match=r"select\('x', 'y'\)"):
-        ds.batches(2)
-    assert ds.select("x", "y").n_rows == 6
 
 
 def test_a_group_is_named_as_one(tmp_path):

@@ -11,21 +11,17 @@ from importlib.util import find_spec
 import h5py
 import numpy as np
 import pytest
-import xarray as xr
 
 import labeled
 from labeled.errors import (
     ArgumentError,
-    ArrayError,
     FileChangedError,
     FileFormatError,
     LabeledWarning,
     LoaderError,
     MissingExtraError,
     OptionError,
-    SelectionError,
     UnknownAttributeError,
-    UnknownNameError,
 )
 
 IMAGES = np.arange(30 * 4 * 5, dtype="u2").reshape(30, 4, 5)
@@ -64,13 +60,6 @@ def test_one_source_is_a_tuple_of_one_and_a_pipeline_comes_before(ds):
     np.testing.assert_array_equal(x, IMAGES[:16] + 1)
 
 
-def test_tuples_hold_tensors_where_tensors_are_asked_for(ds):
-    torch = pytest.importorskip("torch")
-    x, y = next(iter(ds.batches(16, output="torch", as_tuple=True, dtype={"images": "float32"})))
-    assert isinstance(x, torch.Tensor)
-    np.testing.assert_array_equal(y.numpy(), TARGETS[:16])
-
-
 def test_specs_nest_batches_themselves(ds):
     with pytest.raises(LoaderError, match=r"as_tuple=True.*specs"):
         ds.batches(16, specs=(ds.spaces["images"], "images"), as_tuple=True)
@@ -94,16 +83,6 @@ def test_help_shows_every_option_with_its_default(ds):
         for name in options.keys() - {"obj", "dim", "batch_size"}:
             assert re.search(rf"^ +[\w, ]*\b{name}\b[\w, ]* : ", text, re.MULTILINE), name
         assert ":func:" not in text
-
-
-def test_the_length_of_a_batch_is_not_its_number_of_rows(ds):
-    batch = next(iter(ds.batches(16)))
-    assert "count=16" in repr(batch)
-    for kind in (labeled.Dataset, labeled.Batch):
-        assert "``len(" in (kind.__doc__ or "")
-
-
-# nothing is silent
 
 
 def test_dropping_every_row_warns(ds):
@@ -155,57 +134,6 @@ def test_a_file_that_is_written_elsewhere_is_called_so(tmp_path):
     np.testing.assert_array_equal(labeled.open_dataset(tmp_path / "w.hdf5")["x"], np.arange(1000))
 
 
-def test_an_open_or_closed_h5py_file_is_answered_by_its_path(path):
-    words = r"close it and pass its path, '.*a\.hdf5'"
-    with h5py.File(path) as file, pytest.raises(FileFormatError, match=words):
-        labeled.open_dataset(file)
-    with pytest.raises(FileFormatError, match=r"closed h5py\.File; pass its path"):
-        labeled.open_dataset(file)
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"train": 0.8, "test": 0.2}, r"ds\.train_test_split\(train_size=0\.8, seed=7\)"),
-        ([1, 2, 3], r"ds\.subset\(\[1, 2, 3\]\)"),
-        (1, r"ds\.subset\(\[1\]\)"),
-        (0.8, r"ds\.train_test_split\(train_size=0\.8, seed=7\)"),
-    ],
-)
-def test_rows_and_shares_are_not_names_of_splits(ds, asked, words):
-    with pytest.raises(UnknownNameError, match=words):
-        ds.split(asked)
-
-
-def test_rows_are_not_names_of_sources(ds):
-    with pytest.raises(UnknownNameError, match=r"ds\.subset\(rows\)"):
-        ds.select(range(10))
-
-
-def test_plain_text_is_not_a_dataset(tmp_path):
-    notes = tmp_path / "notes.txt"
-    notes.write_text("hello\nworld\n")
-    with pytest.raises(FileFormatError, match=r"notes\.txt'.*plain text.*format='csv'"):
-        labeled.open_dataset(notes)
-    assert labeled.open_dataset(notes, format="csv").n_rows > 0
-    (tmp_path / "labels.txt").write_text("3\n1\n2\n")
-    assert len(labeled.open_dataset(tmp_path / "labels.txt")) == 3
-
-
-def test_positions_along_an_axis_are_not_called_rows(ds):
-    with pytest.raises(SelectionError, match=r"'height' \(length 4\): position 7 ") as caught:
-        ds.isel(height=7)
-    assert "row" not in str(caught.value)
-
-
-def test_a_misspelt_source_in_dims_is_named(path, tmp_path):
-    with pytest.raises(
-        UnknownNameError, match=r"dims= names 'image', which is not a source of file.*'images'"
-    ) as caught:
-        labeled.open_dataset(path, dims={"image": ("batch", "y", "x")})
-    assert "split table" not in str(caught.value)
-
-
 def test_errors_are_of_the_right_kind(ds, path):
     for call in (
         lambda: labeled.open_dataset(path, batch_size=3),
@@ -246,61 +174,3 @@ def test_hints_do_not_list_internals(ds):
         _ = ds.batches(4).prefetch_to_device
     assert "device='cuda'" in str(caught.value)
     assert not re.search("handed_out|pools|windows", str(caught.value))
-
-
-def test_the_repr_of_pictures_is_one_line(ds):
-    for plots in (ds.plot, ds.batches(4).plot):
-        assert re.fullmatch(r"<plots of .*: plot\(\), .*\(\)>", repr(plots))
-
-
-# pictures
-
-
-@pytest.fixture
-def pyplot():
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    yield pyplot
-    pyplot.close("all")
-
-
-@pytest.mark.parametrize(
-    "dims",
-    [
-        ("Y", "X"),
-        ("lat", "lon"),
-        ("Latitude", "LONGITUDE"),
-        ("HEIGHT", "Width"),
-        ("level", "latitude", "longitude"),
-        ("time", "y", "x"),
-        ("Channel", "Y", "X"),
-    ],
-)
-def test_maps_and_pictures_are_drawn_as_images(tmp_path, pyplot, dims):
-    values = np.random.default_rng(3).normal(size=(6, *(2, 4, 5)[-len(dims) :])).astype("f4")
-    path = labeled.write(tmp_path / "m.hdf5", {"t": values}, dims={"t": ("batch", *dims)})
-    batch = next(iter(labeled.open_dataset(path).batches(6)))
-    drawn = [np.asarray(image.get_array()) for image in batch.plot().images]
-    assert len(drawn) == 6
-    first = values[0] if values.ndim == 3 else values[0, 0]
-    assert any(np.array_equal(drawn[0], one) for one in (first, *values[0]))
-
-
-def test_complex_values_are_not_called_text(tmp_path, pyplot):
-    with h5py.File(tmp_path / "c.h5", "w") as file:
-        file["z"] = np.ones((10, 3), "c16")
-    ds = labeled.open_dataset(tmp_path / "c.h5", dims={"z": ("batch", "time")})
-    with pytest.raises(ArrayError, match="complex") as caught:
-        ds.plot()
-    assert "text" not in str(caught.value)
-    with pytest.raises(ArrayError, match="complex"):
-        ds.plot("z")
-
-
-def test_batches_of_what_xarray_opened(tmp_path):
-    array = xr.DataArray(np.arange(12).reshape(6, 2), dims=("time", "x"), name="t")
-    array.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-    with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as opened:
-        ((t,), _) = labeled.batches(opened, 3, dim="time", as_tuple=True)
-    np.testing.assert_array_equal(t, array[:3])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.formats.hdf5.fuel import split_array
+from make_files import split_table
 
 DTYPES = ["u1", ">i4", "<i8", "<f4", ">f8", "?", "S3"]
 STORED: list[dict[str, Any]] = [
@@ -57,11 +57,8 @@ def write(path: Path, sources: dict[str, Any], stored: dict[str, Any], table: An
             file.create_dataset(name, data=rows, dtype=dtype, **({} if plain else own))
             for axis in range(rows.ndim):
                 file[name].dims[axis].label = ("batch", "height", "width")[axis]
-        file["rows"] = np.array(table["list"], np.int64)
-        pairs = {"stretch": table["stretch"], "list": (0, 0, file["rows"].ref)}
-        file.attrs["split"] = split_array(
-            {split: dict.fromkeys(sources, pair) for split, pair in pairs.items()}
-        )
+        splits = {"stretch": table["stretch"], "list": np.array(table["list"], np.int64)}
+        file.attrs["split"] = split_table(file, sources, splits)
 
 
 def read(path: Path, name: str) -> np.ndarray[Any, Any]:

@@ -183,23 +183,6 @@ def test_pictures_of_many_sizes_are_drawn_each_in_its_own(tmp_path, layout):
         assert (bottom - top, right - left) == pytest.approx(picture.shape[1:])
 
 
-@pytest.mark.parametrize("names", ["one", "object", "two"])
-def test_captions_are_the_one_text_where_no_integers_are(names, tmp_path):
-    words = np.array(["well", "ill"] * 2)
-    given = words.astype("S4") if names == "one" else words.astype(object)
-    sources = {"x": np.zeros((4, 4, 5), "u1"), "said": given}
-    if names == "two":
-        sources["by"] = words[::-1].astype("S4")
-    written = labeled.write(
-        tmp_path / "a.h5", sources, dims={"x": ("batch", "height", "width"), "said": ("batch",)}
-    )
-    batch = next(iter(labeled.open_dataset(written).batches(4)))
-    titles = [text.get_text() for text in batch.plot("x").texts]
-    assert [word for word in ("well", "ill", "row 0") if word in titles] == (
-        ["row 0"] if names == "two" else ["well", "ill"]
-    )
-
-
 def test_what_has_no_picture_is_refused(path):
     batch = next(iter(labeled.open_dataset(path).batches(8)))
     with pytest.raises(UnknownNameError, match="did you mean 'images'"):

@@ -12,7 +12,6 @@ from benchmarks.scaling import (
     PARALLEL,
     ROW_BYTES,
     SAMPLED_SHARDS,
-    Asked,
     Scale,
     asked_of,
     lines_of,
@@ -68,18 +67,6 @@ def test_counts_in_the_text_are_those_of_the_simulation(row, mode, window_rows, 
         for name in ("n_reads", "n_files", "n_opens")
     )
     assert (told[0], *told[2:]) == (str(reads), str(files), str(opens))
-
-
-def test_seconds_follow_the_model():
-    asked = Asked(n_rows=1, n_windows=1, n_reads=8, n_bytes=10**9, n_files=3, n_opens=4)
-    assert asked.seconds(PARALLEL) == pytest.approx((4 * 1e-3 + 8 * 5e-4) / 4 + 1.0)
-
-
-def test_where_opens_are_requests_they_share_what_reads_have():
-    n_opens, n_reads, n_bytes = 4e5, 6e5, 1e12
-    assert OBJECTS.seconds(n_opens, n_reads, n_bytes) == {"requests": 10.0, "bytes": 2.0}
-    apart = {"opens": 8.0, "reads": 0.3, "bytes": 5.0}
-    assert PARALLEL.seconds(n_opens, n_reads, n_bytes) == apart
 
 
 @pytest.mark.parametrize(

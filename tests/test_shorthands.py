@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 
 import numpy as np
 import pytest
@@ -87,33 +86,11 @@ def test_one_pair_normalizes_pictures_and_leaves_labels_alone(ds, pair):
     np.testing.assert_array_equal(batch["targets"], TARGETS[rows])
 
 
-def test_statistics_normalize_to_mean_0_and_deviation_1(ds):
-    found = ds.statistics("images")
-    pair = {"images": (found["mean"], found["std"])}
-    ((batch, _, _),) = epoch(ds, 30, normalize=pair)
-    values = batch["images"].values.astype("f8")
-    np.testing.assert_allclose(values.mean(axis=(0, 2, 3)), 0, atol=1e-5)
-    np.testing.assert_allclose(values.std(axis=(0, 2, 3)), 1, atol=1e-3)
-
-
-def test_specs_take_normalize_too(ds):
-    ((found, rows, _),) = epoch(ds, 30, specs=(ds.spaces["images"], "images"), normalize=(9, 4))
-    np.testing.assert_allclose(found, (IMAGES[rows] - 9.0) / 4, 1e-5, 1e-5)
-
-
 def test_tuples_and_other_libraries_get_the_same_arrays(ds):
     options = {"layout": {"images": "batch height width channel"}, "one_hot": {"targets": 10}}
     x, y = next(iter(ds.select("images", "targets").batches(7, as_tuple=True, **options)))
     np.testing.assert_array_equal(x, IMAGES[:7].transpose(0, 2, 3, 1))
     np.testing.assert_array_equal(y.argmax(axis=1), TARGETS[:7])
-
-
-def test_tensors_are_laid_out_too(ds):
-    pytest.importorskip("torch")
-    loader = ds.select("images").batches(
-        7, output="torch", layout={"images": "channel height width batch"}
-    )
-    np.testing.assert_array_equal(next(iter(loader))["images"], IMAGES[:7].transpose(1, 2, 3, 0))
 
 
 def test_any_xarray_object_is_laid_out(ds):
@@ -122,14 +99,6 @@ def test_any_xarray_object_is_laid_out(ds):
         (b["t"], 0) for b in labeled.batches(steps, 3, dim="time", layout={"t": "x time"})
     ]
     xr.testing.assert_equal(one, steps[:3].compute().transpose("x", "time"))
-
-
-def test_a_dtype_given_for_a_source_is_that_of_its_classes(ds):
-    options = {"one_hot": {"targets": 10, "columns": 10}, "dtype": {"targets": "u1"}}
-    ((batch, _, _),) = epoch(ds, 30, **options)
-    assert (batch["targets"].dtype, batch["columns"].dtype) == ("u1", "f4")
-    ((batch, _, _),) = epoch(ds.select("targets"), 30, one_hot={"targets": 10}, dtype="f8")
-    assert batch["targets"].dtype == "f8"
 
 
 def test_a_pipeline_gets_examples_laid_out(ds):
@@ -141,17 +110,6 @@ def test_a_pipeline_gets_examples_laid_out(ds):
     )
     np.testing.assert_array_equal(next(iter(loader))["images"], IMAGES.transpose(0, 2, 3, 1))
     assert set(seen) == {("height", "width", "channel")}
-
-
-def test_pictures_are_drawn_whichever_axis_counts_examples(ds):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    drawn = []
-    for order in ("batch channel height width", "channel height width batch"):
-        batch = next(iter(ds.select("images").batches(6, layout={"images": order})))
-        drawn.append([np.asarray(one.get_array()) for one in batch.plot().images])
-    np.testing.assert_array_equal(*drawn)
-    assert len(drawn[0]) == 6
 
 
 def test_drop_last_is_last_drop(ds):
@@ -236,18 +194,6 @@ def test_what_cannot_be_is_refused_before_anything_is_read(ds, options, error, w
         ds.batches(8, **options)
 
 
-@pytest.mark.parametrize("name", ["layout", "one_hot"])
-def test_specs_lay_batches_out_themselves(ds, name):
-    value = {"layout": {"images": DIMS}, "one_hot": {"targets": 10}}[name]
-    with pytest.raises(LoaderError, match=f"{name}= and specs="):
-        ds.batches(8, specs=(ds.spaces["images"], "images"), **{name: value})
-
-
-def test_a_sampler_lists_whole_batches(ds):
-    with pytest.raises(LoaderError, match="drop_last"):
-        ds.batches(sampler=[[1, 2], [3]], drop_last=True)
-
-
 def test_a_label_out_of_range_is_named_with_its_row(ds):
     with pytest.raises(
         SpaceError, match=r"source 'targets'.*label 9 .*row 9 of the.*expected 0 to 8"
@@ -264,15 +210,3 @@ def test_ragged_examples_have_no_layout(tmp_path):
     ):
         with pytest.raises(LoaderError, match=words):
             ragged.batches(2, **options)
-
-
-def test_the_repr_says_what_batches_look_like(ds):
-    loader = ds.batches(8, layout={"images": "channel height width batch"}, one_hot={"targets": 10})
-    assert "images in the order channel, height, width, batch" in loader._repr_html_()
-    assert "targets as float32 of 10 classes" in loader._repr_html_()
-
-
-def test_nothing_warns(ds):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        list(ds.batches(8, normalize=(1, 2), one_hot={"targets": 10}))

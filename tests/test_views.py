@@ -66,18 +66,6 @@ SPACES = [
 ]
 
 
-@pytest.mark.parametrize("space", SPACES, ids=repr)
-def test_a_space_draws_its_axes_in_the_order_of_memory(space):
-    tree = tree_of(space._repr_html_())
-    assert type(space).__name__ in words_of(tree)
-    rows = [[cell.text for cell in row.iter("td")] for row in tree.iter("tr")]
-    drawn = [cells[1] for cells in rows if cells and cells[1]]
-    if isinstance(space, CompositeSpace):
-        assert drawn == ["'b'", "'feature'", "'b'", "'index'"]
-    elif not isinstance(space, NullSpace):
-        assert drawn == [repr(name) for name in space.axis_names()]
-
-
 def test_every_view_is_well_formed_and_tells(path):
     dataset = labeled.open_dataset(path)
     train = dataset.split("train").select("images", "targets")
@@ -215,23 +203,6 @@ def test_a_page_of_a_thousand_sources_stays_small(tmp_path):
     assert page.count("... and 800 more") == 3
     assert "sources (1000)" in page
     assert "not opened (1000)" in page
-
-
-def test_files_of_many_sources_are_cut_short(tmp_path):
-    sources = {f"source_{i:03}": np.arange(90) for i in range(120)}
-    some = list(sources)[:5]
-    splits = {"first": (0, 30)}
-    splits |= {f"split_{i}": dict.fromkeys(some, (30 + i, 31 + i)) for i in range(60)}
-    path = labeled.write(tmp_path / "a.hdf5", sources, splits, statistics=False, checksums=False)
-    dataset = labeled.open_dataset(path)
-    lines = repr(dataset).splitlines()
-    assert len(lines) < 100
-    assert max(map(len, lines)) < 400
-    assert "  ... and 80 more" in lines
-    assert "  ... and 21 more" in lines
-    tree = tree_of(dataset._repr_html_())
-    assert "sources (120)" in words_of(tree)
-    assert all(details.get("open") is None for details in tree.iter("details"))
 
 
 def test_hostile_names_are_text(tmp_path):
