@@ -1,10 +1,8 @@
-"""Batches for torch: an ``IterableDataset`` whose workers are parts, and a loader that resumes.
+"""Batches for torch: an ``IterableDataset`` whose workers are shards, and a loader that resumes.
 
-Each worker process holds one :class:`~labeled.Loader` of its own part of the epoch, and each
-``iter`` in it begins that loader's next epoch. So workers that live on
-(``persistent_workers=True``) need no message, and epochs follow one another in all
-of them alike. :func:`data_loader` adds what torch's ``DataLoader`` lacks: epochs of workers that
-are started anew, and a state that finds the same place again.
+Each worker process holds one :class:`~labeled.Loader` of its own share of the epoch, and each
+``iter`` in it begins that loader's next epoch. The place where an epoch begins lies in memory that
+workers share with the process that made them, so they all hear of another one.
 
 ``IterableDataset`` is a class of torch's, made when it is first asked for; nothing here imports
 torch before.
@@ -12,7 +10,6 @@ torch before.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -21,21 +18,13 @@ from typing import Any
 
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device.handoff import module
-from labeled.errors import LoaderError, OptionError, StateError, did_you_mean
+from labeled.errors import LoaderError, StateError
 from labeled.loader.loader import Loader
 from labeled.loader.options import integer, shard_of
 
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
 
-STATE_VERSION = 3
-
-DECIDED = (
-    "dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "drop_last"
-)  # fmt: skip
-"""What of torch's loader is decided here."""
-
-SHOWN = ("batch_size", "shuffle", "seed")
-"""Options that a repr shows."""
+STATE_VERSION = 4
 
 
 class WorkerRows:
@@ -46,8 +35,7 @@ class WorkerRows:
 
     Epochs follow one another by themselves where this object lives on: without workers, or with
     ``persistent_workers=True``. Workers that are started anew each epoch begin with the one that
-    :meth:`set_epoch` named, as they know only what was set before they were started.
-    :func:`labeled.torch.data_loader` does that by itself, and resumes.
+    :meth:`set_epoch` named. :func:`labeled.torch.data_loader` does that by itself, and resumes.
 
     Parameters
     ----------
@@ -80,49 +68,43 @@ class WorkerRows:
         output: str = "torch",
         **options: Any,
     ) -> None:
-        check_options(options, "DataLoader(rows, batch_size=None, {name}=...)")
         given = {"batch_size": batch_size, "output": output, **options}
         self.options = shared_options(dataset, given, "this shares out to workers")
         self.dataset = dataset
         self.shard = shard_of(shard)
-        self.resumed: Mapping[str, Any] | None = None
+        self._place = module("torch").zeros(3, dtype=module("torch").int64).share_memory_()
+        self._live: tuple[int, int, Loader] | None = None
         self.begin(int(options.get("epoch", 0)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the next epoch; workers that live on do not hear of it, and follow their own."""
+        """Name the next epoch, also to workers that live on."""
         self.begin(integer("epoch", epoch, least=0))
 
     def begin(self, epoch: int, step: int = 0) -> None:
-        """Set the batch of each part at which the next iteration begins."""
-        self.epoch, self.step = epoch, step
-        self._live: tuple[int, Loader] | None = None
+        """Set the batch of each worker at which the next iteration begins."""
+        change = int(self._place[0]) + 1
+        self._place[1], self._place[2], self._place[0] = epoch, step, change
 
     def loader(self, part: int, n_parts: int, epoch: int, **options: Any) -> Loader:
-        """Return the loader of a worker's part, where it was resumed if that is this epoch."""
+        """Return the loader of one of `n_parts` workers."""
         index, count = self.shard
         whole = {"shard": (index * n_parts + part, count * n_parts), "epoch": epoch}
-        loader = self.dataset.batches(**{**options, **self.options, **whole})
-        if self.resumed is not None and self.resumed["epoch"] == epoch:
-            loader.load_state_dict(self.resumed)
-        return loader
+        return self.dataset.batches(**{**options, **self.options, **whole})
 
     def __iter__(self) -> Iterator[Any]:
-        if self._live is None or self._live[0] != os.getpid():
-            self._live = os.getpid(), self._begun()
-            if self._live[1].epoch != self.epoch:
+        change, epoch, step = self._place.tolist()
+        if self._live is None or self._live[:2] != (os.getpid(), change):
+            info = module("torch.utils.data").get_worker_info()
+            part, n_parts = (0, 1) if info is None else (info.id, info.num_workers)
+            alone = {} if info is None else {"threads": 0}  # the worker reads ahead already
+            loader = self.loader(part, n_parts, epoch, **alone)
+            self._live = os.getpid(), change, loader
+            if step:
+                state = loader.state_dict()
+                loader.load_state_dict({**state, "step": min(step, state["n_batches"])})
+            if loader.epoch != epoch:
                 return iter(())  # nothing is left of this part
-        return iter(self._live[1])
-
-    def _begun(self) -> Loader:
-        """Return the loader of this process, at the place where it begins."""
-        info = module("torch.utils.data").get_worker_info()
-        part, n_parts = (0, 1) if info is None else (info.id, info.num_workers)
-        alone = {} if info is None else {"threads": 0}  # the worker itself reads ahead already
-        loader = self.loader(part, n_parts, self.epoch, **alone)
-        if self.step:
-            state = loader.state_dict()
-            loader.load_state_dict({**state, "step": min(self.step, state["n_batches"])})
-        return loader
+        return iter(self._live[2])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": None}
@@ -192,63 +174,8 @@ def data_loader(
     LoaderError
         If an option is impossible, or is not torch's to decide.
     """
-    check_options(options, "torch_options={{'{name}': ...}}")
-    theirs = checked_options({} if torch_options is None else torch_options)
     rows = iterable_dataset()(dataset, batch_size, shard=shard, **options)
-    loader = DataLoader(rows, integer("num_workers", num_workers, least=0), theirs)
-    try:
-        loader.start()
-    except (ValueError, TypeError) as error:
-        raise LoaderError(
-            f"torch's DataLoader refuses torch_options={theirs} with num_workers={num_workers}: "
-            f"{error}"
-        ) from error
-    return loader
-
-
-def worker_options() -> list[str]:
-    """Return the options of torch's DataLoader that are about how its workers run."""
-    parameters = inspect.signature(module("torch.utils.data").DataLoader).parameters
-    return [name for name in parameters if name not in DECIDED and name != "self"]
-
-
-def check_options(options: Mapping[str, Any], remedy: str) -> None:
-    """Raise :class:`OptionError` where an option is meant for torch's DataLoader.
-
-    Parameters
-    ----------
-    remedy : str
-        Where to give it, with ``{name}`` in the place of its name.
-    """
-    for name in options:
-        if name in (*worker_options(), "num_workers"):
-            raise OptionError(f"{name}= is for torch's DataLoader: say {remedy.format(name=name)}")
-
-
-def checked_options(torch_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for torch's loader, each of which it has and leaves the order alone.
-
-    Raises
-    ------
-    LoaderError
-        If one decides what this decides, or hands batches out as they come.
-    """
-    if not isinstance(torch_options, Mapping):
-        raise LoaderError(f"torch_options={torch_options!r} must be a mapping of names to values")
-    known = worker_options()
-    for name in torch_options:
-        if name in DECIDED:
-            text = "that is for data_loader() to decide; give batch_size=, num_workers=, shuffle= "
-            raise LoaderError(f"torch_options={{{name!r}: ...}}: {text}and last= to it")
-        if name not in known:
-            text = f"is none of torch's DataLoader; {did_you_mean(name, known)}"
-            raise LoaderError(f"torch_options={{{name!r}: ...}} {text}")
-    if not torch_options.get("in_order", True):
-        raise LoaderError(
-            "torch_options={'in_order': False} hands batches out as they come, so that a place in "
-            "the epoch could not be found again; leave it out"
-        )
-    return dict(torch_options)
+    return DataLoader(rows, integer("num_workers", num_workers, least=0), torch_options or {})
 
 
 class DataLoader:
@@ -256,22 +183,35 @@ class DataLoader:
 
     Each ``iter`` starts the next epoch, whether or not the last was finished; the first one
     after :meth:`load_state_dict` continues in mid-epoch. There is one live iterator: a second
-    one ends the first. ``len`` counts the batches of the coming epoch, over all workers, or
-    what there is of it since the number of workers changed.
+    one ends the first. ``len`` counts the batches of an epoch, over all workers.
     """
 
     def __init__(
         self, rows: WorkerRows, num_workers: int, torch_options: Mapping[str, Any]
     ) -> None:
         self._rows = rows
-        self._num_workers = num_workers
-        self._torch_options = dict(torch_options)
-        self._loader: Any = None
-        self._next = rows.epoch, 0
+        self._n_parts = max(1, num_workers)
+        self._next = int(rows.options.get("epoch") or 0), 0
         self._place: tuple[int, int] | None = None
         self._begun = 0
-        self._workers_at: int | None = None
-        """The whole epoch that workers which live on begin next."""
+        if not torch_options.get("in_order", True):
+            raise LoaderError(
+                "torch_options={'in_order': False} hands batches out as they come, so that a place "
+                "in the epoch could not be found again; leave it out"
+            )
+        self._options = {**torch_options, "num_workers": num_workers}
+        try:
+            self._start()
+        except (ValueError, TypeError) as error:
+            raise LoaderError(
+                f"torch's DataLoader refuses torch_options={dict(torch_options)} with "
+                f"num_workers={num_workers}: {error}"
+            ) from error
+
+    def _start(self) -> None:
+        """Make torch's loader, whose workers start with the epoch."""
+        made = module("torch.utils.data").DataLoader
+        self._loader = made(self._rows, batch_size=None, **self._options)
 
     @property
     def epoch(self) -> int:
@@ -287,61 +227,34 @@ class DataLoader:
         epoch = integer("epoch", epoch, least=0)
         if epoch != self.epoch:
             self._next, self._place = (epoch, 0), None
-            self._rows.resumed = None
 
     def __repr__(self) -> str:
-        options = self._rows.options
-        shown = "".join(f", {name}={options[name]!r}" for name in SHOWN if name in options)
         return (
-            f"<labeled.torch.DataLoader {len(self)} batches, {self._num_workers} workers, "
-            f"epoch={self.epoch}{shown}>"
+            f"<labeled.torch.DataLoader {len(self)} batches, {self._loader.num_workers} workers, "
+            f"epoch={self.epoch}>"
         )
 
-    @property
-    def _n_parts(self) -> int:
-        return max(1, self._num_workers)
-
-    def _states(self, epoch: int) -> list[dict[str, Any]]:
-        """Return the state of each worker where it begins an epoch, or was resumed in it."""
-        n = self._n_parts
-        loaders = [self._rows.loader(part, n, epoch) for part in range(n)]
-        return [loader.state_dict() for loader in loaders if loader.epoch == epoch]
-
-    def _lengths(self, epoch: int) -> list[int]:
-        """Return the batches of each worker in an epoch, or in what is left of it."""
-        return [state["n_batches"] for state in self._states(epoch)] or [0]
-
     def __len__(self) -> int:
-        return sum(self._lengths(self.epoch))
+        parts = range(self._n_parts)
+        return sum(len(self._rows.loader(part, self._n_parts, self.epoch)) for part in parts)
 
     def __iter__(self) -> Iterator[Any]:
         epoch, delivered = self._place = self._next
         self._next = epoch + 1, 0
         self._begun += 1
-        if delivered >= sum(self._lengths(epoch)):
-            return iter(())
         return self._batches(epoch, delivered, self._begun)
-
-    def start(self) -> None:
-        """Make torch's loader, whose workers start with the epoch."""
-        self._loader = module("torch.utils.data").DataLoader(
-            self._rows, batch_size=None, num_workers=self._num_workers, **self._torch_options
-        )
 
     def _batches(self, epoch: int, delivered: int, number: int) -> Iterator[Any]:
         self._check_live(number)
         # torch takes a batch of each worker in turn, from the first on: its round begins anew
         step, again = divmod(delivered, self._n_parts)
-        if delivered or self._workers_at != epoch:
-            self._rows.begin(epoch, step)
-            self.start()  # and let go of workers that live on
-        lives_on = not self._num_workers or self._torch_options.get("persistent_workers")
-        self._workers_at = epoch + 1 if lives_on else None
+        self._rows.begin(epoch, step)
         for batch in islice(self._loader, again, None):
             delivered += 1
             self._place = epoch, delivered
             yield batch
             self._check_live(number)  # before workers that live on are asked for one more
+        self._place = self._next
 
     def _check_live(self, number: int) -> None:
         """Raise :class:`LoaderError` in an iteration that is not the last that was begun."""
@@ -354,18 +267,17 @@ class DataLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the place in the epoch as plain values; it counts batches handed out.
 
-        Restored with as many workers, the same batches follow in the same order. Where
-        every worker has handed out as many, the number of workers may change.
+        Restored with as many workers, the same batches follow in the same order.
         """
         epoch, delivered = self._place or self._next
-        if delivered >= sum(self._lengths(epoch)):
+        if delivered >= len(self):
             epoch, delivered = epoch + 1, 0
-        lead = {**self._states(epoch)[0], "step": delivered // self._n_parts, "shard": None}
+        first = self._rows.loader(0, self._n_parts, epoch).state_dict()
         return {
             "state_version": STATE_VERSION,
             "num_workers": self._n_parts,
             "delivered": delivered,
-            "lead": lead,
+            "first": first,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -374,33 +286,25 @@ class DataLoader:
         Raises
         ------
         StateError
-            If the state was saved for other rows, another order or batch size; or with
-            another number of workers, of which some had handed out one batch more.
+            If the state was saved for other rows, another order or batch size, or with another
+            number of workers.
         """
-        found = {"state_version", "num_workers", "delivered", "lead"}
+        found = {"state_version", "num_workers", "delivered", "first"}
         if set(state) != found or state["state_version"] != STATE_VERSION:
             raise StateError("not a state of this data_loader: it has other entries or a version")
-        lead, delivered = dict(state["lead"]), int(state["delivered"])
-        ahead = delivered % state["num_workers"]
-        if state["num_workers"] == self._n_parts:
-            lead["step"] = 0
-        elif ahead:
+        if state["num_workers"] != self._n_parts:
             raise StateError(
-                f"the state was saved with {state['num_workers']} workers, the first {ahead} of "
-                "them a batch ahead: go on with as many, or save where every worker has handed out "
-                "as many batches"
+                f"the state was saved with {state['num_workers']} workers, this data_loader has "
+                f"{self._n_parts}: go on with as many"
             )
-        else:
-            delivered = 0
-        rows = self._rows
-        before = rows.resumed, rows.options
-        rows.resumed = lead
-        if "seed" in rows.options:  # later epochs follow that of the state, too
-            rows.options = {**rows.options, "seed": lead["seed"]}
+        first, before = state["first"], self._rows.options
+        if "seed" in before:  # later epochs follow that of the state, too
+            self._rows.options = {**before, "seed": first["seed"]}
         try:
-            self._lengths(lead["epoch"])  # complains about what does not fit
+            loader = self._rows.loader(0, self._n_parts, int(first["epoch"]))
+            loader.load_state_dict(first)  # complains about what does not fit
         except StateError:
-            rows.resumed, rows.options = before
+            self._rows.options = before
             raise
-        self._next, self._place = (lead["epoch"], delivered), None
-        self._workers_at = None  # workers that live on do not know of it
+        self._next, self._place = (int(first["epoch"]), int(state["delivered"])), None
+        self._start()  # workers that live on do not know the seed
