@@ -29,7 +29,7 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).resolve().parent.parent
-LOADER = ("test_loader_laws.py", "test_loader_values.py", "test_loader_padded.py")
+LOADER = ("test_loader_laws.py", "test_loader_values.py")
 PARTS = {  # what is changed: the tests that should notice, quick ones first
     "labeled/selection.py": ("test_selection.py", "test_dataset.py"),
     "labeled/samplers/*.py": (

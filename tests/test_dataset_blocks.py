@@ -12,9 +12,7 @@ import pytest
 from labelled_file import IMAGES, N, labelled_file
 
 import labeled
-from labeled.dataset.lazy import read_block
 from labeled.errors import DimsError, LabeledWarning, RowsMemoryError, UnsafeFileError
-from labeled.selection import Selection
 
 
 @pytest.fixture(scope="module")
@@ -38,25 +36,6 @@ def test_blocks_are_whole_stored_chunks(path):
         (first, *rest, _last) = dataset["images"].data.chunks[0]
     assert (first + 2) % 4 == 0
     assert all(rows % 4 == 0 for rows in rest)
-
-
-@pytest.mark.parametrize("chunks", [None, (1,), (64,)])
-def test_the_chunks_of_many_rows_are_not_listed_one_by_one(tmp_path, monkeypatch, chunks):
-    n = 40_000_000
-    with h5py.File(tmp_path / "long.hdf5", "w") as f:
-        f.create_dataset("x", (n,), "u1", chunks=chunks).dims[0].label = "batch"
-    told, normalize = [], dask.array.core.normalize_chunks
-
-    def watched(*args, previous_chunks=None, **options):
-        told.extend(-(-n // rows) for rows in previous_chunks or ())
-        return normalize(*args, previous_chunks=previous_chunks, **options)
-
-    monkeypatch.setattr("dask.array.core.normalize_chunks", watched)
-    (blocks,) = labeled.open_dataset(tmp_path / "long.hdf5")["x"].data.chunks
-    assert sum(blocks) == n
-    assert max(blocks) <= 16 << 20
-    assert all(rows % (chunks or (1,))[0] == 0 for rows in blocks[:-1])
-    assert 0 < max(told) <= 10_000
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])
@@ -89,8 +68,6 @@ def test_rows_that_no_memory_holds_are_named(tmp_path):
     words = r"'x' in .*wide\.h5': rows 5:2147483648 take 16.00 PiB in memory.*Read fewer at a time"
     with pytest.raises(RowsMemoryError, match=words):
         ds.load()
-    with pytest.raises(MemoryError, match=words):
-        read_block(ds.files.catalog.sources["x"], Selection.all(1 << 31)[5:])
 
 
 def test_default_blocks_fit_anywhere(tmp_path):

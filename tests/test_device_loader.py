@@ -51,6 +51,7 @@ def many_windows():
     """Read ahead in small jobs, so that many windows are on their way."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "JOB_BYTES", 1 << 13)
+        patch.setattr(budget, "ALONE_JOB_BYTES", 1 << 13)
         patch.setattr(units, "RUN_BYTES", 1 << 10)
         yield
 
@@ -99,7 +100,8 @@ def test_slots_and_windows_are_nobodys_before_their_events(
     options = small(**options_of(order, size, specs, "keep"), prefetch=2)
     with pytest.MonkeyPatch.context() as patch:
         if not kept:
-            patch.setattr(budget, "kept_choices", lambda *_: [(0, set())])
+            patch.setattr(budget, "KEEP_SHARE", 1 << 40)
+            patch.setattr(budget, "KEPT_BESIDE_BYTES", 1 << 60)
         check_slots_and_windows(ds, device, options)
 
 
@@ -179,20 +181,6 @@ def test_what_is_laid_out_on_the_host_goes_there_too(tmp_path):
             for name in b:
                 for one, two in zip(a.arrays[name], b.arrays[name], strict=True):
                     np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.parametrize("more", [{}, {"dtype": "float32", "scale": 0.5}])
-def test_specs_of_ragged_examples_are_laid_out_there(tmp_path, more):
-    images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(40)]
-    ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.arange(40)[:, None]))
-    spaces = CompositeSpace((Conv2DSpace((3, 2), num_channels=1), VectorSpace(40)))
-    options = {"specs": (spaces, ("image_features", "targets")), "ragged": "pad", **more}
-    device = FakeDevice(2)
-    ours, theirs = ds.batches(9, device=device, **options), ds.batches(9, **options)
-    for number, (there, here) in enumerate(zip(ours, theirs, strict=True)):
-        assert device.n_placed > number, "examples stayed on the host"
-        for one, two in zip(there, here, strict=True):
-            np.testing.assert_array_equal(one, two)
 
 
 def test_errors_come_in_their_turn_and_leave_nothing_flying(ds):

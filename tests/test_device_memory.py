@@ -64,6 +64,7 @@ def many_windows():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABELED_FAST", "0")  # compiling takes memory that is nobody's promise
         patch.setattr(budget, "JOB_BYTES", 1 << 15)
+        patch.setattr(budget, "ALONE_JOB_BYTES", 1 << 15)
         patch.setattr(budget, "DECODED_JOB_BYTES", 1 << 15)
         patch.setattr(units, "RUN_BYTES", 1 << 12)
         yield
@@ -111,12 +112,9 @@ def asked_of_ragged(draw):
     options = draw(asked())
     options["ragged"] = draw(st.sampled_from(["list", "pad", "flat"]))
     options["bucket"] = options["shuffle"] == "window" and draw(st.booleans())
-    made = draw(st.sampled_from(["stored", "cast", "specs"]))
+    made = draw(st.sampled_from(["stored", "cast"]))
     if made == "cast":
         options["dtype"] = {"image_features": "float64"}
-    elif made == "specs":
-        options |= {"specs": (Conv2DSpace(MOST, num_channels=1), "image_features")}
-        options |= {"ragged": "pad", "dtype": "float32"}
     return options
 
 
@@ -237,7 +235,8 @@ class SlowDevice(FakeDevice):
 @pytest.mark.parametrize("threads", [0, 1])
 def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, monkeypatch, threads):
     """And its copies are done before anybody writes where they start from, which it looks at."""
-    monkeypatch.setattr(budget, "kept_choices", lambda *_: [(0, set())])
+    monkeypatch.setattr(budget, "KEEP_SHARE", 1 << 40)
+    monkeypatch.setattr(budget, "KEPT_BESIDE_BYTES", 1 << 60)
     device = SlowDevice(1, haste=0.0)
     loader = dense.select("plain").batches(60, device=device, memory="4 MiB", threads=threads)
     for batch in loader:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dis
-import gzip
 import os
 import signal
-import struct
 import sys
 import threading
 import warnings
@@ -16,12 +14,6 @@ import pytest
 
 import labeled
 from labeled.errors import LoaderError
-from labeled.formats.bytesource import FileRef
-from labeled.loader.buffers import BufferPool, LoadedWindow
-from labeled.loader.loader import EpochIterator
-from labeled.loader.prefetch import Prefetcher
-from labeled.loader.stats import Stats
-from labeled.samplers.windows import WindowRows
 
 N = 400
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -49,9 +41,9 @@ class InterruptAt:
     it is armed; a method must have run once before, for Python 3.14 to tell of its instructions.
     """
 
-    def __init__(self, n):
+    def __init__(self, kind, n):
         self.left, self.armed, self.raised = n, False, False
-        methods = vars(EpochIterator).values()
+        methods = vars(kind).values()
         self._codes = {method.__code__ for method in methods if hasattr(method, "__code__")}
 
     def called(self, frame, event, arg):
@@ -90,7 +82,7 @@ def test_wherever_an_interrupt_comes_the_rest_follows_whole(packed, options):
         loader.load_state_dict(begin)
         iterator, seen = iter(loader.with_rows()), []
         next_rows = iterator.__next__
-        with InterruptAt(at) as interrupt:
+        with InterruptAt(type(iterator), at) as interrupt:
             seen.append(next_rows()[1])
             interrupt.armed = True
             try:
@@ -126,37 +118,6 @@ def test_an_error_is_no_end_of_the_epoch(packed):
     assert list(iterator) == []  # who ends it knows
 
 
-def test_an_interrupt_waits_for_no_window():
-    """The caller reads for windows that come later, too."""
-    stats = Stats()
-
-    def interrupted():
-        raise KeyboardInterrupt
-
-    core = Prefetcher(iter(()), [], None, BufferPool({}, 1, 1), stats)
-    later = LoadedWindow(0, 1, WindowRows(), {})
-    later.pending = 1
-    with pytest.raises(KeyboardInterrupt):
-        core.read(later, interrupted)
-    assert isinstance(later.error, KeyboardInterrupt)
-
-
-@pytest.mark.parametrize("failing", [0, 1, 2])
-def test_a_window_has_the_error_of_a_piece_of_it_whatever_became_of_the_others(failing):
-    core = Prefetcher(iter(()), [], None, BufferPool({}, 1, 1), Stats())
-    window = LoadedWindow(0, 1, WindowRows(), {})
-    window.pending = 3
-    fault = OSError("this piece")
-
-    def fails():
-        raise fault
-
-    for number in range(3):
-        core.read(window, fails if number == failing else lambda: None)
-    assert window.ready
-    assert window.error is fault
-
-
 def in_fork(work, timeout_s=30):
     """Return whether `work` returned True in a forked child, in time."""
     with warnings.catch_warnings():
@@ -186,74 +147,6 @@ def test_a_forked_child_iterates_the_loader_of_an_epoch_under_way(tmp_path):
     assert in_fork(reads)
     seen += [batch.rows for batch in iterator]
     assert sorted(np.concatenate(seen)) == list(range(len(rows)))
-
-
-@forks
-def test_a_fork_ends_an_iteration_without_the_locks_of_threads_left_behind(packed):
-    iterator = iter(loader_of(packed, pipeline=lambda data: data, threads=2))
-    next(iterator)
-    held, done = threading.Event(), threading.Event()
-
-    def holds():
-        with iterator._source._changed:
-            held.set()
-            done.wait(60)
-
-    def leaves():
-        iterator.close()
-        return True
-
-    holder = threading.Thread(target=holds)
-    holder.start()
-    held.wait()
-    ended = in_fork(leaves)
-    done.set()
-    holder.join()
-    iterator.close()
-    assert ended
-
-
-@forks
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="cached properties have no lock there")
-def test_a_forked_child_needs_no_lock_of_a_property_that_a_thread_computes(packed):
-    """Python 3.11 has one for all objects of a class, which a thread left behind may hold."""
-    loader = loader_of(packed, shuffle="window")
-    expected = rows_of(loader.with_rows())
-    held, done = threading.Event(), threading.Event()
-
-    def holds():
-        with WindowRows.__dict__["rows"].lock:
-            held.set()
-            done.wait(60)
-
-    def same():
-        signal.alarm(20)  # ends a child that waits for ever
-        loader.set_epoch(0)
-        found = rows_of(loader.with_rows())
-        return all(map(np.array_equal, found, expected)) and len(found) == len(expected)
-
-    holder = threading.Thread(target=holds)
-    holder.start()
-    held.wait()
-    went_on = in_fork(same)
-    done.set()
-    holder.join()
-    assert went_on
-
-
-@forks
-def test_a_forked_child_opens_files_anew(tmp_path):
-    """A thread that did not come along may have the lock of a packed file for ever."""
-    path = tmp_path / "train-images-idx3-ubyte.gz"
-    header = struct.pack(">iiii", 2051, 64, 4, 4)
-    path.write_bytes(gzip.compress(header + bytes(64 * 16)))
-    dataset = labeled.open_dataset(path)
-    (name,) = dataset
-    ref = FileRef(dataset._sources[name].headers[0].file)
-    file = ref()
-    assert ref() is file
-    with file._lock:
-        assert in_fork(lambda: ref() is not file and ref().size == file.size)
 
 
 @forks

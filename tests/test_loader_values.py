@@ -131,14 +131,6 @@ def test_missing_labels_are_no_class_and_can_be_left_out_as_shown(gaps, call):
     call(eval(remedy, {"ds": gaps, "np": np}))
 
 
-def test_missing_labels_given_as_an_array_are_no_class(gaps):
-    labels = gaps["y"].values.ravel()
-    with pytest.raises(LabeledError, match="stratify= holds NaN in 10 rows"):
-        gaps.train_test_split(0.5, stratify=labels)
-    with pytest.raises(LabeledError, match="labels= holds NaN in 10 rows"):
-        gaps.batches(6, shuffle="window", seed=1, window_rows=12).explain(labels)
-
-
 def test_one_hot_labels_in_floats_are_made_as_shown(gaps):
     known = gaps.subset(~np.isnan(gaps["y"].values.ravel()))
     with pytest.raises(LabeledError, match="this is float32") as caught:
@@ -148,19 +140,3 @@ def test_one_hot_labels_in_floats_are_made_as_shown(gaps):
     hot = np.concatenate([np.asarray(batch["y"]) for batch in batches])
     np.testing.assert_array_equal(hot.argmax(1), known["y"].values.ravel())
     np.testing.assert_array_equal(hot.sum(1), 1)
-
-
-def test_classes_asked_for_by_a_wrong_name_are_looked_for_among_labels(ds):
-    for call in (
-        lambda: ds.batches(4, balance="number"),
-        lambda: ds.train_test_split(0.5, stratify="number"),
-    ):
-        with pytest.raises(LabeledError, match=r"one value a row.*here are: 'labels', 'names'$"):
-            call()
-
-
-def test_ragged_sources_are_not_suggested_as_classes(tmp_path):
-    ragged = labeled.Ragged.of([[1, 2], [3]])
-    path = labeled.write(tmp_path / "r.hdf5", {"signal": ragged, "kind": np.arange(2)})
-    with pytest.raises(LabeledError, match=r"one value a row; there are: 'kind'$"):
-        labeled.open_dataset(path).batches(2, balance="signals", seed=1)

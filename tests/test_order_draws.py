@@ -45,14 +45,6 @@ def assert_mean(samples, expected):
     assert (np.abs(samples.mean(axis=0) - expected) < 5 * error + 5 / len(samples)).all()
 
 
-def test_units_that_serve_one_position_more_change_from_window_to_window():
-    """Ten positions among three units: one serves four."""
-    units = units_of_groups(np.repeat(range(4), [1, 3, 3, 3]))
-    drawn = times_drawn(Draws(units, np.ones(10), 10, seed=7), 6000)
-    by_unit = np.add.reduceat(drawn, [0, 1, 4, 7], axis=1)
-    assert_mean(by_unit, np.array([1.0, 3.0, 3.0, 3.0]))
-
-
 @pytest.mark.parametrize("kind", ["sorted", "mixed"])
 def test_balance_draws_every_class_equally_often(kind):
     labels = np.repeat([0, 1, 2, 5], [5000, 2000, 900, 100])
@@ -74,17 +66,6 @@ def test_balance_fills_every_window_with_every_class_when_sorted():
         np.testing.assert_allclose(shares, 0.25, atol=0.06)
 
 
-@pytest.mark.parametrize("window_rows", [1000, 5000])
-def test_balance_of_few_rows_in_one_window_does_not_hang_on_their_units(window_rows):
-    """A thousand rows are one unit and a half, and were once drawn from one of the two."""
-    labels = np.repeat(range(4), [250, 240, 220, 290])
-    draws = Draws(units_of_range(0, 1000, 683), balanced_weights(labels), window_rows, seed=1)
-    for epoch in range(5):
-        counts = np.bincount(labels[epoch_rows(draws.at_epoch(epoch))])
-        np.testing.assert_allclose(counts, 250, atol=2)
-    assert draws.amplification() == 1.0
-
-
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 120), st.integers(1, 50), st.integers(1, 6), st.integers(1, 20))
 def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, batch_rows):
@@ -98,45 +79,12 @@ def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, bat
         np.testing.assert_array_equal(dealt, whole[start : start + dealt.size])
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 120), st.integers(1, 50), st.integers(1, 20), st.data())
-def test_batches_agree_with_windows_from_any_place(n_rows, window_rows, batch_rows, data):
-    draws = Draws(units_of_range(0, n_rows, 7), np.ones(n_rows), window_rows, seed=3)
-    plan = EpochPlan(draws, batch_rows=batch_rows, last="drop")
-    assert plan.n_batches == n_rows // batch_rows
-    assert plan.n_windows == len(list(plan.windows()))
-    first = data.draw(st.integers(0, plan.n_batches))
-    dealt = [window.content.rows for window in plan.windows(first)]
-    batches = [plan.batch(number)[0] for number in range(first, plan.n_batches)]
-    empty = np.zeros(0, np.int64)
-    np.testing.assert_array_equal(
-        np.concatenate([empty, *dealt]), np.concatenate([empty, *batches])
-    )
-
-
 def test_neighbouring_seeds_and_epochs_draw_differently():
     draws = Draws(units_of_range(0, 500, 10), np.ones(500), 100, seed=7)
     found = {
         epoch_rows(draws.at_epoch(epoch, seed)).tobytes() for epoch in range(4) for seed in range(4)
     }
     assert len(found) == 16
-
-
-def test_rows_of_a_window_come_from_few_units():
-    draws = Draws(units_of_range(0, 10_000, 100), np.ones(10_000), 1000, seed=7)
-    read = handed_out = 0
-    for window in EpochPlan(draws).windows():
-        read += 100 * np.unique(window.content.rows // 100).size
-        handed_out += window.stop - window.start
-    assert read / handed_out <= 1.0
-    assert abs(draws.amplification() - read / handed_out) < 0.02
-
-
-def test_a_heavy_row_is_read_once_a_window():
-    weights = np.ones(10_000)
-    weights[5] = 1e6
-    draws = Draws(units_of_range(0, 10_000, 100), weights, 1000, seed=7)
-    assert draws.amplification() < 0.3
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -67,31 +66,6 @@ def test_positions_outside_are_refused(n, outside):
             Permutation(n, 1)(bad, inverse=inverse)
 
 
-def test_lengths_outside_are_refused():
-    for n in (-1, 2**62):
-        with pytest.raises(SelectionError, match=str(n)):
-            Permutation(n, 1)
-
-
-def test_empty_and_shaped_requests():
-    assert Permutation(0, 1)(np.zeros(0, np.int64)).size == 0
-    assert explicit_permutation(0, 1).size == 0
-    square = np.arange(6).reshape(2, 3)
-    for n in (6, 10**6):
-        permutation = Permutation(n, 5)
-        np.testing.assert_array_equal(
-            permutation(square), permutation(square.ravel()).reshape(2, 3)
-        )
-
-
-def test_a_pickled_permutation_leaves_its_tables_behind():
-    permutation = Permutation(TABLE_ROWS, 3)
-    values = permutation(np.arange(10))
-    packed = pickle.dumps(permutation)
-    assert len(packed) < 500
-    np.testing.assert_array_equal(pickle.loads(packed)(np.arange(10)), values)
-
-
 def test_keys_tell_numbers_from_names_and_their_order():
     parts = [(1, 2), (2, 1), (12,), ("1", 2), (1, "2"), (1, 2, ""), (-1, 2)]
     assert len({key_of(*these) for these in parts}) == len(parts)
@@ -128,12 +102,3 @@ def test_blocks_of_a_large_permutation_draw_evenly_from_all_regions():
         chi2 += float(((counts - block / regions) ** 2 / (block / regions)).sum())
     freedom = 40 * (regions - 1)
     assert abs(chi2 - freedom) < 5 * math.sqrt(2 * freedom)
-
-
-def test_steps_of_a_large_permutation_look_independent():
-    """Correlation of values one, and a thousand, positions apart."""
-    n = 10**8
-    values = Permutation(n, key_of(3))(np.arange(200_000)) / n - 0.5
-    for lag in (1, 2, 1000, 10_000, 10_001):
-        r = float(np.mean(values[lag:] * values[:-lag])) * 12
-        assert abs(r) < 5 / math.sqrt(values.size - lag), lag

@@ -108,19 +108,6 @@ def test_batches_are_full_padded_or_short_as_the_rule_says(order, count, batch_r
 
 
 @many
-@given(orders(), counts, batch_sizes, histories)
-def test_the_rules_agree_on_the_batches_that_are_full(order, count, batch_rows, history):
-    kept, padded, dropped, wrapped = (
-        joined(batches_of(EpochPlan(order, (count - 1, count), batch_rows, last, history)))
-        for last in ("keep", "pad", "drop", "wrap")
-    )
-    np.testing.assert_array_equal(kept, padded)
-    np.testing.assert_array_equal(kept[: dropped.size], dropped)
-    np.testing.assert_array_equal(wrapped[: kept.size], kept)
-    assert wrapped.size - kept.size < batch_rows or kept.size % batch_rows == 0
-
-
-@many
 @given(orders(), counts, batch_sizes)
 def test_wrap_repeats_the_rows_that_follow(order, count, batch_rows):
     sequence = joined(
@@ -293,13 +280,6 @@ def test_impossible_plans_are_refused(options, message):
     order = Order("file", units_of_range(0, 10, 2), 4, seed=7)
     with pytest.raises(LoaderError, match=message):
         EpochPlan(order, **options)
-
-
-def test_impossible_orders_are_refused():
-    with pytest.raises(LoaderError, match="mode 'random'"):
-        Order("random", units_of_range(0, 10, 2), 4, seed=7)
-    with pytest.raises(LoaderError, match="window_rows is 0"):
-        Order("file", units_of_range(0, 10, 2), 0, seed=7)
 
 
 def test_batches_that_are_not_there_are_refused():

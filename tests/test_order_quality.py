@@ -85,12 +85,6 @@ def test_predicted_and_measured_agree_for_draws():
     assert foretold > 1.1  # evener than the file
 
 
-def test_without_labels_ten_sorted_classes_stand_in():
-    plan = EpochPlan(Order("window", units_of_range(0, 100_000, 1000), 8000, 7), batch_rows=256)
-    listed = expected_quality(plan, SORTED)
-    assert abs(expected_quality(plan) - listed) < 0.005
-
-
 def test_the_smallest_window_for_a_quality_is_found():
     units = units_of_range(0, 1_000_000, 500)
     plan = EpochPlan(Order("file", units, 500, 7), batch_rows=256)
@@ -115,11 +109,6 @@ def test_quality_at_the_ends():
     assert rows_for_quality(0.0, EpochPlan(order, batch_rows=150)) == 200
     with pytest.raises(LoaderError, match="below 1"):
         rows_for_quality(1.0, EpochPlan(order))
-
-
-def test_the_estimate_is_a_pure_function():
-    plan = EpochPlan(Order("window", units_of_range(0, 50_000, 100), 1000, 7), batch_rows=64)
-    assert expected_quality(plan) == expected_quality(replace(plan))
 
 
 def test_entropy_in_bits():

@@ -129,13 +129,6 @@ def test_a_finished_epoch_restores_to_the_next_with_any_shard_count(last, count)
     assert (other.plan.order.epoch, other.plan.history, other.step) == (1, (), 0)
 
 
-def test_a_change_before_the_first_batch_leaves_no_trace():
-    order = Order("window", units_of_range(0, 103, 10), 30, seed=7)
-    other = Run(order, (0, 3), 10, "keep")
-    other.load(Run(order, (0, 2), 10, "keep").save())
-    assert other.save() == Run(order, (0, 3), 10, "keep").save()
-
-
 def test_the_state_stays_small():
     order = Order("window", units_of_range(0, 10**8, 64), 20_000, seed=7)
     run = Run(order, (0, 64), 256, "drop")
@@ -211,18 +204,6 @@ def test_a_state_of_another_plan_is_refused_with_both_values(order, batch_rows, 
     assert all(word in str(raised.value) for word in words)
 
 
-def test_another_layout_or_other_weights_are_refused():
-    plan = EpochPlan(base(), batch_rows=10)
-    state = state_of(plan, 0, plan_hash(plan, "one"))
-    with pytest.raises(StateError, match=state.plan_hash):
-        restore(state, plan, plan_hash(plan, "two"))
-    hashes = {
-        plan_hash(EpochPlan(Draws(base().units, weights, 30, seed=7)), "")
-        for weights in (np.ones(100), np.arange(100))
-    }
-    assert len(hashes) == 2
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -237,9 +218,9 @@ def test_another_layout_or_other_weights_are_refused():
         ({"batch_rows": 0}, "batches of 0"),
         ({"epoch": -5}, "epoch -5"),
         ({"step": 10**9}, "batch 1000000000 of 10"),
-        ({"step": 11, "n_batches": 11}, "11 batches .* 1 shards of 100 rows have 10"),
-        ({"history": [[2, 10**7]]}, "2 shards had 5 batches"),
-        ({"history": [[2, 5]]}, "2 shards had 5 batches"),
+        ({"step": 11, "n_batches": 11}, "batch 11 of 1 shards, which had 10 batches"),
+        ({"history": [[2, 10**7]]}, "2 shards, which had 5 batches"),
+        ({"history": [[2, 5]]}, "2 shards, which had 5 batches"),
         ({"shard": 1}, "shard 1 of 1"),
         ({"shard": -1}, "shard -1 of 1"),
         ({"shard": "x"}, "'shard' is 'x'"),
@@ -249,10 +230,3 @@ def test_damaged_states_are_refused(change, message):
     saved = Run(base(), (0, 1), 10, "keep").save()
     with pytest.raises(StateError, match=message):
         State.from_dict({**saved, **change})
-
-
-def test_a_state_with_a_missing_entry_is_refused():
-    saved = Run(base(), (0, 1), 10, "keep").save()
-    del saved["seed"]
-    with pytest.raises(StateError, match=r"missing \['seed'\]"):
-        State.from_dict(saved)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeled.errors import LoaderError
 from labeled.samplers.units import (
     ListedUnits,
     UniformUnits,
@@ -100,33 +98,3 @@ def test_clipping_keeps_positions(n_rows, unit_rows, first_rows, data):
     expected = [lo, *inside, hi] if hi > lo else [lo]
     assert offsets_of(whole.clip(lo, hi)) == expected
     assert offsets_of(listed.clip(lo, hi)) == expected
-
-
-def test_digests_tell_units_apart():
-    found = [
-        UniformUnits(10, 4, 4),
-        UniformUnits(10, 4, 3),
-        UniformUnits(11, 4, 4),
-        UniformUnits(10, 5, 4),
-        ListedUnits(np.array([0, 4, 8, 10])),
-        ListedUnits(np.array([0, 3, 8, 10])),
-    ]
-    assert len({units.digest for units in found}) == len(found)
-    assert ListedUnits(np.array([0, 3], np.int32)).digest == ListedUnits(np.array([0, 3])).digest
-
-
-@pytest.mark.parametrize("sizes", [(-1, 4, 4), (10, 0, 1), (10, 4, 0), (10, 4, 5)])
-def test_impossible_units_are_refused(sizes):
-    with pytest.raises(LoaderError, match="first_rows"):
-        UniformUnits(*sizes)
-
-
-@pytest.mark.parametrize("offsets", [[], [0, 3, 3], [0, 3, 2], [[0, 1]]])
-def test_impossible_offsets_are_refused(offsets):
-    with pytest.raises(LoaderError, match="ascending"):
-        ListedUnits(np.array(offsets, np.int64))
-
-
-def test_a_chunk_without_rows_is_refused():
-    with pytest.raises(LoaderError, match="chunk_rows"):
-        units_of_range(0, 10, 0)

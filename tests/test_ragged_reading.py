@@ -22,14 +22,9 @@ from labeled.errors import (
     FileFormatError,
     LabeledWarning,
     MissingExtraError,
-    ReadError,
     SelectionError,
     UnsafeFileError,
 )
-from labeled.formats.hdf5 import ragged as reading
-from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.reader import open_reader
-from labeled.ragged.flat import read_at
 
 STORED = ({}, {"chunks": (3,)}, {"chunks": (2,), "compression": "gzip", "shuffle": True})
 LAYOUT = st.sampled_from(LAYOUTS)
@@ -77,46 +72,6 @@ def test_any_rows_of_any_layout_are_what_was_written(
     assert flat.values.tolist() == [v for array in expected for v in array.reshape(-1).tolist()]
     for i, array in enumerate(expected):
         same([chosen[i]], [array])
-
-
-@given(LAYOUT, examples(), st.sampled_from(STORED), st.sampled_from(["auto", "pread"]), st.data())
-def test_examples_are_read_to_any_places(
-    tmp_path_factory: Any, layout: str, arrays: Any, stored: Any, io: Any, data: Any
-) -> None:
-    folder = tmp_path_factory.mktemp("r")
-    files = [ragged_path(folder / f"{k}.h5", layout, arrays, options=stored) for k in range(2)]
-    x = labeled.open_dataset(files[: data.draw(st.integers(1, 2))], io=io)["x"]
-    reader = data.draw(st.sampled_from([x, x.load()])).reader
-    arrays = arrays * (len(x) // max(1, len(arrays)))
-    n = len(arrays)
-    rows = np.array(sorted(data.draw(st.lists(st.integers(0, n - 1)))) if n else [], np.int64)
-    places_of = data.draw(st.permutations(range(len(rows))))
-    sizes = np.array([arrays[i].size for i in rows.tolist()], np.int64)
-    ends = np.cumsum(sizes[places_of])
-    places = np.zeros(len(rows), np.int64)
-    places[places_of] = ends - sizes[places_of]
-    out = np.zeros(int(sizes.sum()), reader.dtype)
-
-    shapes = read_at(reader, rows, out, places, sizes)
-
-    for row, place, size, shape in zip(rows, places, sizes, shapes, strict=True):
-        np.testing.assert_array_equal(out[place : place + size], arrays[row].reshape(-1))
-        assert shape.tolist() == list(arrays[row].shape if layout != "vlen" else (size,))
-    if len(rows):
-        other, untouched = sizes + np.eye(len(rows), dtype=np.int64)[0], np.zeros_like(out)
-        with pytest.raises(FileFormatError, match=rf"row \d+: it has {sizes[0]} values, but"):
-            read_at(reader, rows, untouched, places, other)
-        assert not untouched.any()
-
-
-def test_empty_examples_behind_the_last_value_are_read(tmp_path: Any) -> None:
-    arrays = [np.zeros((1, 1), np.uint8), np.zeros((0, 0), np.uint8)]
-    reader = labeled.open_dataset(ragged_path(tmp_path / "x.h5", "flat", arrays))["x"].reader
-    rows, places = np.array([1, 1, 1]), np.zeros(3, np.int64)
-    assert read_at(reader, rows, np.zeros(0, np.uint8), places, places).tolist() == [[0, 0]] * 3
-    out = np.zeros(1, np.uint8)
-    rows, places = np.array([0, 1, 1]), np.array([0, 0, 0])
-    read_at(reader, rows, out, places, np.array([1, 0, 0]))
 
 
 @given(LAYOUT, st.data())
@@ -179,13 +134,6 @@ def test_files_are_joined(tmp_path: Path) -> None:
         assert ragged.shapes.tolist() == [list(a.shape) for a in flat]
 
 
-def test_files_of_other_elements_are_not_joined(tmp_path: Path) -> None:
-    one = ragged_path(tmp_path / "1.h5", "fuel", images())
-    two = ragged_path(tmp_path / "2.h5", "fuel", [a.astype("f4") for a in images()])
-    with pytest.raises(FileFormatError, match="dtype of rows float32"):
-        labeled.open_dataset([one, two])
-
-
 def test_netcdf_libraries_open_the_flat_layout_with_the_same_dims(tmp_path: Path) -> None:
     path = tmp_path / "x.nc"
     with h5py.File(path, "w") as f:
@@ -202,7 +150,6 @@ def test_netcdf_libraries_open_the_flat_layout_with_the_same_dims(tmp_path: Path
     assert ds.sources == ("x", "y")
     same(ds["x"].to_objects(), images())
     assert not ds["x"].attrs
-    assert "offsets of ragged source 'x'" in scan(path).not_opened["x_offsets"]
 
 
 def test_packed_values_of_the_flat_layout_are_decoded(tmp_path: Path) -> None:
@@ -226,34 +173,6 @@ def test_groups_are_sources_too(tmp_path: Path) -> None:
     same(labeled.open_dataset(path, group="only")["x"].to_objects(), [np.arange(3)])
 
 
-def test_a_wide_selection_is_not_one_call_a_row(tmp_path: Path, monkeypatch: Any) -> None:
-    arrays = [np.arange(i % 5) for i in range(2000)]
-    path = ragged_path(tmp_path / "x.h5", "vlen", arrays)
-    calls = []
-    original = h5py.Dataset.__getitem__
-
-    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
-        calls.append(args)
-        return original(self, *args, **kwargs)
-
-    ragged = labeled.open_dataset(path)["x"]
-    shuffled = np.random.default_rng(0).permutation(2000)
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
-    same(ragged[shuffled].to_objects(), [arrays[i] for i in shuffled])
-    assert len(calls) < 20
-
-
-@given(examples(1), st.integers(1, 60))
-def test_small_blocks_give_the_same(tmp_path_factory: Any, arrays: Any, block: int) -> None:
-    rows = np.random.default_rng(len(arrays)).permutation(np.repeat(np.arange(len(arrays)), 2))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "BLOCK_BYTES", block)
-        for layout in LAYOUTS:
-            path = ragged_path(tmp_path_factory.mktemp("r") / "x.h5", layout, arrays)
-            found = labeled.open_dataset(path)["x"].take(rows)
-            same(found.to_objects(), [arrays[i] for i in rows])
-
-
 # what cannot be done
 
 
@@ -270,12 +189,9 @@ def test_inner_dims_cannot_be_cut_and_xarray_has_no_place(tmp_path: Path) -> Non
         ds["x"][[12]]
 
 
-def test_awkward_and_cupy_are_named_where_they_are_missing(monkeypatch: Any) -> None:
+def test_cupy_is_named_where_it_is_missing(monkeypatch: Any) -> None:
     ragged = Ragged.of([np.arange(3), np.arange(2)])
-    monkeypatch.setitem(sys.modules, "awkward", None)
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(MissingExtraError, match=r"pip install awkward \(the extra"):
-        ragged.to_awkward()
     with pytest.raises(MissingExtraError, match="CuPy"):
         ragged.to_device("cuda")
     assert ragged.to_device("cpu").values.tolist() == [0, 1, 2, 0, 1]
@@ -363,15 +279,6 @@ def test_missing_shape_labels_are_refused_until_dims_name_the_axes(tmp_path: Pat
     assert labeled.open_dataset(path, sources=["targets"]).sources == ("targets",)
 
 
-def test_missing_shape_labels_of_a_file_without_splits_are_refused_too(tmp_path: Path) -> None:
-    path = without_labels(tmp_path / "x.h5")
-    with h5py.File(path, "a") as f:
-        del f.attrs["split"]
-    with pytest.raises(DimsError, match="source 'x' of file"):
-        labeled.open_dataset(path)
-    assert "x" not in labeled.open_dataset(path, sources=["targets"]).sources
-
-
 def test_repack_writes_the_names_that_were_missing(tmp_path: Path) -> None:
     path = without_labels(tmp_path / "x.h5")
     with pytest.raises(DimsError, match="--dims x=batch,"):
@@ -381,13 +288,6 @@ def test_repack_writes_the_names_that_were_missing(tmp_path: Path) -> None:
     ds = labeled.open_dataset(named)
     assert ds["x"].dims == names
     same(ds["x"].to_objects(), images())
-
-
-def test_rows_are_verified_whether_their_axes_have_names_or_not(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "x.h5", {"x": images()}, {"all": (0, 9)}, ragged="fuel")
-    with h5py.File(path, "a") as f:
-        f["x"].dims[0].detach_scale(f["x_shape_labels"])
-    assert labeled.verify(path).sound
 
 
 def test_the_doctor_tells_how_to_name_axes_that_no_scale_names(tmp_path: Path) -> None:
@@ -477,30 +377,3 @@ def test_flat_layouts_that_do_not_belong_together_are_refused(
         with h5py.File(path, "a") as f:
             if table:
                 del f.attrs["split"]
-
-
-@pytest.mark.parametrize("dtype", ["u1", "<f8", ">i2"])
-def test_long_examples_in_any_order_are_those_h5py_gives(tmp_path: Path, dtype: str) -> None:
-    rng = np.random.default_rng(0)
-    examples = [rng.integers(0, 99, n).astype(dtype) for n in rng.integers(200, 900, 300)]
-    path = labeled.write(tmp_path / "x", {"x": examples})
-    order = rng.permutation(300)[:120]
-    with h5py.File(path) as file:
-        values, offsets = file["x"], file["x_offsets"]
-        expected = [values[offsets[row] : offsets[row + 1]] for row in order.tolist()]
-
-    found = labeled.open_dataset(path)["x"][order].to_objects()
-
-    assert [each.tolist() for each in found] == [each.tolist() for each in expected]
-
-
-def test_spans_beyond_the_end_of_a_file_are_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "short.hdf5"
-    with h5py.File(path, "w", libver="latest") as file:
-        file["v"] = np.arange(100_000.0)
-    reader = open_reader(scan(str(path), dims={"v": ("batch",)}).sources["v"])
-    starts, sizes, out = np.array([5, 900_000]), np.array([20, 30]), np.empty(50)
-    with pytest.raises(ReadError, match=r"short\.hdf5.* rows 900000 to 900029"):
-        reader.copy_spans(out, np.array([0, 20]), starts, sizes)
-    assert reader.copy_spans(out, np.array([0, 20]), starts % 1000, sizes)
-    np.testing.assert_array_equal(out, [*range(5, 25), *range(30)])

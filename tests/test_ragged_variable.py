@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ragged_files import DTYPES, ragged_path, same
+from ragged_files import DTYPES, same
 
 import labeled
 from labeled.errors import LabeledError
-from labeled.formats.hdf5 import ragged as reading
-from labeled.ragged.flat import read_at
 
 
 def write(
@@ -28,16 +26,6 @@ def write(
         if labelled:
             dataset.dims[0].label = "batch"
     return str(path)
-
-
-def in_file_order(ragged: labeled.Ragged, rows: Any) -> list[np.ndarray[Any, Any]]:
-    """Read rows, each once, in file order, as windows do."""
-    rows = np.array(sorted(set(rows)), np.int64)
-    sizes = ragged.reader.sizes(rows)
-    stops = np.cumsum(sizes)
-    out = np.zeros(int(sizes.sum()), ragged.dtype)
-    read_at(ragged.reader, rows, out, stops - sizes, sizes)
-    return [out[stop - size : stop] for stop, size in zip(stops, sizes, strict=True)]
 
 
 SIZES = st.lists(st.integers(0, 60) | st.sampled_from([500, 4096, 9000, 70_000]), max_size=40)
@@ -53,7 +41,6 @@ def test_rows_are_what_h5py_wrote(
     ragged = labeled.open_dataset(path)["x"]
     same(ragged.to_objects(), rows)
     same(ragged[order].to_objects(), [rows[i] for i in order])
-    same(in_file_order(ragged, order), [rows[i] for i in sorted(set(order))])
     assert ragged.sizes.tolist() == sizes
 
 
@@ -69,7 +56,6 @@ def test_rows_that_were_written_again_and_again(
             f["x"][row] = rows[row]
     same(labeled.open_dataset(path)["x"].to_objects(), rows)
     same(labeled.open_dataset(path)["x"][::-2].to_objects(), rows[::-2])
-    same(in_file_order(labeled.open_dataset(path)["x"], range(0, 10, 2)), rows[::2])
 
 
 @pytest.mark.parametrize(
@@ -80,48 +66,6 @@ def test_files_of_every_age(tmp_path: Path, options: Any, recwarn: Any) -> None:
     path = write(tmp_path / "x.h5", rows, "f4", **options)
     ragged = labeled.open_dataset(path)["x"]
     same(ragged.to_objects(), rows)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_lengths_are_read_where_storage_is_out_of_reach(
-    tmp_path: Path, monkeypatch: Any, dtype: str
-) -> None:
-    rows = [(np.arange(i % 9) + 1).astype(np.dtype(dtype)) for i in range(200)]
-    path = write(tmp_path / "x.h5", rows, dtype)
-    order = np.random.default_rng(0).integers(0, 200, 150)
-    monkeypatch.setattr(reading.VlenReader, "_references", None)
-    ragged = labeled.open_dataset(path)["x"]
-    same(ragged.to_objects(), rows)
-    same(ragged[order].to_objects(), [rows[i] for i in order])
-    assert ragged.shapes[:, 0].tolist() == [len(row) for row in rows]
-    assert "unknown before reading" in ragged.reader.why
-
-
-def test_chunked_and_compressed_references(tmp_path: Path) -> None:
-    rows = [np.arange(i % 5) for i in range(100)]
-    options = {"chunks": (7,), "compression": "gzip", "shuffle": True}
-    path = ragged_path(tmp_path / "x.h5", "vlen", rows, options=options)
-    same(labeled.open_dataset(path)["x"].to_objects(), rows)
-    with h5py.File(path, "a") as f:
-        f.create_dataset("never", (5,), h5py.vlen_dtype("u1"), chunks=(2,))
-        f["never"].dims[0].label = "batch"
-        del f.attrs["split"]
-    assert labeled.open_dataset(path)["never"].shapes.tolist() == [[0]] * 5
-
-
-def test_objects_of_two_datasets_in_one_heap(tmp_path: Path) -> None:
-    """Of one size: where one should lie is another of the same size, with another number."""
-    one, two = ([np.full(40, i + k, "u2") for i in range(400)] for k in (0, 500))
-    with h5py.File(tmp_path / "x.h5", "w") as f:
-        made = [f.create_dataset(name, 400, h5py.vlen_dtype("u2")) for name in "xy"]
-        for dataset in made:
-            dataset.dims[0].label = "batch"
-        for i in range(400):
-            made[0][i] = one[i]
-            made[1][i] = two[i]
-    ds = labeled.open_dataset(tmp_path / "x.h5")
-    for name, rows in (("x", one), ("y", two)):
-        same(in_file_order(ds[name], range(0, 400, 7)), rows[::7])
 
 
 def opened(path: str) -> labeled.Dataset:

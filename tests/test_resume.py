@@ -8,7 +8,7 @@ from itertools import chain
 import h5py
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
@@ -110,55 +110,6 @@ def test_every_row_is_handed_out_once_whatever_number_of_parts_goes_on(numbered,
             assert rest == [batches[step:] for batches in whole]
     assert [loop(loader) for loader in after] == fresh
     assert {loader.epoch for loader in after} == {2}
-
-
-@settings(max_examples=40)
-@given(
-    n_rows=st.integers(0, 40),
-    count=st.integers(1, 8),
-    batch_size=st.integers(1, 16),
-    last=st.sampled_from(RULES),
-)
-@example(n_rows=2, count=5, batch_size=4, last="keep")
-@example(n_rows=0, count=1, batch_size=4, last="keep")
-@example(n_rows=17, count=2, batch_size=4, last="keep")
-def test_parts_that_saved_behind_their_loop_stay_in_step(numbered, n_rows, count, batch_size, last):
-    """After a whole loop each part restores its own state, and all begin the same epoch."""
-    options = {"batch_size": batch_size, "shuffle": "window", "seed": 5, "last": last, "threads": 0}
-    rows = numbered.subset(slice(0, n_rows))
-    first, second = loaders(rows, count, **options), loaders(rows, count, **options)
-    for before, after in zip(first, second, strict=True):
-        loop(before)
-        after.load_state_dict(saved(before))
-        assert after.epoch == 1
-        assert loop(after) == loop(before)
-    merged = labeled.merge_states([saved(loader) for loader in first])
-    for after in second:
-        after.load_state_dict(merged)
-        assert after.epoch == 2
-
-
-def test_a_part_without_rows_saved_before_its_loop_stays_in_the_epoch(numbered):
-    options = {"batch_size": 4, "shuffle": "full", "seed": 5}
-    part = numbered.subset(slice(0, 2)).batches(shard=(0, 5), **options)
-    part.load_state_dict(saved(part))
-    assert (part.epoch, loop(part), part.epoch) == (0, [], 1)
-
-
-@pytest.mark.parametrize("step", [0, 1, 2])
-def test_a_sampler_of_batches_goes_on_the_same(numbered, step):
-    """Three listed batches, of which two parts take turns: the second has one."""
-    listed = [[1, 2], [5], [4, 3]]
-    first = loaders(numbered, 2, sampler=listed)
-    before = [loop(loader, step) for loader in first]
-    merged = labeled.merge_states([saved(loader) for loader in first])
-    second = loaders(numbered, 2, sampler=listed)
-    for loader in second:
-        loader.load_state_dict(merged)
-    if step < 2:
-        rest = [loop(loader) for loader in second]
-        assert rows_of(list(chain.from_iterable(before + rest))) == [1, 2, 3, 4, 5]
-    assert [loader.epoch for loader in second] == [1, 1]
 
 
 def test_a_state_that_cannot_be_finished_is_refused(numbered):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import labeled
 from labeled.errors import LoaderError
 from labeled.samplers import row_sequences
 
@@ -77,35 +76,3 @@ def test_epochs_and_seeds_differ_and_repeat():
 def test_what_is_impossible_is_said_at_once(options, words):
     with pytest.raises(LoaderError, match=words):
         row_sequences(10, **{"length": 3, "batch_sequences": 2, **options})
-
-
-def test_a_loader_serves_them_in_parts_and_goes_on(tmp_path):
-    frames = np.arange(60 * 6).reshape(60, 2, 3)
-    film = np.repeat([3, 1, 2], 20)
-    path = labeled.write(
-        tmp_path / "films.hdf5",
-        {"frames": frames, "film": film},
-        dims={"frames": ("time", "y", "x"), "film": ("time",)},
-        chunks=7,
-    )
-    ds = labeled.open_dataset(path)
-    sampler = row_sequences(60, 5, 4, step=2, groups=ds["film"], last="drop", seed=7)
-
-    def epoch(loader):
-        return [(b["frames"].values.reshape(-1, 5, 2, 3), b.rows) for b in loader]
-
-    alone = epoch(ds.batches(sampler=sampler))
-    for clips, rows in alone:
-        first = rows.reshape(-1, 5)[:, 0]
-        np.testing.assert_array_equal(clips, [frames[row : row + 5] for row in first])
-        assert (film[first] == film[first + 4]).all()
-    shares = [epoch(ds.batches(sampler=sampler, shard=(i, 2))) for i in range(2)]
-    taken = [batch for turn in zip(*shares, strict=True) for batch in turn]
-    assert [rows.tolist() for _, rows in taken] == [rows.tolist() for _, rows in alone]
-
-    loader = ds.batches(sampler=sampler)
-    stream = iter(loader)
-    next(stream), next(stream)
-    resumed = ds.batches(sampler=sampler)
-    resumed.load_state_dict(loader.state_dict())
-    assert [r.tolist() for _, r in epoch(resumed)] == [r.tolist() for _, r in alone[2:]]

@@ -259,7 +259,7 @@ def read_rows_individually(
     """
     lost = np.zeros(len(content.rows), bool)
     for source_reader in source_readers:
-        if source_reader.is_loaded:
+        if source_reader.kept is not None:
             continue
         for rows, places in _by_chunk(source_reader, content, group):
             lost[_unreadable(source_reader, rows, places, arrays[source_reader.name])] = True

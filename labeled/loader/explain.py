@@ -11,8 +11,8 @@ be gone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from itertools import islice, pairwise
+from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,18 +30,13 @@ from labeled.formats.memory import available_bytes, machine_bytes
 from labeled.formats.reader import Cost, as_runs
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.ordering import read_classes
-from labeled.loader.plan import Job, LoaderPlan, n_cuts
-from labeled.loader.source_readers import RaggedSourceReader, SourceReader
-from labeled.loader.stats import Stats
-from labeled.ragged.padding import padding_waste
-from labeled.samplers.draws import Draws
+from labeled.loader.plan import Job, LoaderPlan
+from labeled.loader.source_readers import SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
-from labeled.samplers.windows import Order, shuffle_argument
+from labeled.samplers.windows import shuffle_argument
 from labeled.sources.source import Source
-
-Rows = npt.NDArray[np.int64]
 
 GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""
@@ -96,9 +91,6 @@ class Explanation:
         Expected entropy of the labels of a batch, relative to a full shuffle.
     window_rows_for_quality : int or None
         Rows a window must have to reach 0.95, where this plan does not.
-    padding : (float, float), optional
-        With `bucket`: the share of padding in batches padded to their longest example, and
-        what it would be without.
     mapped_bytes : int
         Bytes of files whose pages may be mapped while rows are gathered from them: the
         system's own cache, not counted in `promised_bytes`, let go of again and again.
@@ -113,8 +105,6 @@ class Explanation:
     device_windows, device_bytes : int
         Windows on the device, and the most that these and batches on their way take there.
         Batches that the consumer keeps are not counted.
-    amplification : float
-        With draws: how many rows are read for each that is handed out.
     exact : bool
         False where costs were scaled up from some of the windows.
     """
@@ -138,13 +128,11 @@ class Explanation:
     quality: float | None
     window_rows_for_quality: int | None
     memory_for_quality: int | None
-    padding: tuple[float, float] | None
     mapped_bytes: int
     device: str
     pinned_bytes: int
     device_windows: int
     device_bytes: int
-    amplification: float
     exact: bool
     kernels: str
     sources: tuple[SourceExplained, ...]
@@ -216,10 +204,6 @@ class Explanation:
             words.append(f"{windows} of about {self.window_rows:,} rows")
         if self.quality is not None:
             words.append(f"shuffle quality: {self.quality:.3f} of a full shuffle{self._remedy()}")
-        if self.padding is not None:
-            words.append("buckets: {:.1%} padding (without them {:.1%})".format(*self.padding))
-        if self.amplification > 1.005:
-            words.append(f"draws read {self.amplification:.2f} rows for each one handed out")
         return words
 
     def _remedy(self) -> str:
@@ -233,40 +217,35 @@ class Explanation:
 
 def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> Summary:
     """Summarize a loader: its order, then a line a source."""
-    sizes = plan.sizes
+    sizes, order, shard = plan.sizes, epoch_plan.order, plan.epoch_plan.shard
+    title = (
+        f"{epoch_plan.n_batches:,} batches of {plan.batch_rows:,} rows, "
+        f"{shuffle_argument(plan.epoch_plan.order.mode)}, seed={order.seed}, epoch={order.epoch}"
+    )
+    title += f", shard={shard}" if shard[1] > 1 else ""
+    title += f", going on at batch {first_batch:,}" if first_batch else ""
+    rows = []
+    for one in plan.source_readers:
+        kept = one.keep or one.source.loaded is not None
+        row = sizes_words(one.source.dims[1:], one.source.row_shape)
+        where = "kept in memory" if kept else "read ahead"
+        rows.append((one.name, row, str(one.source.dtype), where))
     promised, given = format_bytes(sizes.promised_bytes), format_bytes(sizes.memory_bytes)
-    head = ("source", "a row", "dtype in the file", "rows are")
     more = (
         f"batches: {_batch_words(plan)}",
         f"memory: at most {promised} of {given}, {count_words(sizes.threads, 'background thread')}",
         "explain() shows what an epoch reads, before it reads; stats() where the time went",
     )
-    words = _order_words(plan, epoch_plan, first_batch)
-    return Summary("labeled.Loader", words, (Table(head, _sources(plan)),), more)
-
-
-def _order_words(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> str:
-    order, shard = epoch_plan.order, plan.epoch_plan.shard
-    words = [
-        f"{epoch_plan.n_batches:,} batches of {plan.batch_rows:,} rows",
-        shuffle_argument(plan.epoch_plan.order.mode),
-        f"seed={order.seed}",
-        f"epoch={order.epoch}",
-    ]
-    if shard[1] > 1:
-        words.append(f"shard={shard}")
-    if first_batch:
-        words.append(f"going on at batch {first_batch:,}")
-    return ", ".join(words)
+    head = ("source", "a row", "dtype in the file", "rows are")
+    return Summary("labeled.Loader", title, (Table(head, rows),), more)
 
 
 def _batch_words(plan: LoaderPlan) -> str:
     """Say what is handed out, and what became of it on the way."""
     finish = plan.finish
+    words = ["a mapping of source to DataArray"]
     if finish.specs is not None:
         words = [f"arrays as {finish.specs.specs} says"]
-    else:
-        words = ["a mapping of source to DataArray"]
     for name, change in finish.casts.items():
         cast = "" if change.dtype is None else f" as {change.dtype}"
         cast += " scaled" if change.scaled else ""
@@ -274,28 +253,10 @@ def _batch_words(plan: LoaderPlan) -> str:
         if change.axes is not None:
             cast += f" in the order {', '.join(change.sizes(finish.sources[name], 0))}"
         words.append(name + cast)
-    if plan.line is not None:
-        words.append("through a pipeline")
-    if plan.device is not None:
-        words.append(f"on {plan.device.name}")
-    if plan.hand is not None:
-        words.append(f"handed over to {plan.hand.to.library}")
+    words += ["through a pipeline"] if plan.line is not None else []
+    words += [f"on {plan.device.name}"] if plan.device is not None else []
+    words += [f"handed over to {plan.hand.to.library}"] if plan.hand is not None else []
     return ", ".join(words)
-
-
-def _sources(plan: LoaderPlan) -> list[tuple[str, str, str, str]]:
-    """Each source in words."""
-    return [
-        (
-            source_reader.name,
-            sizes_words(source_reader.source.dims[1:], source_reader.source.row_shape),
-            str(source_reader.source.dtype),
-            "kept in memory"
-            if source_reader.keep or source_reader.source.loaded is not None
-            else "read ahead",
-        )
-        for source_reader in plan.source_readers
-    ]
 
 
 # how it is found
@@ -303,226 +264,8 @@ def _sources(plan: LoaderPlan) -> list[tuple[str, str, str, str]]:
 COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
 """Jobs that are counted one by one, and the rows that these shuffle, which takes time as well."""
 
-
-def sampled_jobs(
-    plan: LoaderPlan, epoch: AnyPlan, first_batch: int, n_rows: int
-) -> tuple[list[Job], int, float]:
-    """Return some jobs of what is left, how many there are, and the share that these are.
-
-    Windows whose rows are picked one by one stand for their jobs: they are what a disk reads.
-    """
-    if not n_rows:
-        return [], 0, 1.0
-    if plan.sizes.whole is not None:
-        whole = replace(plan, sizes=plan.sizes.whole)
-        windows, _, share = sampled_jobs(whole, epoch, first_batch, n_rows)
-        n_jobs = sum(n_cuts(start, stop, plan.sizes.job_rows) for start, stop, _ in windows)
-        return windows, round(n_jobs / share), share
-    job_rows, most = plan.sizes.job_rows, COUNTED_JOBS
-    if epoch.order.mode == "window":
-        most = max(8, min(most, COUNTED_ROWS // max(1, job_rows)))
-    firsts, each = [first_batch], None
-    if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does
-        each = COUNTED_JOBS
-    elif n_rows > most * job_rows:
-        spread = np.linspace(first_batch, epoch.n_batches - 1, most // 4).astype(int)
-        firsts = [max(first_batch, _job_start(epoch, n, job_rows)) for n in spread.tolist()]
-        each = 1
-    found: dict[int, Job] = {}
-    for first in firsts:  # far batches may begin in the same job
-        for job in islice(plan.jobs(epoch, first), each):
-            found.setdefault(job[0], job)
-    jobs = list(found.values())
-    share = 1.0 if each is None else sum(stop - start for start, stop, _ in jobs) / n_rows
-    return jobs, round(len(jobs) / share), share
-
-
-def _job_start(epoch: AnyPlan, batch: int, job_rows: int) -> int:
-    """Return the first batch that begins in the job that a batch begins in."""
-    place = epoch.span(batch)[0]
-    first = 0  # of its window
-    if isinstance(epoch, EpochPlan):
-        order, low, _ = next(epoch.spans(place, place + 1))
-        first = place - low + order.window_at(low)[1]
-    if epoch.order.mode != "window":
-        first = max(first, place - place % job_rows)
-    return max(0, -(-first // epoch.batch_rows))
-
-
-def explain_source(
-    source_reader: SourceReader, plan: LoaderPlan, jobs: list[Job], share: float
-) -> SourceExplained:
-    """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
-    cost, whole = Cost(), source_reader.whole_cost
-    if source_reader.keep:  # read once, whole
-        cost, share = Cost() if source_reader.is_loaded else whole(), 1.0
-    else:
-        for _, _, content in jobs:
-            cost += source_reader.cost(content, plan.group)
-        if source_reader.layout.held_bytes and plan.epoch_plan.order.mode == "file":
-            # Chunks are kept from job to job: each counts once, as far as the rows of jobs go.
-            once = whole()
-            part = cost.bytes_used / max(1, once.bytes_used)
-            cost = replace(
-                cost,
-                bytes_read=round(once.bytes_read * part),
-                n_reads=round(once.n_reads * part),
-                chunks_decoded=round(once.chunks_decoded * part),
-            )
-    chunks_decoded = round(cost.chunks_decoded / share)
-    return SourceExplained(
-        name=source_reader.name,
-        path=source_reader.reader.kind,
-        why=source_reader.reader.why,
-        kept=source_reader.keep,
-        chunk_rows=source_reader.layout.chunk_rows or 1,
-        bytes_read=round(cost.bytes_read / share),
-        bytes_used=round(cost.bytes_used / share),
-        n_reads=round(cost.n_reads / share),
-        chunks_decoded=chunks_decoded,
-        chunks_needed=whole().chunks_decoded if chunks_decoded else 0,
-    )
-
-
-def mapped_bytes(source_reader: SourceReader) -> int:
-    """Return the bytes that rows in random order are picked from by a memory map."""
-    source = source_reader.source
-    plain = source_reader.reader.kind == "chunked" and not source.layout.expensive
-    if source_reader.keep:
-        return 0
-    pictures = source_reader.reader.kind == "records" and source.layout.expensive
-    if not (plain or pictures or source_reader.reader.kind == "contiguous"):
-        return 0
-    if not isinstance(source, Source) or source.io == "pread":
-        return 0
-    if pictures:
-        return sum(header.file.size for header in source.headers)
-    if source.io == "auto" and source.layout.direct and source_reader.row_bytes >= LARGE_ROW_BYTES:
-        return 0
-    return source.n_rows * source_reader.row_bytes
-
-
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
 """Windows of the picture, and runs of each: more could not be distinguished."""
-
-
-def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
-    """What the largest source reads for some of the windows: some of the runs of each."""
-    if not plan.source_readers or not jobs:
-        return None
-    source_reader = max(plan.source_readers, key=lambda one: one.row_bytes)
-    windows = []
-    for start, stop, content in jobs[:DRAWN_JOBS]:
-        runs = as_runs(source_reader.file_rows(content, plan.group).rows)
-        some = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
-        chunks = () if source_reader.keep else _pairs(_whole_chunks(source_reader, some))
-        windows.append(WindowRead(start, stop, _pairs(some), chunks))
-    return Reads(
-        source_reader.name,
-        source_reader.reader.n_rows,
-        source_reader.layout.chunk_rows or 1,
-        tuple(windows),
-        "window" if mode == "window" else "job",
-        source_reader.keep,
-    )
-
-
-def _whole_chunks(source_reader: SourceReader, runs: Rows) -> Rows:
-    """Stretches of the stored chunks that hold a row of the runs; nothing without chunks."""
-    layout, n_rows = source_reader.layout, source_reader.reader.n_rows
-    if layout.chunk_rows is None or not len(runs):
-        return np.empty((0, 2), np.int64)
-    if layout.edges is None:
-        first = runs[:, 0] // layout.chunk_rows * layout.chunk_rows
-        last = -(-runs[:, 1] // layout.chunk_rows) * layout.chunk_rows
-    else:
-        edges = layout.edges
-        first = edges[np.searchsorted(edges, runs[:, 0], side="right") - 1]
-        last = edges[np.searchsorted(edges, runs[:, 1], side="left")]
-    last = np.minimum(last, n_rows)
-    apart = np.flatnonzero(first[1:] > last[:-1])
-    return np.stack([first[np.r_[0, apart + 1]], last[np.r_[apart, len(last) - 1]]], axis=1)
-
-
-def _pairs(runs: Rows) -> tuple[tuple[int, int], ...]:
-    return tuple((start, stop) for start, stop in runs.tolist())
-
-
-PADDED_BATCHES = 64
-"""Batches, spread over the epoch, whose padding is counted."""
-
-
-def shuffle_quality(
-    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | str | None
-) -> tuple[float | None, int | None]:
-    """Return the expected entropy of batches, and the rows a window must have where it is low.
-
-    None for what is not shuffled, or is mixed well.
-
-    Raises
-    ------
-    LoaderError
-        If there is not one label a row, or no such source.
-    """
-    if not isinstance(epoch_plan, EpochPlan) or not epoch_plan.n_batches:
-        return None, None
-    order = epoch_plan.order
-    if order.mode == "file":
-        return None, None
-    known = None if labels is None else _labels(plan, order.n_rows, labels)
-    quality = expected_quality(epoch_plan, known)
-    if quality >= GOOD_QUALITY or order.mode != "window":
-        return quality, None
-    return quality, rows_for_quality(GOOD_QUALITY, epoch_plan, known)
-
-
-def _labels(plan: LoaderPlan, n_rows: int, labels: npt.ArrayLike | str) -> npt.NDArray[Any]:
-    """Return labels by grouped position, read where a source is named."""
-    if isinstance(labels, str):
-        sources = {
-            source_reader.name: source_reader.source for source_reader in plan.source_readers
-        }
-        selections = {
-            source_reader.name: source_reader.selection for source_reader in plan.source_readers
-        }
-        labels = read_classes("labels", labels, sources, selections)
-    values = np.asarray(labels).reshape(-1)
-    check_classes("labels=", values, "labels", LoaderError)
-    if len(values) != n_rows:
-        raise LoaderError(f"{len(values)} labels for {n_rows} rows; give one a row")
-    return values if plan.group is None else values[plan.group]
-
-
-def padding_shares(plan: LoaderPlan, epoch_plan: AnyPlan) -> tuple[float, float] | None:
-    """Return the share of padding with and without buckets, in batches spread over the epoch."""
-    order = epoch_plan.order
-    if not isinstance(epoch_plan, EpochPlan) or not epoch_plan.n_batches:
-        return None
-    if not isinstance(order, Order) or order.buckets is None:
-        return None
-    name = order.buckets.name
-    source_reader = next(
-        (source_reader for source_reader in plan.source_readers if source_reader.name == name), None
-    )
-    if not isinstance(source_reader, RaggedSourceReader):
-        return None
-    without = replace(epoch_plan, order=replace(order, buckets=None))
-    return _padding(source_reader, plan.group, epoch_plan), _padding(
-        source_reader, plan.group, without
-    )
-
-
-def _padding(source_reader: RaggedSourceReader, group: Rows | None, epoch_plan: EpochPlan) -> float:
-    """Return the share of padding in some batches, from the shapes of their examples alone."""
-    n = epoch_plan.n_batches
-    numbers = np.unique(np.linspace(0, n - 1, min(n, PADDED_BATCHES)).astype(int)).tolist()
-    batches = [epoch_plan.batch(number) for number in numbers]
-    rows = [rows[:count] for rows, count in batches]
-    ends = np.cumsum([0, *map(len, rows)])
-    positions = np.concatenate(rows)
-    file_rows = source_reader.selection.take(positions if group is None else group[positions])
-    shapes = source_reader.source.examples().shapes(file_rows)
-    return padding_waste(shapes, [np.arange(a, b) for a, b in pairwise(ends.tolist())])
 
 
 def explain(
@@ -551,25 +294,20 @@ def explain(
     LoaderError
         If there is not one label a row, or no such source.
     """
-    sizes, order = plan.sizes, epoch_plan.order
+    sizes, order, readers = plan.sizes, epoch_plan.order, plan.source_readers
     place = epoch_plan.span(first_batch)[0] if first_batch else 0
     n_rows, n_windows = epoch_plan.n_rows - place, epoch_plan.n_windows
     if first_batch and isinstance(epoch_plan, EpochPlan):
         n_windows = sum(1 for _ in epoch_plan.spans(place, epoch_plan.n_rows))
-    jobs, n_jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
-    sources = tuple(
-        explain_source(source_reader, plan, jobs, share) for source_reader in plan.source_readers
-    )
+    jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
     quality, wanted = shuffle_quality(plan, epoch_plan, labels)
-    memory, mapped, there = None, 0, plan.on_device
-    if order.mode == "full" or sizes.whole is not None:  # rows are picked one by one
-        mapped = sum(map(mapped_bytes, plan.source_readers))
+    memory, there = None, plan.on_device
     if wanted is not None:
-        unkept = [
-            source_reader.nbytes for source_reader in plan.source_readers if not source_reader.keep
-        ]
-        memory = sizes.memory_for(min(wanted, max(1, order.n_rows)), unkept)
-        memory = sizes.memory_bytes if plan.all_kept else memory
+        memory = sizes.memory_bytes
+        if not plan.all_kept:
+            unkept = [one.nbytes for one in readers if not one.keep]
+            memory = sizes.memory_for(min(wanted, max(1, order.n_rows)), unkept)
+    picked = order.mode == "full" or sizes.picks
     return Explanation(
         mode=order.mode,
         n_rows=n_rows,
@@ -577,7 +315,7 @@ def explain(
         batch_rows=epoch_plan.batch_rows,
         n_windows=n_windows,
         window_rows=min(order.window_rows, max(order.n_rows, 1)),
-        n_jobs=n_jobs,
+        n_jobs=round(len(jobs) / share),
         job_rows=sizes.job_rows,
         slots=sizes.slots,
         threads=sizes.threads,
@@ -590,18 +328,135 @@ def explain(
         quality=quality,
         window_rows_for_quality=wanted,
         memory_for_quality=memory,
-        padding=padding_shares(plan, epoch_plan),
-        mapped_bytes=mapped,
+        mapped_bytes=sum(map(mapped_bytes, readers)) if picked else 0,
         device="cpu" if plan.device is None else plan.device.name,
         pinned_bytes=0 if there is None else sizes.slots * there.window_bytes,
         device_windows=0 if there is None else there.n_windows,
         device_bytes=0 if there is None else there.device_bytes,
-        amplification=order.amplification() if isinstance(order, Draws) else 1.0,
         exact=share == 1.0,
         kernels=permute.describe(),
-        sources=sources,
+        sources=tuple([explain_source(one, plan, jobs, share) for one in readers]),
         reads=first_reads(plan, jobs, order.mode),
     )
+
+
+def sampled_jobs(
+    plan: LoaderPlan, epoch: AnyPlan, first_batch: int, n_rows: int
+) -> tuple[list[Job], float]:
+    """Return the jobs that are left, or some of them where they are many, and which share."""
+    most = COUNTED_JOBS
+    if epoch.order.mode == "window":
+        most = max(8, min(most, COUNTED_ROWS // max(1, plan.sizes.job_rows)))
+    if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does
+        jobs = list(islice(plan.jobs(epoch, first_batch), COUNTED_JOBS))
+    elif n_rows <= most * plan.sizes.job_rows:
+        jobs = list(plan.jobs(epoch, first_batch))
+    else:
+        found = {}
+        for batch in np.linspace(first_batch, epoch.n_batches - 1, most // 4).astype(int).tolist():
+            for job in islice(plan.jobs(epoch, batch), 1, 2):  # the first may be part of one
+                found[job[0]] = job
+        jobs = list(found.values())
+    return jobs, sum([stop - start for start, stop, _ in jobs]) / n_rows if n_rows else 1.0
+
+
+def explain_source(
+    source_reader: SourceReader, plan: LoaderPlan, jobs: list[Job], share: float
+) -> SourceExplained:
+    """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
+    cost = Cost()
+    if source_reader.keep:  # read once, whole
+        cost, share = cost if source_reader.kept is not None else source_reader.whole_cost(), 1.0
+    else:
+        for _, _, content in jobs:
+            cost += source_reader.cost(content, plan.group)
+    chunks_decoded = round(cost.chunks_decoded / share)
+    return SourceExplained(
+        name=source_reader.name,
+        path=source_reader.reader.kind,
+        why=source_reader.reader.why,
+        kept=source_reader.keep,
+        chunk_rows=source_reader.layout.chunk_rows or 1,
+        bytes_read=round(cost.bytes_read / share),
+        bytes_used=round(cost.bytes_used / share),
+        n_reads=round(cost.n_reads / share),
+        chunks_decoded=chunks_decoded,
+        chunks_needed=source_reader.whole_cost().chunks_decoded if chunks_decoded else 0,
+    )
+
+
+def mapped_bytes(source_reader: SourceReader) -> int:
+    """Return the bytes that rows in random order are picked from by a memory map."""
+    source, layout, kind = source_reader.source, source_reader.layout, source_reader.reader.kind
+    if source_reader.keep or not isinstance(source, Source) or source.io == "pread":
+        return 0
+    if kind == "records" and layout.expensive:  # pictures
+        return sum([header.file.size for header in source.headers])
+    large = source.io == "auto" and layout.direct and source.row_bytes >= LARGE_ROW_BYTES
+    by_row = kind == "contiguous" or (kind == "chunked" and not layout.expensive)
+    return source.n_rows * source.row_bytes if by_row and not large else 0
+
+
+def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
+    """What the largest source reads for some of the windows: some of the runs of each."""
+    if not plan.source_readers or not jobs:
+        return None
+    largest = max(plan.source_readers, key=lambda one: one.row_bytes)
+    layout, windows = largest.layout, []
+    for start, stop, content in jobs[:DRAWN_JOBS]:
+        runs = as_runs(largest.file_rows(content, plan.group).rows)
+        runs = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
+        chunks: list[tuple[int, int]] = []
+        if layout.chunk_rows is not None and not largest.keep:
+            edges = layout.edges
+            if edges is None:
+                edges = np.arange(0, largest.reader.n_rows + layout.chunk_rows, layout.chunk_rows)
+            first = edges[np.searchsorted(edges, runs[:, 0], side="right") - 1]
+            last = edges[np.searchsorted(edges, runs[:, 1], side="left")]
+            apart = np.flatnonzero(first[1:] > last[:-1])
+            first, last = first[np.r_[0, apart + 1]], last[np.r_[apart, len(last) - 1]]
+            last = np.minimum(last, largest.reader.n_rows)
+            chunks = list(zip(first.tolist(), last.tolist(), strict=True))
+        windows.append(WindowRead(start, stop, tuple(map(tuple, runs.tolist())), tuple(chunks)))
+    return Reads(
+        largest.name,
+        largest.reader.n_rows,
+        layout.chunk_rows or 1,
+        tuple(windows),
+        "window" if mode == "window" else "job",
+        largest.keep,
+    )
+
+
+def shuffle_quality(
+    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | str | None
+) -> tuple[float | None, int | None]:
+    """Return the expected entropy of batches, and the rows a window must have where it is low.
+
+    None for what is not shuffled, or is mixed well.
+
+    Raises
+    ------
+    LoaderError
+        If there is not one label a row, or no such source.
+    """
+    order, known = epoch_plan.order, None
+    if not isinstance(epoch_plan, EpochPlan) or not epoch_plan.n_batches or order.mode == "file":
+        return None, None
+    if isinstance(labels, str):
+        sources = {one.name: one.source for one in plan.source_readers}
+        selections = {one.name: one.selection for one in plan.source_readers}
+        labels = read_classes("labels", labels, sources, selections)
+    if labels is not None:
+        known = np.asarray(labels).reshape(-1)
+        check_classes("labels=", known, "labels", LoaderError)
+        if len(known) != order.n_rows:
+            raise LoaderError(f"{len(known)} labels for {order.n_rows} rows; give one a row")
+        known = known if plan.group is None else known[plan.group]
+    quality = expected_quality(epoch_plan, known)
+    if quality >= GOOD_QUALITY or order.mode != "window":
+        return quality, None
+    return quality, rows_for_quality(GOOD_QUALITY, epoch_plan, known)
 
 
 # pictures
@@ -609,10 +464,9 @@ def explain(
 
 @dataclass(frozen=True, repr=False)
 class LoaderPlots:
-    """What ``loader.plot`` offers. Each picture returns its axes and takes ``ax=``."""
+    """What ``loader.plot`` offers."""
 
     explain: Callable[..., Explanation]
-    stats: Callable[[], Stats]
 
     def __call__(self, **options: Any) -> Axes:
         """Draw the plan; the same as :meth:`plan`."""

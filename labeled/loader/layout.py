@@ -3,10 +3,6 @@
 Without specs, source by source: CF decoding, padding, cast and scale, then labels. With specs, the
 compiled specs lay the arrays out. Nothing is copied where nothing changes. Casts, paddings and
 libraries that do not fit the sources are refused here, before anything is read.
-
-A space says how large an example is, so a ragged source that specs name is padded to that size,
-and ``<source>_mask`` (booleans: True where an example is) may be named beside it, in a space of the
-same size. From there on both are like any dense source.
 """
 
 from __future__ import annotations
@@ -25,7 +21,6 @@ import xarray as xr
 from labeled import permute
 from labeled._validation import as_array
 from labeled.device import HandOff, dtype_of, is_array, reshape
-from labeled.dims import SPATIAL, axis_of, role_of
 from labeled.display.classes import ExampleInfo, class_names_of
 from labeled.errors import (
     ArrayError,
@@ -41,20 +36,17 @@ from labeled.loader.buffers import RaggedRows
 from labeled.loader.options import BatchOptions, RaggedLayout, integer
 from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
-from labeled.ragged.padding import first_longer, padded
+from labeled.ragged.padding import fill_of, padded
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
 from labeled.spaces import (
     CompiledSpecs,
-    ConvNDSpace,
     DataSpecsMapping,
     IndexSpace,
     SourceInfo,
     Space,
-    VectorSpace,
     compile_specs,
-    space_of,
 )
 from labeled.spaces.arrays import check_fits, one_hot, why_not_cast
 from labeled.spaces.kinds import call_for
@@ -157,29 +149,36 @@ def casts_of(
             _check_names(option, sources, argument)
     casts = {}
     for name, source in sources.items():
-        label = isinstance(spaces.get(name), IndexSpace) or source.dtype.kind not in "biufc"
-        if isinstance(source, RaggedSource):
-            label = False
-        plain = {} if label else asked
-        values = {
-            key: option.get(name) if isinstance(option, Mapping) else plain.get(key)
+        numeric = source.dtype.kind in "biufc" and not isinstance(spaces.get(name), IndexSpace)
+        plain = asked if numeric or isinstance(source, RaggedSource) else {}
+        dtype, scale, shift = (
+            option.get(name) if isinstance(option, Mapping) else plain.get(key)
             for key, option in asked.items()
-        }
+        )
         if name in one_hot:
-            casts[name] = _one_hot(source, one_hot[name], options, name in layout)
+            given = [
+                key
+                for key in ("scale", "shift")
+                if isinstance(asked[key], Mapping) and name in asked[key]
+            ]
+            if name in layout or given:
+                raise LoaderError(
+                    f"{source.where}: {[*given, 'layout'][0]}= does not go with one_hot=; leave "
+                    "one of them out"
+                )
+            dtype = dtype if isinstance(options.dtype, Mapping) else options.dtype
+            casts[name] = _one_hot(source, one_hot[name], _checked_dtype(dtype, source))
             continue
         cast = Cast(
-            _checked_dtype(values["dtype"], source),
-            _along_channel(values["scale"], source),
-            _along_channel(values["shift"], source),
+            _checked_dtype(dtype, source),
+            _factor(source, dtype, "scale", scale),
+            _factor(source, dtype, "shift", shift),
             _axes(source, layout[name]) if name in layout else None,
         )
         if cast.dtype is not None:
             reason = why_not_cast(source.dtype, cast.dtype, scaled=cast.scaled)
             if reason is not None:
                 raise LoaderError(f"{source.where}: {reason}")
-        for key, factor in (("scale", cast.scale), ("shift", cast.shift)):
-            _check_factor(source, cast.dtype, key, factor)
         if not cast.nothing:
             casts[name] = cast
     return casts
@@ -191,7 +190,7 @@ def _axes(source: AnySource, layout: str | Sequence[str]) -> tuple[int, ...] | N
     if isinstance(source, RaggedSource):
         raise LoaderError(
             f"{source.where}: layout= orders the axes of arrays, and its examples differ in shape; "
-            "leave it out, or give it a space in specs="
+            "leave it out"
         )
     if sorted(names) != sorted(source.dims):
         raise LoaderError(
@@ -202,38 +201,20 @@ def _axes(source: AnySource, layout: str | Sequence[str]) -> tuple[int, ...] | N
     return None if axes == tuple(range(len(axes))) else axes
 
 
-def _one_hot(source: AnySource, n: int, options: BatchOptions, laid_out: bool) -> Cast:
+def _one_hot(source: AnySource, n: int, dtype: np.dtype[Any] | None) -> Cast:
     """Return what makes rows of zeros and a one of labels, in float32 if no dtype is given."""
-    of_source = [
-        name
-        for name in ("dtype", "scale", "shift")
-        if isinstance(option := getattr(options, name), Mapping) and source.name in option
-    ]
-    clashing = ["layout"] * laid_out + [name for name in of_source if name != "dtype"]
-    if clashing:
-        raise LoaderError(
-            f"{source.where}: {clashing[0]}= does not go with one_hot=; leave one of them out"
-        )
     n = integer(f"one_hot of {source.name!r}", n, least=1)
-    if (
-        isinstance(source, RaggedSource)
-        or source.dtype.kind not in "iu"
-        or math.prod(source.row_shape) != 1
-    ):
-        remedy = ""
-        if source.dtype.kind == "f" and math.prod(source.row_shape) == 1:
-            row = f"np.eye({n}, dtype='f4')[int(y.item())]"
-            remedy = f"; without one_hot=, say pipeline={{{source.name!r}: lambda y: {row}}}"
+    whole = source.dtype.kind in "iu" and not isinstance(source, RaggedSource)
+    if not whole or math.prod(source.row_shape) != 1:
         raise LoaderError(
             f"{source.where}: one_hot= takes one whole number a row, and this is {source.dtype} "
-            f"of dims ({', '.join(source.dims)}){remedy}"
+            f"of dims ({', '.join(source.dims)}); without it, say "
+            f"pipeline={{{source.name!r}: lambda y: np.eye({n}, dtype='f4')[int(y.item())]}}"
         )
-    dtype = options.dtype[source.name] if "dtype" in of_source else options.dtype
-    wanted = None if isinstance(dtype, Mapping) else _checked_dtype(dtype, source)
-    wanted = np.dtype(np.float32) if wanted is None else wanted
-    if wanted.kind not in "biufc":
-        raise LoaderError(f"{source.where}: one_hot= makes numbers, not dtype={wanted}")
-    return Cast(wanted, n_classes=n)
+    dtype = np.dtype(np.float32) if dtype is None else dtype
+    if dtype.kind not in "biufc":
+        raise LoaderError(f"{source.where}: one_hot= makes numbers, not dtype={dtype}")
+    return Cast(dtype, n_classes=n)
 
 
 def _check_names(option: Any, sources: Mapping[str, AnySource], argument: str) -> None:
@@ -261,39 +242,31 @@ def _checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
     return found
 
 
-def _along_channel(value: Any, source: AnySource) -> Any:
-    """Shape a list of factors so that it broadcasts along the channel dim."""
+def _factor(source: AnySource, dtype: Any, option: str, value: Any) -> Any:
+    """Check a scale or shift; shape a list of them so that it runs along the channel dim."""
     if value is None:
         return None
-    if isinstance(source, RaggedSource):
-        if np.ndim(value):
-            raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
-        return value
-    factors = as_array("scale or shift", value, LoaderError)
-    if factors.ndim == 0:
-        return value
-    dims = source.dims
-    axis = dims.index("channel") if "channel" in dims else len(dims) - 1
-    if axis == 0 or len(value) != source.row_shape[axis - 1]:
-        raise LoaderError(
-            f"{source.where}: {len(value)} factors do not fit its dims {dims} of row lengths "
-            f"{source.row_shape}; give one number, or one a channel"
-        )
-    return factors.reshape([-1 if at == axis else 1 for at in range(len(dims))])
-
-
-def _check_factor(source: AnySource, dtype: np.dtype[Any] | None, option: str, value: Any) -> None:
-    """Raise :class:`LoaderError` where a scale or shift is not made of finite numbers."""
-    if value is None:
-        return
+    shaped, factors, dims = value, as_array("scale or shift", value, LoaderError), source.dims
+    if factors.ndim and isinstance(source, RaggedSource):
+        raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
+    if factors.ndim:
+        axis = dims.index("channel") if "channel" in dims else len(dims) - 1
+        if axis == 0 or len(value) != source.row_shape[axis - 1]:
+            raise LoaderError(
+                f"{source.where}: {len(value)} factors do not fit its dims {dims} of row lengths "
+                f"{source.row_shape}; give one number, or one a channel"
+            )
+        shaped = factors.reshape([-1 if at == axis else 1 for at in range(len(dims))])
     try:
-        computed = compute_dtype(source.dtype, result_dtype(source.dtype, dtype, True))
+        made = result_dtype(source.dtype, _checked_dtype(dtype, source), True)
+        computed = compute_dtype(source.dtype, made)
         with np.errstate(over="ignore"):  # reported below
-            factor = checked_factor(option, value, computed)
+            factor = checked_factor(option, shaped, computed)
         if factor is not None and not np.isfinite(factor).all():
             raise ArrayError(f"values are computed in {computed}, where it is not finite")
     except ArrayError as error:
         raise LoaderError(f"{source.where}: {option}={value!r} cannot be: {error}") from None
+    return shaped
 
 
 # padding
@@ -320,23 +293,13 @@ def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
     >>> can_hold(np.dtype("f4"), 1e300), can_hold(np.dtype("f8"), 1e300)
     (False, True)
     """
-    if np.ndim(value) or isinstance(value, dict | list | tuple):
-        return False
     if dtype.kind == "O" or (isinstance(value, int) and value == 0):
-        return True
-    found = np.asarray(value)
-    if dtype.kind in "biu":
-        if found.dtype.kind not in "biuf":
-            return False
-        if found.dtype.kind == "f" and not float(found).is_integer():
-            return False
-        least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        return bool(least <= int(found) <= most)
-    if dtype.kind in "fc":
-        with np.errstate(over="ignore"):
-            of_kind = found.dtype.kind in ("biuf" if dtype.kind == "f" else "biufc")
-            return of_kind and bool(np.isfinite(found.astype(dtype)) or not np.isfinite(found))
-    return found.dtype.kind == dtype.kind and np.can_cast(found.dtype, dtype, "safe")
+        return np.ndim(value) == 0
+    try:
+        fill_of(value, dtype)
+    except ArrayError:
+        return False
+    return True
 
 
 def _check_padding(source: AnySource, value: Any, *dtypes: np.dtype[Any]) -> None:
@@ -366,8 +329,6 @@ class RaggedForm:
         Fills what padding adds, within examples and beyond the last.
     cast : Cast
         As for dense sources; single values only.
-    lengths : tuple of int, optional
-        What every example is padded to, instead of the longest of its batch.
     apart : bool
         Examples come in memory of their own each, so that a list needs no copy of them.
     """
@@ -378,7 +339,6 @@ class RaggedForm:
     layout: RaggedLayout
     value: Any = 0
     cast: Cast = Cast()
-    lengths: tuple[int, ...] | None = None
     apart: bool = False
 
     @property
@@ -428,7 +388,7 @@ class RaggedForm:
             return {self.name: flat.examples()}
         if self.layout == "flat":
             return dict(zip(self.out_dims, flat, strict=True))
-        lengths = self.lengths or flat.shapes.max(axis=0, initial=0).tolist()
+        lengths = flat.shapes.max(axis=0, initial=0).tolist()
         dense, inside = padded(flat, lengths, self.value, mask=True)
         assert inside is not None
         return {self.name: dense, f"{self.name}_mask": inside}
@@ -660,105 +620,29 @@ def layout_of(
                 cast = casts.get(name, Cast())
                 ragged[name] = _ragged_form(source, options, cast, padding[name], sources)
     else:
-        infos, ragged = _ragged_infos(options.specs, sources, padding)
+        infos, ragged = {}, {}
         for name, one in sources.items():
             if name in spaces:
                 infos[name] = SourceInfo(name, one.dims, one.row_shape, one.dtype, spaces[name])
         for space, name in DataSpecsMapping(options.specs).specs_to_index:
             if name in sources and name not in infos:
+                what, remedy = "no numbers", "read it without specs"
+                if isinstance(sources[name], RaggedSource):
+                    what = "examples of different shapes"
+                    remedy += ": ragged='pad' makes arrays of them"
                 raise SpecsError(
-                    f"{sources[name].where} holds no numbers, so that it has no space and is not "
-                    f"laid out for {space}; leave it out of the specs, or read it without specs"
+                    f"{sources[name].where} holds {what}, so that it has no space and is not laid "
+                    f"out for {space}; leave it out of the specs, or {remedy}"
                 )
         asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
         compiled = compile_specs(options.specs, infos, **asked)
-        needed = dict.fromkeys([*ragged, *compiled.sources])
-        sources = {name: sources[name] for name in needed if name in sources}
-        for name, form in ragged.items():
-            _check_lengths(sources[name], selections[name], form.lengths)
+        sources = {name: sources[name] for name in compiled.sources}
     for name, source in sources.items() if pads else ():
-        if name not in ragged or compiled is not None:
+        if name not in ragged:
             change = casts.get(name, Cast())
             made = source.dtype if change.scaled or change.dtype is None else change.dtype
             _check_padding(source, padding[name], source.dtype, made)
     return sources, BatchLayout(sources, padding, compiled, casts, ragged)
-
-
-MASK = "_mask"
-
-
-def _ragged_infos(
-    specs: Any, sources: Mapping[str, AnySource], padding: Mapping[str, Any]
-) -> tuple[dict[str, SourceInfo], dict[str, RaggedForm]]:
-    """Return what specs find of the ragged sources they name, and how these are laid out.
-
-    Raises
-    ------
-    SpecsError
-        If a space has no size for the dims of a source, two have different ones, or the
-        the padding value does not fit its dtype.
-    """
-    infos: dict[str, SourceInfo] = {}
-    forms: dict[str, RaggedForm] = {}
-    if not isinstance(specs, tuple) or len(specs) != 2:
-        return infos, forms  # refused where specs are compiled
-    for space, asked in DataSpecsMapping(specs).specs_to_index:
-        name = asked if asked in sources else asked.removesuffix(MASK)
-        source = sources.get(name)
-        if not isinstance(source, RaggedSource):
-            continue
-        lengths, value = _lengths(space, source), padding[name]
-        form = RaggedForm(name, source.dims, source.dtype, "pad", value, lengths=lengths)
-        known = forms.setdefault(name, form)
-        if known.lengths != lengths:
-            raise SpecsError(
-                f"{source.where} is asked for padded to {known.lengths} and to {lengths} "
-                f"({source.dims[1:]}); ask for one size"
-            )
-        if not can_hold(source.dtype, value):
-            raise SpecsError(
-                f"{source.where}: pad_value={value!r} is not a value of dtype {source.dtype}"
-            )
-        dtype = source.dtype if asked == name else np.dtype(bool)
-        own = space_of(source.dims, lengths, dtype)
-        if isinstance(space, IndexSpace) and asked == name:
-            own = IndexSpace(space.max_labels, space.dim)
-        infos[asked] = SourceInfo(asked, source.dims, lengths, dtype, own, mask=asked != name)
-    return infos, forms
-
-
-def _lengths(space: Space, source: RaggedSource) -> tuple[int, ...]:
-    """Return what a space says of the length of each axis of an example."""
-    inner = source.dims[1:]
-    if isinstance(space, VectorSpace | IndexSpace) and len(inner) == 1:
-        return (int(space.dim),)
-    if isinstance(space, ConvNDSpace):
-        roles = [role_of(dim) for dim in inner]
-        n_spatial = sum(role in SPATIAL for role in roles)
-        axes = [None if role is None else axis_of(role, n_spatial) for role in roles]
-        length: dict[Any, int] = {"c": space.channels}
-        length.update(enumerate(space.shape))
-        if {*axes, "c"} == set(length) and len(set(axes)) == len(axes):
-            return tuple(int(length[axis]) for axis in axes if axis is not None)
-    raise SpecsError(
-        f"{source.where} has examples of dims {inner}, which {space} has no sizes for; ask for a "
-        f"ConvNDSpace over height and width, or a VectorSpace where examples have one axis, or "
-        f"leave the specs out and give ragged='pad'"
-    )
-
-
-def _check_lengths(source: Any, selection: Selection, lengths: tuple[int, ...] | None) -> None:
-    """Refuse examples that a space has no room for."""
-    assert lengths is not None
-    for rows, shapes in shape_blocks(source, selection):
-        longer = first_longer(shapes, lengths)
-        if longer is not None:
-            at, axis = longer
-            raise SpecsError(
-                f"{source.where}, row {int(rows[at])}: its {source.dims[axis + 1]!r} has length "
-                f"{int(shapes[at, axis])}, more than the {lengths[axis]} that its space has; ask "
-                f"for a larger space, or leave longer rows out"
-            )
 
 
 def line_in_form(line: CompiledPipeline, layout: BatchLayout) -> CompiledPipeline:
@@ -802,20 +686,17 @@ class HandedOver:
 
         A pipeline that makes something else of one source leaves the others labelled.
         """
-        if isinstance(data, Batch):
-            data = data.arrays
-        if isinstance(data, xr.DataArray):
-            data = data.data
+        data = data.arrays if isinstance(data, Batch) else data
+        data = data.data if isinstance(data, xr.DataArray) else data
         if isinstance(data, Mapping):
             return {name: self._converted(part) for name, part in data.items()}
-        if isinstance(data, tuple | list):
-            return type(data)(map(self._converted, data)) if type(data) in (tuple, list) else data
+        if type(data) in (tuple, list):
+            return type(data)(map(self._converted, data))
         if not is_array(data) or self.to.library == "numpy":
             return data
-        kind = dtype_of(data).kind
-        if kind == "O":
+        if dtype_of(data).kind == "O":
             return [self._converted(example) for example in data]
-        return self.to(data) if kind in "biufc" else data
+        return self.to(data) if dtype_of(data).kind in "biufc" else data
 
 
 def handed_over(options: BatchOptions, layout: BatchLayout | None) -> HandedOver:

@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -121,8 +122,8 @@ class Loader:
 
     @property
     def plot(self) -> LoaderPlots:
-        """Plots: ``plot.plan()`` before an epoch."""
-        return LoaderPlots(self.explain, self.stats)
+        """Plots: ``plot.plan()`` draws where the coming epoch reads."""
+        return LoaderPlots(self.explain)
 
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
@@ -163,25 +164,14 @@ class Loader:
         if self._pools is None:
             plan, sizes = self.plan, self.plan.sizes
             read, joined = {}, {}
-            for source_reader in plan.source_readers:
-                read[source_reader.name] = source_reader.memory_layout()
-                joined[source_reader.name] = (
-                    source_reader.source.row_shape,
-                    source_reader.source.stored_dtype,
-                )
+            for one in plan.source_readers:
+                read[one.name] = one.slot
+                joined[one.name] = one.source.row_shape, one.source.stored_dtype
             self._pools = (
                 BufferPool(read, max(sizes.job_rows, 1), sizes.slots, plan.allocate, fills=True),
                 BufferPool(joined, plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools
-
-    def _device_windows(self, windows: Prefetcher) -> DeviceWindows:
-        """Copy windows to the device."""
-        there = self.plan.on_device
-        assert there is not None
-        if self._device_buffers is None:
-            self._device_buffers = DeviceBufferPool(there.device.copy_stream())
-        return DeviceWindows(windows, self.pools()[0], there, self._device_buffers, self._stats)
 
     # a place that can be saved
 
@@ -282,14 +272,9 @@ class EpochIterator(Generic[T]):
         *,
         with_rows: bool,
     ) -> None:
-        self._loader = loader
-        self._loader_plan = loader.plan
-        self._plan = plan
-        self._with_rows = with_rows
-        self._batch = first_batch
-        self._stats = loader._stats
-        self._superseded = False
-        self._ended = False
+        self._loader, self._loader_plan, self._plan = loader, loader.plan, plan
+        self._with_rows, self._batch, self._stats = with_rows, first_batch, loader._stats
+        self._superseded = self._ended = False
         self._error = ""
         """What broke the iteration off."""
         self._turn = RLock()
@@ -301,7 +286,7 @@ class EpochIterator(Generic[T]):
         stats.load_s += perf_counter() - began
         windows = Prefetcher(
             loader_plan.jobs(plan, first_batch), loader_plan.source_readers, loader_plan.group,
-            pools[0], stats, reads_ahead=sizes.reads_ahead, skips=loader_plan.options.skips,
+            pools[0], stats, skips=loader_plan.options.skips,
         )  # fmt: skip
         self._finalizer = weakref.finalize(self, windows.let_go)
         self._source: Prefetcher | DeviceWindows = windows
@@ -315,8 +300,13 @@ class EpochIterator(Generic[T]):
                 windows.make_batches(collator.batch, collator.transformed, batches, sizes.in_flight)
                 self._next_made = windows.next_batch
         else:
-            self._source = there = loader._device_windows(windows)
-            self._collator = DeviceCollator(loader_plan, plan, there, self._stats)
+            if loader._device_buffers is None:
+                stream = loader_plan.on_device.device.copy_stream()
+                loader._device_buffers = DeviceBufferPool(stream)
+            self._source = there = DeviceWindows(
+                windows, pools[0], loader_plan.on_device, loader._device_buffers, stats
+            )
+            self._collator = DeviceCollator(loader_plan, plan, there, stats)
         windows.start(sizes.threads)
         self._bar: Any = None
         if loader_plan.options.progress:
@@ -356,24 +346,41 @@ class EpochIterator(Generic[T]):
             raise
 
     def _next_batch(self, number: int) -> T:
-        """Make a batch and count it as handed out, or end as broken off before it."""
+        """Make a batch, here or by threads, and count it as handed out; or end as broken off."""
         if self._ended:
             raise self._why_ended()
+        stats, plan = self._stats, self._loader_plan
         began = perf_counter()
-        stats = self._stats
         stats.consumer_s += began - self._asked
         if number >= self._plan.n_batches:
             self._count(number, finished=True)
             self.close()
             raise StopIteration
         try:
-            out = self._make(number)
+            try:
+                made = (self._next_made or partial(self._collator.batch, number))()
+            except Interrupted:  # by another thread, a moment ago
+                raise self._why_ended() from None
+            data, rows, count, n_lost = made
+            if plan.line is not None:
+                before = perf_counter()
+                data = handed_out(plan, self._plan, made)
+                stats.pipeline_s += perf_counter() - before
+            stats.n_batches += 1
+            stats.n_rows += count
+            stats.n_bytes += count * plan.row_bytes
+            stats.n_lost += n_lost
+            if n_lost:
+                self._check_lost(stats.n_lost)
+            if data is not NOTHING:
+                data = data if plan.hand is None else plan.hand(data)
+                data = (data, rows(), count) if self._with_rows else data
             if self._next_made is None:  # else threads do
                 self._source.poke()
             self._asked = perf_counter()
             stats.wall_s += self._asked - began
             self._count(number + 1)
-            return out
+            return cast("T", data)
         except StopIteration as error:
             if self._ended:  # by another thread
                 raise
@@ -382,13 +389,10 @@ class EpochIterator(Generic[T]):
                 f"what makes batch {number:,} raised StopIteration, which would have ended the "
                 "epoch like its last batch; catch it there, or give next() a default"
             ) from error
-        except MemoryError as error:
-            self._broke_off(number, error)
-            with enough_memory(self._loader_plan.sizes.memory_bytes):
-                raise
         except BaseException as error:
             self._broke_off(number, error)
-            raise
+            with enough_memory(plan.sizes.memory_bytes):
+                raise
 
     def _count(self, n_batches: int, *, finished: bool = False) -> None:
         """Note how many batches are handed out; nobody asks once another iteration has begun."""
@@ -421,30 +425,6 @@ class EpochIterator(Generic[T]):
                 "loader.load_state_dict(loader.state_dict()), then iter(loader)"
             )
         return StopIteration()
-
-    def _make(self, number: int) -> T:
-        """Get one batch, cut here or made by threads, and count it."""
-        stats, plan = self._stats, self._loader_plan
-        try:
-            made = self._collator.batch(number) if self._next_made is None else self._next_made()
-        except Interrupted:  # by another thread, a moment ago
-            raise self._why_ended() from None
-        data, rows, count, n_lost = made
-        if plan.line is not None:
-            began = perf_counter()
-            data = handed_out(plan, self._plan, made)
-            stats.pipeline_s += perf_counter() - began
-        stats.n_batches += 1
-        stats.n_rows += count
-        stats.n_lost += n_lost
-        if n_lost:
-            self._check_lost(stats.n_lost)
-        stats.n_bytes += count * plan.row_bytes
-        if data is NOTHING:
-            return cast("T", data)
-        if plan.hand is not None:
-            data = plan.hand(data)
-        return cast("T", (data, rows(), count) if self._with_rows else data)
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""

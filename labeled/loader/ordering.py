@@ -32,7 +32,7 @@ from labeled.samplers.windows import Buckets, Mode, Order
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource, RowLayout
+from labeled.sources.source import AnySource
 
 Rows = npt.NDArray[np.int64]
 
@@ -67,14 +67,7 @@ def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
     asked of a batch never changes which rows it holds.
     """
 
-    most: AnySource | None = None
-    weight = (False, 0, "")
-    for source in sources.values():
-        own = (source.layout.expensive, source.row_bytes, source.name)
-        if most is None or own > weight:
-            most, weight = source, own
-    assert most is not None
-    return most
+    return max(sources.values(), key=lambda one: (one.layout.expensive, one.row_bytes, one.name))
 
 
 def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
@@ -93,15 +86,10 @@ def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
         return Grouping(units_of_ranges(ranges, layout.chunk_rows, least))
     if mode == "file":
         return Grouping(UniformUnits(n, least, least))
-    return _grouped_list(selection, layout, least)
-
-
-def _grouped_list(selection: Selection, layout: RowLayout, least: int) -> Grouping:
-    """Sort a list by stored chunk, once: each chunk is then decoded once an epoch."""
+    # A list is sorted by stored chunk, once: each chunk is then decoded once an epoch.
+    chunk = selection.rows // (layout.chunk_rows or least)
     if layout.edges is not None:
         chunk = np.searchsorted(layout.edges, selection.rows, side="right")
-    else:
-        chunk = selection.rows // (layout.chunk_rows or least)
     group = np.argsort(chunk, kind="stable")
     return Grouping(units_of_groups(chunk[group], least), group)
 
@@ -129,15 +117,6 @@ def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource
         )
     found: RaggedSource = sources[name]
     return found
-
-
-def buckets_of(
-    source: RaggedSource, selection: Selection, grouping: Grouping, rows: OrderedRows
-) -> Buckets:
-    """Measure the examples that are to share batches with others of their size."""
-    lengths: Rows = source.sizes[selection.rows]
-    lengths = lengths if grouping.group is None else lengths[grouping.group]
-    return Buckets(source.name, lengths, rows.batch_rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,9 +234,13 @@ def read_values(
 
 
 def epoch_plan_of(
-    rows: OrderedRows, grouping: Grouping, window_rows: int, buckets: Buckets | None
+    rows: OrderedRows,
+    grouping: Grouping,
+    window_rows: int,
+    measured: RaggedSource | None,
+    selections: Mapping[str, Selection],
 ) -> AnyPlan:
-    """Arrange the first epoch."""
+    """Arrange the first epoch; examples of `measured` share batches with others of their size."""
     options, units, epoch = rows.options, grouping.units, rows.options.epoch
     if options.sampler is not None:
         sampler: Any = options.sampler
@@ -267,7 +250,11 @@ def epoch_plan_of(
         return plan
     order: Order | Draws
     if rows.weights is None:
-        sticky = options.sticky_shards
+        sticky, buckets = options.sticky_shards, None
+        if measured is not None:
+            lengths: Rows = measured.sizes[selections[measured.name].rows]
+            lengths = lengths if grouping.group is None else lengths[grouping.group]
+            buckets = Buckets(measured.name, lengths, rows.batch_rows)
         order = Order(rows.mode, units, window_rows, rows.seed, epoch, sticky, buckets)
     else:
         name = "weights" if options.balance is None else "balance"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,22 +30,21 @@ from labeled.loader.layout import (
     layout_of,
     line_in_form,
 )
-from labeled.loader.memory import Sizes, picked_sizes, plan_memory, warn_of_room
+from labeled.loader.memory import Sizes, plan_memory, warn_of_room
 from labeled.loader.options import BatchOptions
 from labeled.loader.ordering import (
-    OrderedRows,
     bucket_source,
-    buckets_of,
     epoch_plan_of,
     governing_source,
+    group_rows,
     ordered_rows,
 )
-from labeled.loader.source_readers import SourceReader
+from labeled.loader.source_readers import RaggedSourceReader, SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import plan_hash
 from labeled.samplers.units import UniformUnits
-from labeled.samplers.windows import Window, WindowRows
+from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import AnySource
@@ -60,8 +59,7 @@ Job = tuple[int, int, WindowRows]
 
 A shuffled window is one job. File order and full shuffle come in long blocks that may be cut
 anywhere; they are cut where batches end and, over stored chunks, where chunks do. A shuffled
-window is cut, too, where its rows are picked one by one; then the disk is advised of the next
-window.
+window is cut, too, where its rows are picked one by one.
 """
 
 
@@ -272,17 +270,24 @@ class LoaderPlan:
 
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
-        windows, job_rows = epoch_plan.windows(first_batch), self.sizes.job_rows
-        if self.sizes.whole is not None:
-            yield from picked_jobs(windows, job_rows)
-            return
-        for window in windows:
-            if window.stop - window.start <= job_rows and self.job_offset is None:
+        job_rows, offset = self.sizes.job_rows, self.job_offset
+        for window in epoch_plan.windows(first_batch):
+            start, stop, content = window
+            if stop - start <= job_rows and offset is None and not self.sizes.picks:
                 yield window
-            elif window.content.run is not None:
-                yield from _run_jobs(window, window.content.run[0], job_rows, self.job_offset)
-            else:  # in order, or in memory already
-                yield from _listed_jobs(window, job_rows)
+                continue
+            run = content.run
+            shift = 0 if run is None else run[0] - start
+            rows = None if run is not None else content.rows
+            cut = 0 if run is None or offset is None else offset - shift
+            a = start
+            while a < stop:
+                b = min(stop, a + job_rows - (a - cut) % job_rows)
+                if rows is None:
+                    yield a, b, WindowRows(run=(a + shift, b + shift))
+                else:
+                    yield a, b, WindowRows(listed=rows[a - start : b - start])
+                a = b
 
     @cached_property
     def all_kept(self) -> bool:
@@ -328,20 +333,32 @@ def plan_batches(
     if options.output is not None or options.pinned or options.as_tuple:
         hand = handed_over(options, layout if line is None else None)
     made = made_of(line, layout.forms(selections)) if line is not None and piped else None
-    source_readers, grouping, sizes = plan_memory(rows, layout, made, sources, selections, lead)
-    buckets = None
-    if measured is not None:
-        buckets = buckets_of(measured, selections[measured.name], grouping, rows)
-    epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, buckets)
-    on_device = None
-    if where is not None and not piped:
-        on_device = device_plan(
+    grouping = group_rows(lead, selections[lead.name], rows.mode)
+    on_device = where is not None and not piped
+    sizes = plan_memory(rows, layout, made, sources, selections, grouping, on_device=on_device)
+    source_readers: list[SourceReader] = []
+    for name, source in sources.items():
+        chosen, keep = selections[name], name in sizes.kept
+        source_readers.append(
+            RaggedSourceReader(source, chosen, sizes.example_bytes[name], keep=keep)
+            if isinstance(source, RaggedSource)
+            else SourceReader(source, chosen, keep=keep)
+        )
+    epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, measured, selections)
+    there = None
+    if where is not None and on_device:
+        there = device_plan(
             where, source_readers, sizes, layout, rows.held_rows, library=options.output
         )
-    else:
-        sizes = picked_sizes(sizes, source_readers, rows)
     if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
-        _warn_of_no_batch(rows)
+        why, drawn = "last='drop' drops short batches", options.draws_rows
+        why = "balance= and weights= make whole batches" if drawn else why
+        shards = f" for each of {options.shard[1]} shards" if options.shard[1] > 1 else ""
+        warn(
+            f"every epoch is empty: {why}, and {count_words(n_rows, 'row')} do not fill one batch "
+            f"of batch_size={rows.batch_rows}{shards}; pass a smaller batch_size"
+            + ("" if drawn else ", or last='keep'")
+        )
     log.info(
         "%d rows, shuffle=%r, in windows of %d; %d threads, %d slots of %d rows, at most %d bytes",
         n_rows, rows.mode, sizes.window_rows, sizes.threads, sizes.slots, sizes.job_rows,
@@ -371,7 +388,7 @@ def plan_batches(
         plan_hash=plan_hash(epoch_plan, layout_hash),
         line=line,
         uncounted=() if made is None else made.uncounted,
-        on_device=on_device,
+        on_device=there,
         goes_to=where if piped else None,
         hand=hand,
     )
@@ -405,75 +422,13 @@ def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> D
                 f"source {name!r} is {dtype}, which a GPU has no arrays of; give "
                 f"dtype={{{name!r}: {wanted!r}}}, or leave it out with select()"
             )
-    clashes = {
-        "errors='skip', which leaves rows out on the host": options.skips and not piped,
-        "output='numpy', whose arrays are the host's": options.output == "numpy"
-        and device.name != "host",
-    }
-    for words, clash in clashes.items():
-        if clash:
-            raise LoaderError(
-                f"device={options.device!r} does not go with {words}; leave one of them out"
-            )
+    clash = ""
+    if options.skips and not piped:
+        clash = "errors='skip', which leaves rows out on the host"
+    elif options.output == "numpy" and device.name != "host":
+        clash = "output='numpy', whose arrays are the host's"
+    if clash:
+        raise LoaderError(
+            f"device={options.device!r} does not go with {clash}; leave one of them out"
+        )
     return device
-
-
-def _warn_of_no_batch(rows: OrderedRows) -> None:
-    drawn, n_shards = rows.options.draws_rows, rows.options.shard[1]
-    why = "balance= and weights= make whole batches" if drawn else "last='drop' drops short batches"
-    warn(
-        f"every epoch is empty: {why}, and {count_words(rows.n_rows, 'row')} do not fill one "
-        f"batch of batch_size={rows.batch_rows}"
-        + (f" for each of {n_shards} shards" if n_shards > 1 else "")
-        + "; pass a smaller batch_size"
-        + ("" if drawn else ", or last='keep'")
-    )
-
-
-# cutting windows into jobs
-
-
-def picked_jobs(windows: Iterable[Window], job_rows: int) -> Iterator[Job]:
-    """Cut shuffled windows into jobs of `job_rows` rows; the first names the next windows."""
-    several = iter(windows)
-    window, advised = next(several, None), False
-    while window is not None:
-        following = next(several, None)
-        soon = [one for one in (None if advised else window, following) if one is not None]
-        yield from _listed_jobs(window, job_rows, soon)
-        window, advised = following, True
-
-
-def _listed_jobs(
-    window: Window, job_rows: int, ahead: Sequence[Window] | None = None
-) -> Iterator[Job]:
-    rows, start, soon = window.content.rows, window.start, None
-    if ahead is not None:
-        runs = [following.content.runs for following in ahead]
-        soon = tuple(one for one in runs if one is not None)
-    a = start
-    while a < window.stop:
-        b = min(window.stop, a + job_rows - a % job_rows)
-        yield a, b, WindowRows(listed=rows[a - start : b - start], soon=soon)
-        a, soon = b, None if soon is None else ()
-
-
-def _run_jobs(window: Window, first: int, job_rows: int, offset: int | None) -> Iterator[Job]:
-    a, shift = window.start, first - window.start
-    at = 0 if offset is None else offset - shift
-    b = a + job_rows - (a - at) % job_rows
-    while b < window.stop:
-        yield a, b, WindowRows(run=(a + shift, b + shift))
-        a, b = b, b + job_rows
-    yield a, window.stop, WindowRows(run=(a + shift, window.stop + shift))
-
-
-def n_cuts(start: int, stop: int, step: int) -> int:
-    """Return how many jobs places ``start .. stop`` are cut into, at multiples of `step`.
-
-    Examples
-    --------
-    >>> n_cuts(3, 8, 4), n_cuts(4, 8, 4)
-    (2, 1)
-    """
-    return -(-stop // step) - start // step

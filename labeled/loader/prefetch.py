@@ -58,50 +58,40 @@ class Interrupted(Exception):
 
 
 class Prefetcher:
-    """Windows that are read ahead, in order; refers to no iterator, so that one can be collected.
+    """Jobs that are read ahead, in order; refers to no iterator, so that one can be collected.
 
     Parameters
     ----------
-    windows : iterator of (start, stop, WindowRows)
+    jobs : iterator of (start, stop, WindowRows)
         What to read; taken one by one, under the lock.
     source_readers : sequence of SourceReader
-        What is read of each window.
+        What is read of each job.
     group : int64 array, optional
         Dataset position of each grouped position.
     pool : BufferPool
-        Memory for windows.
-    reads_ahead : bool
-        Whether threads read windows that nobody waits for yet.
+        Memory for what is read.
     skips : bool
         Note windows of which something could not be read, rather than raise.
     """
 
     def __init__(
         self,
-        windows: Iterator[Job],
+        jobs: Iterator[Job],
         source_readers: Sequence[SourceReader],
         group: Rows | None,
         pool: BufferPool,
         stats: Stats,
         *,
-        reads_ahead: bool = True,
         skips: bool = False,
     ) -> None:
-        self._windows: Iterator[Job] | None = windows
-        self._source_readers, self._group, self._pool, self._stats = (
-            source_readers,
-            group,
-            pool,
-            stats,
-        )
-        self._reads_ahead, self._skips = reads_ahead, skips
+        self._jobs: Iterator[Job] | None = jobs
+        self._source_readers, self._group, self._pool = source_readers, group, pool
+        self._stats, self._skips = stats, skips
         self._tasks: deque[tuple[LoadedWindow, Task]] = deque()
         self._loading: deque[LoadedWindow] = deque()
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._changed = threading.Condition(threading.Lock())
         self._sleeping = 0
-        self._caller_sleeps = False
-        self._stopped = False
+        self._caller_sleeps = self._stopped = False
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
         # of a pipeline
@@ -139,12 +129,12 @@ class Prefetcher:
             window = self._first_ready()
             if window is not None:
                 return window
-            with self._lock:
+            with self._changed:
                 if self._stopped:
                     return None
                 item = self._next_task(caller=True)
                 if item is None:
-                    if not self._loading and self._windows is None:
+                    if not self._loading and self._jobs is None:
                         return None
                     began, self._caller_sleeps = perf_counter(), True
                     while self._loading and not (
@@ -274,84 +264,73 @@ class Prefetcher:
     # what everybody does
 
     def _work(self) -> None:
-        """Do one piece of work after another, until all is done."""
-        while (work := self._wait_for_work()) is not None:
-            if isinstance(work, int):
-                self._make(work)
-            else:
-                self.read(*work)
-            # A thread that sleeps must refer to no task: that would keep the buffer of a window.
-            work = None
-
-    def _wait_for_work(self) -> int | tuple[LoadedWindow, Task] | None:
-        """Return the next batch to make or task to do, None when all is done; sleep meanwhile."""
-        with self._lock:
-            while not self._stopped:
-                more = self._next_batch < self._n_batches
-                if more and not self._cutting and self._next_batch - self._taken < self._in_flight:
-                    self._cutting = True
-                    return self._next_batch
-                item = self._next_task(caller=False) if self._reads_ahead else None
-                if item is not None:
-                    return item
-                if self._windows is None and not more:
-                    return None
-                self._sleeping += 1
-                self._changed.wait(LOOK_UP_S)
-                self._sleeping -= 1
-            return None
+        """Make batches and do tasks, one after another, until all is done; sleep meanwhile."""
+        while True:
+            number: int | None = None
+            item: tuple[LoadedWindow, Task] | None = None
+            with self._changed:
+                while number is None and item is None:
+                    more = self._next_batch < self._n_batches
+                    free = self._next_batch - self._taken < self._in_flight
+                    if more and free and not self._cutting and not self._stopped:
+                        self._cutting, number = True, self._next_batch
+                    else:
+                        item = self._next_task(caller=False)
+                    if self._stopped or (self._jobs is None and not more and item is None):
+                        return
+                    if number is None and item is None:
+                        self._sleeping += 1
+                        self._changed.wait(LOOK_UP_S)
+                        self._sleeping -= 1
+            if item is not None:
+                self.read(*item)
+            elif number is not None:
+                self._make(number)
 
     def _next_task(self, *, caller: bool) -> tuple[LoadedWindow, Task] | None:
+        """Return a task to do, if need be by giving the next job a buffer and cutting it."""
         while not self._tasks:
-            if not self._claim(caller=caller):
+            if self._jobs is None or self._stopped:
                 return None
+            buffer, began = None, perf_counter()
+            try:
+                buffer = self._pool.take(force=caller and not self._loading)
+                if buffer is None:
+                    return None
+                job = next(self._jobs, None)
+                if job is None:
+                    self._end_reading(keeps=True)
+                    return None
+                start, stop, content = job
+                window = LoadedWindow(start, stop, content, {})
+                tasks: list[tuple[LoadedWindow, Task]] = []
+                for one in self._source_readers:
+                    memory = buffer.arrays[one.name]
+                    out, some = one.tasks(content, self._group, memory, stop - start)
+                    window.arrays[one.name] = out
+                    tasks.extend(zip(repeat(window), some))
+                window.pending, window.ready = len(tasks), not tasks
+                self._loading.append(window)
+                self._tasks.extend(tasks)
+                self._stats.n_windows += 1
+                self._stats.n_tasks += len(tasks)
+            except BaseException as error:  # met behind the windows that are on their way
+                failed = LoadedWindow(0, 0, WindowRows(), {}, ready=True, error=error)
+                self._loading.append(failed)
+                self._end_reading(keeps=True)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                if buffer is not None:
+                    buffer.taken = False  # held from here on by views: a window that is dropped
+            self._stats.plan_s += perf_counter() - began
+            if self._sleeping and len(self._tasks) > 1:
+                self._changed.notify_all()
         return self._tasks.popleft()
 
-    def _claim(self, *, caller: bool) -> bool:
-        """Give the next window a buffer and cut it into tasks; False if that is impossible now."""
-        if self._windows is None or self._stopped:
-            return False
-        buffer = None
-        began = perf_counter()
-        try:
-            buffer = self._pool.take(force=caller and not self._loading)
-            if buffer is None:
-                return False
-            job = next(self._windows, None)
-            if job is None:
-                self._end_reading(keeps=True)
-                return False
-            start, stop, content = job
-            window = LoadedWindow(start, stop, content, {})
-            tasks: list[tuple[LoadedWindow, Task]] = []
-            for source_reader in self._source_readers:
-                out = source_reader.room(
-                    content, self._group, buffer.arrays[source_reader.name], stop - start
-                )
-                window.arrays[source_reader.name] = out
-                tasks.extend(zip(repeat(window), source_reader.tasks(content, self._group, out)))
-            window.pending, window.ready = len(tasks), not tasks
-            self._loading.append(window)
-            self._tasks.extend(tasks)
-            self._stats.n_windows += 1
-            self._stats.n_tasks += len(tasks)
-        except BaseException as error:  # met behind the windows that are on their way
-            failed = LoadedWindow(0, 0, WindowRows(), {}, ready=True, error=error)
-            self._loading.append(failed)
-            self._end_reading(keeps=True)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            if buffer is not None:
-                buffer.taken = False  # held from here on by views: a window that is dropped
-        self._stats.plan_s += perf_counter() - began
-        if self._sleeping and len(self._tasks) > 1:
-            self._changed.notify_all()
-        return True
-
     def _end_reading(self, *, keeps: bool = False) -> None:
-        """Open no window any more; drop those on their way, unless one `keeps` them."""
-        self._windows = None
+        """Begin no job any more; drop windows on their way, unless one `keeps` them."""
+        self._jobs = None
         if not keeps:
             self._tasks.clear()
             self._loading.clear()
@@ -367,7 +346,7 @@ class Prefetcher:
         except BaseException as caught:
             error = caught
         decoded, took = CLOCK.decode_s - before, perf_counter() - began
-        with self._lock:
+        with self._changed:
             self._stats.decode_s += decoded
             self._stats.read_s += took - decoded
             if self._skips and isinstance(error, ReadError):

@@ -137,14 +137,11 @@ def comes_one_by_one(reader: RaggedReader) -> bool:
 
 
 def flat_by(threads: int, reader: RaggedReader, rows: AnyRows) -> Flat:
-    """Return examples one after another, read by several threads if the reader offers that.
-
-    It does so as ``read_flat_by(threads, rows)``.
-    """
+    """Return examples one after another, read by several threads where the reader offers that."""
     by_several = getattr(reader, "read_flat_by", None)
-    if by_several is None or threads == 1:
-        return reader.read_flat(rows)
-    flat: Flat = by_several(threads, rows)
+    flat: Flat = (
+        reader.read_flat(rows) if by_several is None or threads == 1 else by_several(threads, rows)
+    )
     return flat
 
 
@@ -159,9 +156,8 @@ def own_examples(reader: RaggedReader, rows: AnyRows) -> Iterator[Array]:
         yield from one_by_one(rows)
         return
     values, offsets, shapes = reader.read_flat(rows)
-    edges = offsets.tolist()
-    for i, shape in enumerate(shapes.tolist()):
-        yield values[edges[i] : edges[i + 1]].reshape(shape).copy()
+    for example in Flat(values, offsets, shapes).examples():
+        yield example.copy()
 
 
 @dataclass(frozen=True, eq=False)

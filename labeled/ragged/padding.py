@@ -1,9 +1,4 @@
-"""Padding ragged examples to dense arrays, and grouping them so that little is padded.
-
-Works on shapes and flat values alone. A batch is padded to its longest example along each
-axis, so what is wasted depends on which examples meet: sorting them by size within a
-window keeps batches near the order at hand and most of the padding away.
-"""
+"""Padding ragged examples to dense arrays; works on shapes and flat values alone."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import ArrayError, DimsError
-from labeled.ragged.flat import Array, Flat, Rows, elements_of
+from labeled.ragged.flat import Array, Flat, Rows
 
 SMALL_PADDED = 1024
 """Padded examples of so many elements are filled together, larger ones one by one."""
@@ -110,35 +105,3 @@ def fill_of(value: Any, dtype: np.dtype[Any]) -> Any:
     if not same and not (dtype.kind in "fc" and np.isfinite(held)):
         raise ArrayError(f"value={value!r} cannot fill an array of {dtype}; give one it can hold")
     return held
-
-
-def bucketed(shapes: Rows, batch_rows: int, window_rows: int, seed: int | None) -> list[Rows]:
-    """Sort the rows of each window by size and cut them into batches."""
-    sizes = elements_of(shapes)
-    random = None if seed is None else np.random.default_rng(seed)
-    out: list[Rows] = []
-    for first in range(0, len(shapes), window_rows):
-        rows = np.arange(first, min(first + window_rows, len(shapes)))
-        keys = [shapes[rows, axis] for axis in reversed(range(shapes.shape[1]))]
-        ordered = rows[np.lexsort([*keys, sizes[rows]])]
-        batches = [ordered[i : i + batch_rows] for i in range(0, len(ordered), batch_rows)]
-        if random is not None:
-            batches = [batches[i] for i in random.permutation(len(batches))]
-        out += batches
-    return out
-
-
-def padding_waste(shapes: Rows, batches: Sequence[Rows]) -> float:
-    """Return the share of padding when each batch is padded to its longest example.
-
-    Examples
-    --------
-    >>> padding_waste(np.array([[1], [2]]), [np.array([0, 1])])
-    0.25
-    """
-    held = sum(
-        len(rows) * float(np.prod(shapes[rows].max(axis=0, initial=0), dtype=np.float64))
-        for rows in batches
-    )
-    used = float(np.prod(shapes, axis=1, dtype=np.float64).sum())
-    return 1 - used / held if held else 0.0

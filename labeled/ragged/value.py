@@ -1,9 +1,9 @@
 """Ragged arrays: examples of different shapes, lazily, as one labelled value.
 
 A :class:`Ragged` is to a source of ragged examples what a lazy DataArray is to a dense
-one. It decides how examples are cut out of flat values, padded, bucketed by length and
-handed to other libraries. It refuses to know where values are stored: anything that
-follows :class:`RaggedReader` will do, and readers of files stand above this module.
+one. It decides how examples are cut out of flat values, padded and handed over. It refuses to know
+where values are stored: anything that follows :class:`RaggedReader` will do, and readers of files
+stand above this module.
 
 The trade-off: whatever is computed runs over *flat values* (all examples one after
 another, each in row-major order), with `offsets` and `shapes` beside them. That is the
@@ -24,11 +24,10 @@ import numpy.typing as npt
 import xarray as xr
 from dask.utils import format_bytes
 
-from labeled._optional import extra_module
 from labeled._validation import check_arguments
 from labeled.device import to_device
 from labeled.display.summary import Summary
-from labeled.errors import ArrayError, DimsError, UnknownAttributeError
+from labeled.errors import ArrayError, DimsError
 from labeled.guesses import unknown_attribute
 from labeled.ragged.flat import (
     AnyRows,
@@ -42,19 +41,15 @@ from labeled.ragged.flat import (
     elements_of,
     flat_by,
     flat_of,
-    offsets_of,
 )
-from labeled.ragged.padding import (
-    bucketed,
-    first_longer,
-    padded,
-    padding_waste,
-    wanted_lengths,
-)
+from labeled.ragged.padding import first_longer, padded, wanted_lengths
 from labeled.selection import Request, Selection
 
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""
+
+SHAPE_ROWS = 1 << 16
+"""Rows whose shapes are read together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,18 +217,13 @@ class Ragged:
 
     def __iter__(self) -> Iterator[xr.DataArray]:
         """Go through the examples, read in blocks of about 4 MiB."""
-        for part in self._blocks():
-            flat = part.flat()
-            for array, shape in zip(flat.examples(), flat.shapes, strict=True):
-                yield self._example(array, shape)
-
-    def _blocks(self) -> Iterator[Ragged]:
-        step = 1 << 16  # rows whose shapes are read together
-        for first in range(0, len(self), step):
-            some = replace(self, selection=self.selection[first : first + step])
+        for first in range(0, len(self), SHAPE_ROWS):
+            some = self[first : first + SHAPE_ROWS]
             cuts = block_cuts(some.sizes * max(1, self.dtype.itemsize), BLOCK_BYTES)
             for start, stop in pairwise(cuts):
-                yield replace(self, selection=some.selection[start:stop])
+                flat = some[start:stop].flat()
+                for array, shape in zip(flat.examples(), flat.shapes, strict=True):
+                    yield self._example(array, shape)
 
     def _example(self, values: Array, shape: Rows) -> xr.DataArray:
         data = values.reshape(shape.tolist())
@@ -246,11 +236,6 @@ class Ragged:
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
         def __getattr__(self, name: str) -> Any:
-            if name in ("mean", "std", "min", "max"):
-                raise UnknownAttributeError(
-                    f"Ragged has no attribute {name!r}; use ds.statistics({self.name or 'x'!r}), "
-                    f"or ragged.flat().values.{name}()"
-                )
             raise unknown_attribute(self, name)
 
     def load(self) -> Ragged:
@@ -330,65 +315,24 @@ class Ragged:
         DimsError
             If `to` names a dim that examples do not have.
         """
-        lengths = self.padded_lengths(to)
-        self._check_fits(self.shapes, lengths)
+        shapes, dims = self.shapes, self.dims[1:]
+        longest = shapes.max(axis=0, initial=0).tolist()
+        wanted = zip(wanted_lengths(to, dims), longest, strict=True)
+        lengths = [int(given) if given is not None else most for given, most in wanted]
+        longer = first_longer(shapes, lengths)
+        if longer is not None:
+            place, axis = longer
+            raise ArrayError(
+                f"{self.where}, row {int(self.selection.take(np.array([place]))[0])}: its "
+                f"{dims[axis]!r} has length {shapes[place, axis]}, more than to={lengths[axis]}; "
+                f"pad to {int(shapes[:, axis].max())}, or leave longer rows out"
+            )
         dense, inside = padded(self.flat(), lengths, value, mask=mask)
         name = self.name or None
         array = xr.DataArray(dense, dims=self.dims, name=name, attrs=dict(self.attrs))
         if not mask:
             return array
         return array, xr.DataArray(inside, dims=self.dims, name=f"{name}_mask" if name else None)
-
-    def padded_lengths(self, to: int | Mapping[str, int] | None) -> tuple[int, ...]:
-        """Return the lengths by ``dims[1:]`` that :meth:`pad` gives an example."""
-        dims, longest = self.dims[1:], self.shapes.max(axis=0, initial=0).tolist()
-        return tuple(
-            int(given) if given is not None else most
-            for given, most in zip(wanted_lengths(to, dims), longest, strict=True)
-        )
-
-    def _check_fits(self, shapes: Rows, lengths: Sequence[int]) -> None:
-        bad = first_longer(shapes, lengths)
-        if bad is not None:
-            row, axis = bad
-            raise ArrayError(
-                f"{self.where}, row {int(self.selection.take(np.array([row]))[0])}: its "
-                f"{self.dims[axis + 1]!r} has length {shapes[row, axis]}, more than "
-                f"to={lengths[axis]}; pad to {int(shapes[:, axis].max())}, or leave longer rows out"
-            )
-
-    @check_arguments()
-    def bucket(
-        self, batch_rows: int, *, window_rows: int | None = None, seed: int | None = None
-    ) -> Buckets:
-        """Group examples of about equal size into batches, so that little is padded.
-
-        Parameters
-        ----------
-        batch_rows : int
-            Examples per batch; the last batch of a window may have fewer.
-        window_rows : int, optional
-            Examples are sorted by size within stretches of this many rows, so that batches stay
-            close to the original order. Default: 32 batches.
-        seed : int, optional
-            Shuffles the batches of each window; without it they come in order of size.
-
-        Returns
-        -------
-        Buckets
-            Iterating reads the batches one by one; `waste` gives the share of padding.
-        """
-        if batch_rows < 1 or (window_rows is not None and window_rows < 1):
-            raise ArrayError(
-                f"batch_rows={batch_rows}, window_rows={window_rows}: must be at least 1"
-            )
-        window = window_rows or 32 * batch_rows
-        parts = bucketed(self.shapes, batch_rows, window, seed)
-        plain = [
-            np.arange(i, min(i + batch_rows, len(self))) for i in range(0, len(self), batch_rows)
-        ]
-        waste = padding_waste(self.shapes, parts)
-        return Buckets(self, tuple(parts), waste, padding_waste(self.shapes, plain))
 
     # other libraries
 
@@ -403,21 +347,6 @@ class Ragged:
         flat = self.flat()
         return Flat(to_device(flat.values, device), to_device(flat.offsets, device), flat.shapes)
 
-    def to_awkward(self) -> Any:
-        """Read all examples as an ``awkward.Array`` over the flat values.
-
-        Raises
-        ------
-        MissingExtraError
-            If awkward is not installed.
-        """
-        ak = extra_module("awkward", "to_awkward() needs awkward", "awkward", "awkward")
-        flat = self.flat()
-        content = ak.contents.NumpyArray(flat.values)
-        for counts in reversed(nested_counts(flat.shapes)):
-            content = ak.contents.ListOffsetArray(ak.index.Index64(offsets_of(counts)), content)
-        return ak.Array(content)
-
     # looks
 
     def __repr__(self) -> str:
@@ -426,70 +355,23 @@ class Ragged:
     def _repr_html_(self) -> str:
         parts = (
             f"of {self.where}",
-            "pad(), bucket(), flat(), to_objects() read it; shapes reads the shapes alone",
+            "pad(), flat(), to_objects() read it; shapes reads the shapes alone",
         )
         return Summary("labeled.Ragged", self._words(), parts).html()
 
     def _words(self) -> str:
-        name = f"{self.name!r} " if self.name else ""
-        sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *self._axis_words()])
-        size = format_bytes(self.nbytes) if "shapes" in self.__dict__ else "not read yet"
-        return f"{name}({sizes}) {self.dtype}, {size}, {self.selection.describe()}"
-
-    def _axis_words(self) -> list[str]:
-        """Lengths of the inner dims, where the shapes were read already; a repr never reads."""
-        if "shapes" not in self.__dict__ or not len(self):
-            return [f"{dim}: *" for dim in self.dims[1:]]
-        low, high = self.shapes.min(axis=0).tolist(), self.shapes.max(axis=0).tolist()
-        return [
-            f"{dim}: {a}" if a == b else f"{dim}: {a}..{b}"
-            for dim, a, b in zip(self.dims[1:], low, high, strict=True)
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class Buckets:
-    """Batches of examples of about equal size; made by :meth:`Ragged.bucket`.
-
-    Parameters
-    ----------
-    ragged : Ragged
-    rows : tuple of int64 array
-        Positions in `ragged`, one array per batch; each position occurs once.
-    waste : float
-        Fraction of the elements that is padding if each batch is padded to its longest example.
-    plain_waste : float
-        The same for batches in the original order.
-    """
-
-    ragged: Ragged
-    rows: tuple[Rows, ...]
-    waste: float
-    plain_waste: float
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Ragged]:
-        return (self.ragged.take(rows) for rows in self.rows)
-
-    def __repr__(self) -> str:
-        return (
-            f"<labeled.Buckets {len(self):,} batches of {len(self.ragged):,} examples, "
-            f"{self.waste:.1%} padding ({self.plain_waste:.1%} without buckets)>"
+        """Describe it; lengths of the inner dims only where the shapes were read already."""
+        known, lengths, size = (
+            "shapes" in self.__dict__,
+            ["*"] * (len(self.dims) - 1),
+            "not read yet",
         )
-
-
-def nested_counts(shapes: Rows) -> list[Rows]:
-    """Return the list lengths at each depth, as nested lists of these shapes have them.
-
-    Examples
-    --------
-    >>> [counts.tolist() for counts in nested_counts(np.array([[2, 3], [1, 0]]))]
-    [[2, 1], [3, 3, 0]]
-    """
-    out, repeats = [], np.ones(len(shapes), np.int64)
-    for axis in range(shapes.shape[1]):
-        out.append(np.repeat(shapes[:, axis], repeats))
-        repeats = repeats * shapes[:, axis]
-    return out
+        if known:
+            size = format_bytes(self.nbytes)
+        if known and len(self):
+            low, high = self.shapes.min(axis=0).tolist(), self.shapes.max(axis=0).tolist()
+            lengths = [f"{a}" if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)]
+        inner = [f"{dim}: {n}" for dim, n in zip(self.dims[1:], lengths, strict=True)]
+        name = f"{self.name!r} " if self.name else ""
+        sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *inner])
+        return f"{name}({sizes}) {self.dtype}, {size}, {self.selection.describe()}"

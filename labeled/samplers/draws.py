@@ -31,7 +31,6 @@ from labeled.samplers.units import Units
 from labeled.samplers.windows import WindowRows, even_share, shard_bounds
 
 FloatArray = npt.NDArray[np.float64]
-SAMPLED_WINDOWS = 64  # for the amplification
 
 
 @dataclass(eq=False)
@@ -156,30 +155,6 @@ class Draws:
         targets = np.minimum(targets, np.nextafter(before[-1], 0.0))
         units: IntArray = before.searchsorted(targets, side="right") - 1
         return units, int(chances[count] * count)
-
-    def amplification(self) -> float:
-        """Return rows of the units read over rows handed out, from a sample of windows.
-
-        Examples
-        --------
-        >>> from labeled.samplers.units import UniformUnits
-        >>> Draws(UniformUnits(1000, 10, 10), np.ones(1000), 100, seed=7).amplification()
-        1.0
-        """
-        if self.n_rows == 0:
-            return 1.0
-        count = self._n_windows
-        read = handed_out = 0
-        for number in np.unique(np.linspace(0, count - 1, SAMPLED_WINDOWS).astype(int)).tolist():
-            start, stop = shard_bounds(self.n_rows, number, count)
-            if count == 1:
-                rows = self.drawn(start, stop) - self.units.start
-                units = self._unit_edges.searchsorted(rows, side="right") - 1
-            else:
-                units, _ = self._drawn_units(start, stop)
-            read += int(np.diff(self.units.bounds(np.unique(units)), axis=0).sum())
-            handed_out += stop - start
-        return read / handed_out
 
 
 @dataclass(frozen=True, eq=False)

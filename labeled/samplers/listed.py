@@ -130,8 +130,10 @@ class ListedBatches:
         follow = all(one.stop == two.start for one, two in pairwise(slices))
         if asked and len(slices) == len(asked) and follow:
             return WindowRows(run=(slices[0].start, slices[-1].stop))
-        rows = [np.zeros(0, np.int64), *map(rows_of_request, asked)]
-        return WindowRows(listed=np.concatenate(rows))
+        rows = [
+            one if isinstance(one, np.ndarray) else np.arange(one.start, one.stop) for one in asked
+        ]
+        return WindowRows(listed=np.concatenate([np.zeros(0, np.int64), *rows]))
 
 
 def as_request(item: Any) -> Request:
@@ -188,13 +190,6 @@ def as_request(item: Any) -> Request:
 def length_of(request: Request) -> int:
     """Return how many rows a request names."""
     return request.stop - request.start if isinstance(request, slice) else request.size
-
-
-def rows_of_request(request: Request) -> IntArray:
-    """Return the rows of a request as an array."""
-    if isinstance(request, slice):
-        return np.arange(request.start, request.stop, dtype=np.int64)
-    return request
 
 
 def _token_of(rows: Request) -> bytes:
@@ -309,23 +304,17 @@ class SampledPlan:
 
     @property
     def n_windows(self) -> int:
-        return sum(1 for _ in self._windows(0))
+        return sum(1 for _ in self.windows())
 
     def windows(self, first_batch: int = 0) -> Iterator[Window]:
         """Walk through windows of whole batches, from batch `first_batch` on."""
-        edges = self._batches.edges
-        for first, end in self._windows(first_batch):
-            content = self._batches.content(first, end)
-            yield Window(int(edges[first]), int(edges[end]), content)
-
-    def _windows(self, first: int) -> Iterator[tuple[int, int]]:
-        """Yield the first batch of each window that has rows, and the one behind its last."""
-        edges = self._batches.edges
+        edges, first = self._batches.edges, first_batch
         while first < self.n_batches:
             fitting = edges.searchsorted(edges[first] + self.order.window_rows, "right")
             end = max(int(fitting) - 1, first + 1)
-            if edges[first] < edges[end]:
-                yield first, end
+            if edges[first] < edges[end]:  # else there are no rows
+                content = self._batches.content(first, end)
+                yield Window(int(edges[first]), int(edges[end]), content)
             first = end
 
 

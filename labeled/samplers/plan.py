@@ -103,38 +103,36 @@ class EpochPlan:
     def n_rows(self) -> int:
         """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
         n_rows = 0
-        for _, lo, hi in self._segments:
+        for _, lo, hi in self.parts:
             n_rows += hi - lo
         return n_rows
 
     @cached_property
-    def _segments(self) -> list[tuple[Arranged, int, int]]:
+    def parts(self) -> list[tuple[Arranged, int, int]]:
         """What this shard hands out: places ``[lo, hi)`` of shards as they were at first."""
         n_rows, left = self.order.n_rows, [range(self.order.n_rows)]
         for count, step in self.history:
             left = _left_after(left, count, step * self.batch_rows)
         n_left, room = sum(map(len, left)), self.n_batches * self.batch_rows
         start, stop = shard_bounds(n_left, *self.shard)
-        mine = _cut(left, start, min(stop, start + room))
-        if self.last == "wrap":
-            room -= stop - start
-            while room and n_left:
-                start = stop % n_left
-                stop = min(n_left, start + room)
-                mine += _cut(left, start, stop)
-                room -= stop - start
-        first_count, _ = (*self.history, (self.shard[1], 0))[0]
+        stop = min(stop, start + room)
+        if self.last == "wrap" and n_left:  # goes on with the rows that follow, from the first on
+            stop = start + room
+            left = left * -(-stop // n_left)
+        first_count = self.history[0][0] if self.history else self.shard[1]
         orders: dict[int, Arranged] = {}
-        segments = []
-        for piece in mine:
-            while piece:
-                shard, first, last = even_share(piece.start, n_rows, first_count)
+        parts = []
+        for piece in left:
+            mine = piece[max(start, 0) : max(stop, 0)]
+            start, stop = start - len(piece), stop - len(piece)
+            while mine:
+                shard, first, last = even_share(mine.start, n_rows, first_count)
                 if shard not in orders:
                     orders[shard] = self.order.arrange((shard, first_count))
-                stop = min(piece.stop, last)
-                segments.append((orders[shard], piece.start - first, stop - first))
-                piece = range(stop, piece.stop)
-        return segments
+                end = min(mine.stop, last)
+                parts.append((orders[shard], mine.start - first, end - first))
+                mine = range(end, mine.stop)
+        return parts
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[Arranged, int, int]]:
         """Yield (order, lo, hi) for the places ``[start, stop)`` of this plan, window by window.
@@ -142,7 +140,7 @@ class EpochPlan:
         Each says that the next ``hi - lo`` rows are the places ``[lo, hi)`` of that order, which
         lie in one of its windows.
         """
-        for order, lo, hi in self._segments:
+        for order, lo, hi in self.parts:
             at, end = lo + max(start, 0), min(hi, lo + stop)
             while at < end:
                 behind = min(end, order.window_at(at)[2])
@@ -210,17 +208,6 @@ def count_batches(
     start, stop = shard_bounds(n_rows, *shard)
     longest = -(-n_rows // shard[1])
     return -(-(stop - start if last == "keep" else longest) // batch_rows)
-
-
-def _cut(pieces: Sequence[range], start: int, stop: int) -> list[range]:
-    """Return the stretch ``[start, stop)`` of pieces that stand end to end."""
-    found = []
-    for piece in pieces:
-        mine = piece[max(start, 0) : max(stop, 0)]
-        if mine:
-            found.append(mine)
-        start, stop = start - len(piece), stop - len(piece)
-    return found
 
 
 def _left_after(pieces: Sequence[range], count: int, done: int) -> list[range]:

@@ -150,15 +150,22 @@ def _shuffled_entropy(plan: EpochPlan, labels: Labels | None) -> float:
 
 
 def _mean_entropy(plan: EpochPlan, labels: Labels | None, sampled_batches: int) -> float:
-    """Mean entropy of the full batches of a plan, from a sample."""
-    n_full, random = plan.n_rows // plan.batch_rows, _random(plan, "batches")
+    """Mean entropy of the full batches of a plan, from a sample spread over the epoch.
+
+    Batches come in groups where it is much work to know the runs of a window.
+    """
+    n_full, order = plan.n_rows // plan.batch_rows, plan.order
     if n_full == 0:
         return math.inf  # one short batch holds every row: as mixed as can be
-    rows_at = _batch_rows(plan, random)
-    wanted = _affordable(sampled_batches, plan.batch_rows)
-    return _mean(
-        map(rows_at, _sampled(n_full, wanted, _runs_a_batch(plan))), labels, plan.order.n_rows
-    )
+    runs = 1 if isinstance(order, Order) else order.window_rows // 8
+    if order.mode == "window":
+        runs = 1 + order.window_rows * order.units.count // max(1, order.n_rows)
+    wanted = min(n_full, _affordable(sampled_batches, plan.batch_rows))
+    groups = max(1, min(wanted, SAMPLED_RUNS // runs))
+    size = wanted // groups
+    first = [(n_full - size) * group // max(1, groups - 1) for group in range(groups)]
+    numbers = sorted({start + number for start in first for number in range(size)})
+    return _mean(map(_batch_rows(plan), numbers), labels, order.n_rows)
 
 
 def _affordable(n_batches: int, batch_rows: int) -> int:
@@ -176,25 +183,9 @@ def _mean(batches: Iterable[IntArray], labels: Labels | None, n_rows: int) -> fl
     return float(np.mean(np.concatenate(found)))
 
 
-def _runs_a_batch(plan: EpochPlan) -> int:
-    """Runs that must be arranged to know the windows of one batch."""
-    order = plan.order
-    if order.mode == "window":
-        return 1 + order.window_rows * order.units.count // max(1, order.n_rows)
-    return 1 if isinstance(order, Order) else order.window_rows // 8
-
-
-def _sampled(n_batches: int, wanted: int, runs_a_batch: int) -> list[int]:
-    """Batch numbers spread over the epoch, in groups where a window is much work."""
-    wanted = min(wanted, n_batches)
-    groups = max(1, min(wanted, SAMPLED_RUNS // runs_a_batch))
-    size = wanted // groups
-    first = [(n_batches - size) * group // max(1, groups - 1) for group in range(groups)]
-    return sorted({start + number for start in first for number in range(size)})
-
-
-def _batch_rows(plan: EpochPlan, random: np.random.Generator) -> Callable[[int], IntArray]:
+def _batch_rows(plan: EpochPlan) -> Callable[[int], IntArray]:
     """Return what gives the rows of a batch: of its real windows, there at random places."""
+    random = _random(plan, "batches")
 
     @lru_cache(maxsize=2)
     def whole_window(order: Arranged, first: int, last: int) -> tuple[IntArray, IntArray]:

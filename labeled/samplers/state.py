@@ -89,26 +89,15 @@ class State:
             raise StateError(f"batch {self.step} of {self.n_batches} in the state: there is none")
         if self.finished and self.step < self.n_batches:
             raise StateError(f"finished at batch {self.step} of {self.n_batches} in the state")
-        if self.mode == "sampler":  # how many batches it lists is its own affair
-            return
-        for number, (count, step) in enumerate(self.history):
-            most = self._most_batches(count, self.history[:number])
-            if step >= most:
+        for number, (count, step) in enumerate(pairs if self.mode != "sampler" else ()):
+            shard, before = (count - 1, count), self.history[:number]  # none has more rows
+            most = count_batches(self.last, self.n_rows, before, shard, self.batch_rows)
+            # The number of shards changes before the last batch is handed out.
+            done = self.n_batches if number == len(self.history) else step + 1
+            if done > most:
                 raise StateError(
-                    f"history {self.history} in the state: {count} shards had {most} batches, and "
-                    f"change their number before batch {step}"
+                    f"the state stands at batch {step} of {count} shards, which had {most} batches"
                 )
-        most = self._most_batches(self.count, self.history)
-        if self.n_batches > most:
-            raise StateError(
-                f"{self.n_batches} batches in the state, where {self.count} shards of "
-                f"{self.n_rows} rows have {most}"
-            )
-
-    def _most_batches(self, count: int, history: History) -> int:
-        """Return the batches of the last shard: none has more rows."""
-        shard = count - 1, count
-        return count_batches(self.last, self.n_rows, history, shard, self.batch_rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers, strings and lists, fit for JSON."""

@@ -311,7 +311,26 @@ class WindowOrder:
             if self.permuted is not None and lacks.any():
                 slots = self.permuted(slots, inverse=True)
             self.short = list(zip(slots.tolist(), lacks.tolist(), strict=True))
-        self.edges = self._edges() if self.n_rows else []
+        self.edges: list[int] | tuple[int, int, int] = []
+        """The first slot of each window and the one behind; of equal units a sum of them."""
+        if not self.n_rows:
+            return
+        first, last = self.slot_at(self.start), self.slot_at(self.stop - 1) + 1
+        window_rows, sums = order.window_rows, self.sums
+        if sums is None:
+            each = max(1, window_rows // self.unit_rows)
+            if window_rows >= units.n_rows:  # short units fit too, or units do not divide it
+                each = last - first
+            self.edges = first, last - first, -(-(last - first) // each)
+            return
+        edges = [first]
+        while edges[-1] < last:
+            fitting = int(sums.searchsorted(sums[edges[-1]] + window_rows, side="right")) - 1
+            edges.append(min(max(fitting, edges[-1] + 1), last))
+        if len(edges) > 2:  # share the last two windows evenly: no small one at the end
+            middle = int(sums[edges[-3]] + sums[last] + 1) // 2
+            edges[-2] = min(edges[-2], int(sums.searchsorted(middle)))
+        self.edges = edges
 
     def start_of(self, slot: int) -> int:
         """Return how many rows the slots before `slot` hold."""
@@ -331,24 +350,6 @@ class WindowOrder:
         while self.start_of(slot + 1) <= position:
             slot += 1
         return slot
-
-    def _edges(self) -> list[int] | tuple[int, int, int]:
-        """The first slot of each window and the one behind; of equal units a sum of them."""
-        first, last = self.slot_at(self.start), self.slot_at(self.stop - 1) + 1
-        window_rows, sums = self.order.window_rows, self.sums
-        if sums is None:
-            each = max(1, window_rows // self.unit_rows)
-            if window_rows >= self.units.n_rows:  # short units fit too, or units do not divide it
-                each = last - first
-            return first, last - first, -(-(last - first) // each)
-        edges = [first]
-        while edges[-1] < last:
-            fitting = int(sums.searchsorted(sums[edges[-1]] + window_rows, side="right")) - 1
-            edges.append(min(max(fitting, edges[-1] + 1), last))
-        if len(edges) > 2:  # share the last two windows evenly: no small one at the end
-            middle = int(sums[edges[-3]] + sums[last] + 1) // 2
-            edges[-2] = min(edges[-2], int(sums.searchsorted(middle)))
-        return edges
 
     def window_at(self, place: int) -> tuple[int, int, int]:
         """Return (number, first place, place behind the last) of the window at `place`."""

@@ -6,7 +6,7 @@ place of every row; only lists with repeats are left as lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
@@ -60,7 +60,7 @@ def read_of(selection: Selection) -> Read:
     return sorted_read(selection.rows)
 
 
-def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> Sequence[Task]:
+def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> list[Task]:
     """Cut a read into tasks of about so many bytes, which any threads may do in any order."""
     rows, places = read
     if reader.kind == "records":  # between two tasks pictures drive all else out of the caches

@@ -10,7 +10,7 @@ Sizes of all examples are read once where an order or a memory bound depends on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -37,40 +37,37 @@ from labeled.selection import Selection
 from labeled.sources.source import Array, Io, RowLayout, digest_of, is_elsewhere, where_of
 
 
-@dataclass(frozen=True, eq=False)
+def cost_of(reader: RaggedReader, rows: Rows) -> Cost:
+    """Count what reading examples takes; one call where a reader does not count."""
+    nbytes = int(reader.sizes(rows).sum()) * reader.dtype.itemsize
+    count = getattr(reader, "cost", None)
+    if count is not None:
+        return replace(count(rows), bytes_used=nbytes)
+    stored_sizes = getattr(reader, "stored_sizes", None)
+    return Cost(nbytes if stored_sizes is None else int(stored_sizes(rows).sum()), nbytes, 1)
+
+
 class JoinedRagged:
     """Readers of ragged sources one after another; follows ``RaggedReader``."""
 
-    readers: tuple[RaggedReader, ...]
-    chunk_rows: int = 1
+    chunk_rows = 1
 
-    @cached_property
-    def _starts(self) -> Rows:
-        return offsets_of(np.array([reader.n_rows for reader in self.readers], np.int64))
+    def __init__(self, readers: Sequence[RaggedReader]) -> None:
+        first = readers[0]
+        self.readers, self.n_axes, self.dtype = readers, first.n_axes, first.dtype
+        self._starts = offsets_of(np.array([reader.n_rows for reader in readers], np.int64))
+        self.n_rows = int(self._starts[-1])
+        self.where = f"{first.where} and {len(readers) - 1} more files"
+        self.kind = "+".join(sorted({reader.kind for reader in readers}))
+        self.why = f"{len(readers)} files: {'; '.join(sorted({r.why for r in readers}))}"
 
-    @property
-    def n_rows(self) -> int:
-        return int(self._starts[-1])
-
-    @property
-    def n_axes(self) -> int:
-        return self.readers[0].n_axes
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.readers[0].dtype
-
-    @property
-    def where(self) -> str:
-        return f"{self.readers[0].where} and {len(self.readers) - 1} more files"
-
-    @property
-    def kind(self) -> str:
-        return "+".join(sorted({reader.kind for reader in self.readers}))
-
-    @property
-    def why(self) -> str:
-        return f"{len(self.readers)} files: {'; '.join(sorted({r.why for r in self.readers}))}"
+    def _by_file(self, rows: AnyRows) -> Iterator[tuple[RaggedReader, Rows, Rows]]:
+        """Yield (reader, places among `rows`, rows of that file) for each file that is hit."""
+        listed = np.asarray(rows, np.int64)
+        which = np.searchsorted(self._starts, listed, side="right") - 1
+        for number in np.unique(which):
+            places = np.flatnonzero(which == number)
+            yield self.readers[number], places, listed[places] - self._starts[number]
 
     def shapes(self, rows: AnyRows) -> Rows:
         out = np.empty((len(rows), self.n_axes), np.int64)
@@ -84,43 +81,24 @@ class JoinedRagged:
             out[places] = reader.sizes(own)
         return out
 
-    def stored_sizes(self, rows: AnyRows) -> Rows:
-        """Return the bytes that examples take in their files; decoded ones if that is unknown."""
-        out = np.empty(len(rows), np.int64)
-        for reader, places, own in self._by_file(rows):
-            stored = getattr(reader, "stored_sizes", None)
-            sizes = reader.sizes(own) * self.dtype.itemsize if stored is None else stored(own)
-            out[places] = sizes
-        return out
-
-    @property
-    def cost(self) -> Callable[[AnyRows], Cost] | None:
-        """What counts the cost of reading examples; None if not all readers do."""
-        if not all(hasattr(reader, "cost") for reader in self.readers):
-            return None
-
-        def counted(rows: AnyRows) -> Cost:
-            parts: list[tuple[Any, Rows, Rows]] = [*self._by_file(rows)]
-            return sum((reader.cost(own) for reader, _, own in parts), Cost())
-
-        return counted
+    def cost(self, rows: AnyRows) -> Cost:
+        """Count what reading examples takes, file by file."""
+        return sum([cost_of(reader, own) for reader, _, own in self._by_file(rows)], Cost())
 
     def read_flat(self, rows: AnyRows) -> Flat:
         return self.read_flat_by(1, rows)
 
     def read_flat_by(self, threads: int, rows: AnyRows) -> Flat:
         """Return the examples one after another, read by so many threads."""
-        parts = [
-            (places, flat_by(threads, reader, own)) for reader, places, own in self._by_file(rows)
-        ]
-        shapes = np.empty((len(rows), self.n_axes), np.int64)
-        for places, flat in parts:
+        parts, shapes = [], np.empty((len(rows), self.n_axes), np.int64)
+        for reader, places, own in self._by_file(rows):
+            flat = flat_by(threads, reader, own)
             shapes[places] = flat.shapes
+            parts.append((places, flat))
         offsets = offsets_of(elements_of(shapes))
         out = np.empty(int(offsets[-1]), self.dtype)
-        for places, flat in parts:
-            starts = flat.offsets[:-1]
-            copy_segments(out, offsets[places], flat.values, starts, np.diff(flat.offsets))
+        for places, (values, starts, _) in parts:
+            copy_segments(out, offsets[places], values, starts[:-1], np.diff(starts))
         return Flat(out, offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
@@ -132,21 +110,11 @@ class JoinedRagged:
 
     def read_examples(self, rows: AnyRows) -> Iterator[Array]:
         """Yield examples in the order of `rows`, each in memory of its own."""
-        made: list[Array | None] = [None] * len(rows)
+        made = np.empty(len(rows), object)
         for reader, places, own in self._by_file(rows):
             for place, example in zip(places.tolist(), own_examples(reader, own), strict=True):
                 made[place] = example
-        yield from (example for example in made if example is not None)
-
-    def _by_file(self, rows: AnyRows) -> list[tuple[RaggedReader, Rows, Rows]]:
-        """Return (reader, places among `rows`, rows of that file) for each file that is hit."""
-        listed = np.asarray(rows, np.int64)
-        which = np.searchsorted(self._starts, listed, side="right") - 1
-        out = []
-        for number in np.unique(which):
-            places = np.flatnonzero(which == number)
-            out.append((self.readers[number], places, listed[places] - self._starts[number]))
-        return out
+        yield from made
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,37 +19,13 @@ import numpy.typing as npt
 
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import DecodingReader, decode
-from labeled.formats.header import (
-    CF,
-    DEFLATE,
-    FLETCHER32,
-    SHUFFLE,
-    SourceHeader,
-    decode_text,
-    is_text,
-)
-from labeled.formats.memory import KEPT_BYTES
-from labeled.formats.reader import (
-    PIECE_BYTES,
-    ChunkCache,
-    FileReader,
-    JoinedReader,
-    MemoryReader,
-    Reader,
-    read_rows,
-)
+from labeled.formats.header import CF, SourceHeader, decode_text, is_text
+from labeled.formats.reader import PIECE_BYTES, JoinedReader, MemoryReader, Reader, read_rows
 from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
 from labeled.formats.registry import format_named
 
 Array = npt.NDArray[Any]
 Io = Literal["auto", "pread", "mmap"]
-
-
-HEAP_BYTES = 32 << 20
-"""Blocks up to this may stay with the allocator when they are let go of."""
-
-_UNDONE_APART = {DEFLATE, SHUFFLE, FLETCHER32}
-"""Filters whose decoders keep no memory for each thread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +51,6 @@ class RowLayout:
         Rows in any order are copied one by one out of stored chunks, and nothing else is.
     mapped : bool
         Every row lies in one piece, in memory or in a file that may be mapped there.
-    held_bytes : int
-        What readers keep between reads, and take while they decode it, whoever reads: a stored
-        chunk may then be cut, and is decoded once all the same. 0 where they keep nothing.
     """
 
     chunk_rows: int | None
@@ -88,7 +61,6 @@ class RowLayout:
     random: bool = True
     picked: bool = False
     mapped: bool = False
-    held_bytes: int = 0
 
 
 class AnySource(Protocol):
@@ -143,8 +115,6 @@ class Source:
         How bytes are read.
     loaded : array, optional
         The rows themselves, decoded, where they were read into memory.
-    low_memory : bool
-        Read with little memory, though stored chunks are large; see :func:`low_memory_of`.
     """
 
     name: str
@@ -153,7 +123,6 @@ class Source:
     region: Region
     io: Io = "auto"
     loaded: Array | None = None
-    low_memory: bool = False
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
     dims: tuple[str, ...] = field(init=False, repr=False)
@@ -262,58 +231,40 @@ class Source:
         """What is stored together, counted through all files."""
         if self.loaded is not None:
             return RowLayout(None, direct=True, mapped=True)
-        chunks, itemsize = self.headers[0].chunks, self.stored_dtype.itemsize
-        here, in_part = True, bool(self.part)
-        kinds, scratch, expensive, plain, across = set(), 0, False, True, True
+        first, in_part = self.headers[0], bool(self.part)
+        chunks, here, kinds, scratch, expensive = first.chunks, True, set(), 2 * PIECE_BYTES, False
+        plain = across = even = True
+        start, files = 0, []
         for header in self.headers:
             kinds.add(header.storage)
             here = here and not is_remote(header.file.path)
-            scratch = max(scratch, header.scratch_bytes)
+            scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes)
             expensive = expensive or bool(header.filters)
             plain = plain and header.dtype.isnative and not header.detail
             across = across and (header.chunks or ())[1:] == header.row_shape
+            if chunks is not None:
+                even = even and header.chunks == chunks and start % chunks[0] == 0
+                files.append((start, start + header.n_rows, (header.chunks or chunks)[0]))
+            start += header.n_rows
         mappable = here and self.io != "pread"
-        scratch += 2 * PIECE_BYTES
-        if self.low_memory:
-            return self._low_memory_layout(scratch)
         if chunks is None:
             direct = kinds == {"contiguous"} and not in_part and not self.packed_differently
             random = kinds <= {"contiguous", "records"} and here
             mapped = direct and mappable
             return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
+        itemsize = self.stored_dtype.itemsize
         scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
         # rows of chunks, or parts of rows, lie in the file as they are
         picked = plain and mappable and not in_part and not expensive and kinds == {"chunked"}
+        edges = None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
         return RowLayout(
             chunks[0],
-            _chunk_edges(self.headers),
+            edges,
             scratch,
             expensive,
             random=False,
             picked=picked,
             mapped=picked and across,
-        )
-
-    def _low_memory_layout(self, scratch: int) -> RowLayout:
-        """What is stored together, where neither jobs nor threads have room for whole chunks."""
-        first = self.headers[0]
-        assert first.chunks is not None
-        scratch += 2 * math.prod(first.row_shape) * self.stored_dtype.itemsize
-        filtered = [header for header in self.headers if header.filters]
-        if not filtered:
-            return RowLayout(None, None, scratch, random=False)
-        each, band = 0, 0
-        for header in filtered:
-            assert header.chunks is not None
-            chunk = math.prod(header.chunks) * header.dtype.itemsize
-            grid = zip(header.row_shape, header.chunks[1:], strict=True)
-            each, band = max(each, chunk), max(band, chunk * math.prod(-(-n // c) for n, c in grid))
-        if any(step.id not in _UNDONE_APART for header in filtered for step in header.filters):
-            scratch += min(each, KEPT_BYTES)
-        held = band + (each if each > HEAP_BYTES else 2 * each)
-        edges = _chunk_edges(self.headers)
-        return RowLayout(
-            first.chunks[0], edges, scratch, expensive=True, random=False, held_bytes=held
         )
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
@@ -352,11 +303,6 @@ class Source:
             if header.cf is not None and self.packed_differently:
                 reader = DecodingReader(reader, header.cf)
             readers.append(reader)
-        if self.low_memory:
-            cache = ChunkCache()
-            for reader in readers:
-                if isinstance(reader, FileReader):
-                    reader.cache = cache
         return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
 
     def whole(self) -> Array:
@@ -387,30 +333,6 @@ class Source:
 
     def __dask_tokenize__(self) -> str:
         return self.token
-
-
-def low_memory_of(source: AnySource) -> AnySource:
-    """Return the same source to be read with the least memory, where stored chunks are large.
-
-    Rows of chunks without filters are read as if there were no chunks. Others are decoded one
-    after the other, each once while its rows are wanted, by one thread at a time.
-    """
-    if not isinstance(source, Source) or source.loaded is not None or source.low_memory:
-        return source
-    chunked = source.stored_chunks is not None and source.reader().kind == "chunked"
-    return replace(source, low_memory=True) if chunked else source
-
-
-def _chunk_edges(headers: Sequence[SourceHeader]) -> npt.NDArray[np.int64] | None:
-    """Rows at which chunks begin; None where these are the multiples of the first file's."""
-    first, start, files, even = headers[0].chunks, 0, [], True
-    assert first is not None
-    for header in headers:
-        even = even and header.chunks == first and start % first[0] == 0
-        step = header.chunks[0] if header.chunks else first[0]
-        files.append((start, start + header.n_rows, step))
-        start += header.n_rows
-    return None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
 
 
 def where_of(name: str, headers: Sequence[SourceHeader]) -> str:
