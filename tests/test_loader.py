@@ -22,7 +22,6 @@ from labeled.errors import (
     LoaderError,
     LoaderTypeError,
     ReadError,
-    StateError,
 )
 from make_files import fuel_file
 
@@ -120,38 +119,6 @@ def test_balance_and_weights(path):
     same = rows_of(dataset.batches(10, weights=given, seed=1, **SMALL))
     np.testing.assert_array_equal(np.concatenate(named), np.concatenate(same))
     assert given[np.concatenate(named)].all()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"batch_size": 0}, "at least 1"),
-        ({"batch_size": 2.5}, "whole number"),
-        ({"last": "trim"}, "'trim'"),
-        ({"shuffle": "yes"}, "'yes'"),
-        ({"shard": (2, 2)}, "index"),
-        ({"shard": 3}, "shard=3 must be"),
-        ({"memory": "lots"}, "512 MiB"),
-        ({"memory": "1 MiB"}, "too small.*give memory="),
-        ({"balance": "labels"}, "'labels'"),
-        ({"balance": "targets", "weights": np.ones(N)}, "not both"),
-        ({"weights": np.ones(3)}, "one weight a row|203"),
-        ({"threads": -1}, "threads"),
-    ],
-)
-def test_impossible_wishes_are_refused_before_reading(path, options, words):
-    options = {"batch_size": 8, **options}
-    with pytest.raises(LoaderError, match=words):
-        labeled.open_dataset(path).batches(options.pop("batch_size"), **options)
-
-
-def test_a_state_of_other_rows_is_refused(path):
-    dataset = labeled.open_dataset(path)
-    state = dataset.batches(8, shuffle=True, seed=1).state_dict()
-    with pytest.raises(StateError, match="n_rows=203"):
-        dataset.split("part").batches(8, shuffle=True).load_state_dict(state)
-    with pytest.raises(StateError, match="batch_size=8"):
-        dataset.batches(9, shuffle=True).load_state_dict(state)
 
 
 def threads_now():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,36 +67,6 @@ def test_rows_are_those_that_were_asked_for_and_the_order_differs_by_epoch(path:
     sizes = labeled.open_dataset(path)["x"].sizes
     means = [sizes[rows].mean() for rows in first]
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.5  # batches are shuffled
-
-
-@pytest.mark.parametrize("at", [0, 1, 20, 62, 63])
-def test_it_goes_on_where_it_was(path: str, at: int) -> None:
-    def made() -> Any:
-        return labeled.open_dataset(path).batches(
-            16, shuffle="window", seed=7, bucket="x", window_rows=300
-        )
-
-    whole, loader = made(), made()
-    expected = epoch(whole) + epoch(whole)
-    if at:
-        for _ in itertools.islice(loader, at):
-            pass
-        state = loader.state_dict()
-        loader = made()
-        loader.load_state_dict(state)
-    found = epoch(loader) + (epoch(loader) if at < 63 else [])
-    for one, other in zip(found, expected[at:], strict=False):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_other_lengths_are_another_order(path: str, tmp_path: Path) -> None:
-    x = [np.zeros(1 + i % 5) for i in range(1000)]
-    other = labeled.write(tmp_path / "other.h5", {"x": x, "y": np.arange(1000)})
-    told = {"shuffle": "window", "seed": 7, "window_rows": 400, "bucket": True}
-    loader = labeled.open_dataset(path).batches(16, **told)
-    next(iter(loader))
-    with pytest.raises(labeled.errors.StateError):
-        labeled.open_dataset(other).batches(16, **told).load_state_dict(loader.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LoaderError, OptionError, ReadError, SpaceError, UnknownNameError
+from labeled.errors import LoaderError, ReadError, SpaceError, UnknownNameError
 from labeled.formats.recordio.writing import write_records
-from labeled.spaces import NullSpace
 from labeled.transforms import whole
 from make_files import fuel_file
 
@@ -133,24 +132,6 @@ def test_a_batch_larger_than_the_data_is_the_data(ds):
         assert sorted(batch.rows) == list(range(N))
     with pytest.raises(LoaderError, match="too small"):
         ds.batches(10**9, last="pad")
-
-
-def test_unknown_options_are_named(ds):
-    for made in (ds.batches, ds.to_xarray().labeled.batches):
-        with pytest.raises(OptionError, match="no option 'shufle'; did you mean 'shuffle'"):
-            made(3, shufle=True)
-    with pytest.raises(TypeError, match=r"'windows_rows'.*'window_rows'"):
-        labeled.batches(ds.to_xarray(), 3, windows_rows=8)
-
-
-@pytest.mark.parametrize("last", ["keep", "pad", "drop"])
-@pytest.mark.parametrize("shuffle", [False, "window", "full"])
-def test_specs_without_data_give_batches_of_none(ds, last, shuffle):
-    loader = ds.batches(4, specs=(NullSpace(), ""), shuffle=shuffle, seed=1, last=last)
-    whole = ds.batches(4, shuffle=shuffle, seed=1, last=last)
-    assert len(loader) == len(whole) == len(list(loader))
-    assert set(loader) == {None}
-    assert "reads 0 B" in repr(loader.explain())
 
 
 def test_threads_may_share_an_iterator(ds):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -121,27 +119,6 @@ def test_however_often_parts_change_each_batch_is_served_once(n_batches, changes
             served += [int(plan.batch(k)[0][0]) for k in range(min(step, plan.n_batches))]
         history = (*history, (count, step))
     assert sorted(served) == list(range(n_batches))
-
-
-def test_three_parts_go_on_as_two(dataset):
-    asked = [[k, k + 1] for k in range(11)]
-    states = []
-    for index in range(3):
-        loader = dataset.batches(sampler=asked, shard=(index, 3))
-        rows = [batch.rows.tolist() for batch in islice(loader, 2)]
-        assert rows == asked[index::3][:2]
-        states.append(loader.state_dict())
-    merged = labeled.merge_states(states)
-    for index in range(2):
-        loader = dataset.batches(sampler=asked, shard=(index, 2))
-        loader.load_state_dict(merged)
-        first = next(iter(loader)).rows.tolist()
-        assert first == asked[6 + index]
-        again = dataset.batches(sampler=asked, shard=(index, 2))
-        again.load_state_dict(loader.state_dict())
-        rest = [batch.rows.tolist() for batch in again]
-        assert [first, *rest] == asked[6 + index :: 2]
-        assert [batch.rows.tolist() for batch in again] == asked[index::2]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import LabeledError, SpaceError, SpaceTypeError, SpecsError
+from labeled.errors import LabeledError, SpaceError, SpecsError
 from labeled.spaces import (
     CompositeSpace,
     IndexSpace,
-    NullSpace,
-    VectorSequenceSpace,
     VectorSpace,
 )
 
@@ -77,24 +75,6 @@ def test_texts_are_not_laid_out(ds):
         ds.batches(4, specs=specs)
     with pytest.raises(SpecsError, match="'nams' is not a source; did you mean"):
         ds.batches(4, specs=(VectorSpace(1), "nams"))
-
-
-def test_a_space_given_to_a_source_is_one_its_rows_fit(ds):
-    labelled = ds.with_spaces(numbers=IndexSpace(400, 3))
-    batch = next(iter(labelled.batches(8, specs=(VectorSpace(1200, dtype="uint8"), "numbers"))))
-    assert batch.shape == (8, 1200)
-    assert ds.spaces["numbers"] == VectorSpace(3)
-    for space, words in [
-        (IndexSpace(400, 4), r"'numbers'.*holds 3 values.*says 4"),
-        (VectorSpace(2), "holds 3 values.*says 2"),
-        (NullSpace(), "is not one of batches"),
-        (CompositeSpace((VectorSpace(1), VectorSpace(2))), "is not one of batches"),
-        (VectorSequenceSpace(3), "is not one of batches"),
-    ]:
-        with pytest.raises(SpecsError, match=words):
-            ds.with_spaces(numbers=space)
-    with pytest.raises(SpaceTypeError, match=r"'names' in .*holds text, which has no space"):
-        ds.with_spaces(names=VectorSpace(1))
 
 
 def test_a_label_out_of_range_is_named_by_its_file(ds):

@@ -49,19 +49,6 @@ def test_a_loader_tells_its_windows_and_what_it_keeps(
     assert "'x': 512 rows are read and kept in memory" in messages(caplog)
 
 
-def test_a_resumed_place_is_reported(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    loader = labeled.open_dataset(path).batches(64, shuffle=True, seed=1, epoch=3)
-    batches = iter(loader)
-    for _ in range(5):
-        next(batches)
-    other = labeled.open_dataset(path).batches(64, shuffle=True, seed=1)
-    caplog.set_level(logging.DEBUG, "labeled")
-    other.load_state_dict(loader.state_dict())
-    assert messages(caplog) == "resumed: batch 5 of epoch 3 comes next"
-    next(iter(other))
-    assert "epoch 3 begins at batch 5 of 8" in messages(caplog, logging.DEBUG)
-
-
 def test_reading_through_h5py_is_reported_with_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -87,16 +74,4 @@ def test_warnings_name_the_line_of_the_caller(tmp_path: Path) -> None:
     array = xr.DataArray(x, dims="batch", coords={"when": 3})
     with pytest.warns(LabeledWarning, match="are not written") as told:
         labeled.write(tmp_path / "c.hdf5", {"x": array})
-    assert [warning.filename for warning in told] == [__file__]
-
-
-def test_warnings_through_xarray_name_the_line_of_the_caller(tmp_path: Path) -> None:
-    path = tmp_path / "clash.hdf5"
-    with h5py.File(path, "w") as file:
-        for name, width in (("x", 2), ("y", 3)):
-            file[name] = np.zeros((4, width))
-            for axis, label in enumerate(("batch", "index")):
-                file[name].dims[axis].label = label
-    with pytest.warns(LabeledWarning, match="different lengths") as told:
-        xr.open_dataset(path, engine="labeled")
     assert [warning.filename for warning in told] == [__file__]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeled.errors import LoaderError, SelectionError
@@ -171,32 +170,6 @@ def test_any_changes_of_the_count_leave_each_row_once(order, history, count, bat
     for plan in plans(order, count, batch_rows=batch_rows, last=last, history=history):
         seen += batches_of(plan)
     np.testing.assert_array_equal(np.sort(joined(seen)), np.arange(order.n_rows))
-
-
-@many
-@given(units(), st.integers(1, 90), st.integers(0, 9), counts)
-def test_a_unit_is_read_in_one_window_unless_cut(some, window_rows, seed, count):
-    """Only units at a cut between shards are read twice."""
-    order = Order("window", some, window_rows, seed)
-    _, ends = some.bounds(np.arange(some.count))
-    readers = Counter()
-    for plan in plans(order, count):
-        for window in plan.windows():
-            readers.update(set(np.searchsorted(ends, window.content.rows, side="right").tolist()))
-    assert sum(number - 1 for number in readers.values()) <= count - 1
-
-
-@many
-@given(units(), st.integers(1, 90), st.integers(0, 9))
-@example(UniformUnits(92, 6, 1), 54, 3)
-def test_windows_are_evenly_filled(some, window_rows, seed):
-    order = Order("window", some, window_rows, seed)
-    sizes = [(window.stop - window.start) for window in EpochPlan(order).windows()]
-    assert max(sizes, default=0) <= max(window_rows, some.max_rows)
-    if len(sizes) > 1 and isinstance(some, UniformUnits):  # a unit more, or two short ones
-        assert max(sizes) - min(sizes) <= 3 * some.unit_rows - 2
-    elif len(sizes) > 1:
-        assert abs(sizes[-1] - sizes[-2]) <= 2 * some.max_rows + 1  # no small one at the end
 
 
 @settings(max_examples=30, deadline=None)

@@ -136,16 +136,6 @@ def test_the_state_stays_small():
     assert len(json.dumps(run.save())) < 500
 
 
-def test_merging_joins_shards_at_one_step():
-    order = Order("window", units_of_range(0, 100, 10), 30, seed=7)
-    runs = [Run(order, (index, 3), 10, "keep") for index in range(3)]
-    for run in runs:
-        run.take(2)
-    merged = merge_states([run.save() for run in runs])
-    assert merged == {**runs[0].save(), "shard": None}
-    assert merge_states([merged]) == merged
-
-
 def test_merging_lets_a_finished_shard_be_one_batch_behind():
     order = Order("file", units_of_range(0, 61, 10), 30, seed=7)
     runs = [Run(order, (index, 3), 10, "keep") for index in range(3)]  # 20, 20 and 21 rows
@@ -157,15 +147,6 @@ def test_merging_lets_a_finished_shard_be_one_batch_behind():
     for run in runs:
         run.load(merged)
         assert (run.plan.order.epoch, run.step) == (1, 0)
-
-
-def test_merging_refuses_shards_at_different_steps():
-    order = Order("file", units_of_range(0, 100, 10), 30, seed=7)
-    runs = [Run(order, (index, 2), 10, "keep") for index in range(2)]
-    runs[0].take(3)
-    runs[1].take(2)
-    with pytest.raises(StateError, match="shard 1 stands at batch 2, shard 0 at batch 3"):
-        merge_states([run.save() for run in runs])
 
 
 def test_merging_refuses_missing_shards_and_strangers():

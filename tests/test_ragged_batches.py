@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,15 +82,6 @@ def check(batch: Any, rows: Any, mode: str, layout: str, count: int | None = Non
         assert len(found) == len(rows)
 
 
-def test_draws_and_samplers_may_repeat_rows(files: dict[str, str]) -> None:
-    ds = labeled.open_dataset(files["flat"])
-    for batch in ds.batches(16, weights=np.arange(N) % 3, seed=1, window_rows=64):
-        same(batch.arrays["x"], expected("flat", batch.rows))
-        assert (batch.rows % 3 > 0).all()
-    for batch in ds.batches(sampler=[[0, 0, 5], [299, 5]]):
-        same(batch.arrays["x"], expected("flat", batch.rows))
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("last", ["keep", "pad"])
 def test_what_cannot_be_read_is_left_out(tmp_path: Path, mode: str, last: Any) -> None:
@@ -169,21 +159,6 @@ def test_memory_too_small_for_the_largest_examples_is_refused(tmp_path: Path) ->
     assert len(ds.batches(16, memory="160 MiB")) == 32
     with pytest.raises(LoaderError, match="too small"):
         ds.batches(16, memory="160 MiB", ragged="pad")  # one long example pads all others
-
-
-def test_little_memory_is_enough_for_a_small_file(tmp_path: Path) -> None:
-    path = labeled.write(
-        tmp_path / "x.h5", {"x": labeled.Ragged.of([np.arange(9)] * 300)}, compression="gzip"
-    )
-    found = labeled.open_dataset(path).batches(32, errors="skip", threads=2, memory="4 MiB")
-    assert sum(batch.count for batch in found) == 300  # nothing is kept where rows may be lost
-    with pytest.raises(
-        LoaderError, match=r"2 jobs of 32 rows .* together 1\.\d+ MiB; give"
-    ) as told:
-        labeled.open_dataset(path).batches(32, memory="1 MiB")
-    terms = re.findall(r" ([\d.]+) (MiB|kiB)(?=[,;])", str(told.value).partition("too small:")[2])
-    *parts, together = [float(n) * {"MiB": 1024, "kiB": 1}[unit] for n, unit in terms]
-    assert together == pytest.approx(sum(parts), rel=0.02)
 
 
 # the bound in bytes

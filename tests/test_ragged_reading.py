@@ -74,25 +74,6 @@ def test_any_rows_of_any_layout_are_what_was_written(
         same([chosen[i]], [array])
 
 
-@given(LAYOUT, st.data())
-def test_splits_subsets_and_loading_take_the_same_rows(
-    tmp_path_factory: Any, layout: str, data: Any
-) -> None:
-    arrays = [array.reshape(-1) for array in images()] if layout == "vlen" else images()
-    path = ragged_path(tmp_path_factory.mktemp("r") / "x.h5", layout, arrays)
-    tail = labeled.open_dataset(path).split("tail")
-    rows = data.draw(st.lists(st.integers(-5, 4)))
-
-    subset = tail.subset(rows)
-
-    expected = [arrays[4:][i] for i in rows]
-    same(subset["x"].to_objects(), expected)
-    same(subset.select("x").load()["x"].to_objects(), expected)
-    same(tail.load().subset(rows)["x"].to_objects(), expected)
-    same(tail.load().subset(rows).subset([] if not rows else [0])["x"].to_objects(), expected[:1])
-    assert subset["targets"].values[:, 0].tolist() == [range(4, 9)[i] for i in rows]
-
-
 @pytest.mark.parametrize("layout", ["flat", "fuel"])
 def test_examples_have_the_dims_of_the_file(tmp_path: Path, layout: str) -> None:
     ds = labeled.open_dataset(ragged_path(tmp_path / "x.h5", layout, images()))
@@ -150,27 +131,6 @@ def test_netcdf_libraries_open_the_flat_layout_with_the_same_dims(tmp_path: Path
     assert ds.sources == ("x", "y")
     same(ds["x"].to_objects(), images())
     assert not ds["x"].attrs
-
-
-def test_packed_values_of_the_flat_layout_are_decoded(tmp_path: Path) -> None:
-    path = tmp_path / "x.nc"
-    with h5py.File(path, "w") as f:
-        x = write_flat(f, "x", [np.array([1, 2], "i2"), np.array([3], "i2")], dims=("b", "t"))
-        x.attrs["scale_factor"] = np.float32(0.5)
-    ragged = labeled.open_dataset(path)["x"]
-    assert ragged.dtype == np.float32
-    assert ragged.flat().values.tolist() == [0.5, 1.0, 1.5]
-
-
-def test_groups_are_sources_too(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as f:
-        f.create_group("camera")
-        write_flat(f, "camera/left", images(), dims=("batch", "channel", "height", "width"))
-        f.create_group("only")
-        write_flat(f["only"], "x", [np.arange(3)], dims=("batch", "time"))
-    same(labeled.open_dataset(path)["camera/left"].to_objects(), images())
-    same(labeled.open_dataset(path, group="only")["x"].to_objects(), [np.arange(3)])
 
 
 # what cannot be done
@@ -277,41 +237,6 @@ def test_missing_shape_labels_are_refused_until_dims_name_the_axes(tmp_path: Pat
     assert ds["x"].dims == names
     same(ds["x"].to_objects(), images())
     assert labeled.open_dataset(path, sources=["targets"]).sources == ("targets",)
-
-
-def test_repack_writes_the_names_that_were_missing(tmp_path: Path) -> None:
-    path = without_labels(tmp_path / "x.h5")
-    with pytest.raises(DimsError, match="--dims x=batch,"):
-        labeled.repack(path, tmp_path / "y.h5")
-    names = ("batch", "channel", "height", "width")
-    named = labeled.repack(path, tmp_path / "y.h5", dims={"x": names}, ragged="fuel")
-    ds = labeled.open_dataset(named)
-    assert ds["x"].dims == names
-    same(ds["x"].to_objects(), images())
-
-
-def test_the_doctor_tells_how_to_name_axes_that_no_scale_names(tmp_path: Path) -> None:
-    path = without_labels(tmp_path / "x.h5")
-    found = labeled.doctor(path, seconds=0.01)
-    assert {f.kind for f in found.findings if f.source == "x"} >= {"axes without names"}
-    fixed = labeled.repack(path, tmp_path / "y.h5", **found.options)
-    same(labeled.open_dataset(fixed)["x"].to_objects(), images())
-
-
-def test_shapes_over_dense_numbers_or_a_table_of_rows_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as f:
-        f["dense"] = np.arange(4)
-        f["s"] = np.ones((4, 1), "i4")
-        f["s"].make_scale("shapes")
-        f["dense"].dims[0].attach_scale(f["s"])
-        f.create_dataset("table", (2, 2), h5py.vlen_dtype("u1"))
-    with pytest.warns(LabeledWarning):
-        ds = labeled.open_dataset(path)
-    with pytest.raises(FileFormatError, match="holds int64, no rows of variable length"):
-        ds["dense"]
-    with pytest.raises(FileFormatError, match=r"shape \(2, 2\); rows of variable length must lie"):
-        ds["table"]
 
 
 def test_lengths_beyond_the_file_take_no_memory(tmp_path: Path) -> None:

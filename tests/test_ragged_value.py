@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -134,39 +130,3 @@ def test_dims_must_fit() -> None:
 def test_flat_values_that_do_not_belong_together_are_refused(arrays, words):
     with pytest.raises(ArrayError, match=words):
         Ragged.from_flat(*arrays)
-
-
-ON_A_DEVICE = """
-import cupy, labeled, numpy as np
-
-pictures = [np.full((2, n, 3), n, np.uint8) for n in (4, 0, 1, 7)]
-ragged = labeled.Ragged.of(pictures, dims=("batch", "channel", "height", "width"))
-flat = ragged[[3, 0, 1]].to_device("cuda")
-assert type(flat.values) is type(flat.offsets) is cupy.ndarray
-assert type(flat.shapes) is np.ndarray
-assert flat.offsets.get().tolist() == [0, 42, 66, 66]
-assert flat.values.dtype == np.uint8 and flat.values.shape == (66,)
-before = cupy.copied_to_host
-for one, row in zip(flat.examples(), (3, 0, 1), strict=True):
-    assert type(one) is cupy.ndarray
-    np.testing.assert_array_equal(one.get(), pictures[row])
-assert flat.values.astype("f4").sum().get() == sum(int(pictures[row].sum()) for row in (3, 0, 1))
-back = labeled.Ragged.from_flat(*(part.get() for part in flat[:2]), flat.shapes)
-assert [one.shape for one in back.to_objects()] == [pictures[row].shape for row in (3, 0, 1)]
-assert ragged.to_device("cpu").values.dtype == np.uint8
-"""
-
-
-def test_examples_go_to_a_device_as_flat_values_and_offsets() -> None:
-    """In a process of its own, where a stand-in takes CuPy's place."""
-    paths = [str(Path(__file__).parent / "stand_in"), *map(os.path.abspath, sys.path)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", ON_A_DEVICE],
-        capture_output=True,
-        text=True,
-        env=env,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr

@@ -59,13 +59,6 @@ def test_any_composition_agrees_with_numpy(data):
     np.testing.assert_array_equal(joined.shift(7).rows, expected + 7)
 
 
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=4))
-def test_joined_ranges_stay_ranges(pairs):
-    joined = Selection.concat(Selection.of(range(a, b)) for a, b in pairs)
-    assert all(isinstance(piece, range) for piece in joined.pieces)
-    np.testing.assert_array_equal(joined.rows, np.concatenate([np.arange(a, b) for a, b in pairs]))
-
-
 def test_ranges_compose_without_spelling_out_rows():
     selection = Selection.all(10**12)[5:][::3][100:-100][::-1]
     assert isinstance(selection.pieces[0], range)
@@ -75,11 +68,6 @@ def test_ranges_compose_without_spelling_out_rows():
 def test_an_empty_list_selects_nothing():
     assert len(Selection.all(5)[[]]) == 0
     assert Selection.all(5)[[]].describe() == "no rows"
-
-
-def test_touching_splits_become_one_range():
-    both = Selection.concat([Selection.of(range(5)), Selection.of(range(5, 9))])
-    assert both.span == range(9)
 
 
 @pytest.mark.parametrize(
@@ -101,10 +89,6 @@ def test_bad_requests_are_refused(request_, kind, words):
     with pytest.raises(kind, match=words) as caught:
         Selection.all(5)[request_]
     assert isinstance(caught.value, LabeledError)
-
-
-def test_a_masked_array_without_masked_rows_is_a_list():
-    assert Selection.all(5)[np.ma.array([3, 1], mask=[0, 0])].rows.tolist() == [3, 1]
 
 
 def test_rows_beyond_a_source_are_named():

@@ -150,27 +150,38 @@ class Explanation:
         return self._summary().html()
 
     def _summary(self) -> Summary:
-        title, *words = self._words()
         head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
-        table = Table(head, [source_reader.cells for source_reader in self.sources])
-        return Summary(title, "", [*words, table])
-
-    def _words(self) -> list[str]:
-        about = "" if self.exact else "about "
-        read = used = 0
-        for source_reader in self.sources:
-            read, used = read + source_reader.bytes_read, used + source_reader.bytes_used
+        about, sources = "" if self.exact else "about ", self.sources
+        read, used = sum(one.bytes_read for one in sources), sum(one.bytes_used for one in sources)
         kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
-        words = [
+        title = (
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
             f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
-            f"{shuffle_argument(self.mode)}",
+            f"{shuffle_argument(self.mode)}"
+        )
+        words = [
             f"reads {about}{format_bytes(read)} of the file for {format_bytes(used)} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
             f"{count_words(self.threads, 'background thread')}",
             f"memory: at most {format_bytes(self.promised_bytes)} of "
             f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})",
+            *self._where(),
         ]
+        if self.mode == "window":
+            windows = count_words(self.n_windows, "window")
+            words.append(f"{windows} of about {self.window_rows:,} rows")
+        if self.quality is not None:
+            words.append(f"shuffle quality: {self.quality:.3f} of a full shuffle")
+        if self.window_rows_for_quality is not None and self.memory_for_quality is not None:
+            words[-1] += (
+                f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
+                f"memory={size_words(self.memory_for_quality)!r})"
+            )
+        return Summary(title, "", [*words, Table(head, [one.cells for one in sources])])
+
+    def _where(self) -> list[str]:
+        """Say where batches are made, and what memory is not counted."""
+        words = []
         if self.promised_bytes > (room := available_bytes()):
             words.append(f"more than there is: {room_words(room)}")
         if self.device != "cpu" and self.in_flight:
@@ -195,24 +206,9 @@ class Explanation:
             words.append("not counted: compiled kernels, about 50 MiB once a process, if needed")
         if self.in_flight:
             who = f"{self.workers} threads" if self.workers else "the caller"
-            rest = (
-                f"; not counted: what {', '.join(self.uncounted)} makes" if self.uncounted else ""
-            )
+            rest = f"; not counted: what {', '.join(self.uncounted)} makes" * bool(self.uncounted)
             words.append(f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}")
-        if self.mode == "window":
-            windows = count_words(self.n_windows, "window")
-            words.append(f"{windows} of about {self.window_rows:,} rows")
-        if self.quality is not None:
-            words.append(f"shuffle quality: {self.quality:.3f} of a full shuffle{self._remedy()}")
         return words
-
-    def _remedy(self) -> str:
-        if self.window_rows_for_quality is None or self.memory_for_quality is None:
-            return ""
-        return (
-            f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
-            f"memory={size_words(self.memory_for_quality)!r})"
-        )
 
 
 def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> Summary:

@@ -686,7 +686,8 @@ def _too_small(least: Terms) -> str:
         remedies.append("fewer threads")
     if wanted.window_rows is not None:
         remedies.append("a smaller window_rows")
-    if least.chunked and least.buffer_bytes(least.unit_rows) > wanted.memory_bytes // LARGE_SHARE:
+    large_bytes = max(1 << 20, wanted.memory_bytes // LARGE_SHARE)
+    if least.chunked and least.buffer_bytes(least.unit_rows) > large_bytes:
         remedies.append("write the file with smaller chunks ('labeled repack')")
     terms = [f"{term} {format_bytes(n_bytes)}" for term, n_bytes in least.parts.items() if n_bytes]
     return (

@@ -279,8 +279,8 @@ class Order:
 class WindowOrder:
     """The windows of one shard, a stretch of the run order, and the places of its rows.
 
-    The run order has slots: slot number s holds unit ``permuted(s)``. The rows before a slot follow
-    from a few integers where units have one size; else their sums are kept, eight bytes a unit.
+    The n-th unit of the run order is unit ``permuted(n)``. The rows before it follow from a few
+    integers where units have one size; else their sums are kept, eight bytes a unit.
     """
 
     def __init__(self, order: Order, shard: tuple[int, int]) -> None:
@@ -298,24 +298,24 @@ class WindowOrder:
         self.sums: IntArray | None = None
         self.unit_rows = 0
         self.short: list[tuple[int, int]] = []
-        """The slots of units that are cut, and how many rows each is short of."""
+        """Which in the run order are units that are cut, and how many rows each is short of."""
         if isinstance(units, ListedUnits):
             ids = np.arange(units.count)
             starts, stops = units.bounds(ids if self.permuted is None else self.permuted(ids))
             self.sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(stops - starts)])
         elif units.n_rows:
             self.unit_rows = units.unit_rows
-            slots = np.array([0, units.count - 1])[: units.count]
-            starts, stops = units.bounds(slots)
+            ends = np.array([0, units.count - 1])[: units.count]
+            starts, stops = units.bounds(ends)
             lacks = self.unit_rows - (stops - starts)
             if self.permuted is not None and lacks.any():
-                slots = self.permuted(slots, inverse=True)
-            self.short = list(zip(slots.tolist(), lacks.tolist(), strict=True))
+                ends = self.permuted(ends, inverse=True)
+            self.short = list(zip(ends.tolist(), lacks.tolist(), strict=True))
         self.edges: list[int] | tuple[int, int, int] = []
-        """The first slot of each window and the one behind; of equal units a sum of them."""
+        """The first unit of each window and the one behind; of equal units a sum of them."""
         if not self.n_rows:
             return
-        first, last = self.slot_at(self.start), self.slot_at(self.stop - 1) + 1
+        first, last = self.unit_at(self.start), self.unit_at(self.stop - 1) + 1
         window_rows, sums = order.window_rows, self.sums
         if sums is None:
             each = max(1, window_rows // self.unit_rows)
@@ -332,37 +332,37 @@ class WindowOrder:
             edges[-2] = min(edges[-2], int(sums.searchsorted(middle)))
         self.edges = edges
 
-    def start_of(self, slot: int) -> int:
-        """Return how many rows the slots before `slot` hold."""
+    def rows_before(self, nth: int) -> int:
+        """Return how many rows the units before the n-th of the run order hold."""
         if self.sums is not None:
-            return int(self.sums[slot])
-        rows = slot * self.unit_rows
+            return int(self.sums[nth])
+        rows = nth * self.unit_rows
         for at, lack in self.short:
-            if at < slot:
+            if at < nth:
                 rows -= lack
         return rows
 
-    def slot_at(self, position: int) -> int:
-        """Return the slot that holds a position of the run order."""
+    def unit_at(self, position: int) -> int:
+        """Return which unit of the run order holds a position of it."""
         if self.sums is not None:
             return int(self.sums.searchsorted(position, side="right")) - 1
-        slot = position // self.unit_rows  # at most two too low: two units are short
-        while self.start_of(slot + 1) <= position:
-            slot += 1
-        return slot
+        nth = position // self.unit_rows  # at most two too low: two units are short
+        while self.rows_before(nth + 1) <= position:
+            nth += 1
+        return nth
 
     def window_at(self, place: int) -> tuple[int, int, int]:
         """Return (number, first place, place behind the last) of the window at `place`."""
-        slot = self.slot_at(self.start + place)
+        nth = self.unit_at(self.start + place)
         if isinstance(self.edges, list):
-            number = bisect_right(self.edges, slot) - 1
+            number = bisect_right(self.edges, nth) - 1
             lo, hi = self.edges[number], self.edges[number + 1]
         else:
-            first, n_slots, n_windows = self.edges
-            number, lo, hi = even_share(slot - first, n_slots, n_windows)
+            first, n_units, n_windows = self.edges
+            number, lo, hi = even_share(nth - first, n_units, n_windows)
             lo, hi = first + lo, first + hi
-        begin = max(self.start_of(lo), self.start)
-        return number, begin - self.start, min(self.start_of(hi), self.stop) - self.start
+        begin = max(self.rows_before(lo), self.start)
+        return number, begin - self.start, min(self.rows_before(hi), self.stop) - self.start
 
     def rows(self, lo: int, hi: int) -> WindowRows:
         """Return the rows of the places ``[lo, hi)``, which lie in one window."""
@@ -391,9 +391,9 @@ class WindowOrder:
         """Return the runs of the window with the places ``[first, last)``, before any shuffle."""
         assert self.permuted is not None
         lo, hi = self.start + first, self.start + last
-        a, b = self.slot_at(lo), self.slot_at(hi - 1) + 1
+        a, b = self.unit_at(lo), self.unit_at(hi - 1) + 1
         starts, stops = self.units.bounds(self.permuted(np.arange(a, b)))
-        starts[0] += lo - self.start_of(a)
-        stops[-1] -= self.start_of(b) - hi
+        starts[0] += lo - self.rows_before(a)
+        stops[-1] -= self.rows_before(b) - hi
         ascending = np.argsort(starts)  # distinct: any sorting algorithm gives the same
         return merged_runs(starts[ascending], stops[ascending])
