@@ -13,7 +13,7 @@ meanwhile, as it is where windows go to the device as they are stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -258,75 +258,43 @@ def read_rows_individually(
         Places of rows of which at least one source could not be read.
     """
     lost = np.zeros(len(content.rows), bool)
-    for source_reader in source_readers:
-        if source_reader.kept is not None:
+    for one in source_readers:
+        if one.kept is not None:
             continue
-        for rows, places in _by_chunk(source_reader, content, group):
-            lost[_unreadable(source_reader, rows, places, arrays[source_reader.name])] = True
+        read = one.file_rows(content, group)
+        rows = np.asarray(read.rows, np.int64)
+        rows = rows_of(rows) if rows.ndim == 2 else rows
+        places = np.arange(len(rows)) if read.places is None else read.places
+        apart = isinstance(one, RaggedSourceReader)
+        chunk = rows if apart else rows // (one.layout.chunk_rows or 1)
+        order = np.argsort(chunk, kind="stable")
+        for some in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
+            while len(some):
+                try:
+                    one.read_again(rows[some], places[some], arrays[one.name])
+                    break
+                except ReadError as error:
+                    bad = rows[some] == error.row
+                    bad = bad if bad.any() else np.ones(len(some), bool)
+                    warn(f"{np.count_nonzero(bad)} rows are left out of this epoch: {error}")
+                    lost[places[some[bad]]] = True
+                    some = some[~bad]
     return lost
 
 
-def _unreadable(source_reader: SourceReader, rows: Rows, places: Rows, out: Array) -> Rows:
-    """Read the rows of a chunk again, without those at fault; return the places of these."""
-    lost = [places[:0]]
-    while len(rows):
-        try:
-            source_reader.read_again(rows, places, out)
-            break
-        except ReadError as error:
-            bad = rows == error.row if error.row in rows else np.ones(len(rows), bool)
-            warn(f"{np.count_nonzero(bad)} rows are left out of this epoch: {error}")
-            lost.append(places[bad])
-            rows, places = rows[~bad], places[~bad]
-    return np.concatenate(lost)
-
-
-def _by_chunk(
-    source_reader: SourceReader, content: WindowRows, group: Rows | None
-) -> Iterator[tuple[Rows, Rows]]:
-    """Yield the file rows of each stored chunk of a window, and their places."""
-    read = source_reader.file_rows(content, group)
-    rows = np.asarray(read.rows, np.int64)
-    if rows.ndim == 2:
-        rows = rows_of(rows)
-    places = np.arange(len(rows)) if read.places is None else read.places
-    each = (
-        1 if isinstance(source_reader, RaggedSourceReader) else source_reader.layout.chunk_rows or 1
-    )
-    chunk = rows // each
-    order = np.argsort(chunk, kind="stable")
-    for mine in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
-        yield rows[mine], places[mine]
-
-
-def labelled(
-    data: Any,
-    rows: np.ndarray[Any, np.dtype[np.int64]],
-    count: int,
-    info: Mapping[str, ExampleInfo],
-) -> Any:
+def labelled(data: Any, rows: Rows, count: int, info: Mapping[str, ExampleInfo]) -> Any:
     """Return labelled arrays as a :class:`Batch`; anything else as it is."""
-    if isinstance(data, Batch) or not isinstance(data, dict) or not data:
+    if not isinstance(data, dict) or not data:
         return data
-    if all(
-        isinstance(one, xr.DataArray) and not (one.coords or one.attrs) for one in data.values()
-    ):
-        arrays = {name: one.data for name, one in data.items()}
-        dims = {name: tuple(map(str, one.dims)) for name, one in data.items()}
-        return Batch(arrays, dims, lambda: rows, count, {**info, **_info_anew(data, info)})
-    return data
-
-
-def _info_anew(
-    data: Mapping[str, xr.DataArray], info: Mapping[str, ExampleInfo]
-) -> dict[str, ExampleInfo]:
-    """Return the info of sources whose examples have their axes in another order now."""
-    found = {name: one.encoding.get(EXAMPLE_DIMS) for name, one in data.items()}
-    return {
-        name: replace(info.get(name, ExampleInfo()), example_dims=dims)
-        for name, dims in found.items()
-        if dims is not None
-    }
+    arrays, dims, known = dict[str, Array](), dict[str, tuple[str, ...]](), dict(info)
+    for name, one in data.items():
+        if not isinstance(one, xr.DataArray) or one.coords or one.attrs:
+            return data
+        arrays[name], dims[name] = one.data, tuple(map(str, one.dims))
+        anew = one.encoding.get(EXAMPLE_DIMS)  # whose axes a step put in another order
+        if anew is not None:
+            known[name] = replace(known.get(name, ExampleInfo()), example_dims=anew)
+    return Batch(arrays, dims, lambda: rows, count, known)
 
 
 def to_device(

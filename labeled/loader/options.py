@@ -97,36 +97,32 @@ class BatchOptions:
                 "layout={'images': 'batch channel height width'}"
             )
         check_fields(self, LoaderError, but=("shard",))
+        own = self.__dict__
         for name in ("seed", *_LEAST):
-            value = getattr(self, name)
-            if value is not None:
-                self.__dict__[name] = integer(name, value, least=_LEAST.get(name))
-        self.__dict__["shard"] = shard_of(self.shard)
-        self.__dict__["skips"] = self.errors == "skip"
-        self.__dict__["draws_rows"] = self.balance is not None or self.weights is not None
-        self.__dict__["line"] = None if self.pipeline is None else line_of(self.pipeline)
+            if own[name] is not None:
+                own[name] = integer(name, own[name], least=_LEAST.get(name))
+        own.update(
+            shard=shard_of(self.shard),
+            skips=self.errors == "skip",
+            draws_rows=self.balance is not None or self.weights is not None,
+            line=None if self.pipeline is None else line_of(self.pipeline),
+            memory_bytes=memory_of(DEFAULT_MEMORY if self.memory is None else self.memory),
+        )
         if self.batch_size is None and self.sampler is None:
             raise LoaderError("batch_size is missing; pass rows per batch, as in ds.batches(64)")
         if self.max_lost is not None:
-            self._check_lost()
+            if not self.skips:
+                raise LoaderError(f"max_lost={self.max_lost!r} goes with errors='skip' only")
+            if not isinstance(self.max_lost, float | np.floating) or not 0 <= self.max_lost < 1:
+                own["max_lost"] = integer("max_lost", self.max_lost, least=0)
         if self.sampler is not None:
-            self.__dict__["sampler"] = self._listed()
+            own["sampler"] = self._listed()
         elif self.draws_rows:
             self._check_draws()
-        self._spell_out()
-        self.__dict__["lays_out"] = False
-        for one in (self.specs, self.dtype, self.scale, self.shift, self.layout, self.one_hot):
-            if one is not None:
-                self.__dict__["lays_out"] = True
-        memory = DEFAULT_MEMORY if self.memory is None else self.memory
-        self.__dict__["memory_bytes"] = memory_of(memory)
-
-    def _spell_out(self) -> None:
-        """Set the options that `drop_last` and `normalize` are short for."""
         if self.drop_last:
             if self.last not in ("keep", "drop"):
                 raise LoaderError(f"drop_last=True contradicts last={self.last!r}; leave one out")
-            self.__dict__["last"] = "drop"
+            own["last"] = "drop"
         if self.specs is not None:
             for name in self._given("layout", "one_hot"):
                 raise LoaderError(
@@ -135,16 +131,8 @@ class BatchOptions:
         if self.normalize is not None:
             if self._given("scale", "shift"):
                 raise LoaderError("normalize= sets scale= and shift=; leave these out")
-            scale, shift = normalizing(self.normalize)
-            self.__dict__["scale"] = scale
-            self.__dict__["shift"] = shift
-
-    def _check_lost(self) -> None:
-        """Check how many rows may be left out: a count, or a fraction below 1."""
-        if not self.skips:
-            raise LoaderError(f"max_lost={self.max_lost!r} means something with errors='skip' only")
-        if not isinstance(self.max_lost, float | np.floating) or not 0 <= self.max_lost < 1:
-            self.__dict__["max_lost"] = integer("max_lost", self.max_lost, least=0)
+            own["scale"], own["shift"] = normalizing(self.normalize)
+        own["lays_out"] = bool(self._given("specs", "dtype", "scale", "shift", "layout", "one_hot"))
 
     def _listed(self) -> Sampler:
         """Take a sampler as it is, or list what an iterable of requests yields.

@@ -164,7 +164,7 @@ def units_of_range(
 def units_of_ranges(
     ranges: Sequence[range], chunk_rows: int | None = None, min_unit_rows: int = 1
 ) -> ListedUnits:
-    """Return the units of several ranges of file rows, stepped or not, one after another.
+    """Return the units of several ascending ranges of file rows, one after another.
 
     Examples
     --------
@@ -177,10 +177,12 @@ def units_of_ranges(
     for rows in ranges:
         if not rows:
             continue
-        if before != rows[0] // unit_rows:
+        first, last = rows[0] // unit_rows, rows[-1] // unit_rows
+        if before != first:
             edges.append(np.array([position]))
-        edges.append(position + _edges_in(rows, unit_rows))
-        position, before = position + len(rows), rows[-1] // unit_rows
+        borders = np.arange(first + 1, last + 1, dtype=np.int64) * unit_rows
+        edges.append(position + np.unique(-((rows[0] - borders) // rows.step)))
+        position, before = position + len(rows), last
     return ListedUnits(np.concatenate([*edges, [position]]).astype(np.int64))
 
 
@@ -228,20 +230,9 @@ def units_of_groups(chunk_ids: npt.ArrayLike, min_unit_rows: int = 1) -> ListedU
 
 
 def _unit_rows(chunk_rows: int | None, min_unit_rows: int) -> int:
-    if chunk_rows is not None and chunk_rows < 1:
-        raise LoaderError(f"a stored chunk of {chunk_rows} rows: chunk_rows must be at least 1")
-    least, chunk = max(1, min_unit_rows), 1 if chunk_rows is None else chunk_rows
-    return chunk * -(-least // chunk)
-
-
-def _edges_in(rows: range, unit_rows: int) -> IntArray:
-    """Positions in `rows`, after the first, at which a row lies in another unit."""
-    first, last = rows[0] // unit_rows, rows[-1] // unit_rows
-    if rows.step > 0:
-        borders = np.arange(first + 1, last + 1, dtype=np.int64) * unit_rows
-        return np.unique(-((rows[0] - borders) // rows.step))
-    borders = np.arange(first, last, -1, dtype=np.int64) * unit_rows
-    return np.unique((rows[0] - borders) // -rows.step + 1)
+    """Rows of as many stored chunks as hold `min_unit_rows`."""
+    chunk = chunk_rows or 1
+    return chunk * -(-max(1, min_unit_rows) // chunk)
 
 
 def _joined(inside: IntArray, n_rows: int, min_unit_rows: int) -> ListedUnits:
