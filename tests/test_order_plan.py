@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeled.errors import LoaderError, SelectionError
+from labeled.errors import SelectionError
 from labeled.samplers.permutation import explicit_permutation, key_of
 from labeled.samplers.plan import LAST_RULES, EpochPlan
 from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups, units_of_range
@@ -237,22 +237,6 @@ def test_nothing_grows_with_the_rows():
     last, number = plan.batch(plan.n_batches - 1)
     assert 0 < number <= 256
     assert last[:number].max() < 10**15
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"shard": (2, 2)}, r"shard \(2, 2\)"),
-        ({"shard": (-1, 2)}, r"shard \(-1, 2\)"),
-        ({"shard": (0, 0)}, r"shard \(0, 0\)"),
-        ({"batch_rows": 0}, "batch_rows is 0"),
-        ({"last": "trim"}, "last='trim'"),
-    ],
-)
-def test_impossible_plans_are_refused(options, message):
-    order = Order("file", units_of_range(0, 10, 2), 4, seed=7)
-    with pytest.raises(LoaderError, match=message):
-        EpochPlan(order, **options)
 
 
 def test_batches_that_are_not_there_are_refused():

@@ -558,18 +558,17 @@ class BatchLayout:
                 for name, array in arrays.items():
                     if name not in self.ragged:
                         array[count:] = padding_of(array.dtype, self.padding[name])
-            if self.specs is None:
-                for name, cast in self.casts.items():
-                    if name not in self.ragged:
-                        arrays[name] = cast(arrays[name], self.sources[name].where)
+            if self.specs is not None:
+                return self.specs(arrays)
+            for name, cast in self.casts.items():
+                if name not in self.ragged:
+                    arrays[name] = cast(arrays[name], self.sources[name].where)
             if self.ragged:
                 out: dict[str, Array] = {}
                 for name, array in arrays.items():
                     ragged = self.ragged.get(name)
                     out.update({name: array} if ragged is None else ragged(array, count))
                 arrays = place(out)
-            if self.specs is not None:
-                return self.specs(arrays)
             return Batch(arrays, self.dims, rows, count, self.info)
         except SpaceError as error:
             if error.row is None:

@@ -74,8 +74,6 @@ class Draws:
     sticky_shards = False
 
     def __post_init__(self) -> None:
-        if self.window_rows < 1:
-            raise LoaderError(f"window_rows is {self.window_rows}; a window needs at least 1 row")
         self.weights = checked_weights(self.weights, self.units.n_rows)
 
     @property

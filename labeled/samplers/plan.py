@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from labeled.errors import LoaderError, SelectionError
+from labeled.errors import SelectionError
 from labeled.samplers.draws import DrawnOrder, Draws
 from labeled.samplers.permutation import ORDER_VERSION, IntArray
 from labeled.samplers.windows import Order, Window, WindowOrder, even_share, shard_bounds
@@ -60,11 +60,6 @@ class EpochPlan:
     history : tuple of (count, step)
         Changes of the number of shards within this epoch.
 
-    Raises
-    ------
-    LoaderError
-        If a size, a shard or a rule is impossible.
-
     Examples
     --------
     >>> from labeled.samplers.units import UniformUnits
@@ -79,15 +74,6 @@ class EpochPlan:
     batch_rows: int = 1
     last: Last = "keep"
     history: History = ()
-
-    def __post_init__(self) -> None:
-        if self.batch_rows < 1:
-            raise LoaderError(f"batch_rows is {self.batch_rows}; a batch needs at least 1 row")
-        if self.last not in LAST_RULES:
-            raise LoaderError(
-                f"last={self.last!r} is not one of {', '.join(map(repr, LAST_RULES))}"
-            )
-        shard_bounds(0, *self.shard)
 
     def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> EpochPlan:
         """Return the same plan for another epoch, seed and history."""

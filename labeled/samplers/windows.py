@@ -255,10 +255,6 @@ class Order:
 
     def __post_init__(self) -> None:
         self.__dict__["n_rows"] = self.units.n_rows
-        if self.mode not in MODES:
-            raise LoaderError(f"mode {self.mode!r} is not one of {', '.join(map(repr, MODES))}")
-        if self.window_rows < 1:
-            raise LoaderError(f"window_rows is {self.window_rows}; a window needs at least 1 row")
 
     @cached_property
     def digest(self) -> str:
