@@ -94,13 +94,6 @@ def test_a_second_iterator_ends_the_first_loudly(path):
         next(first)
 
 
-def test_seeds_are_drawn_once_and_kept(path):
-    loader = labeled.open_dataset(path).batches(16, shuffle=True)
-    other = labeled.open_dataset(path).batches(16, shuffle=True)
-    assert loader.seed != other.seed
-    assert loader.state_dict()["seed"] == loader.seed
-
-
 def test_balance_and_weights(path):
     dataset = labeled.open_dataset(path)
     balanced = dataset.batches(10, balance="targets", seed=1)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LoaderError, ReadError, SpaceError, UnknownNameError
+from labeled.errors import LoaderError, ReadError
 from labeled.formats.recordio.writing import write_records
 from labeled.transforms import whole
 from make_files import fuel_file
@@ -97,27 +97,6 @@ def ds(tmp_path_factory):
 def test_refused_before_any_row_is_read(ds, options, words):
     with pytest.raises(LoaderError, match=words):
         ds.batches(3, **options)
-
-
-def test_padding_names_sources_that_are_there(ds):
-    with pytest.raises(UnknownNameError, match="did you mean 'u'"):
-        ds.batches(3, last="pad", pad_value={"uu": 3})
-    loader = ds.batches(1000, last="pad", pad_value={"u": 7, "r": np.nan})
-    last = list(loader)[-1]
-    assert (last.arrays["u"][3:] == 7).all()
-    assert (last.arrays["a"][3:] == 0).all()
-    assert np.isnan(last.arrays["r"][3:]).all()
-
-
-def test_integers_that_do_not_fit_are_an_error_of_their_batch(ds):
-    row = int(np.flatnonzero(((VALUES < 0) | (VALUES > 255)).any(axis=1))[0])
-    loader = ds.batches(row + 1, dtype={"a": "u1"})
-    with pytest.raises(SpaceError, match=f"source 'a'.*{row}"):
-        next(iter(loader))
-    fits = ds.subset(np.flatnonzero(((VALUES >= 0) & (VALUES < 256)).all(axis=1)))
-    (batch,) = fits.batches(N, dtype={"a": "u1"})
-    assert batch.arrays["a"].dtype == np.uint8
-    np.testing.assert_array_equal(batch.arrays["a"], fits["a"].values)
 
 
 def test_a_batch_larger_than_the_data_is_the_data(ds):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import LoaderError, SelectionError, StateError
+from labeled.errors import LoaderError, SelectionError, SelectionTypeError, StateError
 from labeled.samplers import row_sequences, shuffled
 from labeled.samplers.listed import ListedBatches, SampledOrder, SampledPlan
 from make_files import fuel_file
@@ -135,3 +135,38 @@ def test_however_often_parts_change_each_batch_is_served_once(n_batches, changes
 def test_what_does_not_go_together_is_refused(dataset, options, kind, words):
     with pytest.raises(kind, match=words):
         dataset.batches(**options)
+
+
+@pytest.mark.parametrize(
+    ("item", "rows"),
+    [
+        (slice(2, 5), [2, 3, 4]),
+        (slice(3), [0, 1, 2]),
+        (slice(5, 2), []),
+        (slice(8, 2, -3), [8, 5]),
+        (range(4, 0, -2), [4, 2]),
+        ([], []),
+        (np.array([3, 3, 1], np.uint8), [3, 3, 1]),
+        (4, [4]),
+    ],
+)
+def test_requests_name_rows(dataset, item, rows):
+    (batch,) = dataset.batches(sampler=[item])
+    assert batch.rows.tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("item", "error", "words"),
+    [
+        (slice(2, None), SelectionTypeError, "does not say which rows"),
+        (slice(-3, 5), SelectionError, "counts from the end"),
+        ([1, -2], SelectionError, "row -2 of a batch is negative"),
+        (range(2, -3, -1), SelectionError, "negative rows"),
+        ([True, False], SelectionTypeError, "a list of row numbers"),
+        ([[1], [2]], SelectionTypeError, "a list of row numbers"),
+        ("rows", SelectionTypeError, "a list of row numbers"),
+    ],
+)
+def test_what_names_no_rows_is_refused(dataset, item, error, words):
+    with pytest.raises(error, match=words):
+        dataset.batches(sampler=[item])

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeled.errors import SelectionError
 from labeled.samplers.permutation import explicit_permutation, key_of
 from labeled.samplers.plan import LAST_RULES, EpochPlan
 from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups, units_of_range
@@ -183,15 +182,6 @@ def test_sticky_shards_keep_their_stretch_of_the_file(order, count):
             np.testing.assert_array_equal(np.sort(joined(batches_of(plan))), expected)
 
 
-def test_shards_are_cut_anew_each_epoch_unless_sticky():
-    order = Order("window", units_of_range(0, 4000, 10), window_rows=200, seed=7)
-    first, second = (
-        set(joined(batches_of(EpochPlan(order.at_epoch(epoch), (0, 2), 50))).tolist())
-        for epoch in (0, 1)
-    )
-    assert 800 < len(first & second) < 1200  # half, by chance
-
-
 @pytest.mark.parametrize("mode", ["window", "full"])
 def test_neighbouring_seeds_and_epochs_share_nothing(mode):
     order = Order(mode, units_of_range(0, 10_000, 10), window_rows=1000, seed=7)
@@ -237,16 +227,6 @@ def test_nothing_grows_with_the_rows():
     last, number = plan.batch(plan.n_batches - 1)
     assert 0 < number <= 256
     assert last[:number].max() < 10**15
-
-
-def test_batches_that_are_not_there_are_refused():
-    plan = EpochPlan(Order("file", units_of_range(0, 10, 2), 4, seed=7), batch_rows=4)
-    for number in (-1, 3):
-        with pytest.raises(SelectionError, match=f"batch {number} of 3"):
-            plan.batch(number)
-    with pytest.raises(SelectionError, match="batch 4 of 3"):
-        next(plan.windows(4))
-    assert list(plan.windows(3)) == []
 
 
 @many

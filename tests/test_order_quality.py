@@ -11,11 +11,10 @@ from labeled.errors import LoaderError
 from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import (
-    batch_entropies,
     expected_quality,
     rows_for_quality,
 )
-from labeled.samplers.units import units_of_groups, units_of_range
+from labeled.samplers.units import units_of_range
 from labeled.samplers.windows import Order
 
 
@@ -68,14 +67,6 @@ def test_predicted_and_measured_agree(labels, mode, chunk_rows, window_rows, bat
     assert abs(foretold - measured_quality(plan, labels)) < 0.01
 
 
-def test_predicted_and_measured_agree_for_a_shard_and_listed_units():
-    kept = np.sort(np.random.default_rng(2).choice(100_000, 80_000, replace=False))
-    labels = SORTED[kept]
-    order = Order("window", units_of_groups(kept // 500), 8000, seed=7, epoch=3)
-    plan = EpochPlan(order, (1, 2), 200, "pad", history=((3, 20),))
-    assert abs(expected_quality(plan, labels) - measured_quality(plan, labels)) < 0.01
-
-
 def test_predicted_and_measured_agree_for_draws():
     labels = np.repeat(range(5), [50_000, 20_000, 20_000, 9_000, 1_000])
     draws = Draws(units_of_range(0, 100_000, 500), balanced_weights(labels), 20_000, seed=7)
@@ -109,11 +100,3 @@ def test_quality_at_the_ends():
     assert rows_for_quality(0.0, EpochPlan(order, batch_rows=150)) == 200
     with pytest.raises(LoaderError, match="below 1"):
         rows_for_quality(1.0, EpochPlan(order))
-
-
-def test_entropy_in_bits():
-    labels = np.random.default_rng(0).integers(0, 7, (5, 100))
-    labels[4] = 3
-    expected = [entropy(batch) for batch in labels]
-    np.testing.assert_allclose(batch_entropies(labels), expected, atol=1e-12)
-    np.testing.assert_allclose(batch_entropies(labels.astype(str)), expected, atol=1e-12)
