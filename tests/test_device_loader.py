@@ -52,7 +52,7 @@ def many_windows():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(budget, "JOB_BYTES", 1 << 13)
         patch.setattr(budget, "ALONE_JOB_BYTES", 1 << 13)
-        patch.setattr(units, "RUN_BYTES", 1 << 10)
+        patch.setattr(units, "UNIT_BYTES", 1 << 10)
         yield
 
 

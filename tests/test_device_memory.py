@@ -66,7 +66,7 @@ def many_windows():
         patch.setattr(budget, "JOB_BYTES", 1 << 15)
         patch.setattr(budget, "ALONE_JOB_BYTES", 1 << 15)
         patch.setattr(budget, "DECODED_JOB_BYTES", 1 << 15)
-        patch.setattr(units, "RUN_BYTES", 1 << 12)
+        patch.setattr(units, "UNIT_BYTES", 1 << 12)
         yield
 
 

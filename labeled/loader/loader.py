@@ -28,7 +28,7 @@ from labeled.loader.buffers import BufferPool
 from labeled.loader.collate import Collator, handed_out
 from labeled.loader.device import DeviceBufferPool, DeviceCollator, DeviceWindows
 from labeled.loader.explain import Explanation, LoaderPlots, explain, loader_summary
-from labeled.loader.memory import enough_memory
+from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
@@ -152,7 +152,7 @@ class Loader:
         try:
             iterator = EpochIterator[Any](self, plan, first, with_rows=with_rows)
         except MemoryError:
-            with enough_memory(self.plan.sizes.memory_bytes):
+            with host_memory_errors(self.plan.sizes.memory_bytes):
                 raise
         following, self._live = plan.at_epoch(plan.order.epoch + 1), weakref.ref(iterator)
         # Only now: whoever interrupts the reading of what is kept finds the same place again.
@@ -391,7 +391,7 @@ class EpochIterator(Generic[T]):
             ) from error
         except BaseException as error:
             self._broke_off(number, error)
-            with enough_memory(plan.sizes.memory_bytes):
+            with host_memory_errors(plan.sizes.memory_bytes):
                 raise
 
     def _count(self, n_batches: int, *, finished: bool = False) -> None:

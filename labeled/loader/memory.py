@@ -130,7 +130,7 @@ def size_words(n_bytes: int) -> str:
     return f"{-(-n_bytes >> 20)} MiB"
 
 
-def enough_memory(memory_bytes: int) -> AbstractContextManager[None]:
+def host_memory_errors(memory_bytes: int) -> AbstractContextManager[None]:
     """Say what to do where the system gives less memory than a loader was allowed.
 
     Raises

@@ -36,7 +36,7 @@ from labeled.sources.source import AnySource
 
 Rows = npt.NDArray[np.int64]
 
-RUN_BYTES = 1 << 17
+UNIT_BYTES = 1 << 17
 """The least that is read together in a shuffled window, where stored chunks are smaller."""
 
 
@@ -72,7 +72,7 @@ def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
 
 def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
     """Find the units of a selection; index lists are grouped by stored chunk when shuffled."""
-    n, least = len(selection), max(1, -(-RUN_BYTES // max(1, source.row_bytes)))
+    n, least = len(selection), max(1, -(-UNIT_BYTES // max(1, source.row_bytes)))
     if mode == "full":
         return Grouping(UniformUnits(n, 1, 1))
     layout, stretch = source.layout, selection.stretch

@@ -63,7 +63,7 @@ window is cut, too, where its rows are picked one by one.
 """
 
 
-SPARE_BATCHES = 2
+DEVICE_BATCHES = 2
 """Batches a consumer has at a time on a device: the one in use, and the one that is made."""
 
 
@@ -114,7 +114,7 @@ class DevicePlan:
     @property
     def device_bytes(self) -> int:
         """The most that iterating takes of the device, batches that are kept not counted."""
-        return self.n_windows * self.window_bytes + SPARE_BATCHES * self.batch_bytes
+        return self.n_windows * self.window_bytes + DEVICE_BATCHES * self.batch_bytes
 
     @contextmanager
     def memory_errors(self) -> Iterator[None]:
