@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -383,42 +383,6 @@ def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return plain if plain.fields or plain.hasobject else np.dtype(plain.str)
 
 
-class ChunkCache:
-    """The decoded chunks of one band, kept until those of another are asked for.
-
-    Of chunks so large that windows hold no whole one, rows are wanted bit by bit. One thread
-    decodes at a time, so that memory holds one band and what decoding a chunk of it takes.
-    Pickles as an empty one.
-
-    Examples
-    --------
-    >>> cache = ChunkCache()
-    >>> for number in (0, 0, 1):
-    ...     with cache.band(("file", number), lambda: print("decoded")) as chunks:
-    ...         pass
-    decoded
-    decoded
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._key: Hashable = None
-        self._memory: Any = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ChunkCache, ()
-
-    @contextmanager
-    def band(self, key: Hashable, decode: Callable[[], Any]) -> Iterator[Any]:
-        """Give what is kept of a band, or what `decode` makes of it once that of others is gone."""
-        with self._lock:
-            if key != self._key:
-                self._key, self._memory = None, None
-                self._memory = decode()
-                self._key = key
-            yield self._memory
-
-
 class FileReader:
     """Rows of one source of a file, or of a region of it; a :class:`Reader`.
 
@@ -435,8 +399,6 @@ class FileReader:
 
     kind: str = ""
     why: str = ""
-    cache: ChunkCache | None = None
-    """Keeps decoded chunks, if the format accepts it."""
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         self.where = describe(source)

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import mmap
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +33,6 @@ from labeled.formats.reader import (
     PIECE_BYTES,
     UNSTORED,
     ByteRanges,
-    ChunkCache,
     FileReader,
     Io,
     Rows,
@@ -193,26 +191,13 @@ class _Group(NamedTuple):
 
 
 class ChunkedReader(FileReader):
-    """Rows put together from chunks, with filters or without; a :class:`~.reader.Reader`.
-
-    Parameters
-    ----------
-    cache : ChunkCache, optional
-        Keeps decoded chunks, so that each is decoded once though its rows come bit by bit.
-    """
+    """Rows put together from chunks, with filters or without; a :class:`~.reader.Reader`."""
 
     kind = "chunked"
 
-    def __init__(
-        self,
-        source: SourceHeader,
-        region: Region = (),
-        io: Io = "auto",
-        cache: ChunkCache | None = None,
-    ) -> None:
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
         assert source.chunks is not None
-        self.cache = cache
         self._chunks, inner = source.chunks, source.chunks[1:]
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
         self._most_stored = 2 * self._chunk_bytes + SLACK_BYTES
@@ -230,25 +215,19 @@ class ChunkedReader(FileReader):
         each = n_tiles if band_bytes <= 2 * PIECE_BYTES else -(-PIECE_BYTES // self._chunk_bytes)
         self._spans = [slice(a, a + each) for a in range(0, n_tiles, each)]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.source, self.region, self.io, self.cache)
-
     @property
     def why(self) -> str:  # type: ignore[override]
         """What is done with chunks, for people."""
         if not self.source.filters:
             return "chunks without filters: read by file offset, several a row"
         names = ", ".join(step.words for step in self.source.filters)
-        kept = ", one at a time, and kept while rows of it are wanted" if self.cache else ""
-        return f"chunks decoded outside HDF5's lock ({names}){kept}"
+        return f"chunks decoded outside HDF5's lock ({names})"
 
     # which chunks
 
     def _groups(self, runs: Ints) -> Iterator[_Group]:
-        """Yield the chunks of runs, about `PIECE_BYTES` at a time; of those kept, a band."""
+        """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
         bands, first, each, spans = self._bands(runs), 0, self._bands_each, self._spans
-        if self.cache is not None and self.source.filters:
-            each, spans = 1, [slice(None)]
         while some := list(itertools.islice(bands, each)):
             for span in spans:
                 yield self._group(first, some, span)
@@ -330,12 +309,7 @@ class ChunkedReader(FileReader):
             first, last = group.bands[0], group.bands[-1]
             start = first.number * self.chunk_rows + first.start
             with naming_rows(self.source, start, last.number * self.chunk_rows + last.stop):
-                if self.cache is not None and self.source.filters:
-                    key = self.source.file.path, self.source.key, first.number
-                    load = partial(self._load_kept, file, group)
-                    with self.cache.band(key, load) as memory:
-                        self._copy(memory, group, out, places)
-                elif self._whole and self.source.filters:
+                if self._whole and self.source.filters:
                     self._read_whole(file, group, out, places)
                 else:
                     n_bytes = len(group.starts) * group.slot_bytes
@@ -364,19 +338,6 @@ class ChunkedReader(FileReader):
             for k in range(first, stop):
                 begin = group.starts[k] - at
                 self._decode(group, k, stored[begin : begin + group.lengths[k]], slots[k])
-
-    def _load_kept(self, file: OpenFile, group: _Group) -> Array:
-        """Bring the chunks of a band to memory of their own, one at a time."""
-        memory = np.empty(len(group.starts) * group.slot_bytes, np.uint8)
-        slots = self._slots(memory, group)
-        self._fill(group, slots)
-        for k, (start, length) in enumerate(zip(group.starts, group.lengths, strict=True)):
-            if start >= 0:
-                # A map of its own: what an allocator is given back it may keep.
-                stored = [np.frombuffer(mmap.mmap(-1, max(1, length)), np.uint8)[:length]]
-                file.read_into(stored[0], start)
-                self._decode(group, k, stored, slots[k])
-        return memory
 
     def _fill(self, group: _Group, slots: list[Array]) -> None:
         """Store fill values where nothing was stored; refuse chunks that are too large."""
