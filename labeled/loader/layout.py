@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -427,7 +427,6 @@ def shape_blocks(source: RaggedSource, selection: Selection) -> Iterator[tuple[R
 # the layout of batches
 
 
-@dataclass(frozen=True, eq=False)
 class BatchLayout:
     """Turns the stored rows of a batch into what the consumer gets.
 
@@ -442,62 +441,59 @@ class BatchLayout:
         By source, where there are no specs (these carry their own).
     ragged : mapping of str to RaggedForm
         How ragged sources are laid out.
+
+    Attributes
+    ----------
+    dims, info : mapping of str
+        Of what is handed out without specs.
+    out_dtypes : mapping of str to numpy.dtype
+        Of each source as it is handed out.
+    out_row_bytes : int
+        Bytes of one row as handed out, where that takes memory of its own.
+    placed_row_bytes : int
+        Bytes of one row that are decoded where it was read, and handed out changed.
     """
 
-    sources: Mapping[str, AnySource]
-    padding: Mapping[str, Any]
-    specs: CompiledSpecs | None
-    casts: Mapping[str, Cast]
-    ragged: Mapping[str, RaggedForm]
-
-    dims: dict[str, tuple[str, ...]] = field(init=False, repr=False)
-    """Of what is handed out without specs."""
-    info: dict[str, ExampleInfo] = field(init=False, repr=False)
-    out_dtypes: dict[str, np.dtype[Any]] = field(init=False, repr=False)
-    """The dtype of each source as it is handed out."""
-    out_row_bytes: int = field(init=False, repr=False)
-    """Bytes of one row as handed out, where that takes memory of its own."""
-    placed_row_bytes: int = field(init=False, repr=False)
-    """Bytes of one row that are decoded where it was read, and handed out changed."""
-    decoded: list[str] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        specs, dims, info, dtypes = self.specs, dict[str, tuple[str, ...]](), {}, {}
-        decoded, out_bytes, placed_bytes = list[str](), 0, 0
-        for name, source in self.sources.items():
-            cast, ragged, inner = self.casts.get(name), self.ragged.get(name), source.dims[1:]
+    def __init__(
+        self,
+        sources: Mapping[str, AnySource],
+        padding: Mapping[str, Any],
+        specs: CompiledSpecs | None,
+        casts: Mapping[str, Cast],
+        ragged: Mapping[str, RaggedForm],
+    ) -> None:
+        self.sources, self.padding, self.specs = sources, padding, specs
+        self.casts, self.ragged = casts, ragged
+        self.dims, self.info = dict[str, tuple[str, ...]](), dict[str, ExampleInfo]()
+        self.out_dtypes, self.decoded = dict[str, np.dtype[Any]](), list[str]()
+        self.out_row_bytes = self.placed_row_bytes = 0
+        for name, source in sources.items():
+            cast, form, inner = casts.get(name), ragged.get(name), source.dims[1:]
             if source.decodes:
-                decoded.append(name)
+                self.decoded.append(name)
                 if specs is not None or cast is not None:
-                    placed_bytes += math.prod(source.row_shape) * source.dtype.itemsize
+                    self.placed_row_bytes += math.prod(source.row_shape) * source.dtype.itemsize
             if specs is not None:
                 continue
-            dtypes[name], batch_axis, sizes = source.dtype, 0, source.row_shape
+            dtype, batch_axis, sizes = source.dtype, 0, source.row_shape
             if cast is not None:
-                dtypes[name] = result_dtype(source.dtype, cast.dtype, cast.scaled)
+                dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
                 batch_axis = cast.batch_axis
-            if ragged is not None:
-                dims.update(ragged.out_dims)
+            self.out_dtypes[name] = dtype
+            if form is not None:
+                self.dims.update(form.out_dims)
             elif cast is not None:
                 laid_out = cast.sizes(source, 1)
-                dims[name], sizes = tuple(laid_out), tuple(laid_out.values())
+                self.dims[name], sizes = tuple(laid_out), tuple(laid_out.values())
             else:
-                dims[name] = source.dims
-            if ragged is None and (cast is not None or source.decodes):
-                out_bytes += math.prod(sizes) * dtypes[name].itemsize
+                self.dims[name] = source.dims
+            if form is None and (cast is not None or source.decodes):
+                self.out_row_bytes += math.prod(sizes) * dtype.itemsize
             names = class_names_of(getattr(source, "attrs", {}))
-            info[name] = ExampleInfo(names, () if ragged is None else inner, batch_axis)
+            self.info[name] = ExampleInfo(names, () if form is None else inner, batch_axis)
         if specs is not None:
-            dtypes = {step.source: step.dtype for step in specs.steps}
-            out_bytes = specs.out_bytes(1)
-        self.__dict__.update(
-            dims=dims,
-            info=info,
-            out_dtypes=dtypes,
-            out_row_bytes=out_bytes,
-            placed_row_bytes=placed_bytes,
-            decoded=decoded,
-        )
+            self.out_dtypes = {step.source: step.dtype for step in specs.steps}
+            self.out_row_bytes = specs.out_bytes(1)
 
     @property
     def form(self) -> Form:

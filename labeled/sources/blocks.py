@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -37,41 +36,31 @@ BLOCK_BYTES = 1 << 24
 """Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
 
 
-@dataclass(frozen=True, eq=False)
 class BlockSource:
     """One variable of an xarray object, its example dim first.
 
     Offers what the loader asks of a :class:`~labeled.sources.source.Source`.
+
+    Parameters
+    ----------
+    name : str
+    dims : tuple of str
+    data : dask array
+        Axis 0 is the example dim.
     """
-
-    name: str
-    dims: tuple[str, ...]
-    data: Any
-    """A dask array; axis 0 is the example dim."""
-
-    n_rows: int = field(init=False)
-    row_shape: tuple[int, ...] = field(init=False)
-    dtype: np.dtype[Any] = field(init=False)
-    stored_dtype: np.dtype[Any] = field(init=False)
-    row_bytes: int = field(init=False)
-    where: str = field(init=False)
-    token: str = field(init=False)
 
     decodes = False
     loaded = None
 
-    def __post_init__(self) -> None:
-        n_rows, *row_shape = map(int, self.data.shape)
-        dtype: np.dtype[Any] = np.dtype(self.data.dtype)
-        self.__dict__.update(
-            n_rows=n_rows,
-            row_shape=tuple(row_shape),
-            dtype=dtype,
-            stored_dtype=dtype,
-            row_bytes=math.prod(row_shape) * dtype.itemsize,
-            where=f"variable {self.name!r}",
-            token=str(self.data.name),
-        )
+    def __init__(self, name: str, dims: tuple[str, ...], data: Any) -> None:
+        self.name, self.dims, self.data = name, dims, data
+        self.n_rows, *row_shape = map(int, data.shape)
+        self.row_shape = tuple(row_shape)
+        self.dtype: np.dtype[Any] = np.dtype(data.dtype)
+        self.stored_dtype = self.dtype
+        self.row_bytes = math.prod(row_shape) * self.dtype.itemsize
+        self.where, self.token = f"variable {name!r}", str(data.name)
+        self._edges = np.cumsum([0, *data.chunks[0]], dtype=np.int64)
 
     @classmethod
     def of(cls, array: xr.DataArray, dim: Hashable, name: str | None = None) -> BlockSource:
@@ -116,10 +105,6 @@ class BlockSource:
         return raw
 
     @cached_property
-    def _edges(self) -> Rows:
-        return np.cumsum([0, *self.data.chunks[0]], dtype=np.int64)
-
-    @cached_property
     def _graph(self) -> tuple[dict[Any, Any], list[Any]]:
         """The optimised graph as a dict, and the keys of the blocks (nested by axis)."""
         (data,) = optimize(self.data)
@@ -143,30 +128,16 @@ class BlockSource:
         return np.asarray(core.concatenate3([found]) if several else found)
 
 
-@dataclass(frozen=True, eq=False)
 class BlockReader:
     """The rows of one block; a :class:`~labeled.formats.reader.Reader`."""
 
-    source: BlockSource
-    number: int
-    kind: str = "dask"
-    why: str = "whole blocks are computed"
+    kind, why = "dask", "whole blocks are computed"
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.source.data.chunks[0][self.number])
-
-    @property
-    def chunk_rows(self) -> int:
-        return max(1, self.n_rows)
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.source.row_shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
+    def __init__(self, source: BlockSource, number: int) -> None:
+        self.source, self.number = source, number
+        self.row_shape, self.dtype = source.row_shape, source.dtype
+        self.n_rows = int(source.data.chunks[0][number])
+        self.chunk_rows = max(1, self.n_rows)
 
     def read(self, rows: AnyRows, out: Array, places: Rows | None = None) -> None:
         MemoryReader(self.source.block(self.number)).read(rows, out, places)

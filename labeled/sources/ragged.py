@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from labeled.errors import LoaderError
-from labeled.formats.header import CF, SourceHeader
+from labeled.formats.header import SourceHeader
 from labeled.formats.memory import BLOCK_BYTES
 from labeled.formats.reader import Cost, Reader
 from labeled.formats.registry import format_named
@@ -42,7 +42,8 @@ def cost_of(reader: RaggedReader, rows: Rows) -> Cost:
     nbytes = int(reader.sizes(rows).sum()) * reader.dtype.itemsize
     count = getattr(reader, "cost", None)
     if count is not None:
-        return replace(count(rows), bytes_used=nbytes)
+        counted: Cost = replace(count(rows), bytes_used=nbytes)
+        return counted
     stored_sizes = getattr(reader, "stored_sizes", None)
     return Cost(nbytes if stored_sizes is None else int(stored_sizes(rows).sum()), nbytes, 1)
 
@@ -140,6 +141,10 @@ class RaggedSource:
     loaded: Ragged | None = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
+    row_shape = ()  # a row is one object, an example of any shape
+    stored_dtype: ClassVar[np.dtype[Any]] = np.dtype(object)
+    cf, decodes = None, False  # values are decoded where they are read
+
     @classmethod
     def of(cls, headers: tuple[SourceHeader, ...], io: Io = "auto") -> RaggedSource:
         """Make the source of one header a file."""
@@ -165,26 +170,9 @@ class RaggedSource:
         return sum(header.n_rows for header in self.headers)
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        """Nothing: a row is one object, an example of any shape."""
-        return ()
-
-    @property
-    def stored_dtype(self) -> np.dtype[Any]:
-        return np.dtype(object)
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         """Dtype of the elements of examples."""
         return self.examples().dtype
-
-    @property
-    def cf(self) -> CF | None:
-        return None  # applied where values are read
-
-    @property
-    def decodes(self) -> bool:
-        return False
 
     @property
     def where(self) -> str:
