@@ -28,7 +28,6 @@ from labeled.transforms import (
     Mirror,
     Normalize,
     Pad,
-    PrincipalNoise,
     RandomCrop,
     RandomResizedCrop,
     RandomSizedCrop,
@@ -408,22 +407,6 @@ def test_shifts_of_hue_saturation_and_lightness():
     as_bytes = ShiftHSL(lightness=0.2)((image * 100).astype(np.uint8), dims=DIMS)
     with_peak = ShiftHSL(lightness=0.2, peak=100)((image * 100).astype(np.uint8), dims=DIMS)
     assert not np.array_equal(as_bytes, with_peak)
-
-
-def test_noise_along_principal_colours():
-    image = np.full((3000, 3, 1, 1), 0.5)
-    noise = PrincipalNoise(0.1)
-    found = noise(image, dims=DIMS)[:, :, 0, 0] - 0.5
-    vectors = np.array(noise.vectors)
-    expected = vectors @ np.diag(np.square(np.array(noise.values) * 0.1)) @ vectors.T
-    assert_allclose(np.cov(found.T), expected, rtol=0.1, atol=2e-6)
-    larger = PrincipalNoise(0.1, values=(1, 1, 1))(image, dims=DIMS)[:, :, 0, 0]
-    assert larger.std() > 2 * found.std()
-    other = PrincipalNoise(0.1, vectors=((1, 0, 0), (0, 0, 0), (0, 0, 0)))(image, dims=DIMS)
-    assert (other[:, 1:] == 0.5).all()
-    assert not (other[:, 0] == 0.5).any()
-    wide = PrincipalNoise(0.1, peak=255)(image, dims=DIMS)[:, :, 0, 0] - 0.5
-    assert_allclose(wide, found * 255, rtol=1e-6)
 
 
 def test_normalisation():

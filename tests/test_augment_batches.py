@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import dask.array
 import numpy as np
 import pytest
 import xarray as xr
@@ -24,7 +23,6 @@ from labeled.transforms import (
     RandomCrop,
     RandomResizedCrop,
     Resize,
-    mean_image,
 )
 from make_files import fuel_file
 
@@ -123,18 +121,6 @@ def test_batches_laid_out_by_specs(dataset):
     expected = crops(IMAGES, seed=3, dims=DIMS)
     for batch, rows, _ in loader.with_rows():
         assert_array_equal(batch.transpose(3, 0, 1, 2), expected[rows])
-
-
-def test_a_mean_over_a_dataset_out_of_core(dataset):
-    expected = IMAGES.mean(axis=0)
-    for found in (
-        mean_image(dataset["images"]),
-        mean_image(dataset.batches(10, last="pad"), "images"),
-        mean_image(dataset.select("images").batches(10, shuffle=True)),
-    ):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-    blocks = dask.array.from_array(IMAGES, chunks=(7, 3, 14, 16))
-    np.testing.assert_allclose(mean_image(xr.DataArray(blocks, dims=DIMS)), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("layout", ["flat", "fuel"])

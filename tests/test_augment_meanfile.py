@@ -36,13 +36,6 @@ def test_what_cannot_be_written_is_said(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mean.bin"]
 
 
-def test_the_array_in_a_file_has_a_name(tmp_path):
-    for name in ("mean_img", "my mean"):
-        write_mean_file(tmp_path / "mean.bin", np.ones((1, 2, 2)), name=name)
-        stored = (tmp_path / "mean.bin").read_bytes()
-        assert stored.endswith(struct.pack("<2Q", 1, len(name)) + name.encode())
-
-
 def test_bytes_of_the_forms(tmp_path):
     mean = np.array([[1.5, 2.0, 3.0]], np.float32)
     head, tail = struct.pack("<QQQ", 0x112, 0, 1), struct.pack("<QQ", 1, 8) + b"mean_img"

@@ -213,56 +213,6 @@ def test_earlier_versions_take_zero_for_what_is_no_number(tmp_path):
     np.testing.assert_array_equal(it.next().data[0], [[0, 2], [0, 0], [3, 0]])
 
 
-def handed_out(it):
-    """Return names and shapes, and all that an epoch holds."""
-    out = [str(it.provide_data), str(it.provide_label)]
-    for batch in it:
-        out += [batch.data[0], batch.label[0], batch.pad, batch.data[0].dtype.str]
-    return out
-
-
-def same(a, b):
-    return len(a) == len(b) and all(map(np.array_equal, a, b))
-
-
-OTHERS = {
-    "data_csv": ({}, "b.csv"),
-    "data_shape": ({}, (1, 2)),
-    "label_csv": ({"label_shape": 2}, "l.csv"),
-    "label_shape": ({"label_csv": "l.csv", "label_shape": (2,)}, (1, 2)),
-    "batch_size": ({}, 3),
-    "round_batch": ({}, False),
-    "data_name": ({}, "x"),
-    "label_name": ({}, None),
-}
-"""Parameter of CSVIter -> (others that it needs, a value that changes the batches)."""
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", [*OTHERS, "dtype", "prefetch_buffer"])
-def test_every_parameter_of_text_is_honoured_by_every_version(tmp_path, version, name):
-    for file, first in {"a": 0, "b": 1, "l": 2}.items():
-        csv(tmp_path, [f"{i + first},{3 * i}" for i in range(5)], f"{file}.csv")
-    others, value = OTHERS.get(name, ({}, "int64" if name == "dtype" else 9))
-
-    def made(asked):
-        given = {"data_csv": "a.csv", "data_shape": 2, "batch_size": 2, **asked}
-        given |= {key: tmp_path / one for key, one in given.items() if key.endswith("_csv")}
-        return handed_out(CSVIter(version=version, **given))
-
-    heeded = name in OTHERS or (name == "dtype" and version == "1.9.1")
-    assert same(made(others), made({**others, name: value})) != heeded
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_unknown_words_are_refused_if_that_is_wanted(tmp_path, idx, version):
-    text = {"data_csv": csv(tmp_path, [1]), "data_shape": 1, "batch_size": 1}
-    for make, asked in ((CSVIter, text), (MNISTIter, {**idx, "batch_size": 1})):
-        make(version=version, **asked, bach_size=3)
-        with pytest.raises(OptionError, match="did you mean 'batch_size'"):
-            make(version=version, strict=True, **asked, bach_size=3)
-
-
 def test_csv_parameters(tmp_path):
     data, label = csv(tmp_path, ["1,2", "3,4"]), csv(tmp_path, ["5,6", "7,8"], "l.csv")
     both = CSVIter(data_csv=data, label_csv=label, data_shape=2, label_shape="(2,)", batch_size="2")
@@ -462,12 +412,6 @@ def test_arrays_are_cut_along_the_last_axis_as_float32():
         assert (data[..., n:] == -1).all()
         assert (label[n:] == 9).all()
     assert batches[0].data[0] is batches[1].data[0]  # one buffer for all batches
-
-
-def test_samples_may_lie_along_the_first_axis():
-    it = ArrayDataProvider(ROWS.transpose(2, 0, 1), batch_size=4, axes="first")
-    assert it.provide_data == [("data", (4, 2, 3))]
-    np.testing.assert_array_equal(it.next().data[0], ROWS[..., :4].transpose(2, 0, 1))
 
 
 def test_shuffles_accumulate_and_keep_labels_with_their_data():

@@ -174,9 +174,6 @@ STILL_INSIDE = {
     """,
     "people": """
     """,
-    "transforms": """
-        test_pipeline_skip
-    """,
     "writing": """
         test_doctor test_doctor_laws
         test_write_casting test_write_endings test_write_files test_write_full test_write_lazily

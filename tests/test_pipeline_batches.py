@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 import threading
@@ -12,7 +11,6 @@ from itertools import islice
 
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragged_files import ragged_path
@@ -278,24 +276,6 @@ def test_a_batch_without_samples_is_left_out(dataset, threads, collate):
     assert loader.state_dict()["step"] == 3
 
 
-def test_an_iterator_that_is_left_stops_its_threads(dataset):
-    before = threading.active_count()
-    loader = dataset.batches(4, pipeline=lambda sample: sample, threads=2)
-    iterator = iter(loader)
-    next(iterator)
-    assert threading.active_count() > before
-    other = iter(loader)
-    next(other)
-    with pytest.raises(LoaderError, match="another one of the same loader"):
-        next(iterator)
-    del iterator, other
-    gc.collect()
-    end = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < end:
-        time.sleep(0.02)
-    assert threading.active_count() == before
-
-
 def test_batches_in_hand_are_bounded_and_stay_what_they_were(dataset):
     n_done = []
 
@@ -310,15 +290,6 @@ def test_batches_in_hand_are_bounded_and_stay_what_they_were(dataset):
     assert len(n_done) <= 2 * (1 + loader.explain().in_flight)
     held += list(iterator)
     np.testing.assert_array_equal(np.concatenate([b.arrays["images"] for b in held]), IMAGES)
-
-
-def test_rows_that_a_sampler_lists_draw_by_their_numbers(dataset):
-    lists = [[5, 3], [3, 100, 7], [0]]
-    loader = dataset.batches(sampler=lists, pipeline={"images": noisy})
-    for epoch in range(2):
-        for batch, rows in zip(loader, lists, strict=True):
-            wanted = [noised(row, loader.seed, epoch, ("images",)) for row in rows]
-            np.testing.assert_array_equal(batch["images"], wanted)
 
 
 @pytest.mark.filterwarnings("ignore:the state was saved with seed")
@@ -340,15 +311,6 @@ def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
     np.testing.assert_array_equal(next(iter(again))["images"], wanted)
     with pytest.raises(LoaderError, match="leave seed out"):
         dataset.batches(sampler=lists, pipeline=lambda sample: sample, seed=11)
-
-
-def test_the_plan_tells_of_the_pipeline(dataset):
-    explained = dataset.batches(8, pipeline={"images": abs}, threads=2, memory="8 MiB").explain()
-    assert (explained.workers, explained.in_flight) == (2, 14)
-    assert "a pipeline: up to 14 batches at a time in 2 threads; not counted: what" in repr(
-        explained
-    )
-    assert "pipeline" not in repr(dataset.batches(8).explain())
 
 
 @pytest.mark.parametrize(
@@ -417,14 +379,6 @@ def test_ragged_examples_that_nobody_transforms_stay_as_they_are(tmp_path, pipel
         np.testing.assert_array_equal(np.abs(batch["kind"]), kinds[batch.rows])
 
 
-def test_a_whole_batch_of_ragged_examples_that_is_no_mapping_is_reported(tmp_path):
-    values = [np.arange(1 + row % 3) for row in range(10)]
-    path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": np.arange(10)})
-    steps = [whole(lambda batch: 3), {"kind": abs}]
-    with pytest.raises(PipelineError, match="a whole-batch transform made int"):
-        list(labeled.open_dataset(path).batches(4, pipeline=steps))
-
-
 def test_lost_rows_of_ragged_examples_are_lost_with_the_others(tmp_path):
     values = [np.full(1 + row % 3, row) for row in range(10)]
     path = labeled.write(tmp_path / "r.hdf5", {"sound": values, "kind": np.arange(10)})
@@ -438,18 +392,6 @@ def test_lost_rows_of_ragged_examples_are_lost_with_the_others(tmp_path):
     with pytest.warns(LabeledWarning, match="is left out"):
         found = [([int(one[0]) for one in b["sound"].values], b.rows.tolist()) for b in loader]
     assert found == [([0, 2, 3, 4],) * 2, ([6, 7, 8],) * 2]
-
-
-def test_xarray_objects_are_served_alike():
-    steps = xr.Dataset({"t": (("time", "x"), np.arange(24.0).reshape(12, 2))})
-    loader = labeled.batches(
-        steps.chunk(time=5), 4, dim="time", pipeline={"t": lambda t: t.mean("x")}
-    )
-    found = list(loader)
-    assert [batch["t"].dims for batch in found] == [("time",)] * 3
-    np.testing.assert_array_equal(
-        np.concatenate([batch["t"] for batch in found]), steps["t"].mean("x")
-    )
 
 
 def test_torch_modules_take_tensors_that_share_memory(dataset):

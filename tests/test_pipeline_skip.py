@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from ragged_files import ragged_path
+from record_files import png, write_records
 
 import labeled
 from labeled.errors import LabeledWarning, ReadError, UnfitPictureError
-from labeled.formats.pictures import encode
-from labeled.formats.recordio.writing import write_records
-from labeled.transforms import Augment, Mirror, Normalize, RandomCrop, Resize
+from labeled.transforms import Augment, Mirror, Normalize, RandomCrop
 
 N, SMALL, BROKEN = 60, (3, 4, 17, 40, 41, 42, 43, 59), (11, 40, 58)
 RNG = np.random.default_rng(0)
@@ -101,28 +100,12 @@ def test_a_resumed_epoch_and_parts_agree(arrays, stop):
     assert sorted(np.concatenate(parts)) == sorted({*range(N)} - {*SMALL})
 
 
-def test_a_batch_of_which_nothing_is_left_is_left_out(arrays):
-    small = arrays.subset([*SMALL, 0])
-    loader = batches(small, "x", shuffle=False)
-    with pytest.warns(LabeledWarning):
-        rows = [batch.rows.tolist() for batch in loader]
-    assert rows == [[8]]
-    assert loader.stats().n_lost == 8
-
-
-def test_what_does_not_fit_at_all_is_an_error_still(arrays):
-    grey = Normalize(mean=(1.0, 2.0))
-    loader = arrays.batches(8, pipeline={"x": [Resize(8), grey]}, errors="skip")
-    with pytest.raises(labeled.errors.AugmentError, match="2 channels"):
-        list(loader)
-
-
 @pytest.mark.filterwarnings("ignore:.* rows? are left out")
 def test_damaged_and_small_pictures_of_record_files_are_left_out(tmp_path, pictures):
-    encoded = [encode(one, ".png") for one in pictures]
+    encoded = [png(one) for one in pictures]
     for row in BROKEN:
         encoded[row] = encoded[row][: len(encoded[row]) // 2]
-    write_records(tmp_path / "x.rec", encoded, labels=np.arange(N))
+    write_records(tmp_path / "x.rec", encoded, np.arange(N))
     records = labeled.open_dataset(tmp_path / "x.rec")
     lost = {*SMALL, *BROKEN}
     for options in ({"threads": 1}, {"threads": 3}, {"shuffle": "window"}, {"shuffle": False}):

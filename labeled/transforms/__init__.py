@@ -58,7 +58,6 @@ from labeled.transforms.values import (
     Illumination,
     Jitter,
     Normalize,
-    PrincipalNoise,
     ShiftHSL,
 )
 
@@ -75,7 +74,6 @@ __all__ = [
     "Pad",
     "PictureTransform",
     "Place",
-    "PrincipalNoise",
     "RandomCrop",
     "RandomResizedCrop",
     "RandomSizedCrop",

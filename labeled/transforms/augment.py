@@ -325,11 +325,6 @@ class PictureTransform:
             if getattr(self, name) is not None:
                 check(name, getattr(self, name))
 
-    @property
-    def steps(self) -> tuple[PictureTransform, ...]:
-        """What is applied in turn, each with random numbers of its own."""
-        return (self,)
-
     def __call__(
         self,
         images: Any,
@@ -397,9 +392,8 @@ class PictureTransform:
         return opened.made(plan, self.axes, dtype, always_one=always_one)
 
     def draw(self, plan: Plan, random: RowRandom) -> None:
-        """Add what happens to the pictures of a batch to a plan: all steps, each by its number."""
-        for number, step in enumerate(self.steps):
-            step.add_to(plan, random.within(number))
+        """Add what happens to the pictures of a batch to a plan that is new."""
+        self.add_to(plan, random.within(0))
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         """Draw random numbers for the pictures of a plan, and add what happens to them."""
@@ -476,12 +470,12 @@ class Augment(PictureTransform):
         except (TypeError, ValueError) as error:
             raise AugmentError(f"dtype={self.dtype!r} is not a dtype: {error}") from None
 
-    @property
-    def steps(self) -> tuple[PictureTransform, ...]:
-        return tuple(self.transforms)
+    def draw(self, plan: Plan, random: RowRandom) -> None:
+        self.add_to(plan, random)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
-        self.draw(plan, random)
+        for number, step in enumerate(self.transforms):
+            step.add_to(plan, random.within(number))
 
     def one_size(self, before: bool) -> bool:
         for step in self.transforms:

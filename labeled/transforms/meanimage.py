@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,20 +37,13 @@ DTYPES: tuple[str, ...] = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")
 MAX_AXES = 32
 
 
-def mean_image(
-    pictures: Any, source: str | None = None, *, dims: Sequence[Hashable] | None = None
-) -> xr.DataArray:
-    """Compute the mean picture of a dataset, out of core.
+def mean_image(pictures: xr.DataArray) -> xr.DataArray:
+    """Compute the mean picture of a source, out of core.
 
     Parameters
     ----------
-    pictures : DataArray, loader, or iterable of batches
-        A DataArray may be lazy; it is read some rows at a time. Batches are DataArrays, arrays,
-        or mappings of them, as loaders hand them out; rows that only pad a batch do not count.
-    source : str, optional
-        Which of the arrays of a mapping.
-    dims : sequence of names, optional
-        Of batches that are plain arrays.
+    pictures : DataArray
+        The first dim counts pictures. A lazy one is read some rows at a time.
 
     Returns
     -------
@@ -61,8 +53,7 @@ def mean_image(
     Raises
     ------
     AugmentError
-        If there is no picture, they have different sizes, or a mapping holds several sources
-        and none is named.
+        If there is no picture, or they have different sizes.
 
     Examples
     --------
@@ -70,39 +61,22 @@ def mean_image(
     >>> mean_image(images).values.tolist()
     [[[2.0, 3.0], [4.0, 5.0]]]
     """
-    total, count, shapes = None, 0, set[tuple[int, ...]]()
-    for batch, real in _batches(pictures, source):
-        pictures_here = open_pictures(batch, dims).pictures[:real]
-        shapes = {*shapes, *(one.shape for one in pictures_here)}
+    n = len(pictures)
+    if not n:
+        raise AugmentError("there is no picture, and so no mean")
+    step = max(1, BLOCK_BYTES // max(1, pictures.nbytes // n))
+    total: Any = 0
+    shapes = set[tuple[int, ...]]()
+    for start in range(0, n, step):
+        some = open_pictures(pictures[start : start + step].load(), None).pictures
+        shapes |= {one.shape for one in some}
         if len(shapes) > 1:
             raise AugmentError(
                 f"pictures of sizes {sorted(shapes)} have no mean; crop or resize them"
             )
-        summed = np.sum(pictures_here, axis=0, dtype=np.float64)
-        total = summed if total is None else total + summed
-        count += len(pictures_here)
-    if total is None:
-        raise AugmentError("there is no picture, and so no mean")
-    mean = xr.DataArray((total / count).astype(np.float32), dims=("height", "width", "channel"))
+        total = total + np.sum(some, axis=0, dtype=np.float64)
+    mean = xr.DataArray((total / n).astype(np.float32), dims=("height", "width", "channel"))
     return mean.transpose("channel", "height", "width")
-
-
-def _batches(pictures: Any, source: str | None) -> Iterable[tuple[Any, int | None]]:
-    """Return batches of pictures, and how many of each count (None: all)."""
-    if isinstance(pictures, xr.DataArray):
-        dim = pictures.dims[0]
-        row_bytes = max(1, pictures.nbytes // max(1, pictures.sizes[dim]))
-        step = max(1, BLOCK_BYTES // row_bytes)
-        for start in range(0, pictures.sizes[dim], step):
-            yield pictures.isel({dim: slice(start, start + step)}).load(), None
-        return
-    for batch in pictures:
-        if not isinstance(batch, Mapping):
-            yield batch, None
-            continue
-        if source is None and len(batch) != 1:
-            raise AugmentError(f"batches hold {sorted(batch)}; say which with source=")
-        yield batch[next(iter(batch)) if source is None else source], getattr(batch, "count", None)
 
 
 def read_mean_file(path: str | os.PathLike[str]) -> FloatArray:
@@ -138,7 +112,6 @@ def write_mean_file(
     path: str | os.PathLike[str],
     mean: npt.ArrayLike,
     *,
-    name: str = "mean_img",
     form: Form = "newest",
 ) -> None:
     """Write one array so that MXNet reads it.
@@ -149,8 +122,6 @@ def write_mean_file(
         Replaced in one step if it is there.
     mean : array (channel, height, width)
         Stored as float32.
-    name : str
-        Of the array, within the file.
     form : {"newest", "v1", "oldest"}
         "oldest" is what releases before 1.0 read.
 
@@ -171,10 +142,10 @@ def write_mean_file(
         head = struct.pack(f"<I{array.ndim}I", array.ndim, *array.shape)
     else:
         raise ArrayError(f"form={form!r} is none of 'newest', 'v1' and 'oldest'")
-    named = name.encode()
+    name = b"mean_img"
     pieces = (
         struct.pack("<QQQ", LIST_MAGIC, 0, 1), head, tail, array.tobytes(),
-        struct.pack("<QQ", 1, len(named)), named,
+        struct.pack("<QQ", 1, len(name)), name,
     )  # fmt: skip
     with replacing(check_target(path, overwrite=True)) as part:
         Path(part).write_bytes(b"".join(pieces))

@@ -405,12 +405,6 @@ class RowRandom:
         """Return True for a share of the rows."""
         return self.uniform(name, 0.0, 1.0) < chance
 
-    def normal(self, name: str) -> FloatArray:
-        """Return a number from the standard normal distribution for every row."""
-        radius = np.sqrt(-2 * np.log1p(-self.uniform(f"{name} radius", 0.0, 1.0)))
-        drawn: FloatArray = radius * np.cos(self.uniform(f"{name} angle", 0.0, 2 * np.pi))
-        return drawn
-
     def _words(self, name: str) -> Words:
         key = key_of("augment", self.seed, self.epoch, *self.path, name)
         low, high = np.uint64(key & LOW), np.uint64(key >> 64)
@@ -423,9 +417,6 @@ class LargestDraws(RowRandom):
 
     def uniform(self, name: str, low: Any, high: Any) -> FloatArray:
         return np.broadcast_to(np.asarray(high, np.float64), self.rows.shape)
-
-    def normal(self, name: str) -> FloatArray:
-        return np.zeros(self.rows.shape)
 
 
 def _mixed(words: Words) -> Words:

@@ -1,6 +1,6 @@
 """Values of pictures: normalisation, contrast, illumination, colours.
 
-`Normalize`, `Contrast`, `Illumination` and `PrincipalNoise` are ``value * scale + shift``. For
+`Normalize`, `Contrast` and `Illumination` are ``value * scale + shift``. For
 floats these are carried out together, in the copy that makes the batch; integers are rounded and
 clipped at once, except by `Normalize`, which makes floats of them.
 
@@ -48,14 +48,6 @@ def _peak(name: str, value: float) -> None:
     if number_of(name, value) <= 0:
         raise AugmentError(f"{name}={value!r} must be above 0")
 
-
-PRINCIPAL_VALUES = (0.2175, 0.0188, 0.0045)
-PRINCIPAL_VECTORS = (
-    (-0.5675, 0.7192, 0.4009),
-    (-0.5808, -0.0045, -0.8140),
-    (-0.5836, -0.6948, 0.4203),
-)
-"""Of the colours of ImageNet, for values from 0 to 1; one row a channel."""
 
 GREY = (0.299, 0.587, 0.114)
 
@@ -223,7 +215,8 @@ class ShiftHSL(PictureTransform):
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         check_channels(plan, 3, "ShiftHSL")
-        peak, cv2 = np.float32(peak_of(self.peak, plan.dtype)), opencv()
+        white, cv2 = 1.0 if plan.dtype.kind == "f" else float(np.iinfo(plan.dtype).max), opencv()
+        peak = np.float32(white if self.peak is None else self.peak)
         hue, lightness, saturation = (
             random.uniform(name, -getattr(self, name), getattr(self, name))
             for name in ("hue", "lightness", "saturation")
@@ -237,42 +230,6 @@ class ShiftHSL(PictureTransform):
             return in_dtype(cv2.cvtColor(hls, cv2.COLOR_HLS2RGB) * peak, x.dtype)
 
         plan.change(shifted)
-
-
-@dataclass(frozen=True)
-class PrincipalNoise(PictureTransform):
-    """Add random amounts of the principal colours, the same to all pixels of a picture.
-
-    Parameters
-    ----------
-    deviation : float
-        Standard deviation of the amounts; 0.1 is usual.
-    values : sequence of three floats
-        Weight of each principal colour, for pictures from 0 to 1; ImageNet's by default.
-    vectors : three rows, one a channel, of three floats
-        The principal colours are the columns.
-    peak : float, optional
-        Value of white.
-    """
-
-    deviation: float
-    values: tuple[float, float, float] = PRINCIPAL_VALUES
-    vectors: tuple[tuple[float, float, float], ...] = PRINCIPAL_VECTORS
-    peak: float | None = None
-
-    checks = (("deviation", not_negative), ("peak", _peak))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if np.shape(self.values) != (3,) or np.shape(self.vectors) != (3, 3):
-            raise AugmentError("principal colours are three values and three rows of three")
-
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
-        check_channels(plan, 3, "PrincipalNoise")
-        amounts = np.stack([random.normal(f"colour {n}") for n in range(3)], axis=1)
-        weighted = amounts * self.deviation * np.array(self.values)
-        offsets = (weighted[:, np.newaxis] * np.array(self.vectors)).sum(axis=2)
-        plan.scale(np.ones_like(offsets), offsets * peak_of(self.peak, plan.dtype))
 
 
 def _mean_of(mean: Any) -> FloatArray:
@@ -333,10 +290,3 @@ _JITTERS: dict[str, Callable[[Array, float], Array]] = {
     "contrast": _contrasted,
     "saturation": _saturated,
 }
-
-
-def peak_of(peak: float | None, dtype: np.dtype[Any]) -> float:
-    """Return the value of white."""
-    if peak is not None:
-        return float(peak)
-    return 1.0 if dtype.kind == "f" else float(np.iinfo(dtype).max)

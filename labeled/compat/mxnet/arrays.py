@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.iterators import AbstractDataBatch, AbstractDataProvider, DataDesc
+from labeled.compat.mxnet.iterators import AbstractDataProvider, DataDesc
 from labeled.errors import ArrayError, LoaderError
 from labeled.providers.batch import BatchAxis, batch_axis_of
 
@@ -164,24 +164,23 @@ class ArrayDataProvider(AbstractDataProvider):
         self._place = min(start + self.batch_size, self.n_samples)
         return ArrayDataBatch(self, start, self._place)
 
-    def __iter__(self) -> Iterator[AbstractDataBatch]:
+    def __iter__(self) -> Iterator[ArrayDataBatch]:
         self.reset()
         return self
 
     # batches
 
-    def get_data(self, batch: AbstractDataBatch) -> list[FloatArray]:
+    def get_data(self, batch: ArrayDataBatch) -> list[FloatArray]:
         """Return the buffers of data, filled with a batch: one buffer an entry, for all batches."""
         return self._filled(self._data, batch, self._padding[0])
 
-    def get_label(self, batch: AbstractDataBatch) -> list[FloatArray]:
+    def get_label(self, batch: ArrayDataBatch) -> list[FloatArray]:
         """Return the buffers of labels, filled with a batch."""
         return self._filled(self._label, batch, self._padding[1])
 
     def _filled(
-        self, entries: list[tuple[str, FloatArray]], batch: AbstractDataBatch, padding: np.float32
+        self, entries: list[tuple[str, FloatArray]], batch: ArrayDataBatch, padding: np.float32
     ) -> list[FloatArray]:
-        assert isinstance(batch, ArrayDataBatch), "batches of an ArrayDataProvider"
         buffers, n = self._buffers[id(entries)], self.count_samples(batch)
         for buffer, (_, array) in zip(buffers, entries, strict=True):
             buffer[self._at(0, n)] = array[self._at(batch.start, batch.stop)]

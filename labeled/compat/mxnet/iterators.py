@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,22 +52,6 @@ class DataBatch:
     index: npt.NDArray[Any] | None = None
 
 
-class AbstractDataBatch(Protocol):
-    """What providers hand out: arrays, how many samples do not count, and which they are."""
-
-    @property
-    def data(self) -> list[Array]: ...
-
-    @property
-    def label(self) -> list[Array]: ...
-
-    @property
-    def pad(self) -> int: ...
-
-    @property
-    def index(self) -> npt.NDArray[Any] | None: ...
-
-
 class AbstractDataProvider:
     """Batches of named data and labels; the base of all iterators.
 
@@ -92,13 +76,13 @@ class AbstractDataProvider:
         """Return what is looped over: the provider itself."""
         return self
 
-    def __iter__(self) -> Iterator[AbstractDataBatch]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self) -> AbstractDataBatch:
+    def __next__(self) -> Any:
         return self.next()
 
-    def next(self) -> AbstractDataBatch:
+    def next(self) -> Any:
         """Return the next batch.
 
         Raises
@@ -112,19 +96,22 @@ class AbstractDataProvider:
         """Begin the next epoch."""
         raise NotImplementedError
 
-    def count_samples(self, batch: AbstractDataBatch) -> int:
+    def count_samples(self, batch: Any) -> int:
         """Return how many samples of a batch are real."""
-        return self.batch_size - batch.pad
+        pad: int = batch.pad
+        return self.batch_size - pad
 
-    def get_data(self, batch: AbstractDataBatch) -> list[Array]:
+    def get_data(self, batch: Any) -> list[Array]:
         """Return the data of a batch, in the order of `provide_data`."""
-        return batch.data
+        data: list[Array] = batch.data
+        return data
 
-    def get_label(self, batch: AbstractDataBatch) -> list[Array]:
+    def get_label(self, batch: Any) -> list[Array]:
         """Return the labels of a batch, in the order of `provide_label`."""
-        return batch.label
+        label: list[Array] = batch.label
+        return label
 
-    def get(self, batch: AbstractDataBatch, name: str) -> Array:
+    def get(self, batch: Any, name: str) -> Array:
         """Return the array of a name; data come before labels.
 
         Raises
@@ -142,7 +129,7 @@ class AbstractDataProvider:
         hint = did_you_mean(name, [known for known, _ in self.provide_data + self.provide_label])
         raise UnknownNameError(f"{name} is not provided by this data provider; {hint}")
 
-    def load_data(self, batch: AbstractDataBatch, targets: Sequence[Any]) -> None:
+    def load_data(self, batch: Any, targets: Sequence[Any]) -> None:
         """Copy the data into arrays, or into lists of ``(slice, array)`` pairs.
 
         Surplus entries on either side are passed over.
@@ -154,7 +141,7 @@ class AbstractDataProvider:
         """
         self._load(self.get_data(batch), targets)
 
-    def load_label(self, batch: AbstractDataBatch, targets: Sequence[Any]) -> None:
+    def load_label(self, batch: Any, targets: Sequence[Any]) -> None:
         """Copy the labels; see :meth:`load_data`."""
         self._load(self.get_label(batch), targets)
 
@@ -185,14 +172,6 @@ class AbstractDataProvider:
         return f"<labeled.compat.mxnet.{type(self).__name__}: data {data}; labels {labels}>"
 
 
-class Batches(Protocol):
-    """What makes the batches of an epoch."""
-
-    def next(self) -> DataBatch | None: ...
-
-    def reset(self) -> None: ...
-
-
 class MXDataProvider(AbstractDataProvider):
     """An iterator of libmxnet; ``reset()`` begins the next epoch.
 
@@ -202,7 +181,7 @@ class MXDataProvider(AbstractDataProvider):
 
     _tells_pad = _tells_index = True
 
-    def __init__(self, batches: Batches, version: Version, asked: dict[str, Any]) -> None:
+    def __init__(self, batches: Any, version: Version, asked: dict[str, Any]) -> None:
         self._batches, self._loop_resets = batches, version == "seed"
         first = batches.next()
         if first is None:
@@ -222,7 +201,7 @@ class MXDataProvider(AbstractDataProvider):
         labels = [old_label(label) for label in batch.label]
         return DataBatch(batch.data, labels, batch.pad if self._tells_pad else 0, index)
 
-    def __iter__(self) -> Iterator[AbstractDataBatch]:
+    def __iter__(self) -> Iterator[Any]:
         if self._loop_resets and self._begun:
             self.reset()
         return self
