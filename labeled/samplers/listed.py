@@ -440,7 +440,26 @@ def row_sequences(
     """
     n, length, step = _whole("n_rows", n_rows), _whole("length", length, 1), _whole("step", step, 1)
     size = _whole("batch_sequences", batch_sequences, 1)
-    starts = _starts(_borders(groups, n), length, step)
+    borders = np.array([0, n], np.int64)  # of stretches of one group
+    if groups is not None:
+        values = as_array("groups", groups, LoaderError)
+        if values.shape != (n,):
+            raise LoaderError(
+                f"groups must be one value a row, ({n},); found an array of shape {values.shape}"
+            )
+        borders = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1, [n]])
+    counts = np.maximum(0, (np.diff(borders) - length) // step + 1)
+    if not counts.any():
+        raise LoaderError(
+            f"no sequence of {length:,} rows fits: the longest stretch of rows that belong "
+            f"together has {int(np.diff(borders).max()):,}; give a smaller length"
+        )
+    n_sequences = int(counts.sum())
+    with explain_memory_errors(
+        lambda why: f"the starts of {n_sequences:,} sequences do not fit in memory: {why}"
+    ):
+        numbers = np.arange(n_sequences) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = np.repeat(borders[:-1], counts) + numbers * step
     seed = None if seed is None else _plain(seed)
     return RowSequences(starts, length, size, last, seed, _whole("epoch", epoch))
 
@@ -481,39 +500,3 @@ def _plain(seed: Seed) -> Seed:
     if isinstance(seed, tuple):
         return tuple(whole("seed", one, error=LoaderError) for one in seed)
     return whole("seed", seed, error=LoaderError)
-
-
-def _borders(groups: npt.ArrayLike | None, n_rows: int) -> IntArray:
-    """Return where stretches of one group begin, and the number of rows."""
-    if groups is None:
-        return np.array([0, n_rows], np.int64)
-    values = as_array("groups", groups, LoaderError)
-    if values.shape != (n_rows,):
-        raise LoaderError(
-            f"groups must be one value a row, ({n_rows},); found an array of shape {values.shape}"
-        )
-    changes = np.flatnonzero(values[1:] != values[:-1]) + 1
-    return np.concatenate([[0], changes, [n_rows]]).astype(np.int64)
-
-
-def _starts(borders: IntArray, length: int, step: int) -> IntArray:
-    """Return the first row of every sequence.
-
-    Examples
-    --------
-    >>> _starts(np.array([0, 5, 6, 10]), 3, 2)
-    array([0, 2, 6])
-    """
-    counts = np.maximum(0, (np.diff(borders) - length) // step + 1)
-    if not counts.any():
-        raise LoaderError(
-            f"no sequence of {length:,} rows fits: the longest stretch of rows that belong "
-            f"together has {int(np.diff(borders).max()):,}; give a smaller length"
-        )
-    n = int(counts.sum())
-    with explain_memory_errors(
-        lambda why: f"the starts of {n:,} sequences do not fit in memory: {why}"
-    ):
-        numbers = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
-        starts: IntArray = np.repeat(borders[:-1], counts) + numbers * step
-        return starts
