@@ -198,7 +198,7 @@ def test_datasets_read_a_local_copy(local):
         assert dataset.path == copy
         np.testing.assert_array_equal(dataset.data_sources[0], np.arange(5))
     assert cache_file(copy) == copy
-    assert sorted(os.listdir(os.path.dirname(copy))) == ["far.hdf5", "far.hdf5.lock"]
+    assert sorted(os.listdir(os.path.dirname(copy))) == ["far.hdf5"]
 
 
 def test_on_any_doubt_files_are_read_where_they_are(local, monkeypatch):

@@ -10,9 +10,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import yaml  # type: ignore[import-untyped,unused-ignore]
+
 from labeled.compat.errors import OldAttributeError, OldValueError
 from labeled.compat.fuel.exceptions import ConfigurationError
-from labeled.errors import MissingExtraError
 
 NOT_SET = object()
 
@@ -71,7 +72,9 @@ class Configuration:
         path = os.path.expanduser(os.environ.get("FUEL_CONFIG", "~/.fuelrc"))
         if not os.path.isfile(path):
             return
-        for key, value in (_read_yaml(path) or {}).items():
+        with open(path) as file:
+            found = yaml.safe_load(file) or {}
+        for key, value in found.items():
             if key not in self.config:
                 raise OldValueError(
                     f"{path!r} sets {key!r}, which is not one of {sorted(self.config)}"
@@ -111,15 +114,6 @@ def paths_of(value: Any) -> Any:
 def words_of(value: Any) -> Any:
     """Return names given as one text, apart by spaces, as a list; a list stays as it is."""
     return value.split() if isinstance(value, str) else value
-
-
-def _read_yaml(path: str) -> Any:
-    try:
-        import yaml  # type: ignore[import-untyped,unused-ignore]  # only where there is a file
-    except ImportError as error:  # pragma: no cover - dask brings it
-        raise MissingExtraError(f"reading {path!r} needs PyYAML: pip install pyyaml") from error
-    with open(path) as file:
-        return yaml.safe_load(file)
 
 
 def _settings() -> Configuration:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -46,9 +47,7 @@ class IndexScheme(IterationScheme):
     requests_examples = True
 
     def __init__(self, examples: int | Iterable[int]) -> None:
-        self.indices: Iterable[int] = (
-            examples if isinstance(examples, Iterable) else range(examples)
-        )
+        self.indices = _rows_of(examples)
 
 
 class BatchScheme(IterationScheme):
@@ -64,9 +63,7 @@ class BatchScheme(IterationScheme):
     requests_examples = False
 
     def __init__(self, examples: int | Iterable[int], batch_size: int) -> None:
-        self.indices: Iterable[int] = (
-            examples if isinstance(examples, Iterable) else range(examples)
-        )
+        self.indices = _rows_of(examples)
         self.batch_size = batch_size
 
 
@@ -84,27 +81,6 @@ class IndexBatches:
         if not batch:
             raise StopIteration
         return sorted(batch) if self.sort else batch
-
-
-class BatchSizes:
-    """Batch sizes; can be pickled halfway. `left` counts examples, `times` batches."""
-
-    def __init__(self, batch_size: int, left: int | None, times: int | None) -> None:
-        self.batch_size, self.left, self.times = batch_size, left, times
-
-    def __iter__(self) -> BatchSizes:
-        return self
-
-    def __next__(self) -> int:
-        if self.left == 0 or self.times == 0:
-            raise StopIteration
-        size = self.batch_size
-        if self.left is not None:
-            size = min(size, self.left)
-            self.left -= size
-        if self.times is not None:
-            self.times -= 1
-        return size
 
 
 class ChainedRequests:
@@ -151,7 +127,10 @@ class ConstantScheme(BatchSizeScheme):
         self.batch_size, self.num_examples, self.times = batch_size, num_examples, times
 
     def get_request_iterator(self) -> Iterator[int]:
-        return BatchSizes(self.batch_size, self.num_examples or None, self.times or None)
+        size, n = self.batch_size, self.num_examples
+        if n:
+            return iter([min(size, n - start) for start in range(0, n, size)])
+        return iter([size] * self.times) if self.times else iter(partial(int, size), None)
 
 
 class SequentialScheme(BatchScheme):
@@ -276,6 +255,10 @@ def cross_validation(
         rest = [*range(start), *range(stop, num_examples)]
         pair = scheme_class(rest, **kwargs), scheme_class(range(start, stop), **kwargs)
         yield pair if strict else (*pair, stop - start)
+
+
+def _rows_of(examples: int | Iterable[int]) -> Iterable[int]:
+    return examples if isinstance(examples, Iterable) else range(examples)
 
 
 def _shuffled(indices: Iterable[int], rng: np.random.RandomState) -> list[int]:

@@ -21,7 +21,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, TypeGuard, TypeVar
 
@@ -398,10 +397,9 @@ def cache_file(filename: str) -> str:
     copy = os.path.join(folder, os.path.splitdrive(path)[1].lstrip(os.sep))
     try:
         os.makedirs(os.path.dirname(copy), exist_ok=True)
-        with _locked(f"{copy}.lock"):
-            if not os.path.exists(copy) and _has_room(folder, os.path.getsize(path)):
-                _copy(path, copy)
-            return copy if _is_current(copy, path) else filename
+        if not os.path.exists(copy) and _has_room(folder, os.path.getsize(path)):
+            _copy(path, copy)
+        return copy if _is_current(copy, path) else filename
     except OSError:
         return filename
 
@@ -428,16 +426,3 @@ def _is_current(copy: str, path: str) -> bool:
         return False
     here, there = os.stat(copy), os.stat(path)
     return here.st_size == there.st_size and here.st_mtime >= there.st_mtime
-
-
-@contextmanager
-def _locked(path: str) -> Iterator[None]:
-    """Let one process in at a time; the system unlocks for those that die."""
-    try:
-        import fcntl  # not on Windows, where two processes may copy at once
-    except ImportError:  # pragma: no cover
-        yield
-        return
-    with open(path, "ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

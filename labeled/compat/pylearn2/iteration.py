@@ -85,7 +85,20 @@ class SubsetIterator:
         return self.batch_size * self.num_batches > self._dataset_size
 
 
-class _OneEpoch(SubsetIterator):
+class _Iterator:
+    """What is iterated by calling its ``next()``."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def next(self) -> Any:
+        raise NotImplementedError
+
+
+class _OneEpoch(_Iterator, SubsetIterator):
     """A subset iterator that walks once through an epoch."""
 
     def __init__(
@@ -116,9 +129,6 @@ class _OneEpoch(SubsetIterator):
 
     def next(self) -> Any:
         return next(self._requests)
-
-    def __next__(self) -> Any:
-        return self.next()
 
 
 # ---------------------------------------------------------------- each row once
@@ -225,7 +235,7 @@ class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
 
 
 # ---------------------------------------------------------------- batches of one length
-class ForcedEvenIterator(SubsetIterator):
+class ForcedEvenIterator(_Iterator, SubsetIterator):
     """A subset iterator without the batches that are not full. Made by :func:`as_even`."""
 
     uniform_batch_size = True
@@ -261,9 +271,6 @@ class ForcedEvenIterator(SubsetIterator):
             if n == self._batch_size:
                 return subset
 
-    def __next__(self) -> Any:
-        return self.next()
-
     @property
     def num_examples(self) -> float:
         return self._batch_size * self._num_batches
@@ -291,7 +298,7 @@ def as_even(subset_iterator_cls: type[SubsetIterator]) -> type[ForcedEvenIterato
     return type(f"ForcedEven{subset_iterator_cls.__name__}", (ForcedEvenIterator,), members)
 
 
-class EvenSequencesSubsetIterator(SubsetIterator):
+class EvenSequencesSubsetIterator(_Iterator, SubsetIterator):
     """Index arrays of sequences of one length, the lengths taking turns.
 
     Parameters
@@ -346,9 +353,6 @@ class EvenSequencesSubsetIterator(SubsetIterator):
             raise StopIteration
         return subset
 
-    def __next__(self) -> Any:
-        return self.next()
-
     @property
     def num_examples(self) -> float:
         return self._dataset_size
@@ -399,7 +403,11 @@ def is_stochastic(mode: Any) -> bool:
 
 
 # ---------------------------------------------------------------- batches of a dataset
-class FiniteDatasetIterator:
+def _of_subsets(name: str) -> Any:
+    return property(lambda batches: getattr(batches._subset_iterator, name))
+
+
+class FiniteDatasetIterator(_Iterator):
     """Batches of a dataset, laid out for the spaces asked for.
 
     Parameters
@@ -451,9 +459,6 @@ class FiniteDatasetIterator:
             self._positions.append(at)
             self._convert.append(function or _formatting(own_spaces[at], space))
 
-    def __iter__(self) -> FiniteDatasetIterator:
-        return self
-
     def next(self) -> Any:
         """Return the next batch: a tuple, or the bare batch of a single source."""
         rows = next(self._subset_iterator)
@@ -461,9 +466,6 @@ class FiniteDatasetIterator:
             function(batch) for function, batch in zip(self._convert, self._read(rows), strict=True)
         )
         return found if self._return_tuple or len(found) > 1 else found[0]
-
-    def __next__(self) -> Any:
-        return self.next()
 
     def _read(self, rows: Any) -> Sequence[Any]:
         """Return the rows of each source asked for."""
@@ -475,25 +477,9 @@ class FiniteDatasetIterator:
         arrays = data if isinstance(data, tuple) else (data,)
         return [arrays[position][rows] for position in self._positions]
 
-    @property
-    def batch_size(self) -> int:
-        return self._subset_iterator.batch_size
-
-    @property
-    def num_batches(self) -> float:
-        return self._subset_iterator.num_batches
-
-    @property
-    def num_examples(self) -> float:
-        return self._subset_iterator.num_examples
-
-    @property
-    def uneven(self) -> bool:
-        return self._subset_iterator.uneven
-
-    @property
-    def stochastic(self) -> bool:
-        return self._subset_iterator.stochastic
+    batch_size, num_batches = _of_subsets("batch_size"), _of_subsets("num_batches")
+    num_examples, uneven = _of_subsets("num_examples"), _of_subsets("uneven")
+    stochastic = _of_subsets("stochastic")
 
 
 def _flat(specs: Any) -> tuple[tuple[str, ...], list[Any]]:

@@ -19,8 +19,12 @@ import numpy as np
 from labeled._optional import extra_module
 from labeled.compat.errors import OldNotImplementedError, OldTypeError, OldValueError
 from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.transformers import Cast, ScaleAndShift
-from labeled.compat.fuel.transformers.base import ExpectsAxisLabels, SourcewiseTransformer
+from labeled.compat.fuel.transformers import (
+    Cast,
+    ExpectsAxisLabels,
+    ScaleAndShift,
+    SourcewiseTransformer,
+)
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
 BATCH_LABELS = ("batch", "channel", "height", "width")

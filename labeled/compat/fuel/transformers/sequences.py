@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from labeled.compat.errors import OldValueError
-from labeled.compat.fuel.transformers.base import Transformer, check_no_request
+from labeled.compat.fuel.transformers import Transformer, check_no_request
 
 
 class Window(Transformer):
