@@ -18,9 +18,8 @@ import numpy as np
 from traps import DOCS, Traps
 
 import labeled
-from labeled import samplers, selection
+from labeled import samplers
 from labeled.compat.fuel import datasets, schemes, streams, transformers, utils
-from labeled.formats.hdf5 import fuel
 
 Fuel = datasets.H5PYDataset
 
@@ -94,10 +93,14 @@ def names(folder: str | Path) -> dict[str, Any]:
         return Fuel(path, which_sets, sources=("x",), **options)
 
     def big_table(libver: Any) -> int:
-        table = fuel.split_array({f"split {n:05}": {"x": (0, 1)} for n in range(2000)})
+        table = Fuel.create_split_array({f"split {n:05}": {"x": (0, 1)} for n in range(2000)})
         with h5py.File(Path(folder) / "big.h5", "w", libver=libver) as f:
             f.attrs["split"] = table
             return len(f.attrs["split"])
+
+    def written(splits: dict[str, Any]) -> Any:
+        new = Path(folder) / "new.h5"
+        return labeled.write(new, {"x": np.eye(2)}, splits, overwrite=True)
 
     def stream(batch_size: int) -> Any:
         return streams.DataStream(
@@ -111,8 +114,7 @@ def names(folder: str | Path) -> dict[str, Any]:
     for module in (datasets, schemes, streams, transformers, utils):
         vars(old).update({k: v for k, v in vars(module).items() if not k.startswith("_")})
     native = SimpleNamespace()
-    for module in (selection, fuel, samplers):
-        vars(native).update({k: v for k, v in vars(module).items() if not k.startswith("_")})
+    vars(native).update({k: v for k, v in vars(samplers).items() if not k.startswith("_")})
     return {
         "np": np,
         "h5py": h5py,
@@ -127,6 +129,7 @@ def names(folder: str | Path) -> dict[str, Any]:
         "ds": ds,
         "h": h,
         "big_table": big_table,
+        "written": written,
         "stream": stream,
         "fresh": fresh,
         "tried": tried,

@@ -169,9 +169,6 @@ STILL_INSIDE = {
         test_cupy_calls test_device_cuda test_device_loader test_device_memory test_gpu_permute
         test_handoff test_permute_cuda
     """,
-    "old": """
-        fuel_traps
-    """,
     "people": """
     """,
     "writing": """
