@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.cli.main import main
-from labeled.formats.hdf5.fuel import split_array
+from labeled.compat.fuel.datasets import H5PYDataset
 
 CODECS: list[dict[str, Any]] = [
     {},
@@ -79,7 +79,7 @@ def write(path: Path, drawn: dict[str, Any]) -> None:
                 pairs["two"] = (0, n)
         if pairs:
             table = {split: dict.fromkeys(names, pair) for split, pair in pairs.items()}
-            file.attrs["split"] = split_array(table)
+            file.attrs["split"] = H5PYDataset.create_split_array(table)
 
 
 def rows_of(path: Any, split: str | None, *, in_order: bool) -> dict[str, list[Any]]:

@@ -1,8 +1,8 @@
 """``labeled.doctor``: what reads badly in a file, what it costs here, and what fixes it.
 
-What headers tell comes from :mod:`labeled.writing.diagnosis`. Each finding is then tried
-out: some rows of the file are copied with nothing but its remedy applied, and both are read
-in shuffled batches for a fraction of a second. Codecs and lists of rows that cost nothing here
+Findings come from :mod:`labeled.writing.diagnosis`. Each is then tried out: some rows of the file are
+copied with nothing but its remedy applied, a set of options of :func:`labeled.repack`, and both are
+read in shuffled batches for a fraction of a second. Codecs and lists of rows that cost nothing here
 are left unsaid; what is wrong whatever it costs (one-row chunks, say) is reported with its figures.
 
 The trade-off: measurements this short are good for factors, not for percents, and rows
@@ -12,7 +12,6 @@ come from the system's cache as they would in a later epoch.
 from __future__ import annotations
 
 import heapq
-import math
 import os
 import shlex
 import tempfile
@@ -37,13 +36,13 @@ from labeled.formats.replacing import parts_of
 from labeled.loader.loader import Loader
 from labeled.writing.diagnosis import (
     APART,
+    SLOW_CODEC,
     UNREADABLE,
     Finding,
     command,
     merged,
     summed_up,
     suspects_of,
-    with_codec,
 )
 from labeled.writing.layouts import stored_options
 from labeled.writing.write import write
@@ -53,19 +52,14 @@ LARGEST_SAMPLE_BYTES = 64 << 20
 """Samples grow to this where stored chunks are large."""
 
 WINDOW_BYTES = 8 << 20
-
 SAMPLE_S = 1.0
 BATCH_ROWS = 256
 MIN_EPOCHS = 4
-
-WORTHWHILE = 1.2
-"""Codecs and lists of rows that cost less than this factor are left unsaid."""
-
 MAX_MEASURED = 16
 """Sources that are tried out: of more, the largest."""
 
-LARGER = 1.3
-"""A codec may make a source so many times larger, and still be proposed."""
+WORTHWHILE = 1.2
+"""From this factor on another codec, or order, is proposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +76,6 @@ class Diagnosis:
         there is ``examples=``, since each dataset seems to be one example.
     command : str or None
         The same as a command line; None where nothing is found, or nothing can be done.
-    rows_per_s, fixed_rows_per_s : mapping of source to float
-        Of every source with findings that cost time: as it is, and with all its remedies.
     obstacle : str or None
         Why the file cannot be repacked, though it should be.
     """
@@ -92,8 +84,6 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     options: Mapping[str, Any]
     command: str | None
-    rows_per_s: Mapping[str, float]
-    fixed_rows_per_s: Mapping[str, float]
     obstacle: str | None = None
 
     @property
@@ -107,10 +97,6 @@ class Diagnosis:
         head = ("where", "finding", "rows/s", "fixed", "cost", "details")
         alike = summed_up(self.findings)
         lines = [f"{self.path}:", *table([head, *(_row(first, where) for first, where in alike)])]
-        shown = {first.source for first, _ in alike if first.cost is not None}
-        for name in [name for name in self.rows_per_s if name in shown]:
-            now, then = self.rows_per_s[name], self.fixed_rows_per_s[name]
-            lines.append(f"{name}, all together: {now:,.0f} rows/s now, {then:,.0f} rows/s fixed")
         if self.command is not None:
             lines += ["", "fix it with:", f"  {self.command}"]
         elif self.obstacle is not None:
@@ -181,7 +167,7 @@ def doctor(
     where = paths[0]
     left = _left_behind(where)
     if left and not os.path.exists(where):
-        return Diagnosis(where, tuple(left), {}, None, {}, {})
+        return Diagnosis(where, tuple(left), {}, None)
     with warnings.catch_warnings():  # a finding tells what these would
         for message in (".* does not name every axis", ".* datasets alike, "):
             warnings.filterwarnings("ignore", message, LabeledWarning)
@@ -192,7 +178,7 @@ def doctor(
         skipped = {f.source for f in suspects.findings if f.kind == UNREADABLE and f.source}
         with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
             trial = _Trial(dataset, folder, seconds, frozenset(skipped))
-            found, now, then = trial.run(suspects.findings, progress)
+            found = trial.run(suspects.findings, progress)
     options = {**merged(found), **({"allow_external": True} if found and allow_external else {})}
     if suspects.examples is not None:
         options["examples"] = suspects.examples
@@ -201,7 +187,7 @@ def doctor(
         named = os.fspath(path) if os.path.isfile(path) else where
         words = command(named, target or _free_name(named), options, dataset.sources)
     obstacle = suspects.obstacle if found else None
-    return Diagnosis(where, (*found, *left), options, words, now, then, obstacle)
+    return Diagnosis(where, (*found, *left), options, words, obstacle)
 
 
 def _left_behind(path: str) -> list[Finding]:
@@ -240,10 +226,8 @@ class _Trial:
     skipped: frozenset[str] = frozenset()
     """Sources that cannot be read."""
 
-    def run(
-        self, findings: Sequence[Finding], progress: bool | None
-    ) -> tuple[list[Finding], dict[str, float], dict[str, float]]:
-        """Try findings out; return them with their costs, and rows a second by source.
+    def run(self, findings: Sequence[Finding], progress: bool | None) -> list[Finding]:
+        """Try findings out; return them with their costs.
 
         All but the largest sources are reported without figures. What only a measurement could
         recommend, a list of rows or another codec, is left out where it is not measured.
@@ -255,63 +239,34 @@ class _Trial:
         )
         tried = [f for f in findings if f.source is None or f.source in largest]
         others = (f for f in findings if f.source is not None and f.source not in largest)
-        found = [f for f in others if f.split is None and f.kind != "slow codec"]
-        now, then = {}, {}
-        with progress_bar(progress, len(tried) + 1, "trying out", "findings") as done:
+        found = [f for f in others if f.kind != SLOW_CODEC]
+        with progress_bar(progress, len(tried), "trying out", "findings") as done:
             for each in tried:
                 measured = self._measured(each, findings)
                 found += [] if measured is None else [measured]
                 done(1)
-            found.sort(key=lambda each: -(each.cost or 0))
-            for name in dict.fromkeys(f.source for f in found if f.cost is not None and f.source):
-                mine = [each for each in found if each.source == name]  # all remedies at once
-                some = self._rows(mine[0])
-                assert some is not None
-                now[name], then[name] = self._rates(some, self._stored(some, merged(mine)))
-            done(1)
-        return found, now, then
+        return sorted(found, key=lambda each: -(each.cost or 0))
 
     def _measured(self, finding: Finding, others: Sequence[Finding]) -> Finding | None:
         """Return a finding with its cost; None for lists and codecs that cost nothing here."""
         if "dims" in finding.fix or finding.kind in (APART, UNREADABLE):
             return finding
-        if finding.kind == "slow codec":
-            chunks = [f for f in others if f.source == finding.source and "chunks" in f.fix]
-            return self._best_codec(finding, merged(chunks))
         some = self._rows(finding)
         if some is None:
             return None
-        now, then = self._rates(some, self._stored(some, finding.fix))
+        before, fix = some, finding.fix
+        if finding.kind == SLOW_CODEC:  # chunks that must change too decide what a codec can do
+            same = [f for f in others if f.source == finding.source and "chunks" in f.fix]
+            before, fix = self._stored(some, merged(same), "before"), merged([*same, finding])
+        try:
+            now, then = self._rates(before, self._stored(some, fix))
+        except MissingExtraError:
+            return None
         tried = replace(finding, rows_per_s=now, fixed_rows_per_s=then)
         # once chunks are fixed, an index list costs more of them
-        expensive = bool(self._header(some).filters)
-        cheap = finding.split is not None and not expensive and (tried.cost or 0) < WORTHWHILE
-        return None if cheap else tried
-
-    def _best_codec(self, finding: Finding, chunks: Mapping[str, Any]) -> Finding | None:
-        """Try what may take the place of a codec; the fastest that stays about as small.
-
-        Chunks that must change too are changed first: they decide what a codec can do.
-        """
-        some = self._rows(finding)
-        if some is None:
-            return None
-        known = finding.fix["compression"][finding.source] != "gzip"
-        before = self._stored(some, chunks, "before") if known else some
-        most, best = LARGER * _size(before) if known else math.inf, None
-        for codec in ("lz4", "zstd") if known else ("lz4", "zstd", "gzip"):
-            tried = with_codec(finding, codec)
-            try:
-                stored = self._stored(some, {**chunks, **tried.fix})
-            except MissingExtraError:
-                continue
-            if _size(stored) > most:
-                continue
-            now, then = self._rates(before, stored)
-            tried = replace(tried, rows_per_s=now, fixed_rows_per_s=then)
-            if best is None or (tried.cost or 0) > (best.cost or 0):
-                best = tried
-        return best if best is not None and (best.cost or 0) >= WORTHWHILE else None
+        packed = finding.split is not None and bool(self._header(some).filters)
+        unsure = finding.kind == SLOW_CODEC or (finding.split is not None and not packed)
+        return None if unsure and (tried.cost or 0) < WORTHWHILE else tried
 
     def _rows(self, finding: Finding) -> Dataset | None:
         """Return the rows that a finding is tried out on; None where there are too few."""
@@ -325,21 +280,16 @@ class _Trial:
             whole = whole.select(max(dense, key=lambda name: whole[name].nbytes))
         if whole.n_rows < 2:
             return None
-        return whole.subset(slice(self._sample_rows(whole)))
-
-    def _sample_rows(self, whole: Dataset) -> int:
-        (name,) = whole.sources
-        value, n_rows = whole[name], whole.n_rows
-        row_bytes = max(int(value.nbytes) // n_rows, 1)
+        row_bytes = max(int(whole[whole.sources[0]].nbytes) // whole.n_rows, 1)
         wanted = max(SAMPLE_BYTES // row_bytes, 2)
-        layout = self.dataset.files.catalog.sources[name].layout
-        if layout.chunk_rows and layout.chunk_rows * row_bytes <= LARGEST_SAMPLE_BYTES:
-            wanted = -(-wanted // layout.chunk_rows) * layout.chunk_rows
+        chunk_rows = self.dataset.files.catalog.sources[whole.sources[0]].layout.chunk_rows
+        if chunk_rows and chunk_rows * row_bytes <= LARGEST_SAMPLE_BYTES:
+            wanted = -(-wanted // chunk_rows) * chunk_rows
         few = whole.subset(slice(min(wanted, 4 * BATCH_ROWS)))
         started = perf_counter()
         few.load()
         slow = int(SAMPLE_S * few.n_rows / max(perf_counter() - started, 1e-9))
-        return min(n_rows, wanted, max(slow, few.n_rows))
+        return whole.subset(slice(min(wanted, max(slow, few.n_rows))))
 
     def _header(self, some: Dataset) -> SourceHeader:
         (name,) = some.sources
@@ -348,11 +298,14 @@ class _Trial:
     def _stored(self, some: Dataset, fix: Mapping[str, Any], name_of: str = "sample") -> Dataset:
         """Write rows as the file has them, but for a remedy; return them opened."""
         (name,) = some.sources
-        options = stored_options(self._header(some), name, fix)
-        path = os.path.join(self.folder, f"{name_of}.hdf5")
-        write(
-            path, some, overwrite=True, statistics=False, checksums=False, progress=False, **options
-        )
+        options: dict[str, Any] = {
+            "overwrite": True,
+            "statistics": False,
+            "checksums": False,
+            "progress": False,
+        }
+        options |= stored_options(self._header(some), name, fix)
+        path = write(os.path.join(self.folder, f"{name_of}.hdf5"), some, **options)
         return open_dataset(path, decode_cf=False).select(name)
 
     def _rates(self, *datasets: Dataset) -> tuple[float, float]:
@@ -380,7 +333,3 @@ def _shuffled(rows: Dataset, seed: int) -> Loader:
         return rows.batches(BATCH_ROWS, shuffle=True, seed=seed, ragged="flat", memory=WINDOW_BYTES)
     except LoaderError:  # chunks too large for it
         return rows.batches(BATCH_ROWS, shuffle=True, seed=seed, ragged="flat")
-
-
-def _size(dataset: Dataset) -> int:
-    return os.path.getsize(dataset.files.paths[0])

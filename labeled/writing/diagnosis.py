@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,9 @@ FEW_CHUNKS = 4
 
 POOR_RATIO = 1.15
 """A codec that makes a source smaller by less gains nothing."""
+
+SLOW_CODEC = "slow codec"
+"""The kind of finding that only a measurement can recommend to fix."""
 
 APART = "examples apart"
 """The kind of finding that another way to open the file fixes."""
@@ -207,10 +210,13 @@ def _of_codec(source: SourceHeader) -> Iterator[Finding]:
         words = f"{names} makes it only {ratio:.2f} times smaller"
         yield _found(source, "useless codec", words, layout="contiguous")
     elif foreign is not None:
-        yield _found(source, "slow codec", foreign, compression="gzip")
+        yield _found(source, SLOW_CODEC, foreign, compression="gzip")
     elif codec_of(source.filters)[0] == "gzip":
-        words = f"{names} makes it {ratio:.1f} times smaller, and others decode faster"
-        yield _found(source, "slow codec", words, compression="zstd")
+        words = (
+            f"{names} makes it {ratio:.1f} times smaller, and zstd decodes faster; plain h5py "
+            f"needs hdf5plugin for it"
+        )
+        yield _found(source, SLOW_CODEC, words, compression="zstd")
 
 
 def _of_names(source: SourceHeader) -> Iterator[Finding]:
@@ -337,12 +343,3 @@ def _word(value: Any) -> str:
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return "none" if value is None else str(value)
-
-
-def with_codec(finding: Finding, codec: str) -> Finding:
-    """Return a finding whose remedy is another codec."""
-    assert finding.source is not None
-    needs = "" if codec == "gzip" else f"; for {codec} plain h5py needs hdf5plugin"
-    return replace(
-        finding, words=finding.words + needs, fix={"compression": {finding.source: codec}}
-    )
