@@ -11,7 +11,6 @@ from click.testing import CliRunner
 import labeled
 from labeled.cli.main import main
 from labeled.errors import WriteError
-from labeled.writing.write import XARRAY
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.ZARR", "x.mat", "x.tsv"])
@@ -37,7 +36,7 @@ def test_what_convert_writes_is_named_with_it(tmp_path: Path) -> None:
         labeled.write(tmp_path / "x.rec", {"x": np.arange(5)})
 
 
-@pytest.mark.parametrize("ending", sorted(XARRAY))
+@pytest.mark.parametrize("ending", [".npz", ".parquet", ".csv", ".zarr"])
 def test_what_xarray_writes_is_left_to_it(tmp_path: Path, ending: str) -> None:
     good = labeled.write(tmp_path / "good.hdf5", {"x": np.arange(5)})
     with pytest.raises(WriteError, match=r"HDF5.*to_xarray\(\)"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +26,10 @@ from labeled.errors import (
     UnknownNameError,
     WriteError,
 )
-from labeled.formats.hdf5.fuel import split_array
-from labeled.writing import packing
 
 DTYPES = ["u1", "<i2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", "?", "S3", "U"]
 NAMES = ["batch", "channel", "height", "width"]
 DIGITS = {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_units() -> Iterator[None]:
-    """Let a few rows be many units, so that blocks begin, cross and end units everywhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "UNIT_BYTES", 100)
-        patch.setattr(packing, "BLOCK_BYTES", 300)
-        yield
 
 
 def digits(n: int = 60) -> dict[str, np.ndarray]:
@@ -251,22 +239,6 @@ def _warned(path: Path, even: np.ndarray) -> str:
     splits = {"train": even, "again": even.copy(), "test": {"images": (1, 2)}}
     with pytest.warns(LabeledWarning, match="30 rows of source 'images'"):
         return labeled.write(path, digits(), splits, dims=DIGITS, netcdf=False)
-
-
-def test_split_array_counts_bytes_and_keeps_comments() -> None:
-    table = split_array({"entraîné": {"é": (0, 9, None, "für alle")}, "b": {"x": (9, 10)}})
-    assert table["split"].tolist() == ["entraîné".encode()] * 2 + [b"b"] * 2
-    assert table["source"].tolist() == [b"x", "é".encode()] * 2
-    assert table["available"].tolist() == [False, True, True, False]
-    assert table["comment"].tolist() == [b".", "für alle".encode(), b".", b"."]
-
-
-@pytest.mark.parametrize("given_", [{}, {"train": {}}, {"a": {"x": (1,)}}, {"a": {"x": (1,) * 5}}])
-def test_split_array_refuses(given_: Any) -> None:
-    with pytest.raises(SplitError):
-        split_array(given_)
-    with pytest.raises(SplitTypeError):
-        split_array({"a": {"x": (0, 1, None, None)}})
 
 
 def test_a_table_beyond_64_kib(tmp_path: Path) -> None:

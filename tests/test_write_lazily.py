@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +16,8 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import ArrayError
-from labeled.writing import packing
-from labeled.writing.packing import Work, packed_in_order
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"layout": "chunked"}, {"compression": "gzip", "chunks": 6}]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_units() -> Iterator[None]:
-    """Let a few rows be many units, so that blocks begin, cross and end units everywhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "UNIT_BYTES", 100)
-        patch.setattr(packing, "BLOCK_BYTES", 300)
-        yield
 
 
 @settings(max_examples=25)
@@ -72,28 +59,6 @@ def test_each_block_is_computed_once_and_packed_where_it_was(tmp_path: Path) -> 
     path = labeled.write(tmp_path / "x", {"x": lazy}, compression="gzip", memory=1000)
     assert sorted(start for start, _ in computed) == list(range(0, 260, 13))
     np.testing.assert_array_equal(labeled.open_dataset(path)["x"], np.arange(260))
-
-
-@pytest.mark.parametrize(("chunks", "most"), [(None, 25), (10, 20), (60, 60)])
-def test_large_blocks_of_a_dataset_are_read_in_stretches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunks: int | None, most: int
-) -> None:
-    array = np.random.default_rng(0).integers(0, 255, (1000, 10), np.uint8)
-    layout = {"layout": "contiguous"} if chunks is None else {"chunks": chunks}
-    origin = labeled.write(tmp_path / "one", {"x": array}, **layout)
-    ds = labeled.open_dataset(origin, chunks={"batch": 480})
-    read_rows, read = labeled.Dataset.read_rows, []
-
-    def seen(self: Any, name: str, start: int, stop: int) -> Any:
-        read.append((start, stop))
-        return read_rows(self, name, start, stop)
-
-    monkeypatch.setattr(labeled.Dataset, "read_rows", seen)
-    path = labeled.write(tmp_path / "two", ds, memory=1000)
-    np.testing.assert_array_equal(labeled.open_dataset(path)["x"], array)
-    assert sum(stop - start for start, stop in read) == 1000
-    assert max(stop - start for start, stop in read) <= most
-    assert all(start % (chunks or 1) == 0 for start, _ in read)  # no chunk is decoded twice
 
 
 def test_through_a_distributed_cluster(tmp_path: Path) -> None:
@@ -144,23 +109,3 @@ def test_blocks_of_another_shape_than_announced_are_refused(tmp_path: Path) -> N
     with pytest.raises(ArrayError, match=r"'x'.* shape \(9,\) where \(10,\)"):
         labeled.write(tmp_path / "x", {"x": uneven})
     assert list(tmp_path.iterdir()) == []
-
-
-@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 4), st.integers(4, 50))
-def test_no_more_is_on_its_way_than_there_is_memory_for(
-    n_works: int, n_bytes: int, threads: int, budget: int
-) -> None:
-    pulled = 0
-
-    def works() -> Iterator[Work]:
-        nonlocal pulled
-        for number in range(n_works):
-            pulled += 1
-            yield Work("x", n_bytes, partial(int, number))
-
-    found = packed_in_order(works(), threads=threads, budget=budget)
-    for number, (_, result) in enumerate(found):
-        assert result == number
-        begun = pulled - number - 1  # with what is being stored; one more waits to begin
-        assert begun <= 1 or 2 * n_bytes * begun <= budget
-    assert pulled == n_works

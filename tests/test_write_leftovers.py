@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from written_files import run
 import labeled
 from labeled.cli.main import main
 from labeled.errors import ArrayError
-from labeled.formats import replacing
-from labeled.formats.replacing import part_name, parts_of
 
 ENDLESS = """
     import sys, numpy as np, labeled
@@ -57,45 +54,34 @@ def test_what_a_living_writer_writes_stays(tmp_path: Path) -> None:
         labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
         labeled.doctor(tmp_path / "x.hdf5", seconds=0.01)
         assert len(os.listdir(tmp_path)) == 2
-        assert [part.state for part in parts_of(str(tmp_path / "x.hdf5"))] == ["living"]
     finally:
         writer.kill()
         writer.communicate()
 
 
 def test_parts_of_other_machines_and_of_reused_process_numbers(tmp_path: Path) -> None:
-    target = str(tmp_path / "x.hdf5")
-    mine = os.path.basename(part_name(target))
-    machine, process, began = mine.split(".")[3].split("-")
-    other = "0" * 12 if machine != "0" * 12 else "1" * 12
-    for writer, state in {
-        f"{machine}-{process}-{began}": "living",
-        f"{machine}-{process}-{int(began, 16) + 1:x}": "dead",
-        f"{machine}-{1 << 30:x}-{began}": "dead",
-        f"{machine}-{process}-0": "living",  # began nobody knows when
-        f"{other}-{1 << 30:x}-1": "unknown",
-    }.items():
-        part = tmp_path / f".x.hdf5.{writer}.{'a' * 12}.part"
-        part.touch()
-        assert [one.state for one in parts_of(target)] == [state]
-        labeled.write(target, {"x": np.arange(3)}, overwrite=True)
-        assert part.exists() == (state != "dead")
-        part.unlink(missing_ok=True)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the host's name is told")
-def test_where_the_machine_is_hidden_no_part_is_known_to_be_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replacing, "_BOOT", str(tmp_path / "hidden"))
-    target = str(tmp_path / "x.hdf5")
+    writer = run(ENDLESS, tmp_path)
     try:
-        replacing._machine.cache_clear()
-        Path(part_name(target)).touch()
-        replacing._machine.cache_clear()  # as in another process
-        assert [part.state for part in parts_of(target)] == ["unknown"]
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "go\n"
+        (mine,) = os.listdir(tmp_path)
+        machine, process, began = mine.split(".")[3].split("-")
+        other = "0" * 12 if machine != "0" * 12 else "1" * 12
+        for writer_name, stays in {
+            f"{machine}-{process}-{began}": True,
+            f"{machine}-{process}-{int(began, 16) + 1:x}": False,  # the number is another process's
+            f"{machine}-{1 << 30:x}-{began}": False,
+            f"{machine}-{process}-0": True,  # began nobody knows when
+            f"{other}-{1 << 30:x}-1": True,
+        }.items():
+            part = tmp_path / f".x.hdf5.{writer_name}.{'a' * 12}.part"
+            part.touch()
+            labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)}, overwrite=True)
+            assert part.exists() == stays
+            part.unlink(missing_ok=True)
     finally:
-        replacing._machine.cache_clear()
+        writer.kill()
+        writer.communicate()
 
 
 def test_the_doctor_names_what_was_left_and_removes_what_is_dead(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 import labeled
 from labeled.errors import LoaderError
-from labeled.writing.ragged import is_ragged
 
 pytestmark = pytest.mark.slow
 
@@ -177,24 +176,3 @@ def test_texts_of_any_length_come_back(tmp_path: Path) -> None:
     assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, expected.tolist()))
     assert labeled.verify(path).sound
     assert labeled.verify(tmp_path / "z").sound
-
-
-def test_lazy_texts_are_not_computed_to_know_what_they_are(tmp_path: Path) -> None:
-    texts = np.array(["a", "bc", "d"] * 100, object)
-    dataset = labeled.open_dataset(labeled.write(tmp_path / "x", {"x": texts}))
-    read: list[int] = []
-
-    class Counted:
-        """Notes how many rows are read at a time."""
-
-        def __init__(self) -> None:
-            self.dtype, self.shape, self.ndim = np.dtype(object), (300,), 1
-
-        def __getitem__(self, rows: Any) -> Any:
-            out = texts[rows]
-            read.append(len(out))
-            return out
-
-    lazy = dataset["x"].copy(data=da.from_array(Counted(), 50, meta=texts[:0]))
-    assert not is_ragged(lazy)
-    assert sum(read) <= 50

@@ -21,7 +21,6 @@ from labeled.errors import (
     LabeledError,
     SplitError,
 )
-from labeled.formats.hdf5.metadata import read_statistics
 
 KINDS = ("flat", "fuel")
 
@@ -102,7 +101,9 @@ def test_splits_statistics_and_batches_count_examples(tmp_path: Path) -> None:
     splits = {"train": (0, 3), "test": (3, 4), "some": [4], "twice": [4, 0, 2, 0, 4, 0]}
     with pytest.warns(labeled.LabeledWarning, match="splits overlap"):
         path = labeled.write(tmp_path / "x.h5", {"x": arrays, "y": np.arange(5)}, splits)
-    found = read_statistics(path)["x"]
+    ds = labeled.open_dataset(path)
+    found = {"rows": ds.statistics("x")}
+    found["splits"] = {name: ds.split(name).statistics("x") for name in splits}
     everything = np.concatenate(arrays).astype(float)
     assert found["rows"]["n_rows"] == 5
     assert found["rows"]["mean"] == pytest.approx(everything.mean())
@@ -135,24 +136,6 @@ def test_labelled_examples_name_their_dims(tmp_path: Path) -> None:
     arrays = [xr.DataArray(np.ones((n, 2)), dims=("time", "sensor")) for n in (3, 1)]
     opened = labeled.open_dataset(labeled.write(tmp_path / "x.h5", {"x": arrays}))
     assert opened["x"].dims == ("batch", "time", "sensor")
-
-
-def test_longer_than_memory_it_is_read_in_blocks(tmp_path: Path, monkeypatch: Any) -> None:
-    asked: list[int] = []
-    arrays = [np.full(1 << 18, i, "f4") for i in range(12)]  # a mebibyte each
-    old = labeled.open_dataset(ragged_path(tmp_path / "old.h5", "flat", arrays))["x"]
-    plain = type(old.reader).read_flat
-
-    def counted(self: Any, rows: Any) -> Any:
-        asked.append(len(rows))
-        return plain(self, rows)
-
-    monkeypatch.setattr(type(old.reader), "read_flat", counted)
-    path = labeled.write(tmp_path / "new.h5", {"x": old}, memory="8 MiB")
-    assert sum(asked) == 12
-    assert max(asked) <= 4
-    monkeypatch.undo()
-    same(labeled.open_dataset(path)["x"].to_objects(), arrays)
 
 
 def test_damage_of_any_part_is_found(tmp_path: Path) -> None:
@@ -230,7 +213,7 @@ def test_append_writes_a_ragged_file_anew(tmp_path: Path, kind: Any, way: str) -
     assert opened["y"].values.tolist() == [0, 1, 2, 3, 4, 0, 1]
     assert labeled.verify(path).sound
     if kind == "flat":
-        assert read_statistics(path)["x"]["splits"]["train"]["n_rows"] == 7
+        assert opened.statistics("x")["n_rows"] == 7
         with h5py.File(path) as f:
             assert f["x"].compression == "gzip"
 

@@ -13,7 +13,6 @@ import xarray as xr
 
 import labeled
 from labeled.errors import SplitError, UnknownNameError, WriteError
-from labeled.formats import replacing
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10)
@@ -107,26 +106,8 @@ def test_an_error_on_the_way_leaves_the_file_whole(
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(replacing.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(WriteError):
         labeled.write_splits(path, {"a": (0, 5)})
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.h5"]
-
-
-def test_ragged_sources_are_reported_once(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "a.h5", {"r": RAGGED, "s": RAGGED, "y": Y})
-    with pytest.warns(labeled.LabeledWarning, match=r"\['r', 's'\]") as caught:
-        labeled.open_dataset(path).to_xarray()
-    assert len(caught) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "answer"), [("load_in_memory", r"ds\.load\(\)"), ("axis_labels", "dims=")]
-)
-def test_options_of_fuel_lead_to_ours(tmp_path: Path, name: str, answer: str) -> None:
-    path = labeled.write(tmp_path / "a.h5", {"x": X})
-    with pytest.raises(labeled.LabeledError, match=answer):
-        labeled.open_dataset(path, **{name: True})
-    with pytest.raises(AttributeError, match=answer):
-        getattr(labeled.open_dataset(path), name)

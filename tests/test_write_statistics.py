@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -14,9 +16,12 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.cli.main import main
-from labeled.formats.hdf5.metadata import read_statistics
-from labeled.writing import packing, statistics
-from labeled.writing import ragged as ragged_writing
+
+
+def stored(path: Any, name: str) -> dict[str, Any]:
+    """Return the statistics that a file carries."""
+    with h5py.File(path) as file:
+        return dict(json.loads(file["_labeled"].attrs["statistics"])[name])
 
 
 @settings(max_examples=40, deadline=None)
@@ -51,7 +56,7 @@ def test_stored_statistics_agree_with_numpy(
     labeled.write(path, {"x": array[:cut]}, {"a": (0, cut)}, dims=dims, chunks=16)
     labeled.append(path, {"x": array[cut:]}, split="b")
 
-    found = read_statistics(path)["x"]
+    found = stored(path, "x")
 
     for told, rows in (
         (found["rows"], array),
@@ -102,7 +107,7 @@ def test_large_integers_have_the_deviation_of_their_differences(
     path = tmp_path_factory.mktemp("large") / "x.h5"
     parts = [part for part in (values[:cut], values[cut:]) if len(part)]
     labeled.write(path, ({"x": part} for part in parts), chunks=4)
-    for found in (read_statistics(path)["x"]["rows"], labeled.open_dataset(path).statistics("x")):
+    for found in (stored(path, "x")["rows"], labeled.open_dataset(path).statistics("x")):
         assert found["std"] == pytest.approx(np.std(steps), rel=1e-9, abs=1e-9)
         assert found["mean"] == pytest.approx(base + np.mean(steps), rel=1e-15)
         assert (found["min"], found["max"]) == (float(values.min()), float(values.max()))
@@ -115,7 +120,7 @@ def test_integers_of_the_whole_range_and_floats_near_its_end(tmp_path: Path) -> 
         "floats": np.array([1e308, -1e308]),
     }
     path = labeled.write(tmp_path / "x.h5", sources)
-    found = {name: read_statistics(path)[name]["rows"] for name in sources}
+    found = {name: stored(path, name)["rows"] for name in sources}
     assert found["signed"]["std"] == pytest.approx(2.0**63)
     assert found["unsigned"]["std"] == pytest.approx(2.0**63)
     assert (found["floats"]["min"], found["floats"]["max"]) == (-1e308, 1e308)
@@ -123,11 +128,7 @@ def test_integers_of_the_whole_range_and_floats_near_its_end(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip", "chunks": 16}])
-def test_statistics_by_split_and_channel(
-    tmp_path: Path, options: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packing, "BLOCK_BYTES", 10_000)
-    monkeypatch.setattr(packing, "UNIT_BYTES", 10_000)
+def test_statistics_by_split_and_channel(tmp_path: Path, options: Any) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (3000, 3, 8, 8), np.uint8)
     targets = rng.integers(0, 10, (3000, 1))
@@ -139,7 +140,7 @@ def test_statistics_by_split_and_channel(
         dims={"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")},
         **options,
     )
-    found = read_statistics(path)
+    found = {name: stored(path, name) for name in ("images", "targets")}
     splits = {"train": slice(0, 1700), "test": slice(1700, 2000), "few": listed}
     for split, rows in splits.items():
         of_images = found["images"]["splits"][split]
@@ -170,12 +171,8 @@ SHAPES = {
 @pytest.mark.parametrize("given_as", ["list", "batches", "append", "repack", "convert"])
 @pytest.mark.parametrize("case", SHAPES)
 def test_examples_of_different_shapes_are_measured_by_split_and_channel(
-    tmp_path: Path, case: str, given_as: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, case: str, given_as: str, kind: Any
 ) -> None:
-    monkeypatch.setattr(packing, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(packing, "UNIT_BYTES", 1000)
-    monkeypatch.setattr(ragged_writing, "BLOCK_BYTES", 1000)
-    monkeypatch.setattr(statistics, "PIECE_VALUES", 200)
     dims, shape_of = SHAPES[case]
     rng = np.random.default_rng(0)
     n = 6 if case == "large" else 25
@@ -202,7 +199,7 @@ def test_examples_of_different_shapes_are_measured_by_split_and_channel(
             path = labeled.repack(path, tmp_path / "y.h5", ragged=other)
         if given_as == "convert":
             path = labeled.convert(path, tmp_path / "y.h5", ragged=kind)
-    found = read_statistics(path)["x"]
+    found = stored(path, "x")
     for split, rows in {"": range(n), **splits}.items():
         told = found["splits"][split] if split else found["rows"]
         check_measured(told, [arrays[row] for row in rows], dims)

@@ -1,6 +1,6 @@
 """``labeled.doctor``: what reads badly in a file, what it costs here, and what fixes it.
 
-Findings come from :mod:`labeled.writing.diagnosis`. Each is then tried out: some rows of the file are
+Findings come from :mod:`labeled.writing.diagnosis`. Each is tried out: some rows of the file are
 copied with nothing but its remedy applied, a set of options of :func:`labeled.repack`, and both are
 read in shuffled batches for a fraction of a second. Codecs and lists of rows that cost nothing here
 are left unsaid; what is wrong whatever it costs (one-row chunks, say) is reported with its figures.

@@ -242,7 +242,8 @@ def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> Non
             )
     if compare:
         datasets = {k: v for name in new for k, v in datasets_of(new[name]).items()}
-        for first in differences_of(datasets, read_checksums(part), threads, stored.advance):
+        most = stored.block_bytes // threads
+        for first in differences_of(datasets, read_checksums(part), threads, stored.advance, most):
             raise WriteError(
                 f"{stored.target!r} differs from the original ({first}); the disk or memory may be "
                 f"damaged, and the original is untouched"
