@@ -61,7 +61,10 @@ class Selection:
         """Select the given row numbers (not negative, not checked against a length)."""
         if isinstance(rows, range):
             return cls((rows,))
-        return cls((_frozen_rows(np.asarray(rows)),))
+        array = np.asarray(rows)
+        if array.dtype.kind not in "iu" and array.size:
+            raise SelectionTypeError(f"rows must be integers, not {array.dtype}")
+        return cls((_read_only(array.astype(np.int64)),))
 
     @classmethod
     def concat(cls, selections: Iterable[Selection]) -> Selection:
@@ -119,15 +122,15 @@ class Selection:
     def __getitem__(self, request: Request) -> Selection:
         """Select among the selected rows; see :func:`as_positions` for what may be asked."""
         wanted = as_positions(request, len(self))
-        if not isinstance(wanted, range):
-            return Selection((_read_only(self.take(wanted)),))
-        if len(self.pieces) > 1 and wanted.step < 0:
-            return Selection((_read_only(self.take(np.array(wanted, np.int64))),))
+        if not isinstance(wanted, range) or (len(self.pieces) > 1 and wanted.step < 0):
+            return Selection((_read_only(self.take(np.asarray(wanted, np.int64))),))
         pieces: list[Piece] = []
-        begin = 0
-        for piece in self.pieces:
-            _append(pieces, _sliced(piece, wanted, begin))
-            begin += len(piece)
+        for piece, end in zip(self.pieces if wanted else (), self._ends.tolist(), strict=False):
+            begin, stop, step = end - len(piece), wanted.stop, wanted.step
+            first = wanted.start - begin
+            if step > 0 and first < 0:
+                first %= step
+            _append(pieces, piece[first : None if stop < 0 else max(stop - begin, 0) : step])
         return Selection(tuple(pieces) or (range(0),))
 
     def check(self, n_rows: int, what: str) -> None:
@@ -237,11 +240,10 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
         except TypeError as error:
             raise SelectionTypeError(f"cannot select rows by {request!r}: {error}") from None
     if isinstance(request, range):
-        if len(request):
-            _check_positions(min(request[0], request[-1]), max(request[0], request[-1]), n, what)
-            if request[0] >= 0 and request[-1] >= 0:
-                return request
-        return _from_integers(np.asarray(request, dtype=np.int64), n, what)
+        ends = (request[0], request[-1]) if request else ()
+        _check_positions(ends, n, what)
+        if min(ends, default=0) >= 0:
+            return request
     if isinstance(request, str | bytes) or not hasattr(request, "__len__"):
         raise SelectionTypeError(
             f"cannot select rows by {request!r}; pass a slice, a list of integers or a boolean "
@@ -250,45 +252,28 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
     if np.ma.is_masked(request):
         raise SelectionTypeError("cannot select masked rows; leave them out with .compressed()")
     array = as_array("rows", request, SelectionTypeError)
-    if array.size == 0 and array.dtype != np.bool_ and array.ndim == 1:
-        return np.empty(0, np.int64)
     if array.dtype == np.bool_:
-        return _from_mask(array, n)
-    if array.dtype.kind not in "iu" or array.ndim != 1:
+        if array.shape != (n,):
+            raise SelectionError(
+                f"a boolean mask of shape {array.shape} cannot select from {n} rows; "
+                f"pass one entry per row, shape ({n},)"
+            )
+        return np.flatnonzero(array).astype(np.int64, copy=False)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise SelectionTypeError(
             f"cannot select rows by an array of {array.dtype} with shape {array.shape}; "
             "pass 1-D integers or booleans"
         )
-    return _from_integers(array, n, what)
-
-
-def _from_mask(mask: npt.NDArray[np.bool_], n: int) -> Rows:
-    if mask.shape != (n,):
-        raise SelectionError(
-            f"a boolean mask of shape {mask.shape} cannot select from {n} rows; "
-            f"pass one entry per row, shape ({n},)"
-        )
-    return np.flatnonzero(mask).astype(np.int64, copy=False)
-
-
-def _from_integers(array: npt.NDArray[Any], n: int, what: str) -> Rows:
-    if len(array):
-        _check_positions(int(array.min()), int(array.max()), n, what)
+    _check_positions((int(array.min()), int(array.max())) if array.size else (), n, what)
     positions = array.astype(np.int64)
     positions[positions < 0] += n
     return positions
 
 
-def _check_positions(low: int, high: int, n: int, what: str) -> None:
-    if low < -n or high >= n:
-        bad = high if high >= n else low
-        raise SelectionError(f"{what} {bad} is out of range: there are {n} {what}s")
-
-
-def _frozen_rows(array: npt.NDArray[Any]) -> Rows:
-    if array.dtype.kind not in "iu" and array.size:
-        raise SelectionTypeError(f"rows must be integers, not {array.dtype}")
-    return _read_only(array.astype(np.int64))
+def _check_positions(ends: tuple[int, ...], n: int, what: str) -> None:
+    for bad in sorted(ends, reverse=True):
+        if not -n <= bad < n:
+            raise SelectionError(f"{what} {bad} is out of range: there are {n} {what}s")
 
 
 def _read_only(array: Rows) -> Rows:
@@ -302,23 +287,6 @@ def _take(piece: Piece, positions: Rows) -> Rows:
             return positions.astype(np.int64)
         return piece.start + positions * piece.step
     return piece[positions]
-
-
-def _sliced(piece: Piece, wanted: range, begin: int) -> Piece:
-    """Return the rows of a piece that a range of positions wants; its own begin at `begin`."""
-    step = wanted.step
-    if step > 0:  # the positions within begin .. begin + len(piece)
-        skip = max(0, -(-(begin - wanted.start) // step))
-        last = max(skip, -(-(begin + len(piece) - wanted.start) // step))
-        wanted = wanted[skip:last]
-    if not len(wanted):
-        return range(0)
-    if isinstance(piece, range):
-        first = piece[wanted[0] - begin]
-        return range(first, first + piece.step * step * len(wanted), piece.step * step)
-    if step > 0:
-        return piece[wanted.start - begin : wanted.stop - begin : step]
-    return _read_only(piece[np.array(wanted, np.int64)])
 
 
 def _append(pieces: list[Piece], piece: Piece) -> None:
