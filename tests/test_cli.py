@@ -142,15 +142,6 @@ def test_head_prints_the_numbers_that_h5py_reads(digit_file: str) -> None:
     assert "... 95 more values" in rows[0]
 
 
-def test_head_fills_examples_of_different_shapes_up(tmp_path: Path) -> None:
-    images = [np.full((1, 2, 2 + i), 9, np.uint8) for i in range(3)]
-    path = ragged_file(tmp_path / "ragged.hdf5", images, np.arange(3)[:, None])
-    text = run("head", path, "image_features", "--numbers", "--rows", 2).stdout
-    assert "(batch: 3, channel: *, height: *, width: *)  uint8  first 2 rows" in text
-    rows = [line.split()[2:] for line in text.splitlines() if "row " in line]
-    assert rows == [list("990990"), list("999999")]
-
-
 def test_head_tells_of_encoded_pictures_what_they_are_and_what_decodes_them(tmp_path: Path) -> None:
     """Their bytes were shown, 137 80 78 71, as if they were values."""
     image = pytest.importorskip("PIL.Image")
@@ -171,15 +162,6 @@ def test_head_tells_of_encoded_pictures_what_they_are_and_what_decodes_them(tmp_
     pipeline = eval(remedy[1], {"labeled": labeled})
     batch = next(iter(labeled.open_dataset(path).batches(3, pipeline=pipeline)))
     assert [one.shape for one in batch["photos"].values] == [(4, 7, 3), (5, 7, 3), (6, 7, 3)]
-
-
-@pytest.mark.parametrize("values", [np.zeros((0, 3)), np.zeros((4, 0)), np.array(["a", "b" * 40])])
-def test_head_of_empty_and_text_sources(tmp_path: Path, values: np.ndarray[Any, Any]) -> None:
-    path = plain_file(tmp_path / "x.h5", {"x": values}, {"x": ("batch", "feature")[: values.ndim]})
-    assert run("head", path).exit_code == 0
-
-
-# pictures
 
 
 def pictures_file(path: Path, **labels: Any) -> str:
@@ -286,25 +268,6 @@ def test_refusals_speak_of_flags(tmp_path: Path, digit_file: str, command: str) 
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "pass --overwrite to replace it" in refused.stderr
     assert there.read_text() == "precious"
-
-
-def test_every_command_says_what_it_can_do_about_other_files(tmp_path: Path) -> None:
-    path = tmp_path / "outside.hdf5"
-    with h5py.File(path, "w") as f:
-        f["x"] = np.arange(64)
-        f["x"].dims[0].label = "batch"
-        f["y"] = h5py.ExternalLink("nowhere.hdf5", "y")
-    runs = [
-        (["verify", str(path), "--source", "y"], 1),
-        (["bench", str(path), "--source", "y"], 1),
-        (["doctor", str(path)], 0),
-        (["repack", str(path), str(tmp_path / "y")], 1),
-    ]
-    for words, code in runs:
-        said = CliRunner().invoke(main, words)
-        assert said.exit_code == code, said.output
-        assert "--allow-external" in said.stderr
-        assert "allow_external=" not in said.stderr
 
 
 def test_verify_goes_on_with_other_files(tmp_path: Path) -> None:

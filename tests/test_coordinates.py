@@ -67,20 +67,6 @@ def test_a_netcdf_file_opens_as_xarray_opens_it(netcdf):
         xr.testing.assert_identical(mine["temperature"].load(), theirs["temperature"].load())
 
 
-def test_rows_are_grouped_and_aligned_by_their_times(netcdf):
-    rows = [7, 3, 30, 31]
-    part = labeled.open_dataset(netcdf).subset(rows)
-    with xr.open_dataset(netcdf, engine="h5netcdf") as theirs:
-        want = theirs["temperature"].isel(time=rows)
-        for mine in (part["temperature"], part.to_xarray()["temperature"]):
-            assert dask.is_dask_collection(mine)
-            got = mine.groupby("time.hour").mean()
-            xr.testing.assert_allclose(got, want.groupby("time.hour").mean())
-            together = xr.align(mine, theirs["temperature"])
-            assert together[0].equals(want)
-            assert together[1].equals(want)
-
-
 def test_long_coordinates_of_rows_stay_lazy(tmp_path):
     n = 1_100_000  # more than 8 MiB of times
     made = xr.Dataset({"x": ("time", np.zeros(n, "u1"))}, {"time": np.arange(n)})
@@ -98,18 +84,6 @@ def test_the_batch_path_decodes_the_same(netcdf):
                 want = theirs[name].isel(time=batch.rows).values
                 np.testing.assert_array_equal(batch[name].values, want)
                 assert batch[name].dtype == want.dtype
-
-
-def test_the_engine_decodes_nothing_when_asked_not_to(netcdf):
-    with xr.open_dataset(netcdf, engine="h5netcdf", decode_cf=False) as theirs:
-        theirs.load()
-    for told in ({"decode_cf": False}, {"mask_and_scale": False, "decode_times": False}):
-        raw = xr.open_dataset(netcdf, engine="labeled", **told)
-        for name in theirs.variables:
-            np.testing.assert_array_equal(raw[name].values, theirs[name].values)
-            assert raw[name].dtype == theirs[name].dtype
-    same = xr.open_dataset(netcdf, engine="labeled", mask_and_scale=True, decode_times=True)
-    assert same["time"].dtype.kind == "M"
 
 
 @pytest.mark.parametrize(

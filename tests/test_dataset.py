@@ -133,11 +133,6 @@ def test_sources_and_their_order(path):
     assert dataset.dims["vectors"] == ("batch", "feature")
 
 
-def test_a_dataset_pickles_as_a_recipe(path):
-    dataset = labeled.open_dataset(path).split("train", "test").subset(slice(3, -2)).isel(channel=1)
-    assert len(pickle.dumps(dataset)) < 2000
-
-
 def test_a_changed_file_is_noticed(tmp_path):
     name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8)}, {"all": (0, 8)}, {"x": ("batch",)})
     dataset = labeled.open_dataset(name)
@@ -231,20 +226,6 @@ def test_a_file_without_sources_has_no_row(tmp_path):
     assert len(dataset.subset([])) == len(dataset.subset(slice(3))) == 0
     with pytest.raises(SelectionError, match=r"row 0 is out of range: there are 0 rows .*e\.h5"):
         dataset[0]
-
-
-def test_the_most_common_length_keeps_its_name(tmp_path):
-    name = fuel_file(
-        tmp_path / "a.hdf5",
-        {"a": np.zeros((4, 6)), "b": np.ones((4, 3)), "c": np.ones((4, 6))},
-        {"all": (0, 4)},
-        dict.fromkeys("abc", ("batch", "width")),
-    )
-    with pytest.warns(LabeledWarning, match="'width'"):
-        together = labeled.open_dataset(name).to_xarray()
-    assert {n: v.dims[1] for n, v in together.items()} == {
-        "a": "width", "b": "b_width", "c": "width"
-    }  # fmt: skip
 
 
 @pytest.fixture

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-import labeled
 from labeled.cli.main import main
-from make_files import ragged_file
 
 MIB = 1 << 20
 
@@ -102,15 +100,6 @@ def test_a_file_larger_than_memory_is_iterated_within_it(tmp_path: Path) -> None
             assert figure(r"peak memory: ([\d.]+) MiB", text) <= 8
 
 
-def test_rows_and_keep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    shown = run_demo("--rows", 5_000, "--keep")
-    assert shown.exit_code == 0
-    (kept,) = tmp_path.rglob("*.hdf5")
-    assert f"The file stays: {kept}" in shown.stdout
-    assert labeled.open_dataset(kept).n_rows == 5_000
-
-
 def test_a_mistyped_file_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "typo.h5"
     shown = run_demo("--file", path)
@@ -131,20 +120,3 @@ def test_a_file_of_ones_own_is_iterated_whole(tmp_path: Path) -> None:
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "Left out: other (7 rows)" in shown.stdout
     assert figure(r"([\d,]+) rows in batches", shown.stdout) == 300
-
-
-def test_a_ragged_source_of_ones_own_is_iterated(tmp_path: Path) -> None:
-    images = [np.zeros((3, 4 + i, 5), np.uint8) for i in range(4)]
-    path = ragged_file(tmp_path / "ragged.hdf5", images, np.arange(4)[:, None])
-    shown = run_demo("--file", path)
-    assert shown.exit_code == 0
-    assert "epoch of image_features, targets:" in shown.stdout
-    assert figure(r"([\d,]+) rows in batches", shown.stdout) == 4
-
-
-def test_a_file_without_rows_is_said_to_have_none(tmp_path: Path) -> None:
-    path = tmp_path / "empty.h5"
-    with h5py.File(path, "w") as f:
-        f["x"] = np.zeros((0, 3))
-        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "feature"
-    assert "no row to iterate" in run_demo("--file", path).stdout

@@ -24,49 +24,18 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 """
 
 OPTIONAL = [
-    "torch",
-    "jax",
-    "tensorflow",
-    "cupy",
-    "numba",
-    "llvmlite",
-    "numcodecs",
-    "imagecodecs",
-    "hdf5plugin",
-    "sklearn",
-    "zmq",
-    "PIL",
-    "cv2",
-    "simplejpeg",
-    "jpeglib",
-    "pyarrow",
-    "zarr",
-    "matplotlib",
-    "scipy",
-    "awkward",
-    "dask_cuda",
-    "fsspec",
-    "h5netcdf",
-    "netCDF4",
-    "IPython",
+    "torch", "jax", "tensorflow", "cupy", "numba", "llvmlite", "numcodecs", "imagecodecs",
+    "hdf5plugin", "sklearn", "zmq", "PIL", "cv2", "simplejpeg", "jpeglib", "pyarrow", "zarr",
+    "matplotlib", "scipy", "awkward", "dask_cuda", "fsspec", "h5netcdf", "netCDF4", "IPython",
     "ipywidgets",
-]
+]  # fmt: skip
 """What an extra brings or someone else may have installed."""
 
 LATER = [
-    "dask.array",
-    "dask.dataframe",
-    "dask.bag",
-    "distributed",
-    "asyncio",
-    "unittest",
-    "tqdm.notebook",
-    "labeled.cli",
-    "labeled.compat",
-    "labeled.cluster",
-    "labeled.torch",
+    "dask.array", "dask.dataframe", "dask.bag", "distributed", "asyncio", "unittest",
+    "tqdm.notebook", "labeled.cli", "labeled.compat", "labeled.cluster", "labeled.torch",
     "click",
-]
+]  # fmt: skip
 """What is always there but takes long, and is not needed to open a file."""
 
 MAX_FOREIGN = 200
@@ -156,9 +125,7 @@ PUBLIC = re.compile(
 
 STILL_INSIDE = {
     "engine": """
-        test_buffers test_dataset_blocks test_interrupts test_loader test_loader_buckets
-        test_loader_refusals test_memory test_picked_windows test_ragged_batches
-        test_ragged_reading test_ragged_threads test_ragged_value test_ragged_variable
+        test_loader_refusals test_memory
         test_selection
     """,
     "files": """
@@ -169,13 +136,8 @@ STILL_INSIDE = {
         test_cupy_calls test_device_cuda test_device_loader test_device_memory test_gpu_permute
         test_handoff test_permute_cuda
     """,
-    "people": """
-    """,
     "writing": """
-        test_doctor test_doctor_laws
-        test_write_casting test_write_endings test_write_files test_write_full test_write_lazily
-        test_write_leftovers test_write_memory test_write_ragged test_write_ragged_times
-        test_write_refusals test_write_splits test_write_statistics
+        test_write_refusals
     """,
 }
 """By room, the files that import more than that still. No name is added to it."""

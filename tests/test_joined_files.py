@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 
 import h5py
 import numpy as np
@@ -87,14 +86,6 @@ def test_stored_dtypes_must_agree(tmp_path):
         labeled.open_dataset([whole, part])
 
 
-def test_decoded_dtypes_must_agree(tmp_path):
-    packed = {"x": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}}
-    one = written(tmp_path / "one.nc", x=("time", np.arange(3.0)), encoding=packed)
-    two = written(tmp_path / "two.nc", x=("time", np.arange(3, dtype="i2")))
-    with pytest.raises(FileFormatError, match=r"decoded dtype int16.*two\.nc.*float64.*one\.nc"):
-        labeled.open_dataset([one, two])
-
-
 def test_a_coordinate_missing_from_one_file_is_named(tmp_path):
     height = {"height": ("time", np.arange(3.0))}
     one = written(tmp_path / "one.nc", coord={"time": np.arange(3)} | height)
@@ -110,14 +101,6 @@ def test_variables_carried_whole_that_differ_are_reported(tmp_path, other):
     with pytest.warns(LabeledWarning, match=r"\['k'\].*two\.nc.*one\.nc"):
         joined = labeled.open_dataset([one, two])
     np.testing.assert_array_equal(joined.to_xarray()["k"].values, [1.0, 2.0])
-
-
-def test_variables_carried_whole_that_agree_are_not_reported(tmp_path):
-    k = ("x", [1.0, np.nan])
-    paths = [written(tmp_path / f"{i}.nc", i, k=k, crs=((), 1)) for i in range(2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(labeled.open_dataset(paths)) == 6
 
 
 def test_what_was_warned_of_when_files_were_opened_is_not_repeated(tmp_path):
