@@ -201,6 +201,8 @@ class FakeDevice:
     def asarray(self, host):
         if isinstance(memory_of(host), There):
             return host
+        if self.room is not None and host.nbytes > self.free_bytes():
+            raise FakeMemoryError
         self.n_placed += 1
         there = host.copy()
         self.made((there,))

@@ -23,7 +23,7 @@ import xarray as xr
 
 from labeled._validation import as_array, check_arguments
 from labeled.dataset.files import Files
-from labeled.device import Device, Library
+from labeled.device import Device, Library, Resident
 from labeled.errors import (
     DimsError,
     LoaderError,
@@ -40,7 +40,7 @@ from labeled.formats.format import check_once
 from labeled.guesses import unknown_attribute
 from labeled.loader.loader import Loader
 from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
-from labeled.loader.plan import plan_batches
+from labeled.loader.plan import device_of, plan_batches
 from labeled.ragged import Ragged
 from labeled.samplers.listed import Sampler
 from labeled.samplers.plan import Last
@@ -99,6 +99,8 @@ class Dataset:
     chosen: tuple[str, ...] = ()
     own_spaces: Mapping[str, Space] = field(default_factory=dict)
     chunks: Any = "auto"
+    resident: Resident | None = None
+    """The device on which loaded rows are kept, too."""
 
     # what is there
 
@@ -588,11 +590,16 @@ class Dataset:
         return to_xarray(self)
 
     @check_arguments()
-    def load(self, *, progress: bool | None = None) -> Dataset:
-        """Read the selected rows and parts into memory.
+    def load(self, *, device: str | Device = "cpu", progress: bool | None = None) -> Dataset:
+        """Read the selected rows and parts into memory, and keep them on a GPU, too, if asked.
 
         Parameters
         ----------
+        device : "cpu", "cuda", "cuda:<n>" or Device
+            Where :meth:`batches` of these rows are made unless they ask for another device. The
+            numbers go to a GPU as a whole when the first of them begins, and stay there as long
+            as this dataset is held; then batches are gathered, laid out and cast there, and only
+            row numbers go there. **This has not run on a GPU yet.**
         progress : bool, optional
             Show a progress bar. By default on a terminal and in a notebook, after two seconds.
 
@@ -605,8 +612,18 @@ class Dataset:
         ------
         UnsafeFileError
             If a file claims far more data than it stores; nothing is read then.
+        LoaderError
+            If there is no such device, or examples differ in shape; nothing is read then.
         """
         from labeled.display.progress import progress_bar
+
+        there = device_of(device)
+        ragged = [n for n, one in self._sources.items() if isinstance(one, RaggedSource)]
+        if there is not None and ragged:
+            raise LoaderError(
+                f"load(device=): examples of {ragged[0]!r} in {self.where} differ in shape, and "
+                "are not kept on a device; select() the other sources, or leave device out"
+            )
 
         rows, loaded, n_bytes = self._rows, {}, 0
         for name, source in self._sources.items():
@@ -617,7 +634,9 @@ class Dataset:
             for name, source in self._sources.items():
                 loaded[name] = _loaded(source, rows[name], advance)
         in_files = {name: self._file_rows(name) for name in self.sources}
-        return replace(self, names=self.sources, loaded=loaded, selections=_shared(in_files))
+        resident = None if there is None else Resident(there)
+        known = replace(self, names=self.sources, selections=_shared(in_files))
+        return replace(known, loaded=loaded, resident=resident)
 
     @check_arguments(LoaderError, but=("layout",))
     def batches(
@@ -812,6 +831,8 @@ class Dataset:
         """
         given = dict(locals())
         del given["self"]
+        if self.resident is not None and device in ("cpu", self.resident.name):
+            given["device"] = self.resident
         options = BatchOptions(**given)
         if not self.sources:
             raise LoaderError(

@@ -79,6 +79,7 @@ def _summary(dataset: Dataset) -> Summary:
     attrs = [(str(name), shortened(value, _CHARACTERS)) for name, value in catalog.attrs.items()]
     more += [Table(("name", "value"), attrs, "attributes")] if attrs else []
     memory = "" if dataset.loaded is None else ", in memory"
+    memory += "" if dataset.resident is None else f" and on {dataset.resident.name}"
     return Summary("labeled.Dataset", f"{title}{memory} of {dataset.where}", parts, more)
 
 

@@ -31,6 +31,7 @@ from labeled.device.handoff import (
     is_foreign,
     library_of,
 )
+from labeled.device.resident import Resident
 from labeled.device.streams import Device, Event, HostDevice, Stream, cuda_device
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "HandOff",
     "HostDevice",
     "Library",
+    "Resident",
     "Stream",
     "adopted",
     "astype",

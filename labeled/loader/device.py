@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from labeled import permute
 from labeled.device import Array, on_gpus
 from labeled.device.streams import Event, Stream
 from labeled.loader.batch import Batch
@@ -37,6 +38,8 @@ from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(eq=False)
@@ -226,7 +229,67 @@ def wait_for_all(flying: deque[tuple[Event, object]], buffers: Sequence[DeviceBu
             event.wait()
 
 
-Rows = npt.NDArray[np.int64]
+class ResidentCollator:
+    """Makes the batches of an epoch of rows that are kept on a device; for one thread at a time.
+
+    Row numbers go there, and nothing else: where a source is cast or laid out, the same kernel
+    gathers its rows.
+
+    Parameters
+    ----------
+    plan : LoaderPlan
+    epoch : EpochPlan or SampledPlan
+    """
+
+    def __init__(self, plan: LoaderPlan, epoch: AnyPlan, stats: Stats) -> None:
+        assert plan.on_device is not None
+        self.plan, self.epoch, self.stats, self._there = plan, epoch, stats, plan.on_device
+        self.window: None = None
+
+    def batch(self, number: int) -> Made:
+        """Build one batch; its arrays hold what they should once its event is done.
+
+        Raises
+        ------
+        DeviceMemoryError
+            If the device has too little memory.
+        """
+        places, count = self.epoch.batch(number)
+        group = self.plan.group
+        rows = places if group is None else np.where(places < 0, -1, group[places])
+        began, there = perf_counter(), self._there
+        stream = there.device.consumer_stream(there.library)
+        with there.memory_errors():
+            kept = self._kept()
+            data = stream.run(lambda: self._laid_out(kept, rows, count), [*kept.values()])
+            if self.plan.line is not None:
+                stage = partial(batch_stage, self.plan, self.epoch, data, lambda: rows)
+                data = stream.run(stage, [])
+        if isinstance(data, Batch):
+            data.event = stream.record()
+        self.stats.format_s += perf_counter() - began
+        return data, lambda: rows, count, 0
+
+    def _kept(self) -> dict[str, Array]:
+        """Return the sources that are on the device, brought there by whoever comes first."""
+        assert self._there.resident is not None
+        kept = {}
+        for one in self.plan.source_readers:
+            if one.name in self._there.layout:
+                kept[one.name] = self._there.resident.array(one.source.loaded)
+        return kept
+
+    def _laid_out(self, kept: dict[str, Array], rows: Rows, count: int) -> object:
+        picked, arrays = np.maximum(rows, 0), {}
+        for one in self.plan.source_readers:
+            if one.name not in kept:  # texts
+                arrays[one.name] = one.source.loaded[picked]
+                continue
+            taken = permute.Taken(kept[one.name], picked)
+            on_the_way = one.name in self.plan.finish.copied and count == len(rows)
+            arrays[one.name] = taken if on_the_way else taken.gathered()
+        return self.plan.finish(arrays, lambda: rows, count, len(rows))
+
 
 Piece = tuple[WindowRows, int, int]
 """Places ``a .. b`` within a window of some content."""

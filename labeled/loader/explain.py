@@ -191,6 +191,9 @@ class Explanation:
                 f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
                 f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
                 f"from {format_bytes(self.pinned_bytes)} of pinned memory"
+                if self.device_windows
+                else f"device {self.device!r}: {format_bytes(self.device_bytes)} there, rows that "
+                f"are kept and batches that are gathered from them"
             )
         if self.mapped_bytes:
             words.append(
@@ -326,7 +329,9 @@ def explain(
         memory_for_quality=memory,
         mapped_bytes=sum(map(mapped_bytes, readers)) if picked else 0,
         device="cpu" if plan.device is None else plan.device.name,
-        pinned_bytes=0 if there is None else sizes.slots * there.window_bytes,
+        pinned_bytes=0
+        if there is None or there.resident is not None
+        else sizes.slots * there.window_bytes,
         device_windows=0 if there is None else there.n_windows,
         device_bytes=0 if there is None else there.device_bytes,
         exact=share == 1.0,

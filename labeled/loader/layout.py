@@ -110,9 +110,10 @@ class Cast:
         axes = range(len(lengths)) if self.axes is None else self.axes
         return {source.dims[axis]: lengths[axis] for axis in axes}
 
-    def __call__(self, array: Array, where: str) -> Array:
+    def __call__(self, array: Any, where: str) -> Array:
         """Return a changed copy; an integer or label that does not fit is an error at `where`."""
         if self.n_classes is not None:
+            array = array.gathered() if isinstance(array, permute.Taken) else array
             labels = reshape(array, (len(array), 1))
             hot: Array = call_for(where, one_hot, labels, self.n_classes, "merge", self.dtype)
             return hot

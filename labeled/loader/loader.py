@@ -26,7 +26,7 @@ from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, 
 from labeled.guesses import unknown_attribute
 from labeled.loader.buffers import BufferPool
 from labeled.loader.collate import Collator, handed_out
-from labeled.loader.device import DeviceBufferPool, DeviceCollator, DeviceWindows
+from labeled.loader.device import DeviceBufferPool, DeviceCollator, DeviceWindows, ResidentCollator
 from labeled.loader.explain import Explanation, LoaderPlots, explain, loader_summary
 from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
@@ -284,29 +284,32 @@ class EpochIterator(Generic[T]):
         for source_reader in loader_plan.source_readers:  # unless it is there already
             source_reader.load(sizes.loaders)
         stats.load_s += perf_counter() - began
+        there = loader_plan.on_device
+        resident = None if there is None else there.resident
         windows = Prefetcher(
-            loader_plan.jobs(plan, first_batch), loader_plan.source_readers, loader_plan.group,
-            pools[0], stats, skips=loader_plan.options.skips,
+            loader_plan.jobs(plan, first_batch) if resident is None else iter(()),
+            loader_plan.source_readers, loader_plan.group, pools[0], stats,
+            skips=loader_plan.options.skips,
         )  # fmt: skip
         self._finalizer = weakref.finalize(self, windows.let_go)
         self._source: Prefetcher | DeviceWindows = windows
-        self._collator: Collator | DeviceCollator
+        self._collator: Collator | DeviceCollator | ResidentCollator
         self._next_made: Callable[[], Made] | None = None
         """Where threads make the batches."""
-        if loader_plan.on_device is None:
+        if there is None:
             self._collator = collator = Collator(loader_plan, plan, windows, pools, stats)
             if sizes.in_flight:
                 batches = range(first_batch, plan.n_batches)
                 windows.make_batches(collator.batch, collator.transformed, batches, sizes.in_flight)
                 self._next_made = windows.next_batch
+        elif resident is not None:
+            self._collator = ResidentCollator(loader_plan, plan, stats)
         else:
             if loader._device_buffers is None:
-                stream = loader_plan.on_device.device.copy_stream()
-                loader._device_buffers = DeviceBufferPool(stream)
-            self._source = there = DeviceWindows(
-                windows, pools[0], loader_plan.on_device, loader._device_buffers, stats
-            )
-            self._collator = DeviceCollator(loader_plan, plan, there, stats)
+                loader._device_buffers = DeviceBufferPool(there.device.copy_stream())
+            uploads = DeviceWindows(windows, pools[0], there, loader._device_buffers, stats)
+            self._source = uploads
+            self._collator = DeviceCollator(loader_plan, plan, uploads, stats)
         windows.start(sizes.threads)
         self._bar: Any = None
         if loader_plan.options.progress:

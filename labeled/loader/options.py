@@ -17,7 +17,7 @@ import numpy.typing as npt
 from dask.utils import parse_bytes
 
 from labeled._validation import check_fields, whole
-from labeled.device import Device, Library
+from labeled.device import Device, Library, Resident
 from labeled.device.handoff import module
 from labeled.errors import LoaderError
 from labeled.samplers.listed import ListedBatches, Sampler
@@ -74,7 +74,7 @@ class BatchOptions:
     errors: Literal["raise", "skip"] = "raise"
     max_lost: int | float | None = None
     pipeline: Any = None
-    device: str | Device = "cpu"
+    device: str | Device | Resident = "cpu"
     output: Library | None = None
     pinned: bool = False
     as_tuple: bool = False

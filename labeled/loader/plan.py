@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.device import Device, cuda_device, on_gpus
+from labeled.device import Device, Resident, cuda_device, on_gpus
 from labeled.device.streams import HostArray
 from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
@@ -89,6 +89,9 @@ class DevicePlan:
     n_windows: int
     batch_bytes: int
     library: str | None = None
+    resident: Resident | None = None
+    """Where rows in memory are kept, too: batches are gathered there, and there are no windows."""
+    resident_bytes: int = 0
 
     def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a slot: pinned, where copies will start from it."""
@@ -114,7 +117,8 @@ class DevicePlan:
     @property
     def device_bytes(self) -> int:
         """The most that iterating takes of the device, batches that are kept not counted."""
-        return self.n_windows * self.window_bytes + DEVICE_BATCHES * self.batch_bytes
+        windows = self.n_windows * self.window_bytes
+        return windows + self.resident_bytes + DEVICE_BATCHES * self.batch_bytes
 
     @contextmanager
     def memory_errors(self) -> Iterator[None]:
@@ -146,6 +150,7 @@ def device_plan(
     held_rows: int,
     *,
     library: str | None,
+    resident: Resident | None,
 ) -> DevicePlan:
     """Work out which sources go to a device as stored, and what that takes there.
 
@@ -158,6 +163,8 @@ def device_plan(
         Rows of the largest batch.
     library : str, optional
         Whose arrays the consumer asked for.
+    resident : Resident, optional
+        Where rows in memory are kept.
     """
     stored: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
     for source_reader in source_readers:
@@ -165,6 +172,9 @@ def device_plan(
         plain = not isinstance(source, RaggedSource) and not source.decodes
         if plain and on_gpus(dtype) and dtype.isnative:
             stored[source_reader.name] = source.row_shape, dtype
+    kept = 0
+    for source_reader in source_readers if resident is not None else ():
+        kept += source_reader.nbytes if source_reader.name in stored else 0
     rows = max(sizes.job_rows, 1)
     spanned = (max(held_rows, 1) - 1) // rows + 2  # windows that one batch may lie in
     made = row_bytes(stored) + layout.out_row_bytes + layout.placed_row_bytes
@@ -172,9 +182,11 @@ def device_plan(
         device,
         stored,
         rows,
-        spanned,
+        spanned if resident is None else 0,
         held_rows * made + sizes.laid_bytes,
         library,
+        resident,
+        kept,
     )
 
 
@@ -192,6 +204,8 @@ def device_of(device: Any) -> Device | None:
         device = str(device)
     if isinstance(device, str):
         return None if device == "cpu" else cuda_device(device)
+    if isinstance(device, Resident):
+        return device.device
     if isinstance(device, Device):
         return device
     raise LoaderError(f"device={device!r} must be 'cpu', 'cuda' or 'cuda:<number>'")
@@ -348,7 +362,13 @@ def plan_batches(
     there = None
     if where is not None and on_device:
         there = device_plan(
-            where, source_readers, sizes, layout, rows.held_rows, library=options.output
+            where,
+            source_readers,
+            sizes,
+            layout,
+            rows.held_rows,
+            library=options.output,
+            resident=options.device if isinstance(options.device, Resident) else None,
         )
     if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
         why, drawn = "last='drop' drops short batches", options.draws_rows

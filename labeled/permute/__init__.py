@@ -26,12 +26,41 @@ from labeled.permute import arguments, blocked, compiled, libraries
 from labeled.permute.arguments import Array
 from labeled.permute.plan import Plan, Request, plan
 
-__all__ = ["available", "copy", "describe", "empty", "forget", "gather"]
+__all__ = ["Taken", "available", "copy", "describe", "empty", "forget", "gather"]
 
 KNOWN_COPIES = 512
 """Copies left to NumPy that are remembered: a microsecond matters beside so few."""
 
 _plain: dict[tuple[Any, ...], Plan] = {}
+
+
+class Taken:
+    """Rows of an array that are still to be gathered: :func:`copy` does it on the way.
+
+    Parameters
+    ----------
+    src : array
+        At least one axis; rows lie along axis 0.
+    rows : 1-D array of integers
+
+    Examples
+    --------
+    >>> taken = Taken(np.arange(12).reshape(4, 3), [3, 0])
+    >>> taken.shape, copy(taken, (1, 0)).tolist()
+    ((2, 3), [[9, 0], [10, 1], [11, 2]])
+    """
+
+    def __init__(self, src: Any, rows: Any) -> None:
+        self.src, self.rows = src, rows
+        self.shape, self.dtype, self.ndim = (len(rows), *src.shape[1:]), src.dtype, src.ndim
+
+    def reshape(self, shape: Sequence[int]) -> Taken:
+        """Return the same rows, each in another shape."""
+        return Taken(self.src.reshape((len(self.src), *shape[1:])), self.rows)
+
+    def gathered(self) -> Any:
+        """Return the rows as an array."""
+        return gather(self.src, self.rows, range(self.ndim))
 
 
 def copy(
@@ -87,6 +116,9 @@ def copy(
     >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
     dtype('float32')
     """
+    if isinstance(src, Taken):
+        changes = {"dtype": dtype, "scale": scale, "shift": shift, "threads": threads}
+        return gather(src.src, src.rows, axes, out=out, **changes)
     if not isinstance(src, np.ndarray | np.generic):
         with kernels_at(src):
             return libraries.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)

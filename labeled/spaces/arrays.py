@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike
 
+from labeled import permute
 from labeled._optional import LazyModule, extra_module
 from labeled.device import (
     Array,
@@ -185,6 +186,7 @@ def check_fits(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> N
     """Raise a `SpaceError` that names the first integer `wanted` cannot hold, and its row."""
     if wanted is None or not narrows(dtype_of(x), wanted):
         return
+    x = x.gathered() if isinstance(x, permute.Taken) else x
     limits = np.iinfo(wanted)
     stored = x.tocoo() if is_sparse(x) else None
     offender = _first_outside(

@@ -408,8 +408,10 @@ class Step:
         """Which axis of the result counts examples."""
         return self.target.get_batch_axis()
 
-    def __call__(self, rows: Array) -> Any:
+    def __call__(self, rows: Any) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
+        if isinstance(rows, permute.Taken) and self.labels is not None:
+            rows = rows.gathered()
         x = reshape(rows, (rows.shape[0], *self.view))
         if self.labels is not None:
             made = call_for(f"source {self.source!r}", self.labels.np_format_as, x, self.target)
