@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -207,21 +207,17 @@ def _by_component(batch: Batch, source: CompositeSpace, target: CompositeSpace) 
 
 
 def _can_be_cut(source: VectorSpace, target: CompositeSpace) -> None:
-    try:
-        _sizes_fit(source, target)
-    except UnsupportedSpaceError as error:
-        text = f"no columns become a sequence, and {target} has one"
-        raise UnsupportedSpaceError(text) from error
+    _sizes_fit(source, target)
     for i, part in enumerate(target.components):
         if not isinstance(part, NullSpace):
             try:
-                route_between(_columns_of(source, part), part)
+                route_between(_piece_of(source, part), part)
             except SpaceError as error:
                 text = f"component [{i}] of the target cannot be cut from it: {error}"
                 raise type(error)(f"{source}: {text}") from error
 
 
-def _columns_of(source: VectorSpace, part: Space) -> VectorSpace:
+def _piece_of(source: VectorSpace, part: Space) -> VectorSpace:
     return VectorSpace(part.get_total_dimension(), source.sparse, source.dtype)
 
 
@@ -233,60 +229,45 @@ def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace) -> Batch:
         if isinstance(part, NullSpace):
             parts.append(None)
             continue
-        piece = _columns_of(source, part)
+        piece = _piece_of(source, part)
         parts.append(convert(rows[:, start : start + piece.dim], piece, part))
         start += piece.dim
     return tuple(parts)
 
 
-def _columns(component: Space, target: VectorSpace) -> VectorSpace | None:
-    """Return the columns that an elementary component becomes; None for no data."""
-    if isinstance(component, NullSpace):
-        return None
-    if isinstance(component, SequenceSpace):
-        raise UnsupportedSpaceError(f"{component}: a sequence is not a column of {target}")
-    width = component.get_total_dimension()
-    if isinstance(component, IndexSpace):  # labels count side by side
-        if component.max_labels is None:
-            raise SpaceError(f"{component}: max_labels is not known; pass it")
-        width *= component.max_labels
-    return VectorSpace(width, target.sparse, target.dtype)
+def _width(space: Space) -> int:
+    """Return how many columns a space becomes; labels count side by side."""
+    if isinstance(space, CompositeSpace):
+        return sum(call_at(i, _width, part) for i, part in enumerate(space.components))
+    width = space.get_total_dimension()
+    if not isinstance(space, IndexSpace):
+        return width
+    if space.max_labels is None:
+        raise SpaceError(f"{space}: max_labels is not known; pass it")
+    return width * space.max_labels
 
 
-def _width(source: CompositeSpace, target: VectorSpace) -> int:
-    """Return how many columns the components of a composite become, checked one by one."""
-    width = 0
-    for i, part in enumerate(source.components):
-        if isinstance(part, CompositeSpace):
-            width += call_at(i, _width, part, target)
-            continue
-        columns = call_at(i, _columns, part, target)
-        if columns is not None:
-            call_at(i, route_between, part, columns)
-            width += columns.dim
-    return width
+@lru_cache(maxsize=512)
+def _columns(source: CompositeSpace, target: VectorSpace) -> dict[int, VectorSpace]:
+    """Return the columns that each component with data becomes."""
+    widths = {i: call_at(i, _width, part) for i, part in enumerate(source.components)}
+    return {i: VectorSpace(n, target.sparse, target.dtype) for i, n in widths.items() if n}
 
 
 def _can_be_joined(source: CompositeSpace, target: VectorSpace) -> None:
-    width = _width(source, target)
+    columns = _columns(source, target)
+    width = sum(one.dim for one in columns.values())
     if not width:
         raise SpaceError(f"there is no component to take rows from, so nothing becomes {target}")
     if width != target.dim:
         raise SpaceError(f"the components make {width} columns, {target} expects {target.dim}")
-
-
-def _pieces(batch: Batch, source: CompositeSpace, target: VectorSpace) -> list[Batch]:
-    pieces: list[Batch] = []
-    for part, component in zip(batch, source.components, strict=True):
-        if isinstance(component, CompositeSpace):
-            pieces += _pieces(part, component, target)
-        elif (columns := _columns(component, target)) is not None:
-            pieces.append(convert(part, component, columns))
-    return pieces
+    for i, one in columns.items():
+        call_at(i, route_between, source.components[i], one)
 
 
 def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
-    pieces = _pieces(batch, source, target)
+    columns = _columns(source, target)
+    pieces = [convert(batch[i], source.components[i], one) for i, one in columns.items()]
     if any(map(has_names, pieces)):
         raise SpaceTypeError("DataArrays are not joined; use xarray.concat, or pass their data")
     dtypes = tuple(str(dtype_of(piece)) for piece in pieces)
