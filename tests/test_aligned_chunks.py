@@ -75,11 +75,3 @@ def test_stored_chunks_of_the_largest_rows_are_kept_whole(path):
         )
     assert (first + 3) % 50 == 0
     assert all(rows % 50 == 0 for rows in others[:-1])
-
-
-def test_contiguous_rows_have_no_chunks_to_separate(tmp_path):
-    """xarray warned that stored chunks are separated, where nothing is stored in chunks."""
-    path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(600.0).reshape(200, 3)})
-    ds = xr.open_dataset(path, engine="labeled", chunks={"batch": 60})
-    assert ds.chunks["batch"] == (60, 60, 60, 20)
-    assert labeled.open_dataset(path).chunk_rows("x") == 1

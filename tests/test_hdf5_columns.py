@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,17 +99,6 @@ def test_parts_of_columns_are_those_of_numpy(
 
     wanted = rows_of(90)["inner"]["v"][rows][:, at, place]
     np.testing.assert_array_equal(found, wanted)
-
-
-def test_columns_go_wherever_sources_go(table: Path) -> None:
-    ds = labeled.open_dataset(table, sources=["run/events/energy", "run/events/hit", "y"])
-
-    again = pickle.loads(pickle.dumps(ds)).to_xarray()
-    assert again["run/events/hit"].dims == ("batch", "hit_axis_1")
-    engine = xr.open_dataset(table, engine="labeled", sources=["run/events/energy"])
-    np.testing.assert_array_equal(again["run/events/energy"], engine["run/events/energy"])
-    assert "column of a table" in repr(ds)
-    assert "a column of a table" in str(ds.select("run/events/hit").batches(8).explain())
 
 
 def test_a_table_asked_for_whole_names_its_columns(table: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import h5py
@@ -125,24 +124,6 @@ def test_rows_are_in_the_order_of_the_numbers_in_names_and_axes_keep_theirs(wave
     np.testing.assert_array_equal(ds.isel(time=[5, 2], data_axis_2=1)["data"], values[:, [5, 2], 1])
     named = labeled.open_dataset(path, examples="tr_*", group="data", dims={"data": tuple("abc")})
     assert named["data"].dims == ("a", "b", "c")
-
-
-def test_they_travel_join_and_resume(waves, tmp_path):
-    path, values = waves
-    ds = labeled.open_dataset([path, path], examples="data/*")
-    assert ds.n_rows == 60
-    again = pickle.loads(pickle.dumps(ds))
-    np.testing.assert_array_equal(again["data"], np.concatenate([values, values]))
-
-    loader = ds.batches(7, shuffle=True, seed=3)
-    batches = iter(loader)
-    first = [next(batches).rows for _ in range(4)]
-    state = loader.state_dict()
-    batches.close()
-    other = again.batches(7, shuffle=True, seed=3)
-    other.load_state_dict(state)
-    rest = [batch.rows for batch in other]
-    assert sorted(np.concatenate(first + rest).tolist()) == list(range(60))
 
 
 def test_converting_makes_sources_of_them(waves, tmp_path):

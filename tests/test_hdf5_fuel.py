@@ -100,17 +100,6 @@ def test_splits_are_what_was_written(tmp_path: Path, table: dict[str, Any], dtyp
             np.testing.assert_array_equal(found[split]["x"], asked)
 
 
-def test_index_datasets_may_be_chunked_and_packed(tmp_path: Path) -> None:
-    path = fuel_file(tmp_path / "d.h5", {"x": np.arange(900)}, {"a": (0, 9)}, {"x": ("batch",)})
-    with h5py.File(path, "a") as f:
-        packed = f.create_dataset("rows", data=np.arange(0, 900, 3), chunks=(7,), compression=9)
-        table = f.attrs["split"]
-        table["indices"] = packed.ref
-        f.attrs["split"] = table
-
-    np.testing.assert_array_equal(scan(path).splits["a"]["x"], np.arange(0, 900, 3))
-
-
 def test_nested_sources_and_a_table_in_a_group(tmp_path: Path) -> None:
     path = tmp_path / "n.h5"
     sources = {"camera/left": np.zeros((4, 2)), "camera/right": np.ones((4, 2))}
@@ -180,18 +169,6 @@ def test_a_source_that_is_missing(tmp_path: Path) -> None:
     with pytest.raises(SplitError, match="did you mean 'feature'"):
         scan(path)
     assert list(scan(path, sources=["targets"]).sources) == ["targets"]
-
-
-def test_a_source_that_no_split_provides_may_be_missing(tmp_path: Path) -> None:
-    sources = {**digits(N), "later": np.zeros(N)}
-    path = fuel_file(tmp_path / "d.h5", sources, {"train": (0, 9)}, DIGIT_LABELS)
-    with h5py.File(path, "a") as f:
-        table = f.attrs["split"]
-        table["available"] = table["source"] != b"later"
-        f.attrs["split"] = table
-        del f["later"]
-
-    assert scan(path).not_opened == {"later": "it is not in the file, and no split provides it"}
 
 
 def test_a_source_that_is_a_group_or_compound(tmp_path: Path) -> None:
@@ -417,13 +394,3 @@ def test_cf_attributes_of_a_fuel_file_are_left_alone(tmp_path: Path) -> None:
 
     assert source.cf is None
     assert source.attrs == {"scale_factor": 0.5}
-
-
-def test_example_dim_of_a_fuel_file_is_axis_0(tmp_path: Path) -> None:
-    path = fuel_file(tmp_path / "d.h5", digits(N), {"train": (0, 9)}, DIGIT_LABELS)
-
-    assert scan(path, example_dim="batch").sources.keys() == {"features", "targets"}
-    with pytest.raises(DimsError, match="'channel' is not axis 0 of source 'features'"):
-        scan(path, example_dim="channel")
-    with pytest.raises(UnknownNameError, match="dims= names 'feature', which is not a source"):
-        scan(path, dims={"feature": ("a",)})

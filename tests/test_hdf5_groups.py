@@ -79,13 +79,6 @@ def test_groups_that_do_not_fit_are_named(demos):
         labeled.open_dataset(path, group="nope*")
 
 
-def test_a_group_with_a_star_in_its_name_is_itself(tmp_path):
-    with h5py.File(tmp_path / "x.h5", "w") as f:
-        f["a*/x"], f["ab/x"] = np.arange(3), np.arange(4)
-
-    assert labeled.open_dataset(tmp_path / "x.h5", group="a*").n_rows == 3
-
-
 def advice(path: Path) -> str:
     """Return what opening a file warns of."""
     with warnings.catch_warnings(record=True) as told:
@@ -179,14 +172,6 @@ def test_the_group_that_a_warning_names_opens_alone(tmp_path, parent):
     assert f"group='{parent}test' opens one of them" in told
     one = labeled.open_dataset(tmp_path / "g.h5", group=f"{parent}test", sources=["y"])
     assert one.n_rows == 3
-
-
-def test_uneven_groups_are_joined_by_what_is_even(tmp_path):
-    with h5py.File(tmp_path / "g.h5", "w") as f:
-        for i in range(4):
-            f[f"C{i}/coordinates"], f[f"C{i}/energy"] = np.zeros((5, 3 + i, 3)), np.zeros(5)
-
-    assert "group='C*', sources=['energy'] joins them" in advice(tmp_path / "g.h5")
 
 
 def test_info_and_head_take_a_group(demos):

@@ -172,44 +172,9 @@ FILES: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {
         {f"data/{step}/meshes/E/x": IMAGES[step] for step in range(4)},
         {"group": "data/*", "dims": {"meshes/E/x": ("z", "y", "x")}},
     ),
-    "H5MD": (
-        {"particles/all/position/value": IMAGES[..., 0], "particles/all/position/step": SCALARS},
-        {
-            "group": "particles/all",
-            "dims": {
-                "position/value": ("time", "particle", "axis"),
-                "position/step": ("time",),
-            },
-        },
-    ),
-    "loom": (
-        {"matrix": IMAGES[:, 0, 0], "row_attrs/Gene": SCALARS, "col_attrs/CellID": SCALARS},
-        {
-            "dims": {"matrix": ("gene", "cell"), "row_attrs/Gene": ("gene",)},
-            "sources": ["matrix", "row_attrs/Gene"],
-        },
-    ),
     "MATLAB": (
         {"X": IMAGES[:, 0], "#refs#/a": np.zeros((2, 2))},
         {"sources": ["X"], "dims": {"X": ("batch", "column", "row")}},
-    ),
-    "Keras": (
-        {"dense/kernel:0": IMAGES[:, 0, 0], "dense/bias:0": SCALARS},
-        {"dims": {"dense/kernel:0": ("in", "out"), "dense/bias:0": ("in",)}},
-    ),
-    "NWB": (
-        {"acquisition/lfp/data": IMAGES[:, 0, 0], "acquisition/lfp/timestamps": SCALARS},
-        {
-            "group": "acquisition/lfp",
-            "dims": {"data": ("time", "channel"), "timestamps": ("time",)},
-        },
-    ),
-    "Imaris": (
-        {f"DataSet/TimePoint {time}/Channel 0/Data": IMAGES[time] for time in range(4)},
-        {
-            "group": "DataSet/TimePoint */Channel 0",
-            "dims": {"Data": ("z", "y", "x")},
-        },
     ),
 }
 

@@ -138,16 +138,6 @@ def test_data_outside_the_file_is_refused_unless_allowed(
     assert allowed.offset is None
 
 
-def test_a_source_path_through_an_external_group(tmp_path: Path, outside: Path) -> None:
-    def spoil(f: h5py.File) -> None:
-        f["g"] = h5py.ExternalLink(str(outside), "/g")
-
-    path = victim(tmp_path, spoil, name="g/inner")
-
-    with pytest.raises(UnsafeFileError, match=r"'g/inner'.*external link"):
-        scan(path)
-
-
 def test_a_scale_with_external_storage_is_refused(tmp_path: Path, outside: Path) -> None:
     path = fuel_file(tmp_path / "d.h5", {"x": np.zeros((4, 2))}, {"a": (0, 4)}, LABELS)
     with h5py.File(path, "a") as f:
@@ -173,15 +163,6 @@ def test_a_link_to_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     assert "'/entry/data' in file 'gone.h5', which is not there" in header.not_opened["away"]
     with pytest.raises(FileFormatError, match=r"gone\.h5"):
         scan(path, sources=["away"], allow_external=True)
-
-
-def test_group_through_an_external_link(tmp_path: Path, outside: Path) -> None:
-    path = tmp_path / "v.h5"
-    with h5py.File(path, "w") as f:
-        f["g"] = h5py.ExternalLink(str(outside), "/g")
-
-    with pytest.raises(UnsafeFileError, match="external link"):
-        scan(path, group="g")
 
 
 def test_virtual_datasets_inside_the_file_are_fine(tmp_path: Path) -> None:

@@ -103,15 +103,6 @@ def test_rows_appended_to_a_packed_file_are_measured_decoded(tmp_path: Path) -> 
         check(stored_statistics(path)["u"]["rows"], np.where(whole == 3, np.nan, whole * 0.5))
 
 
-def test_times_have_no_statistics(tmp_path: Path) -> None:
-    days = np.arange(6, dtype="i4")
-    units = {"units": "days since 2000-01-01"}
-    path = save(tmp_path, "h5netcdf", {"u": ("batch", days, units), "v": ("batch", days)})
-    made = labeled.convert(path, tmp_path / "made.hdf5", split={"train": (0, 4)})
-    assert list(stored_statistics(made)) == ["v"]
-    assert labeled.open_dataset(made).dtypes["u"] == np.dtype("M8[ns]")
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_fill_values_are_those_of_the_original_in_the_dtype_of_the_variable(
     tmp_path: Path, engine: str

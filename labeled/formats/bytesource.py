@@ -376,6 +376,10 @@ class FsspecSource:
     def pread(self, offset: int, n: int) -> bytes:
         return cast(bytes, self._fs.cat_file(self._path, start=offset, end=offset + n))
 
+    def open(self, block_bytes: int) -> Any:
+        """Return a file object that reads ahead so many bytes."""
+        return self._fs.open(self._path, "rb", block_size=block_bytes)
+
 
 class _Files:
     """The open files of this process, most recently used last."""

@@ -78,7 +78,8 @@ class ContiguousReader(FileReader):
         self._direct = whole and native
         # NumPy copies records aside to swap their bytes
         self._in_place = whole and (native or plan.dtype.names is None) and self.row_bytes > 0
-        self._step = max(1, PIECE_BYTES // max(1, plan.row_bytes_fetched))
+        each = plan.row_bytes if plan.read_through else plan.bytes_of(1)
+        self._step = max(1, PIECE_BYTES // max(1, each))
         large = plan.row_bytes >= LARGE_ROW_BYTES and io == "auto"
         self._by_calls = self._in_place and large
 

@@ -62,11 +62,11 @@ def normal_region(region: Region, shape: tuple[int, ...], where: str = "region")
         raise SelectionError(
             f"{where}: {len(region)} indexers for {len(shape)} axes after the example axis"
         )
-    filled = (*region, *(slice(None) for _ in shape[len(region) :]))
-    return tuple(
-        _normal(index, size, f"{where}, axis {axis}")
-        for axis, (index, size) in enumerate(zip(filled, shape, strict=True), start=1)
-    )
+    normal: list[Indexer] = []
+    for axis, size in enumerate(shape, start=1):
+        index: Any = region[axis - 1] if axis <= len(region) else slice(None)
+        normal.append(_normal(index, size, f"{where}, axis {axis}"))
+    return tuple(normal)
 
 
 def _normal(index: Any, size: int, where: str) -> Indexer:
@@ -102,7 +102,7 @@ def _slice_of(positions: range) -> slice:
 
 def region_shape(region: Region) -> tuple[int, ...]:
     """Return the lengths of the axes that a normal region keeps: integers drop theirs."""
-    return tuple(length(index) for index in region if not isinstance(index, int))
+    return tuple([length(index) for index in region if not isinstance(index, int)])
 
 
 def length(index: Indexer) -> int:
@@ -114,10 +114,10 @@ def length(index: Indexer) -> int:
 
 def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
     """Return whether a normal region takes every element, in order."""
-    return all(
-        isinstance(index, slice) and (index.start, index.stop, index.step) == (0, size, 1)
-        for index, size in zip(region, shape, strict=True)
-    )
+    for index, size in zip(region, shape, strict=True):
+        if not isinstance(index, slice) or (index.start, index.stop, index.step) != (0, size, 1):
+            return False
+    return True
 
 
 def outer_take(array: Array, region: Region, rows: Ints | None = None) -> Array:
@@ -169,33 +169,20 @@ class BoxPlan:
     """Shape of what the stretches of one row hold together."""
     inner: Region
     """The wanted elements of that box."""
-    row_shape: tuple[int, ...]
     whole: bool
     """Stored rows are wanted as they are."""
-
-    @property
-    def box_bytes(self) -> int:
-        return self.stretch_bytes * len(self.starts)
+    read_through: bool = False
+    """Neighbouring rows come with one call, the bytes between them included."""
 
     @property
     def box_strides(self) -> tuple[int, ...]:
         return c_strides(self.box_shape, self.dtype.itemsize)
 
-    @property
-    def read_through(self) -> bool:
-        """Whether neighbouring rows come with one call, the bytes between them included."""
-        return len(self.starts) == 1 and self.row_bytes - self.stretch_bytes <= GAP_BYTES
-
-    @property
-    def row_bytes_fetched(self) -> int:
-        """Bytes fetched for each of many consecutive rows."""
-        return self.row_bytes if self.read_through else self.box_bytes
-
     def bytes_of(self, n: int) -> int:
         """Bytes fetched for `n` >= 1 consecutive rows."""
         if self.read_through:
             return (n - 1) * self.row_bytes + self.stretch_bytes
-        return n * self.box_bytes
+        return n * self.stretch_bytes * len(self.starts)
 
     def ranges(self, at: Ints, n: Ints) -> tuple[Ints, Ints]:
         """Return the starts and lengths of what is fetched for `n` rows from byte `at` on, each."""
@@ -210,7 +197,7 @@ class BoxPlan:
     def view(self, fetched: Array, n: int) -> Array:
         """View the boxes of `n` consecutive rows in bytes that were fetched one after another."""
         if not self.read_through or self.stretch_bytes == self.row_bytes:
-            return fetched[: n * self.box_bytes].view(self.dtype).reshape(n, *self.box_shape)
+            return fetched[: self.bytes_of(n)].view(self.dtype).reshape(n, *self.box_shape)
         strides = (self.row_bytes, *self.box_strides)
         return np.ndarray((n, *self.box_shape), self.dtype, fetched, 0, strides)
 
@@ -227,44 +214,42 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
     >>> plan.starts, plan.stretch_bytes          # three far-away stretches of one byte
     ((4, 100004, 200004), 1)
     """
-    row_bytes = math.prod(shape) * dtype.itemsize
-    row_shape = region_shape(region)
+    row_bytes, n_wanted = math.prod(shape) * dtype.itemsize, math.prod(region_shape(region))
     whole = is_whole(region, shape)
-    if whole or not math.prod(row_shape) or not row_bytes:
-        taken = shape if whole else row_shape
-        inner: Region = tuple(slice(0, n, 1) for n in taken)
-        size = math.prod(taken) * dtype.itemsize
-        return BoxPlan(dtype, row_bytes, (0,), size, taken, inner, row_shape, whole)
-    at = min(range(len(shape)), key=lambda axis: _cost(region, shape, dtype, axis))
-    return _plan_at(at, region, shape, dtype)
-
-
-def _cost(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int) -> int:
-    low, high = bounds(region[axis])
-    stretch = (high - low) * math.prod(shape[axis + 1 :]) * dtype.itemsize
-    n_stretches = math.prod(length(index) for index in region[:axis])
-    row_bytes = math.prod(shape) * dtype.itemsize
-    if n_stretches == 1 and row_bytes - stretch <= GAP_BYTES:
-        return row_bytes
-    return n_stretches * (stretch + GAP_BYTES)
-
-
-def _plan_at(at: int, region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxPlan:
-    strides = c_strides(shape, dtype.itemsize)
+    if whole or not n_wanted or not row_bytes:
+        taken = shape if whole else region_shape(region)
+        n_bytes = math.prod(taken) * dtype.itemsize
+        inner: Region = tuple([slice(0, n, 1) for n in taken])
+        near = row_bytes - n_bytes <= GAP_BYTES
+        return BoxPlan(dtype, row_bytes, (0,), n_bytes, taken, inner, whole, near)
+    strides, best, at = c_strides(shape, dtype.itemsize), math.inf, 0
+    n_stretches = 1
+    for axis, index in enumerate(region):
+        low, high = bounds(index)
+        n_bytes = (high - low) * strides[axis]
+        near = n_stretches == 1 and row_bytes - n_bytes <= GAP_BYTES
+        cost = row_bytes if near else n_stretches * (n_bytes + GAP_BYTES)
+        if cost < best:
+            best, at = cost, axis
+        n_stretches *= length(index)
     low, high = bounds(region[at])
     starts = np.array([low * strides[at]], np.int64)
     for axis in reversed(range(at)):
-        starts = (_as_list(region[axis])[:, None] * strides[axis] + starts).reshape(-1)
-    walked: Region = tuple(0 if isinstance(i, int) else slice(0, length(i), 1) for i in region[:at])
+        every: Any = region[axis]
+        if isinstance(every, slice):
+            every = np.arange(every.start, every.stop, every.step)
+        starts = (np.atleast_1d(every)[:, None] * strides[axis] + starts).reshape(-1)
+    walked = [0 if isinstance(i, int) else slice(0, length(i), 1) for i in region[:at]]
+    n_bytes = (high - low) * strides[at]
     return BoxPlan(
         dtype,
-        math.prod(shape) * dtype.itemsize,
+        row_bytes,
         tuple(starts.tolist()),
-        (high - low) * strides[at],
-        (*(length(index) for index in region[:at]), high - low, *shape[at + 1 :]),
+        n_bytes,
+        (*map(length, region[:at]), high - low, *shape[at + 1 :]),
         (*walked, shifted(region[at], low), *region[at + 1 :]),
-        region_shape(region),
         whole=False,
+        read_through=len(starts) == 1 and row_bytes - n_bytes <= GAP_BYTES,
     )
 
 
@@ -282,12 +267,6 @@ def bounds(index: Indexer) -> tuple[int, int]:
     return (int(index.min()), int(index.max()) + 1) if len(index) else (0, 0)
 
 
-def _as_list(index: Indexer) -> Ints:
-    if isinstance(index, slice):
-        return np.arange(index.start, index.stop, index.step)
-    return np.atleast_1d(np.asarray(index, np.int64))
-
-
 def shifted(index: Indexer, low: int) -> Indexer:
     """Return an indexer of the same elements once the first `low` are cut off."""
     if isinstance(index, slice):
@@ -297,7 +276,7 @@ def shifted(index: Indexer, low: int) -> Indexer:
 
 def whole(row_shape: tuple[int, ...]) -> Region:
     """Take all of every trailing axis."""
-    return tuple(slice(0, n, 1) for n in row_shape)
+    return tuple([slice(0, n, 1) for n in row_shape])
 
 
 def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> Region:

@@ -89,11 +89,13 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
     tiles = []
     grid = _grid(shape, chunks)
     for cut in itertools.product(*map(_cut, region, chunks)):
-        number = 0
-        for (coord, _, _), n in zip(cut, grid, strict=True):
+        number, local, trail = 0, [], []
+        for (coord, inside, place), n in zip(cut, grid, strict=True):
             number = number * n + coord
-        trail = tuple(place for _, _, place in cut if place is not None)
-        tiles.append(Tile(number, tuple(local for _, local, _ in cut), trail))
+            local.append(inside)
+            if place is not None:
+                trail.append(place)
+        tiles.append(Tile(number, tuple(local), tuple(trail)))
     return tiles
 
 
@@ -103,7 +105,7 @@ def count_tiles(region: Region, chunks: tuple[int, ...]) -> int:
 
 
 def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(-(-n // c) for n, c in zip(shape, chunks, strict=True))
+    return tuple([-(-n // c) for n, c in zip(shape, chunks, strict=True)])
 
 
 def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:

@@ -54,8 +54,8 @@ class ChunkIndex:
 
     @property
     def nbytes(self) -> int:
-        held = (self.offsets, self.sizes, self.masks, self.numbers)
-        return sum(column.nbytes for column in held if column is not None)
+        more = [column.nbytes for column in (self.masks, self.numbers) if column is not None]
+        return self.offsets.nbytes + self.sizes.nbytes + sum(more)
 
     def entry(self, number: int) -> tuple[int, int, int]:
         """Return the offset (-1 if it was never written), size and filter mask of one chunk."""

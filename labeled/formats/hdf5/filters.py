@@ -47,9 +47,6 @@ from labeled.permute.arguments import address_of
 
 CHECKSUM_BYTES = 4
 
-Bytes = bytes | memoryview | Array
-"""Any bytes-like object; arrays are ``uint8``, 1-D."""
-
 Decode = Callable[[Array, Array], int]
 """Decodes stored bytes into given memory, and returns how many bytes it stored there."""
 
@@ -81,9 +78,12 @@ class Pipeline:
     """
 
     def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
-        self._codes = [step.id for step in filters]
-        self._decoders = [_decoder(step, itemsize) for step in filters]
-        self._idle = [step.id == SHUFFLE and item_of(step, itemsize) < 2 for step in filters]
+        self._decoders: list[tuple[Filter, Decode | None]] = []
+        self._idle = 0
+        for i, step in enumerate(filters):
+            self._decoders.append((step, _decoder(step, itemsize)))
+            if step.id == SHUFFLE and _item_of(step, itemsize) < 2:
+                self._idle |= 1 << i
         self._chunk_bytes = chunk_bytes
         self._usual = self._steps(0)
 
@@ -91,18 +91,18 @@ class Pipeline:
         """Return the steps back, last filter first."""
         steps: list[_Step] = []
         size = self._chunk_bytes
-        for i, (code, decode) in enumerate(zip(self._codes, self._decoders, strict=True)):
-            if not (mask >> i & 1 or self._idle[i]):
+        for i, (step, decode) in enumerate(self._decoders):
+            if not (mask | self._idle) >> i & 1:
                 steps.append(_Step(decode, size))
-                size += CHECKSUM_BYTES if code == FLETCHER32 else 0
+                size += CHECKSUM_BYTES if step.id == FLETCHER32 else 0
         return steps[::-1]
 
-    def undo(self, stored: Bytes | list[Array], mask: int, out: Array | None = None) -> Array:
+    def undo(self, stored: Array | list[Array], mask: int, out: Array | None = None) -> Array:
         """Return the decoded bytes of a chunk.
 
         Parameters
         ----------
-        stored : bytes-like, or a list of one array
+        stored : uint8 array, or a list of one
             A list is emptied, so that no more than two of stored, half decoded and decoded bytes
             are in memory together, whatever the chunk's size.
         mask : int
@@ -115,13 +115,13 @@ class Pipeline:
         DecodeError
             If the bytes are damaged; `out` may hold anything then.
         """
-        data = stored.pop() if isinstance(stored, list) else as_array(stored)
+        data = stored.pop() if isinstance(stored, list) else stored
         steps = self._usual if mask == 0 else self._steps(mask)
         if not steps or steps[-1].decode is None:  # nothing would bring the bytes to their place
             steps = [*steps, _Step(_copied, self._chunk_bytes)]
         for n_left, (decode, size) in zip(reversed(range(len(steps))), steps, strict=True):
             if decode is None:
-                data = checked(data)
+                data = _checked(data)
                 continue
             target = scratch(f"decoded {n_left}", size) if n_left or out is None else out
             found = decode(data, target)
@@ -163,9 +163,9 @@ def require_filters(source: SourceHeader) -> None:
     MissingExtraError
         If it cannot, and the library that could teach it is not installed.
     """
-    missing = _missing(source.filters)
-    if missing:
-        raise MissingExtraError(f"{describe(source)}: {_how_to_undo(missing)}")
+    why = _why_not_by_hdf5(source.filters)
+    if why is not None:
+        raise MissingExtraError(f"{describe(source)}: {why}")
 
 
 def describe_missing(sources: Iterable[SourceHeader]) -> list[str]:
@@ -185,20 +185,18 @@ def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
     """Return what is missing to undo filters; None if nothing is."""
     if why_not(filters) is None:
         return None
-    missing = _missing(filters)
-    return _how_to_undo(missing) if missing else None
+    return _why_not_by_hdf5(filters)
 
 
-def _missing(filters: tuple[Filter, ...]) -> list[Filter]:
-    """Return the filters that HDF5 cannot undo, whatever is installed."""
+def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
+    """Return what HDF5 lacks to undo filters, whatever is installed; None if nothing."""
     missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
     if missing:
         with contextlib.suppress(ImportError):
             importlib.import_module("hdf5plugin")  # registers its filters with HDF5
-    return [step for step in missing if not h5py.h5z.filter_avail(step.id)]
-
-
-def _how_to_undo(missing: list[Filter]) -> str:
+    missing = [step for step in missing if not h5py.h5z.filter_avail(step.id)]
+    if not missing:
+        return None
     names = ", ".join(f"{step.words} ({step.id})" for step in missing)
     how = how_to_install("imagecodecs hdf5plugin", "codecs")
     return f"nothing installed undoes its {names}: {how}"
@@ -212,17 +210,14 @@ def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) 
     )
 
 
-def as_array(data: Bytes) -> Array:
-    """Return bytes as an array, without a copy."""
-    return data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-
-
 def _decoder(step: Filter, itemsize: int) -> Decode | None:
     if step.id == FLETCHER32:
         return None
     if step.id == SHUFFLE:
-        return functools.partial(_unshuffle, item_of(step, itemsize))
+        return functools.partial(_unshuffle, _item_of(step, itemsize))
     codec = _CODECS[step.id]
+    if codec.decode is None:
+        return codec.library()
     options = (step.options,) if step.id == BITSHUFFLE else ()
     return functools.partial(codec.decode, codec.library(), *options)
 
@@ -258,19 +253,30 @@ class _OfThread(threading.local):
 
 
 @functools.cache
-def inflate_into() -> Decode | None:
-    """Return libdeflate's own decoder, called outside the GIL; None where a build hides it.
+def _libdeflate() -> Decode | None:
+    """Return libdeflate's decoder, called outside the GIL; None where it is not installed.
 
     The binding that this library depends on (``deflate``) returns new bytes for every chunk,
     which then have to be copied to their place. Its extension module holds libdeflate itself,
-    whose functions are found by name. What it returns is -1 for damaged data.
+    whose functions are found by name, unless a build hides them.
     """
-    try:
-        library = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
-        found = library.libdeflate_zlib_decompress
-        make, free = library.libdeflate_alloc_decompressor, library.libdeflate_free_decompressor
-    except (ImportError, OSError, AttributeError, TypeError):
+    library = import_optional("deflate")
+    if library is None:
         return None
+    try:
+        functions = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
+        found = functions.libdeflate_zlib_decompress
+        make, free = functions.libdeflate_alloc_decompressor, functions.libdeflate_free_decompressor
+    except (ImportError, OSError, AttributeError, TypeError):
+
+        def inflated(data: Array, out: Array) -> int:
+            try:
+                found = library.zlib_decompress(data, len(out))
+                return _copied(np.frombuffer(found, np.uint8), out)
+            except library.DeflateError as fault:
+                raise DecodeError(f"deflate data are damaged ({fault})") from fault
+
+        return inflated
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     make.restype, make.argtypes = pointer, []
     free.restype, free.argtypes = None, [pointer]
@@ -279,40 +285,16 @@ def inflate_into() -> Decode | None:
 
     def inflate(data: Array, out: Array) -> int:
         source, target = address_of(data), address_of(out)
-        fault = found(own.held.address, source, len(data), target, len(out), None)
-        return -1 if fault else len(out)
+        if found(own.held.address, source, len(data), target, len(out), None):
+            raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
+        return len(out)
 
     return inflate
 
 
 @functools.cache
-def _libdeflate() -> Decode | None:
-    """Return libdeflate's decoder, which writes to its place, if the build has its functions."""
-    inflate = inflate_into()
-    if inflate is not None:
-        return inflate
-    library = import_optional("deflate")
-    if library is None:
-        return None
-
-    def inflated(data: Array, out: Array) -> int:
-        try:
-            return _copied(as_array(library.zlib_decompress(data, len(out))), out)
-        except library.DeflateError:
-            return -1
-
-    return inflated
-
-
-@functools.cache
 def _imagecodecs() -> Any | None:
     return import_optional("imagecodecs")
-
-
-def _deflate(inflate: Decode, data: Array, out: Array) -> int:
-    if inflate(data, out) != len(out):
-        raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
-    return len(out)
 
 
 def _by_imagecodecs(name: str, call: Callable[[], Any]) -> int:
@@ -429,12 +411,13 @@ class _Codec(NamedTuple):
     name: str
     """The library's name."""
     library: Callable[[], Any | None]
-    decode: Callable[..., int]
-    """``decode(library, stored, out)``; bitshuffle takes its options after the library."""
+    decode: Callable[..., int] | None
+    """``decode(library, stored, out)``; bitshuffle takes its options after the library. None
+    where the library is the decoder."""
 
 
 _CODECS: dict[int, _Codec] = {
-    DEFLATE: _Codec("deflate", _libdeflate, _deflate),
+    DEFLATE: _Codec("deflate", _libdeflate, None),
     LZF: _Codec("imagecodecs", _imagecodecs, _lzf),
     BLOSC: _Codec("imagecodecs", _imagecodecs, _blosc),
     LZ4: _Codec("imagecodecs", _imagecodecs, _lz4),
@@ -451,7 +434,7 @@ def _loops() -> Any:
     return importlib.import_module("labeled.formats.hdf5.compiled")
 
 
-def item_of(step: Filter, itemsize: int) -> int:
+def _item_of(step: Filter, itemsize: int) -> int:
     """Return the bytes of an element to which a shuffle filter was applied."""
     return step.options[0] if step.options else itemsize
 
@@ -478,7 +461,7 @@ def _unshuffle(item: int, data: Array, out: Array) -> int:
     return len(out)
 
 
-def checked(data: Array) -> Array:
+def _checked(data: Array) -> Array:
     """Return the bytes before a fletcher32 checksum.
 
     Raises

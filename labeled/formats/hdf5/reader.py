@@ -215,13 +215,11 @@ class SparseReader(FileReader):
         super().__init__(source, region, io)
         (columns,) = self.region
         wanted = np.atleast_1d(np.arange(source.shape[1])[columns])
-        self._columns, self._repeated = np.unique(wanted, return_inverse=True)
-        self._is_one_to_one = self._columns.size == wanted.size
+        self._columns, repeated = np.unique(wanted, return_inverse=True)
         self._places = np.full(source.shape[1], -1, np.int64)
-        if self._is_one_to_one:
-            self._places[wanted] = np.arange(wanted.size)
-        else:
-            self._places[self._columns] = np.arange(self._columns.size)
+        self._places[self._columns] = np.arange(self._columns.size)
+        is_sorted = np.array_equal(self._columns, wanted)
+        self._picked = slice(None) if is_sorted else repeated
         self.chunk_rows = _band_rows(source, max(self.row_bytes, 1))
 
     @cached_property
@@ -256,16 +254,14 @@ class SparseReader(FileReader):
                 f"{self.where}, rows {rows[0]} to {rows[-1]}: a value lies in column "
                 f"{int(columns.max())} of {len(self._places)} ('indices'); copy the file again"
             )
-        number = np.arange(len(rows)) + bands[0, 2]
-        targets = number if places is None else places[number]
-        at = self._places[columns]
-        if self._is_one_to_one:
-            out[targets] = 0
-            _add(out, np.repeat(targets, counts), at, values)
-        else:
-            made = np.zeros((len(rows), self._columns.size), out.dtype)
-            _add(made, np.repeat(np.arange(len(rows)), counts), at, values)
-            out[targets] = made[:, self._repeated]
+        places_of_values = self._places[columns]
+        kept = places_of_values >= 0
+        at = np.repeat(np.arange(len(rows)), counts) * self._columns.size + places_of_values
+        made = np.zeros((len(rows), self._columns.size), out.dtype)
+        np.add.at(made.reshape(-1), at[kept], values[kept])  # those that come twice add up
+        first = int(bands[0, 2])
+        place = slice(first, first + len(rows)) if places is None else places[first:][: len(rows)]
+        out[place] = made[:, self._picked].reshape(-1, *self.row_shape)
 
     def _values(self, runs: Ints) -> Ints:
         """Return the runs of values that rows hold."""
@@ -277,18 +273,6 @@ class SparseReader(FileReader):
         values = self._values(runs)
         parts = (self._parts[role] for role in ("data", "indices"))
         return [one for part in parts for one in part.byte_ranges(values)]
-
-
-def _add(out: Array, at: Ints, places: Ints, values: Array) -> None:
-    """Add values at rows and columns, -1 for none; those that come twice add up, as in SciPy."""
-    if places.min(initial=0) < 0:
-        kept = places >= 0
-        at, places, values = at[kept], places[kept], values[kept]
-    if out.flags.c_contiguous:  # NumPy adds by one index many times as fast as by two
-        width = out.shape[1] if out.ndim > 1 else 1
-        np.add.at(out.reshape(-1), at * width + places, values)
-    else:
-        np.add.at(out, at if out.ndim == 1 else (at, places), values)
 
 
 def _band_rows(source: SourceHeader, row_bytes: int) -> int:

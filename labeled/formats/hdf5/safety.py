@@ -15,7 +15,6 @@ range, because its bytes are not where this file's bytes are.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileChangedError, FileFormatError, LabeledError, UnsafeFileError, listed
-from labeled.formats.bytesource import FsspecSource, RemoteFile, check_path, is_remote, stamp_of
+from labeled.formats.bytesource import RemoteFile, check_path, is_remote, stamp_of
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
@@ -138,40 +137,11 @@ def _open(name: str, slots: int | None) -> h5py.File:
 
 
 def _open_remote(stamp: FileStamp, slots: int | None) -> h5py.File:
-    headers = io.BufferedReader(_SourceIO(RemoteFile(stamp).source), HEADER_BYTES)
+    headers = RemoteFile(stamp).source.open(HEADER_BYTES)
     try:
         return h5py.File(headers, "r", rdcc_nslots=slots)
     except Exception as error:
         raise _explained(stamp.path, error) from error
-
-
-class _SourceIO(io.RawIOBase):
-    """A file object over a byte source, for h5py to read headers from."""
-
-    def __init__(self, source: FsspecSource) -> None:
-        self._source = source
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._source.size}[whence]
-        self._at = origin + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self._source.pread(self._at, min(len(view), max(self._source.size - self._at, 0)))
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
 
 
 def _explained(name: str, error: Exception) -> FileFormatError:
