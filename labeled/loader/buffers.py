@@ -82,10 +82,6 @@ class Buffer:
             return True
         return False
 
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays.values())
-
 
 def _measure() -> int:
     """Count the references of an array that only a buffer holds, by the same expression."""
@@ -219,10 +215,6 @@ class RaggedRows:
         shapes[: sum(map(len, parts))] = np.concatenate([flat.shapes for flat in flats])
         values = np.concatenate([flat.values for flat in flats])
         return cls(values, offsets_of(elements_of(shapes)), shapes)
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.offsets[-1] - self.offsets[0]) * self.values.itemsize
 
     def __len__(self) -> int:
         return len(self.shapes)

@@ -73,7 +73,6 @@ class UniformUnits:
         return UniformUnits(max(0, stop - start), self.unit_rows, self.unit_rows - offset, start)
 
 
-@dataclass(frozen=True, eq=False)
 class ListedUnits:
     """Units of any sizes, given by their offsets.
 
@@ -89,30 +88,11 @@ class ListedUnits:
     (3, 9, 5)
     """
 
-    offsets: IntArray
-
-    def __post_init__(self) -> None:
-        self.__dict__["offsets"] = np.asarray(self.offsets, np.int64)
-
-    @property
-    def n_rows(self) -> int:
-        """How many positions there are in all."""
-        return int(self.offsets[-1] - self.offsets[0])
-
-    @property
-    def start(self) -> int:
-        """The first position."""
-        return int(self.offsets[0])
-
-    @property
-    def count(self) -> int:
-        """How many units there are."""
-        return self.offsets.size - 1
-
-    @property
-    def max_rows(self) -> int:
-        """Rows of the longest unit."""
-        return int(np.diff(self.offsets).max(initial=0))
+    def __init__(self, offsets: npt.ArrayLike) -> None:
+        self.offsets: IntArray = np.asarray(offsets, np.int64)
+        self.start, self.count = int(self.offsets[0]), self.offsets.size - 1
+        self.n_rows = int(self.offsets[-1]) - self.start
+        self.max_rows = int(np.diff(self.offsets).max(initial=0))
 
     @property
     def digest(self) -> str:
