@@ -125,7 +125,6 @@ PUBLIC = re.compile(
 
 STILL_INSIDE = {
     "engine": """
-        test_loader_refusals test_memory
         test_selection
     """,
     "files": """
