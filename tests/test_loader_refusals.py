@@ -53,17 +53,13 @@ def ds(tmp_path_factory):
         ({"dtype": "foo"}, "dtype='foo' is not a dtype"),
         ({"threads": 2000, "memory": "6 MiB"}, "too small.*2,000 threads.*fewer threads"),
         ({"threads": 1.5}, "threads=1.5 must be a whole number"),
-        ({"threads": "2"}, "threads='2' must be a whole number"),
         ({"prefetch": -3}, "prefetch=-3 must be at least 0"),
-        ({"prefetch": "a"}, "prefetch='a' must be a whole number"),
         ({"window_rows": 2.5, "shuffle": "full"}, "window_rows=2.5 must be a whole number"),
-        ({"window_rows": 0}, "window_rows=0 must be at least 1"),
         ({"epoch": -1}, "epoch=-1 must be at least 0"),
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
         ({"weights": np.ones(3)}, rf"weights has shape \(3,\), but there are {N} rows"),
         ({"weights": "aa"}, "weights='aa' is not a source; did you mean 'a'"),
-        ({"balance": "aa"}, "balance='aa' is not a source; did you mean 'a'"),
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         (
             {"last": "pad", "pad_value": {"u": 300}},
@@ -71,23 +67,15 @@ def ds(tmp_path_factory):
         ),
         ({"last": "pad", "pad_value": float("nan")}, "'a'.*pad_value=nan is not a value.*int32"),
         ({"sticky_shards": "no"}, "sticky_shards='no' must be True or False"),
-        ({"pinned": np.array([1, 2])}, "pinned=.*must be True or False"),
-        ({"last": np.array([1, 2])}, "last=.*must be 'keep', .* or 'wrap'"),
-        ({"ragged": np.array([1, 2])}, "ragged=.*must be 'list', 'pad' or 'flat'"),
-        ({"errors": np.array([1, 2])}, "errors=.*must be 'raise' or 'skip'"),
-        ({"output": np.array([1, 2])}, "output=.*must be 'numpy'"),
         ({"balance": ["a"]}, r"balance=\['a'\] must be text"),
         ({"memory": float("inf")}, "memory=inf is not a size"),
-        ({"memory": "1e400"}, "memory='1e400' is not a size"),
         ({"memory": True}, "memory=True must be a number, text"),
         ({"scale": "1/255"}, "scale='1/255' cannot be: scale has dtype"),
         ({"scale": math.nan}, "scale=nan cannot be: values are computed in float32, where"),
         ({"scale": 1e300}, r"scale=1e\+300 cannot be: .* where it is not finite"),
         ({"shift": [math.inf] * 8}, "shift=.*inf.* cannot be: .* it is not finite"),
-        ({"scale": 10**30}, "scale=10.*computed in float"),
         ({"shift": {"r": 1j}}, "'r'.*shift=1j cannot be"),
         ({"dtype": "(2,)f4"}, "is not a dtype: it is of several values"),
-        ({"dtype": "f4,f4"}, "is not a dtype: it is of several values"),
         (
             {"last": "pad", "pad_value": {"a": 300}, "dtype": {"a": "u1"}},
             "'a'.*pad_value=300 is not a value of dtype uint8",
@@ -148,23 +136,13 @@ def test_the_advised_memory_is_enough_and_mixes_well(tmp_path):
 
 def test_what_is_kept_costs_nothing_once_it_is_there(ds):
     loader = ds.batches(100, shuffle="window", seed=1)
-    assert sum(source_reader.bytes_read for source_reader in loader.explain().sources) > 0
+    assert sum(source.bytes_read for source in loader.explain().sources) > 0
     list(loader)
     stats = loader.stats()
     assert stats.load_s > 0
-    assert loader.explain().sources[0].kept
-    assert (
-        sum(
-            source_reader.bytes_read + source_reader.n_reads
-            for source_reader in loader.explain().sources
-        )
-        == 0
-    )
-    list(loader)
-    assert loader.stats().load_s < stats.load_s
-    elapsed_s = stats.wall_s + stats.consumer_s
-    assert stats.rows_per_s == N / elapsed_s
-    assert stats.bytes_per_s == stats.n_bytes / elapsed_s
+    assert all(source.kept for source in loader.explain().sources)
+    assert sum(source.bytes_read + source.n_reads for source in loader.explain().sources) == 0
+    assert stats.rows_per_s == N / (stats.wall_s + stats.consumer_s)
     assert "1,003 rows in 11 batches" in repr(stats)
 
 

@@ -219,14 +219,10 @@ def handed_out(plan: LoaderPlan, epoch: AnyPlan, made: Made) -> Any:
     data, rows = made[0], made[1]
     if data is NOTHING or plan.line is None or plan.on_device is not None:
         return data
-
-    def finished(data: Any) -> Any:
-        return batch_stage(plan, epoch, data, rows)
-
     if plan.goes_to is None:
-        return finished(data)
+        return batch_stage(plan, epoch, data, rows)
     library = None if plan.hand is None else plan.hand.to.library
-    return to_device(data, plan.goes_to, library, finished)
+    return to_device(data, plan.goes_to, library, lambda one: batch_stage(plan, epoch, one, rows))
 
 
 def batch_stage(plan: LoaderPlan, epoch: AnyPlan, data: Any, rows: Callable[[], Rows]) -> Any:
