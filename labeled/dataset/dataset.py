@@ -768,11 +768,10 @@ class Dataset:
         bucket : bool or str
             Put examples of similar size into one batch, so that little is padded; True for the only
             ragged source, else its name. Rows are sorted within their windows, so ``shuffle=True``
-            means "window". All lengths are read when the loader is made. `explain` reports the
-            share of padding that is left.
+            means "window". All lengths are read when the loader is made.
         threads : int, optional
             Background threads; 0 reads in the caller. By default as many as cores, but none if all
-            rows fit in 32 MiB of memory, or if memory holds a single decoded chunk.
+            rows fit in 32 MiB of memory.
         prefetch : int, optional
             How many jobs are read ahead; by default as many as `memory` holds.
         errors : {"raise", "skip"}
