@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -356,12 +357,11 @@ class DenseDesignMatrix(Dataset):
         return self.y is not None
 
     def _conversions(self, data_specs: Any) -> Sequence[Convert | None]:
-        def viewed(space: Any) -> Convert:
-            return lambda batch: self.view_converter.get_formatted_batch(batch, space)
-
-        applies = self.view_converter is not None
+        viewed = [] if self.view_converter is None else ["features"]
         return [
-            viewed(space) if applies and name == "features" else None
+            partial(self.view_converter.get_formatted_batch, dspace=space)
+            if name in viewed
+            else None
             for space, name in pairs_of(data_specs)
         ]
 

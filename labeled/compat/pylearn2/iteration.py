@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,9 @@ class SubsetIterator:
         num_batches: int | None = None,
         rng: Any = None,
     ) -> None:
+        self._begin(dataset_size, batch_size, num_batches, rng)
+
+    def _begin(self, data: Any, size: int | None, count: int | None, rng: Any) -> None:
         raise OldNotImplementedError(f"{type(self).__name__} is made through its subclasses")
 
     def __iter__(self) -> SubsetIterator:
@@ -101,17 +105,11 @@ class _Iterator:
 class _OneEpoch(_Iterator, SubsetIterator):
     """A subset iterator that walks once through an epoch."""
 
-    def __init__(
-        self,
-        dataset_size: int,
-        batch_size: int | None = None,
-        num_batches: int | None = None,
-        rng: Any = None,
-    ) -> None:
+    def _begin(self, data: int, size: int | None, count: int | None, rng: Any) -> None:
         if rng is not None and not self.stochastic:
             raise OldValueError(f"{type(self).__name__} draws nothing, but rng={rng!r}")
-        self._dataset_size = dataset_size
-        self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
+        self._dataset_size = data
+        self._batch_size, self._num_batches = self._sizes(size, count)
         self._rng = make_np_rng(rng, which_method=["randint", "shuffle"])
         self._requests = self._subsets()
 
@@ -241,26 +239,17 @@ class ForcedEvenIterator(_Iterator, SubsetIterator):
     uniform_batch_size = True
     _base: type[SubsetIterator]
 
-    def __init__(
-        self,
-        dataset_size: int,
-        batch_size: int | None = None,
-        num_batches: int | None = None,
-        rng: Any = None,
-    ) -> None:
-        if batch_size is None:
-            if num_batches is None:
+    def _begin(self, data: int, size: int | None, count: int | None, rng: Any) -> None:
+        if size is None:
+            if count is None:
                 raise OldValueError(f"{type(self).__name__}: give batch_size or num_batches")
-            batch_size = dataset_size // num_batches
-        most = dataset_size // batch_size if batch_size else 0
-        if num_batches is not None and num_batches > most:
-            raise OldValueError(
-                f"{dataset_size} rows make {most} full batches of {batch_size}, not {num_batches}"
-            )
-        self._dataset_size, self._batch_size = dataset_size, batch_size
-        self._num_batches = most if num_batches is None else num_batches
-        count = self._num_batches if self._num_batches else None
-        self._base_iterator = self._base(dataset_size, batch_size, count, rng)
+            size = data // count
+        most = data // size if size else 0
+        if count is not None and count > most:
+            raise OldValueError(f"{data} rows make {most} full batches of {size}, not {count}")
+        self._dataset_size, self._batch_size = data, size
+        self._num_batches = most if count is None else count
+        self._base_iterator = self._base(data, size, self._num_batches or None, rng)
 
     def next(self) -> Any:
         if not self._num_batches:
@@ -313,23 +302,15 @@ class EvenSequencesSubsetIterator(_Iterator, SubsetIterator):
     fancy = True
     stochastic = True
 
-    def __init__(
-        self,
-        sequence_data: Any,
-        batch_size: int | None = None,
-        num_batches: int | None = None,
-        rng: Any = None,
-    ) -> None:
-        if not isinstance(sequence_data, list | np.ndarray):
+    def _begin(self, data: Any, size: int | None, count: int | None, rng: Any) -> None:
+        if not isinstance(data, list | np.ndarray):
             raise OldValueError("even_sequences iterates a list or ndarray of sequences")
-        if batch_size is None:
-            raise OldValueError("even_sequences needs batch_size")
-        if num_batches is not None:
-            raise OldValueError("even_sequences takes no num_batches")
-        lengths = np.array([len(sequence) for sequence in sequence_data], np.int64)
+        if size is None or count is not None:
+            raise OldValueError("even_sequences needs batch_size, and takes no num_batches")
+        lengths = np.array([len(sequence) for sequence in data], np.int64)
         self._groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
-        self._dataset_size, self._batch_size = lengths.size, batch_size
-        self._num_batches = sum(-(-group.size // batch_size) for group in self._groups)
+        self._dataset_size, self._batch_size = lengths.size, size
+        self._num_batches = sum(-(-group.size // size) for group in self._groups)
         self._rng = make_np_rng(rng, which_method=["permutation"])
         self.reset()
 
@@ -457,7 +438,7 @@ class FiniteDatasetIterator(_Iterator):
                 raise OldValueError(f"the dataset has no source {name!r}; it has {list(names)}")
             at = names.index(name)
             self._positions.append(at)
-            self._convert.append(function or _formatting(own_spaces[at], space))
+            self._convert.append(function or partial(own_spaces[at].np_format_as, space=space))
 
     def next(self) -> Any:
         """Return the next batch: a tuple, or the bare batch of a single source."""
@@ -488,7 +469,3 @@ def _flat(specs: Any) -> tuple[tuple[str, ...], list[Any]]:
     space, source = specs
     spaces = space.components if isinstance(space, CompositeSpace) else [space]
     return tuple(source) if isinstance(source, tuple | list) else (source,), spaces
-
-
-def _formatting(own: Any, space: Any) -> Convert:
-    return lambda batch: own.np_format_as(batch, space)

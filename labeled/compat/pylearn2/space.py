@@ -162,9 +162,6 @@ class Space:
         self.validate_callbacks = [] if validate_callbacks is None else validate_callbacks
         self.np_validate_callbacks = [] if np_validate_callbacks is None else np_validate_callbacks
 
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
     def __repr__(self) -> str:
         return str(self)
 
@@ -566,12 +563,7 @@ class Conv2DSpace(SimplyTypedSpace):
         require(set(src) == set(dst), f"axes {dst} are not an order of {src}")
         return move_axes(tensor, src, dst)
 
-    @staticmethod
-    def convert_numpy(
-        tensor: Any, src_axes: Sequence[str | int], dst_axes: Sequence[str | int]
-    ) -> Any:
-        """The same as :meth:`convert`, for ndarrays."""
-        return Conv2DSpace.convert(tensor, src_axes, dst_axes)
+    convert_numpy = convert
 
 
 class NullSpace(Space):

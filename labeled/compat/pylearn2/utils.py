@@ -170,10 +170,13 @@ class DataSpecsMapping:
 
     def __init__(self, data_specs: tuple[Space, Any]) -> None:
         self.specs_to_index: dict[tuple[Space, Any], int] = {}
-        self.n_unique_specs = 0
         space, source = data_specs
         require(isinstance(space, Space), f"specs are (space, source), found {space!r} for a space")
         self.spec_mapping = self._numbered(space, source)
+
+    @property
+    def n_unique_specs(self) -> int:
+        return len(self.specs_to_index)
 
     def _numbered(self, space: Space, source: Any) -> Tree:
         if isinstance(space, NullSpace):
@@ -187,14 +190,7 @@ class DataSpecsMapping:
                 )
             pairs = zip(space.components, source, strict=True)
             return tuple(self._numbered(part, name) for part, name in pairs)
-        if isinstance(source, tuple | list):
-            if len(source) != 1:
-                raise OldValueError(f"{space} is elementary, the source {source!r} is not")
-            source = source[0]
-        if (space, source) not in self.specs_to_index:
-            self.specs_to_index[space, source] = self.n_unique_specs
-            self.n_unique_specs += 1
-        return self.specs_to_index[space, source]
+        return self.specs_to_index.setdefault((space, _unwrapped(source)), self.n_unique_specs)
 
     # ------------------------------------------------------------ nested to flat
     def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
@@ -230,15 +226,12 @@ class DataSpecsMapping:
             nothing = isinstance(nested, NullSpace) or not nested
             require(nothing, f"a null position holds nothing, found {nested!r}")
         else:
-            self._put(_unwrapped(nested), tree, found)
-
-    @staticmethod
-    def _put(item: Any, index: int, found: list[Any]) -> None:
-        if found[index] is None:
-            found[index] = item
-        else:  # arrays fail here, for want of one truth value
-            same = bool(found[index] == item)
-            require(same, f"one pair holds two things: {found[index]!r} and {item!r}")
+            item = _unwrapped(nested)
+            if found[tree] is None:
+                found[tree] = item
+            else:
+                same = bool(found[tree] == item)  # arrays fail here, for want of one truth value
+                require(same, f"one pair holds two things: {found[tree]!r} and {item!r}")
 
     # ------------------------------------------------------------ flat to nested
     def nest(self, flat: Any) -> Any:
