@@ -1,8 +1,8 @@
 """One command for every figure: ``python -m benchmarks.run [--quick] [--only NAME]``.
 
 Measures each row of section 8 of the design, next to other loaders, and writes a table for
-people and JSON for machines; those on a GPU where there is one, by :mod:`benchmarks.gpu`. Files
-are made once, into ``--cache``.
+people and JSON for machines; those on a GPU where there is one, by
+:mod:`benchmarks.gpu.first_contact`. Files are made once, into ``--cache``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from time import perf_counter
 
 from benchmarks import permute, plain_files, planning, records, report
 from benchmarks.cache import held
-from benchmarks.gpu.__main__ import NO_GPU
+from benchmarks.gpu.first_contact import NO_GPU
 from benchmarks.peak import watch
 from benchmarks.rows import WORKLOADS, Workload, file_of
 from benchmarks.section8 import Results, checks
@@ -153,10 +153,10 @@ class Bench:
         self.say("### permuting copies\n", "```text", table, "```", "")
 
     def gpu(self) -> None:
-        """Let :mod:`benchmarks.gpu` measure what needs a GPU, if there is one."""
+        """Let :mod:`benchmarks.gpu.first_contact` measure what needs a GPU, if there is one."""
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "gpu.json"
-            command = [sys.executable, "-m", "benchmarks.gpu", "--out", str(out)]
+            command = [sys.executable, "-m", "benchmarks.gpu.first_contact", "--out", str(out)]
             command += ["--gib", "0.25" if self.options.quick else "2"]
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             if done.returncode == NO_GPU:
