@@ -90,30 +90,6 @@ def test_pictures_depend_on_seed_epoch_and_row_alone(dataset):
         assert_same(by_row(other), first)
 
 
-def test_parts_together_are_the_epoch(dataset):
-    whole = by_row(batches(dataset, shuffle=True))
-    parts = [by_row(batches(dataset, shuffle=True, shard=(k, 3))) for k in range(3)]
-    assert sum(map(len, parts)) == N
-    assert_same({row: image for part in parts for row, image in part.items()}, whole)
-
-
-@pytest.mark.parametrize("stop", [1, 4])
-def test_a_resumed_epoch_goes_on_alike(dataset, stop):
-    loader = batches(dataset, shuffle=True, threads=2)
-    epoch = iter(loader)
-    for _ in range(stop):
-        next(epoch)
-    state = loader.state_dict()
-    rest = [batch["images"].values for batch in epoch]
-    resumed = batches(dataset, shuffle=True, threads=1)
-    resumed.load_state_dict(state)
-    found = [batch["images"].values for batch in resumed]
-    assert len(found) == len(rest) > 0
-    for one, other in zip(found, rest, strict=True):
-        assert_array_equal(one, other)
-    assert_same(by_row(resumed), by_row(loader))
-
-
 def test_batches_laid_out_by_specs(dataset):
     space = Conv2DSpace((14, 16), num_channels=3, axes=("c", 0, 1, "b"))
     crops = Augment([RandomCrop(9), Mirror()], dims=("channel", "height", "width", "batch"))

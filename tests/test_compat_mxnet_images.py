@@ -142,23 +142,6 @@ WHOLE = IMAGES[:, 6:18, 7:23].transpose(0, 3, 1, 2).astype(np.float32)
 """The middle of every picture."""
 
 
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        ({}, WHOLE),
-        ({"mirror": True}, WHOLE[..., ::-1]),
-        ({"mean_g": 60}, WHOLE - np.float32([0, 60, 0])[:, None, None]),
-        ({"mean_img": "mean.bin", "scale": 2}, (WHOLE - 7) * 2),
-        ({"data_shape": (3, 24, 30)}, IMAGES.transpose(0, 3, 1, 2)),
-    ],
-)
-@pytest.mark.parametrize("version", ["seed", "0.9.5", "1.9.1"])
-def test_plain_pixels(folder, version, parameters, expected):
-    given = {k: folder / v if k == "mean_img" else v for k, v in parameters.items()}
-    it = make(folder, version, **given)
-    np.testing.assert_array_equal(np.concatenate([b.data[0] for b in it]), expected)
-
-
 def test_crops_begin_where_the_manual_of_the_seed_says(folder):
     def pixels(**given):
         return np.concatenate([b.data[0] for b in make(folder, "seed", **given)])
@@ -171,17 +154,6 @@ def test_crops_begin_where_the_manual_of_the_seed_says(folder):
     np.testing.assert_array_equal(pixels(rand_crop=True, crop_x_start=0), drawn)
     with pytest.raises(AugmentError, match=r"crop_x_start=15 leaves too little .*at 14 at most"):
         make(folder, "seed", crop_x_start=15)
-
-
-def test_turned_pictures_take_the_nearest_pixels_if_that_is_asked_for(folder):
-    given = {"rotate": 90, "inter_method": 0, "data_shape": (3, 16, 16)}
-    found = make(folder, "seed", **given).next().data[0][0].transpose(1, 2, 0)
-    turned = np.rot90(IMAGES[0])  # (30, 24): the middle of it, to within a pixel
-    around = [turned[y : y + 16, x : x + 16] for y in (6, 7, 8) for x in (3, 4, 5)]
-    assert any(np.array_equal(found, one) for one in around)
-    for version in ("0.9.5", "1.9.1"):
-        with pytest.raises(AugmentError, match="inter_method=0 does not go with turning"):
-            make(folder, version, **given)
 
 
 # orders
@@ -387,12 +359,6 @@ RESIZED = {"random_resized_crop": True}
 def test_impossible_parameters_are_refused(folder, parameters, error, words):
     with pytest.raises(error, match=words):
         make(folder, **parameters)
-
-
-def test_too_small_pictures_are_refused_by_the_older_versions(folder):
-    assert make(folder, data_shape=(3, 30, 30)).provide_data[0][1] == (4, 3, 30, 30)
-    with pytest.raises(AugmentError, match="smaller"):
-        make(folder, "0.9.5", data_shape=(3, 30, 30))
 
 
 def test_several_files_are_one_stream(folder, tmp_path):

@@ -76,18 +76,6 @@ def test_transforms_take_what_they_state(transform, dtype):
     assert peak_bytes - made.nbytes <= work_bytes + MIB // 4
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS[2:-2:3], ids=str)
-def test_pictures_come_out_alike_in_any_groups(transform):
-    images = np.random.default_rng(0).integers(0, 200, (120, *SHAPE[1:]), np.uint8)
-    rows = np.arange(1000, 1120)
-    augment = Augment([transform], axes=("c", 0, 1, "b"))
-    made = augment(images, rows=rows, seed=3, dims=DIMS)
-    assert made.flags.c_contiguous
-    for some in (slice(0, 3), slice(58, 62), slice(118, 120)):
-        alone = augment(images[some], rows=rows[some], seed=3, dims=DIMS)
-        np.testing.assert_array_equal(made[..., some], alone)
-
-
 SCRIPT = """
 import ctypes, json, sys, threading, time
 import numpy as np

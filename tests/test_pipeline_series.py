@@ -77,13 +77,6 @@ def test_synchronised_is_what_a_loop_finds(given, reference, method, tolerance, 
         np.testing.assert_array_equal(found[name], [row[name] for _, row in wanted])
 
 
-def test_a_thinned_reference_still_counts_its_own_samples():
-    steps = {"a": np.arange(10.0), "b": np.arange(0.5, 9, 0.5)}
-    found = synchronise(steps, "a", "next", every=3)
-    np.testing.assert_array_equal(found["a"], [3, 6, 9] if steps["b"][-1] >= 9 else [3, 6])
-    np.testing.assert_array_equal(steps["b"][found["b"]], found["time"])
-
-
 def test_dates_and_margins_by_name():
     day = np.datetime64("2026-01-01", "ns")
     hours = {
@@ -131,13 +124,17 @@ def test_whole_numbers_are_compared_exactly(dtype):
         (lambda t: synchronise(t, "a", margin=(1,)), PipelineError, r"\(1,\), must be a pair"),
         (lambda t: synchronise(t, "a", margin=(-1, 0)), PipelineError, "must not be negative"),
         (lambda t: synchronise(t, "a", margin={"q": (1, 1)}), UnknownNameError, "no series 'q'"),
-        (lambda t: synchronise({**t, "c": []}, "a"), PipelineError, "'c' have shape"),
+        (
+            lambda t: synchronise({**t, "c": []}, "a"),
+            PipelineError,
+            r"'c' are .* shape \(0,\)",
+        ),
         (lambda t: synchronise({**t, "c": [1, 0]}, "a"), PipelineError, "timestamp 1 of 'c', 0"),
         (lambda t: synchronise({**t, "c": [np.nan]}, "a"), PipelineError, "timestamp 0 of 'c'"),
         (
             lambda t: synchronise({**t, "c": ["x"]}, "a"),
             PipelineError,
-            "give numbers, or datetime64",
+            "numbers, datetime64",
         ),
         (lambda t: synchronise({**t, "c": DAYS}, "a"), PipelineError, r"float64 of 'a'.* of 'c'"),
         (
@@ -171,7 +168,7 @@ def test_whole_numbers_are_compared_exactly(dtype):
             "a timedelta, since",
         ),
         (lambda t: synchronise([[0.0]], "a"), PipelineError, "times are list: give them by name"),
-        (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "'a' are not an array"),
+        (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "of 'a'.* make no array"),
     ],
 )
 def test_mistakes_are_explained(act, kind, message):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -152,8 +152,6 @@ def synchronise(
         raise UnknownNameError(
             f"no series {reference!r} to take moments from; {did_you_mean(str(reference), series)}"
         )
-    if method not in get_args(Method):
-        raise PipelineError(f"method={method!r} must be one of {', '.join(get_args(Method))}")
     whole_of("every", every, least=1)
     if dim in series:
         raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
@@ -176,19 +174,11 @@ def synchronise(
 
 
 def _checked(name: str, given: npt.ArrayLike) -> Times:
-    try:
-        times = np.asarray(given)
-    except ValueError as error:
-        raise PipelineError(f"the timestamps of {name!r} are not an array: {error}") from None
-    if times.ndim != 1 or not len(times):
+    times = as_array(f"the timestamps of {name!r}", given, PipelineError)
+    if times.ndim != 1 or not len(times) or times.dtype.kind not in "iufMm":
         raise PipelineError(
-            f"the timestamps of {name!r} have shape {times.shape}; a series needs a list of them, "
-            "and at least one"
-        )
-    if times.dtype.kind not in "iufMm":
-        raise PipelineError(
-            f"the timestamps of {name!r} are {times.dtype}: give numbers, or datetime64 or "
-            "timedelta64 (of a time zone: in UTC)"
+            f"the timestamps of {name!r} are {times.dtype} of shape {times.shape}: give a list of "
+            "numbers, datetime64 or timedelta64 (of a time zone: in UTC), and at least one"
         )
     falls = np.flatnonzero(~(times[1:] >= times[:-1]))
     if len(falls) or times[0] != times[0]:

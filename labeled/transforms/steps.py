@@ -350,7 +350,9 @@ def run(
         if step.part is None:
             data, ours = made, False
         else:
-            data, ours = data if ours else dict(data), True
+            if not ours:  # what is replaced is not asked for: a sample makes labelled arrays
+                data = {name: None if name == step.part else data[name] for name in data}
+                ours = True
             data[step.part] = made
     return data
 
@@ -361,7 +363,8 @@ def _part_of(data: Any, part: str) -> Any:
             f"a transform for {part!r} needs a mapping from name to part, found "
             f"{type(data).__name__}"
         )
-    check_parts([part], data)
+    if part not in data:
+        check_parts([part], data)
     return data[part]
 
 
