@@ -208,7 +208,7 @@ def test_one_label_with_two_lengths(tmp_path):
     dataset = labeled.open_dataset(name)
     with pytest.warns(LabeledWarning, match="'width'"):
         together = dataset.to_xarray()
-    assert together["big"].dims == ("batch", "big_width")
+    assert together["big"].dims == ("batch", "width")
     assert together["small"].dims == ("batch", "small_width")
     assert dataset["big"].dims == ("batch", "width")
     with pytest.raises(DimsError, match="'width' has length"):

@@ -581,9 +581,9 @@ class Dataset:
     def to_xarray(self) -> xr.Dataset:
         """Return dense sources, coordinates and other variables as a lazy xarray.Dataset.
 
-        All variables have the blocks of the source with the largest rows. A dim name with two
-        lengths becomes ``<source>_<name>``, with a warning. Ragged sources are left out, with a
-        warning.
+        All variables have the blocks of the source with the largest rows. A dim that is longer
+        or shorter than in a source before becomes ``<source>_<dim>``, and ragged sources are left
+        out, both with a warning.
         """
         from labeled.dataset.to_xarray import to_xarray
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from io import IOBase
@@ -189,13 +190,9 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
 def _check_listed(path: Any) -> None:
     """Refuse what holds no paths; an open file is a mapping of what is in it."""
     if isinstance(path, bytes | Mapping | IOBase) or not isinstance(path, Iterable):
-        try:
+        name = None
+        with suppress(ValueError):  # of a closed h5py.File
             name = getattr(path, "filename", None) or getattr(path, "name", None)
-        except ValueError:
-            raise FileFormatError(
-                "open_dataset() takes a path, a list of paths, a glob or a folder, not a closed "
-                "h5py.File; pass its path"
-            ) from None
         hint = f"; close it and pass its path, {name!r}" if isinstance(name, str) else ""
         raise FileFormatError(
             f"open_dataset() takes a path, a list of paths, a glob or a folder, not "

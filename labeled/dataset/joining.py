@@ -296,9 +296,11 @@ def _check_variables(first: FileHeader, other: FileHeader) -> None:
 
 def _differ(one: SourceHeader, two: SourceHeader) -> bool:
     """Whether two variables carried whole differ; values are compared where they are few."""
-    if (one.dims, one.shape, one.dtype) != (two.dims, two.shape, two.dtype):
+    if any(
+        repr(getattr(one, n)) != repr(getattr(two, n)) for n in ("dims", "shape", "dtype", "cf")
+    ):
         return True
-    if repr(one.cf) != repr(two.cf) or repr(dict(one.attrs)) != repr(dict(two.attrs)):
+    if repr(dict(one.attrs)) != repr(dict(two.attrs)):
         return True
     if math.prod(one.shape) * one.dtype.itemsize > COMPARED_BYTES:
         return False

@@ -246,18 +246,13 @@ def _check_joinable(first: Dataset, other: Dataset) -> None:
         raise SplitError(f"{cannot}: their isel() calls differ")
     for option in fields(Options):
         ours, theirs = (getattr(one.files.options, option.name) for one in (first, other))
-        if ours == theirs:
-            continue
-        if option.name == "own":
-            raise LoaderError(f"{cannot}: opened with {theirs}, not {ours}; open both alike")
-        if option.name == "dims":
-            ours, theirs = dict(ours), dict(theirs)
-        remedy = "open both with the same"
-        if option.name == "group":
-            remedy = (
-                "groups are opened together by a pattern that both match: "
-                "open_dataset(path, group='*')"
+        if ours != theirs:
+            if option.name == "dims":
+                ours, theirs = dict(ours), dict(theirs)
+            remedy = "open both with the same"
+            if option.name == "group":
+                remedy = "a pattern opens groups together: open_dataset(path, group='*')"
+            raise LoaderError(
+                f"{cannot}: opened with {option.name}={theirs!r}, not {option.name}={ours!r}; "
+                f"{remedy}"
             )
-        raise LoaderError(
-            f"{cannot}: opened with {option.name}={theirs!r}, not {option.name}={ours!r}; {remedy}"
-        )

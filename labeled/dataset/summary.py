@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
@@ -16,7 +16,6 @@ from labeled.display.plots import Axes, draw_splits
 from labeled.display.summary import Interval, Strip, Summary, Table
 from labeled.display.text import count_words, shortened, sizes_words
 from labeled.errors import ArrayError
-from labeled.formats.header import SourceHeader
 from labeled.sources.ragged import RaggedSource
 
 NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
@@ -56,12 +55,11 @@ def _summary(dataset: Dataset) -> Summary:
         if title != "all rows":
             parts.append(f"holds {_alike({name: rows[name].describe() for name in sources})}")
         spaces = dataset.spaces
-        stored = [
-            (name, str(spaces.get(name, one.ragged or "text")), "; ".join(_storage_facts(one)))
+        details = [
+            (name, str(spaces.get(name, one.ragged or "text")), _attributes(one.attrs))
             for name, one in sources.items()
         ]
-        storage = Table(("source", "space", "in the file"), stored, "storage")
-        more = [storage]
+        more = [Table(("source", "space", "attributes"), details, "spaces and attributes")]
     if sources and not dataset.chosen:
         splits = [_split_cells(one, [*sources]) for one in split_lines(catalog)]
         if splits:
@@ -126,6 +124,10 @@ def _title(dataset: Dataset, counts: Mapping[str, int]) -> str:
     return f"{n:,} of {of:,} rows" + (f" of {whole}" if chosen else "")
 
 
+def _attributes(attrs: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name}: {shortened(value, _CHARACTERS)}" for name, value in attrs.items())
+
+
 def _alike(words_of: Mapping[str, str]) -> str:
     """Say something of sources: once where it holds for all, else by those it holds for.
 
@@ -172,30 +174,6 @@ def _stored_words(source: DatasetSource) -> str:
         return f"{whole}{header.storage}".removesuffix(", foreign").removeprefix("sparse, ")
     codec = "+".join(step.words for step in header.filters) or "no filter"
     return f"{whole}chunks {header.chunks}, {codec}"
-
-
-def _storage_facts(source: DatasetSource) -> list[str]:
-    """Say how a source lies in its file, from headers alone."""
-    out = []
-    if source.loaded is None:
-        headers = [header.parts.get("values", header) for header in source.headers]
-        out.append(f"{headers[0].key}: {headers[0].dtype}, {headers[0].storage}")
-        if headers[0].chunks is not None:
-            each = math.prod(headers[0].chunks) * headers[0].dtype.itemsize
-            n_chunks = sum(map(_n_chunks, headers))
-            out.append(f"{count_words(n_chunks, 'chunk')} of {format_bytes(each)} each")
-        if len(headers) > 1:
-            out.append(f"{len(headers):,} files joined along {source.dims[0]!r}")
-    return [
-        *out,
-        *(f"{name}: {shortened(value, _CHARACTERS)}" for name, value in source.attrs.items()),
-    ]
-
-
-def _n_chunks(header: SourceHeader) -> int:
-    if header.chunks is None:
-        return 0
-    return math.prod(-(-n // c) for n, c in zip(header.shape, header.chunks, strict=True))
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,6 @@ Dask blocks of one Dataset are cut at the same places along every dim, as xarray
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -102,8 +101,8 @@ def arrays_of(dataset: Dataset) -> Arrays:
         dims = sorted(set().union(*clashing.values()))
         warn(
             f"dims {dims} have different lengths in different sources and became "
-            "'<source>_<dim>' where they are not the most common; give them names of their own "
-            "with dims={source: (...)}",
+            f"'<source>_<dim>' in {sorted(clashing)}; give them names of their own with "
+            "dims={source: (...)}",
         )
     sources: dict[str, LazyArray] = {}
     others: dict[str, LazyArray] = {}
@@ -235,19 +234,11 @@ def _is_long(array: LazyArray) -> bool:
 
 
 def _clashing_dims(parts: Named) -> dict[str, set[str]]:
-    """Return the dims to rename, by source: those whose length is not the one most sources have.
-
-    Where no length is the most common one, every source gets a name of its own.
-    """
-    lengths: dict[str, dict[str, int]] = {}
+    """Return the dims to rename, by source: those that are as long as no source before it."""
+    lengths: dict[str, int] = {}
+    clashing: dict[str, set[str]] = {}
     for name, part in parts.items():
         for dim, length in zip(part.dims, part.shape, strict=True):
-            lengths.setdefault(dim, {})[name] = length
-    clashing: dict[str, set[str]] = {}
-    for dim, by_source in lengths.items():
-        (most, count), *others = Counter(by_source.values()).most_common(2)
-        kept = None if others and others[0][1] == count else most
-        for name, length in by_source.items():
-            if length != kept:
+            if lengths.setdefault(dim, length) != length:
                 clashing.setdefault(name, set()).add(dim)
     return clashing
