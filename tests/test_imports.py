@@ -128,7 +128,7 @@ STILL_INSIDE = {
         test_selection
     """,
     "files": """
-        test_idx test_providers_foreign test_zarr
+        test_idx test_zarr
     """,
     "gpu": """
         test_permute test_cluster_losses test_cluster_measures test_cluster_write

@@ -54,7 +54,7 @@ from labeled.transforms.sample import Sample
 if TYPE_CHECKING:  # imported by the methods that need them
     from labeled.dataset.summary import DatasetPlots
     from labeled.display.summary import Summary
-    from labeled.providers.provider import LoaderProvider, Names
+    from labeled.providers.data_provider import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
 DatasetSource = Source | RaggedSource
@@ -874,7 +874,7 @@ class Dataset:
             `scale`, `shift`, `errors`, `max_lost` and `device` as for :meth:`batches`;
             `data_padding`, `label_padding`, `roll_over` and `axes` as for
             :class:`labeled.providers.ArrayDataProvider`. What comes out of a pipeline is provided
-            by :class:`labeled.providers.IteratorProvider` around its loader.
+            by :func:`labeled.providers.IteratorProvider` around its loader.
 
         Raises
         ------
@@ -883,10 +883,18 @@ class Dataset:
         LoaderError
             If an option is unknown or impossible, or a source ragged.
         """
-        from labeled.providers.provider import provider_of
+        from labeled.providers.data_provider import provider_of
 
-        sizes = {"batch_size": batch_size, **options}
-        return provider_of(self._sources, self._rows, data, label, sizes)
+        def served(used: list[str], size: int, **loading: Any) -> Loader:
+            for source in map(self._sources.__getitem__, used):
+                if isinstance(source, RaggedSource):
+                    raise LoaderError(
+                        f"{source.where}: {source.ragged}; a provider has one shape for all: give "
+                        "batches() a pipeline that makes it, and its loader to IteratorProvider"
+                    )
+            return self.select(*used).batches(size, **loading)
+
+        return provider_of(served, self.shapes, (data, label), batch_size=batch_size, **options)
 
     @check_arguments()
     def statistics(self, source: str, *, progress: bool | None = None) -> dict[str, Any]:

@@ -8,8 +8,12 @@ iterators, with their behaviour to the letter, are in :mod:`labeled.compat.mxnet
 """
 
 from labeled.providers.batch import DataBatch, device_slices
-from labeled.providers.foreign import IteratorProvider, provider
-from labeled.providers.provider import ArrayDataProvider, DataProvider
+from labeled.providers.data_provider import (
+    ArrayDataProvider,
+    DataProvider,
+    IteratorProvider,
+    provider,
+)
 
 __all__ = [
     "ArrayDataProvider",
