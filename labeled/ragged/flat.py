@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -132,7 +131,10 @@ def check_sizes(where: str, rows: AnyRows, found: Rows, sizes: Rows) -> None:
 
 
 def comes_one_by_one(reader: RaggedReader) -> bool:
-    """Whether a reader makes each example in memory of its own, as decoders of pictures do."""
+    """Whether a reader makes each example in memory of its own, as decoders of pictures do.
+
+    It offers them as ``read_examples(rows)``, which spares the way through flat values.
+    """
     return all(hasattr(part, "read_examples") for part in getattr(reader, "readers", (reader,)))
 
 
@@ -146,41 +148,23 @@ def flat_by(threads: int, reader: RaggedReader, rows: AnyRows) -> Flat:
 
 
 def own_examples(reader: RaggedReader, rows: AnyRows) -> Iterator[Array]:
-    """Yield examples in the order of `rows`, each in memory of its own.
-
-    A reader whose examples come one by one anyway offers them as ``read_examples(rows)``,
-    which spares the way through flat values.
-    """
+    """Yield examples in the order of `rows`, each in memory of its own."""
     one_by_one = getattr(reader, "read_examples", None)
     if one_by_one is not None:
         yield from one_by_one(rows)
         return
-    values, offsets, shapes = reader.read_flat(rows)
-    for example in Flat(values, offsets, shapes).examples():
+    for example in reader.read_flat(rows).examples():
         yield example.copy()
 
 
-@dataclass(frozen=True, eq=False)
 class FlatRows:
     """Examples in memory; follows :class:`RaggedReader`."""
 
-    flat: Flat
-    where: str = "a ragged array in memory"
-    kind: str = "memory"
-    why: str = "loaded"
-    chunk_rows: int = 1
+    kind, why, chunk_rows = "memory", "loaded", 1
 
-    @property
-    def n_rows(self) -> int:
-        return len(self.flat.shapes)
-
-    @property
-    def n_axes(self) -> int:
-        return int(self.flat.shapes.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.flat.values.dtype
+    def __init__(self, flat: Flat, where: str = "a ragged array in memory") -> None:
+        self.flat, self.where, self.dtype = flat, where, flat.values.dtype
+        self.n_rows, self.n_axes = map(int, flat.shapes.shape)
 
     def shapes(self, rows: AnyRows) -> Rows:
         shapes: Rows = self.flat.shapes[_index(rows)]
