@@ -38,7 +38,7 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
         "test_loader_sampler.py",
         "test_resume.py",
     ),
-    "labeled/loader/collate.py": (*LOADER, "test_specs.py", "test_ragged_batches.py"),
+    "labeled/loader/collate.py": (*LOADER, "test_loader_skip.py", "test_ragged_batches.py"),
     "labeled/formats/reader.py": ("test_reader_laws.py", *LOADER),
     "labeled/formats/contiguous.py": ("test_reader_laws.py", "test_hdf5_rows.py", *LOADER),
     "labeled/formats/hdf5/chunked.py": ("test_hdf5_rows.py", *LOADER),
