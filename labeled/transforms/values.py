@@ -160,11 +160,7 @@ class Jitter(PictureTransform):
     contrast: float = 0.0
     saturation: float = 0.0
 
-    checks = (
-        ("brightness", not_negative),
-        ("contrast", not_negative),
-        ("saturation", not_negative),
-    )
+    checks = tuple((name, not_negative) for name in ("brightness", "contrast", "saturation"))
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         amounts = {n: getattr(self, n) for n in ("brightness", "contrast", "saturation")}

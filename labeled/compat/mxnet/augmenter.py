@@ -27,7 +27,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -420,14 +420,6 @@ def _check_colours(picture: Picture, why: str) -> None:
 # -- numbers
 
 
-class Drawn(NamedTuple):
-    """What is drawn for one picture."""
-
-    mirrored: bool
-    contrast: np.float32
-    illumination: np.float32
-
-
 @dataclass(frozen=True, eq=False)
 class Output:
     """The last step of one iterator.
@@ -460,35 +452,21 @@ class Output:
         if self.dtype not in ("float32", "uint8", "int8"):
             raise AugmentError(f"dtype={self.dtype!r} must be 'float32', 'uint8' or 'int8'")
 
-    @property
-    def newest(self) -> bool:
-        """Whether these are the rules of ``ImageRecordIter`` in version 1.9.1."""
-        return self.rules == "1.9.1"
-
     def __call__(self, picture: Picture, draws: Twister) -> npt.NDArray[Any]:
-        """Return a picture (height, width, channels) as planes (channels, height, width)."""
-        return self.planes(picture, self.draw(draws))
-
-    def draw(self, draws: Twister) -> Drawn:
-        """Draw for one picture, in the order of the version."""
-        if self.newest:
-            mirrored = self._coin(draws)
-            if self.dtype == "uint8":
-                return Drawn(mirrored, F32(1), F32(0))
-            return Drawn(mirrored, *self._light(draws))
-        contrast, illumination = self._light(draws)
-        return Drawn(self._coin(draws), contrast, illumination)
-
-    def planes(self, picture: Picture, drawn: Drawn) -> npt.NDArray[Any]:
-        """Return the planes of a picture under given draws; a new array."""
+        """Return a picture (height, width, channels) as new planes (channels, height, width)."""
         values = picture.transpose(2, 0, 1)
         if self.mean_img is not None and self.mean_img.shape != values.shape:
             raise AugmentError(
                 f"the mean image has shape {self.mean_img.shape}, pictures have {values.shape}; "
                 "let the iterator compute another one, or load one of this data_shape"
             )
-        out = self._normalised(values, drawn)
-        return np.ascontiguousarray(out[:, :, ::-1] if drawn.mirrored else out)
+        # the newest version draws for mirroring first, and nothing else for raw bytes
+        first = self.rules == "1.9.1" and self._coin(draws)
+        raw = self.dtype == "uint8" and self.rules == "1.9.1"
+        contrast, illumination = (F32(1), F32(0)) if raw else self._light(draws)
+        mirrored = first if self.rules == "1.9.1" else self._coin(draws)
+        out = self._normalised(values, contrast, illumination)
+        return np.ascontiguousarray(out[:, :, ::-1] if mirrored else out)
 
     def _coin(self, draws: Twister) -> bool:
         tossed = self.p.rand_mirror and draws.coin()
@@ -502,8 +480,9 @@ class Output:
         factor = draws.unit() * contrast * F32(2) - contrast + F32(1)
         return factor, draws.unit() * illumination * F32(2) - illumination
 
-    def _normalised(self, values: npt.NDArray[np.uint8], drawn: Drawn) -> npt.NDArray[Any]:
-        _, contrast, illumination = drawn
+    def _normalised(
+        self, values: npt.NDArray[np.uint8], contrast: np.float32, illumination: np.float32
+    ) -> npt.NDArray[Any]:
         scale, std = F32(self.p.scale), self._stds[: len(values)]
         if self.dtype == "uint8":
             return values
@@ -511,7 +490,7 @@ class Output:
             mean = self._mean(len(values))
             whole = np.trunc(mean + np.copysign(F32(0.5), mean))  # half away from zero
             return np.clip(values.astype(np.float32) - whole, -128, 127).astype(np.int8)
-        if self.newest:
+        if self.rules == "1.9.1":
             centred = values.astype(np.float32) - self._mean(len(values))
             scaled: FloatArray = centred * (contrast * scale / std) + illumination * scale / std
             return scaled
