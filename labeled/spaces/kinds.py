@@ -90,6 +90,8 @@ def route_between(source: Any, target: Any) -> Route:
     SpaceError
         If there is no conversion; the message gives the reason.
     """
+    if not isinstance(target, Space):
+        raise SpaceTypeError(f"{source}: the target must be a space, found {target!r}")
     for pair in product(type(source).__mro__, type(target).__mro__):
         if pair in ROUTES:
             break
@@ -145,10 +147,6 @@ def call_at(number: int, work: Callable[..., Any], *args: Any) -> Any:
 @dataclass(frozen=True, repr=False)
 class Space:
     """What a batch looks like to its consumer; a frozen, hashable value."""
-
-    def _set(self, **values: Any) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
 
     # ------------------------------------------------------------ what a space is
     @property
@@ -248,9 +246,8 @@ class Space:
 
     def why_not_format_as(self, space: Space) -> str | None:
         """Say why batches of this space cannot be laid out for `space`, or return None."""
-        target = as_target(self, space)
         try:
-            route_between(self, target)
+            route_between(self, space)
         except SpaceError as error:
             return str(error)
         return None
@@ -287,7 +284,7 @@ class Space:
         >>> chw.np_format_as(np.zeros((8, 3, 32, 32), np.uint8), hwc).shape
         (8, 32, 32, 3)
         """
-        run = route_between(self, as_target(self, space)).run
+        run = route_between(self, space).run
         library = None if type(batch) is np.ndarray else foreign_library(batch)
         if library is not None:
             return by_dlpack(partial(self.np_format_as, space=space), batch, library)
@@ -312,7 +309,7 @@ class Space:
         """
         if not is_lazy(batch) and not has_names(batch):
             return self.np_format_as(batch, space)
-        route_between(self, as_target(self, space))
+        route_between(self, space)
         self.validate(batch)
         result = convert(batch, self, space)
         space.validate(result)
@@ -321,13 +318,6 @@ class Space:
     def undo_format_as(self, batch: Batch, space: Space) -> Batch:
         """Bring a batch that :meth:`format_as` made for `space` back to this space."""
         return space.format_as(batch, self)
-
-
-def as_target(source: Space, target: object) -> Space:
-    """Return `target`, or raise if it is not a space."""
-    if isinstance(target, Space):
-        return target
-    raise SpaceTypeError(f"{source}: the target must be a space, found {target!r}")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -345,7 +335,9 @@ class ArraySpace(Space):
         if found is not None and found.kind not in self.kinds:
             raise SpaceTypeError(f"{type(self).__name__}: dtype must be integer, found {found}")
         name = None if found is None else found.str  # NumPy holds float64 and None for equal
-        self._set(dtype=found, **checked, _key=(self.family.__name__, *checked.values(), name))
+        checked["_key"] = (self.family.__name__, *checked.values(), name)
+        for one, value in {"dtype": found, **checked}.items():
+            object.__setattr__(self, one, value)
 
     _key: tuple[Any, ...] = field(default=(), init=False)
 
@@ -648,7 +640,8 @@ class ConvNDSpace(ArraySpace):
         axes = expected if self.axes is None else _ordered(self.axes, expected, name)
         lengths = [channels if axis == "c" else shape[int(axis)] for axis in axes if axis != "b"]
         at = axes.index("b")
-        self._set(_before=tuple(lengths[:at]), _after=tuple(lengths[at:]))
+        object.__setattr__(self, "_before", tuple(lengths[:at]))
+        object.__setattr__(self, "_after", tuple(lengths[at:]))
         self._settle(shape=shape, channels=channels, axes=axes)
 
     @property
@@ -822,7 +815,7 @@ class CompositeSpace(Space):
                 raise SpaceTypeError(
                     f"CompositeSpace: component [{i}] must be a space, found {component!r}"
                 )
-        self._set(components=tuple(self.components))
+        object.__setattr__(self, "components", tuple(self.components))
 
     def __repr__(self) -> str:
         return f"CompositeSpace({', '.join(map(str, self.components))})"
