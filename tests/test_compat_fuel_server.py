@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import pickle
@@ -18,7 +17,7 @@ from fuel.schemes import SequentialScheme
 from fuel.server import recv_arrays, send_arrays, start_server
 from fuel.streams import DataStream, ServerDataStream
 from fuel.utils.parallel import producer_consumer
-from fuel_served import N_ITEMS, Counting
+from fuel_served import Counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -151,21 +150,6 @@ def test_epochs_of_a_dataset_over_a_socket(serve):
     found = next(item for epoch in again.iterate_epochs(as_dict=True) for item in epoch)
     assert found.keys() == {"x", "y"}
     again.close()
-
-
-def test_clients_share_an_epoch(serve, client):
-    port, _ = serve(Counting(n_epochs=1))
-    clients = [client(port, timeout_s=3.0) for _ in range(2)]
-
-    def items(stream):
-        found = []
-        with contextlib.suppress(ServerTimeoutError):  # the end reaches one of them
-            found.extend(stream.get_epoch_iterator())
-        return [tuple(x.tolist()) for (x,) in found]
-
-    with ThreadPoolExecutor() as pool:
-        found = [item for epoch in pool.map(items, clients) for item in epoch]
-    assert sorted(found) == [(0, n) for n in range(N_ITEMS)]
 
 
 def test_an_error_of_the_stream_reaches_a_client_behind_the_items_before_it(serve, client):
