@@ -46,17 +46,6 @@ def test_rows_are_added_to_a_split(tmp_path: Path, in_place: bool) -> None:
     np.testing.assert_array_equal(train["x"].values[:, 0], [0, 2, 4, 16, 18])
 
 
-def test_lines_of_text_are_added(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("x,kind\n1,a\n2,b\n")
-    (tmp_path / "b.csv").write_text("x,kind\n3,b\n")
-    path = labeled.convert(tmp_path / "a.csv", tmp_path / "a.hdf5", labels="kind")
-    done = run("append", path, tmp_path / "b.csv", "--option", "labels=kind")
-    assert done.exit_code == 0, done.stderr
-    grown = labeled.open_dataset(path)
-    assert grown["features"].values.tolist() == [[1], [2], [3]]
-    assert grown["labels"].values.tolist() == ["a", "b", "b"]
-
-
 def test_what_does_not_fit_is_refused_in_words_of_the_command_line(tmp_path: Path) -> None:
     path = made(tmp_path / "a.hdf5", 0)
     before = path.read_bytes()
@@ -73,15 +62,6 @@ def test_what_does_not_fit_is_refused_in_words_of_the_command_line(tmp_path: Pat
         assert done.exit_code == 1
         assert said in done.stderr
     assert path.read_bytes() == before
-
-
-def test_axes_that_only_the_file_names_are_not_asked_for(tmp_path: Path) -> None:
-    path = made(tmp_path / "a.hdf5", 0)
-    with h5py.File(tmp_path / "plain.h5", "w") as f:
-        f["x"] = np.zeros((1, 2), "i8")
-    done = run("append", path, tmp_path / "plain.h5")
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert labeled.open_dataset(path)["x"].dims == ("batch", "feature")
 
 
 @pytest.mark.parametrize("ragged", [False, True])

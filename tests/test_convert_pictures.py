@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -119,27 +118,6 @@ def test_to_records_and_back_is_equal(tmp_path: Path, ragged: bool) -> None:
     np.testing.assert_array_equal(turned["images"][0], images[0][:5])
     with pytest.raises(ArrayError, match="one source of pictures"):
         labeled.convert(first, tmp_path / "d.rec", sources=["labels"])
-
-
-def test_digits_and_text_come_in(tmp_path: Path) -> None:
-    digits = np.random.default_rng(0).integers(0, 256, (30, 4, 5), np.uint8)
-    head = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in digits.shape)
-    (tmp_path / "train-images-idx3-ubyte").write_bytes(head + digits.tobytes())
-    with gzip.open(tmp_path / "t10k-images-idx3-ubyte.gz", "wb") as file:
-        file.write(head + digits.tobytes())
-    for name in ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz"):
-        path = labeled.convert(
-            tmp_path / name, tmp_path / "o.hdf5", split={"a": "0:10"}, overwrite=True
-        )
-        np.testing.assert_array_equal(labeled.open_dataset(path)["images"], digits)
-    (tmp_path / "t.csv").write_text("a;b;name\n1;2.5;x\n3;4.5;y\n")
-    path = labeled.convert(tmp_path / "t.csv", tmp_path / "o.hdf5", delimiter=";", overwrite=True)
-    ds = labeled.open_dataset(path)
-    np.testing.assert_array_equal(ds["features"], [[1, 2.5], [3, 4.5]])
-    assert ds["name"].values.tolist() == ["x", "y"]
-    done = invoke(tmp_path / "t.csv", tmp_path / "o.hdf5", "--overwrite", "--option", "delimiter=;")
-    assert done.exit_code == 0, done.output
-    assert invoke(tmp_path, tmp_path / "p.hdf5", "--resize", "axb").exit_code == 2
 
 
 def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:

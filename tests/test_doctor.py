@@ -115,23 +115,6 @@ def test_a_good_file_is_healthy(tmp_path: Path) -> None:
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-@pytest.mark.slow
-def test_json_and_exit_code(bad_file: Path, tmp_path: Path) -> None:
-    done = run("doctor", bad_file, "--seconds", 0.02, "--json", "--target", tmp_path / "t.hdf5")
-    assert (done.exit_code, done.stderr) == (1, "")
-    facts = json.loads(done.stdout)
-    assert shlex.split(facts["command"])[3] == str(tmp_path / "t.hdf5")
-    one = next(each for each in facts["findings"] if each["kind"] == "one-row chunks")
-    assert one["source"] == "images"
-    assert one["fix"] == {"chunks": {"images": "auto"}}
-    assert one["fixed_rows_per_s"] > 0 < one["rows_per_s"]
-    text = run("doctor", bad_file, "--seconds", 0.02)
-    assert text.exit_code == 1
-    assert "fix it with:" in text.stdout
-    assert list(tmp_path.glob("*.fixed*")) == []
-    assert run("doctor", tmp_path / "nothing").exit_code == 1
-
-
 def test_suspects_by_header(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (2000, 64), np.uint8)
     with h5py.File(tmp_path / "x", "w") as file:
@@ -249,15 +232,6 @@ def test_what_cannot_be_read_is_a_finding_and_others_are_looked_at(tmp_path: Pat
     assert kinds == {"fine": "one-row chunks", "packed": "cannot be read"}
     assert found.command is None
     assert "32845" in str(found.obstacle)
-
-
-@pytest.mark.filterwarnings("ignore:.*does not name every axis")
-def test_a_column_of_labels_gets_the_name_that_spaces_know(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as f:
-        f["label"], f["heights"] = np.arange(40)[:, None] % 5, np.zeros((40, 1))
-    found = labeled.doctor(tmp_path / "a.h5", seconds=0.01)
-    assert "--dims label=batch,index" in str(found)
-    assert "--dims heights=batch,feature" in str(found)
 
 
 @pytest.mark.filterwarnings("ignore:.*holds the same sources")

@@ -135,9 +135,6 @@ STILL_INSIDE = {
         test_cupy_calls test_device_cuda test_device_loader test_device_memory test_gpu_permute
         test_handoff test_permute_cuda
     """,
-    "writing": """
-        test_write_refusals
-    """,
 }
 """By room, the files that import more than that still. No name is added to it."""
 

@@ -184,18 +184,6 @@ def test_times_are_times_beside_splits(tmp_path: Path, rows: Any, meant: Any, ch
         np.testing.assert_array_equal(plain["when"].values, WHEN)
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("chunks", [None, 5])
-def test_times_beside_splits_grow(tmp_path: Path, chunks: Any, in_place: bool) -> None:
-    path = labeled.write(tmp_path / "x.h5", {"when": WHEN}, {"old": (0, 12)}, chunks=chunks)
-    if in_place and chunks is None:
-        pytest.skip("contiguous sources cannot grow where they lie")
-    labeled.append(path, {"when": WHEN[:3]}, split="new", in_place=in_place)
-    found = labeled.open_dataset(path)
-    np.testing.assert_array_equal(found.split("new")["when"].values, WHEN[:3])
-    np.testing.assert_array_equal(found["when"].values, np.concatenate([WHEN, WHEN[:3]]))
-
-
 def test_attributes_mean_the_same_with_and_without_splits(tmp_path: Path) -> None:
     """But in files of other writers with a split table, who mean no CF."""
     packing = {"scale_factor": 2.0, "_FillValue": 1}
@@ -265,29 +253,3 @@ def test_what_cannot_be_written_is_said_in_words_of_writing(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
     labeled.write(path, table.reset_index("s"))
     assert labeled.open_dataset(path)["x"].coords["b"].values.tolist() == ["u", "v", "u", "v"]
-
-
-def test_a_dim_may_be_called_like_our_own_group(tmp_path: Path) -> None:
-    path = labeled.write(
-        tmp_path / "x.h5", {"x": np.zeros((3, 2))}, {"a": (0, 3)}, dims={"x": ("batch", "_labeled")}
-    )
-    assert labeled.open_dataset(path)["x"].dims == ("batch", "_labeled")
-    assert labeled.verify(path).sound
-
-
-def test_a_masked_array_without_masked_values_is_an_array(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "x.h5", {"x": np.ma.array([1, 2, 3])})
-    assert labeled.open_dataset(path)["x"].values.tolist() == [1, 2, 3]
-
-
-def test_times_of_a_zone_are_kept_as_utc(tmp_path: Path) -> None:
-    zoned = pd.date_range("2020-06-01", periods=3, tz="Europe/Berlin")
-    path = labeled.write(tmp_path / "x.h5", pd.DataFrame({"at": zoned}))
-    found = labeled.open_dataset(path)["at"].values
-    np.testing.assert_array_equal(found, zoned.tz_convert(None).to_numpy())
-
-
-def test_a_missing_value_among_others_is_what_is_named(tmp_path: Path) -> None:
-    column = pd.array([True, None, False], "boolean")
-    with pytest.raises(ArrayError, match="column 'c', row 1 holds <NA>"):
-        labeled.write(tmp_path / "x.h5", pd.DataFrame({"c": column}))

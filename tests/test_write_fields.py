@@ -115,18 +115,6 @@ def test_what_is_read_by_slices_is_read_by_fields(tmp_path: Path) -> None:
         np.testing.assert_array_equal(labeled.open_dataset(path)[name].values, values)
 
 
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_tables_in_archives_are_converted_by_fields(tmp_path: Path, save: Any) -> None:
-    table = random_table(np.dtype([("a", "i4"), ("when", "M8[s]"), ("b", "f4", (2,))]), 40, 0)
-    save(tmp_path / "x.npz", t=table, y=np.arange(40) % 2)
-    split = {"train": 0.5, "test": 0.5}
-    path = labeled.convert(tmp_path / "x.npz", tmp_path / "x.h5", split=split, group="t/a")
-    for name, values in leaves_of(table, "t").items():
-        np.testing.assert_array_equal(labeled.open_dataset(path)[name].values, values)
-    some = labeled.convert(tmp_path / "x.npz", tmp_path / "y.h5", sources=["t/b"])
-    assert labeled.open_dataset(some).sources == ("t/b",)
-
-
 def test_fields_that_cannot_be_sources_are_named(tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with pytest.raises(ArrayError, match=r"'t/raw' has dtype \|V4.*cast it"):

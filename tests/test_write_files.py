@@ -13,8 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import (
@@ -27,8 +25,6 @@ from labeled.errors import (
     WriteError,
 )
 
-DTYPES = ["u1", "<i2", ">i4", "<i8", "<f2", ">f4", "<f8", "<c8", "?", "S3", "U"]
-NAMES = ["batch", "channel", "height", "width"]
 DIGITS = {"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")}
 
 
@@ -38,84 +34,6 @@ def digits(n: int = 60) -> dict[str, np.ndarray]:
         "images": rng.integers(0, 256, (n, 3, 4, 5), np.uint8),
         "targets": rng.integers(0, 10, (n, 1)),
     }
-
-
-@st.composite
-def arrays(draw: st.DrawFn, n_rows: int) -> np.ndarray:
-    dtype = draw(st.sampled_from(DTYPES))
-    shape = (n_rows, *draw(st.lists(st.integers(0, 5), max_size=3)))
-    seed = draw(st.integers(0, 99))
-    rng = np.random.default_rng(seed)
-    if dtype == "U":
-        return np.array(
-            [["", "a", "bé", "日本 x"][i] for i in rng.integers(0, 4, int(np.prod(shape)))]
-            or np.empty(0, "U1"),
-        ).reshape(shape)
-    if dtype == "S3":
-        return rng.choice([b"a", b"bcd", b""], shape).astype("S3")
-    return (rng.standard_normal(shape) * 50).astype(dtype)
-
-
-@st.composite
-def files(draw: st.DrawFn) -> tuple[dict[str, np.ndarray], Any, dict[str, Any]]:
-    n = draw(st.integers(0, 40))
-    sources = {
-        name: draw(arrays(n)) for name in draw(st.sampled_from([("x",), ("b", "a"), ("é", "c/d")]))
-    }
-    splits = None
-    if draw(st.booleans()):
-        cut = draw(st.integers(0, n))
-        rest = draw(st.permutations(range(cut, n)))
-        splits = {"train": (0, cut), "tést": rest}
-    options: dict[str, Any] = {"compression": draw(st.sampled_from([None, "gzip", "zstd", "lz4"]))}
-    options["layout"] = draw(st.sampled_from(["auto", "chunked"]))
-    if draw(st.booleans()):
-        options["chunks"] = draw(st.integers(1, 17))
-    return sources, splits, options
-
-
-def dims_of(sources: dict[str, np.ndarray]) -> dict[str, tuple[str, ...]]:
-    """Names whose lengths agree, so that netCDF can have the same."""
-    return {
-        name: ("batch", *(f"{name.replace('/', '_')}_{i}" for i in range(1, a.ndim)))
-        for name, a in sources.items()
-    }
-
-
-@settings(max_examples=40)
-@given(files())
-def test_written_then_opened_is_equal(tmp_path_factory: Any, drawn: Any) -> None:
-    sources, splits, options = drawn
-    path = tmp_path_factory.mktemp("w") / "x.hdf5"
-    dims = dims_of(sources)
-
-    labeled.write(path, sources, splits, dims=dims, **options)
-
-    ds = labeled.open_dataset(path)
-    assert set(ds.sources) == set(sources)
-    for name, array in sources.items():
-        found = ds[name]
-        assert found.dims == dims[name]
-        expected = array.astype(object) if array.dtype.kind == "U" else array
-        np.testing.assert_array_equal(found.values, expected)
-        assert found.dtype == expected.dtype.newbyteorder("=")
-        for split in splits or ():
-            rows = splits[split]
-            rows = slice(*rows) if isinstance(rows, tuple) else rows
-            part = ds.split(split)[name].values
-            np.testing.assert_array_equal(part, expected[rows] if len(array) else expected)
-    with h5py.File(path) as f:
-        for name, array in sources.items():
-            plain = f[name].asstr()[...] if array.dtype.kind == "U" else f[name][...]
-            np.testing.assert_array_equal(plain, array)
-            assert tuple(d.label for d in f[name].dims) == dims[name]
-    assert labeled.verify(path).sound
-    if not any("/" in name for name in sources):
-        with xr.open_dataset(path, engine="h5netcdf") as netcdf:
-            assert set(netcdf.data_vars) == set(sources)
-            for name, array in sources.items():
-                assert netcdf[name].dims == dims[name]
-                np.testing.assert_array_equal(netcdf[name].values, array)
 
 
 def test_equal_input_gives_equal_bytes(tmp_path: Path) -> None:
@@ -296,17 +214,6 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
     labeled.write(link, {"x": np.arange(9)}, overwrite=True)
     assert link.is_symlink()
     assert labeled.open_dataset(path).n_rows == 9
-
-
-def test_dims_of_two_lengths_get_two_scales_and_one_label(tmp_path: Path) -> None:
-    sources = {"x": np.zeros((4, 2)), "y": np.zeros((6, 3))}
-    dims = {"x": ("batch", "feature"), "y": ("batch", "feature")}
-    with pytest.warns(LabeledWarning, match="'x' has 4 rows, and 'y' has 6"):
-        path = labeled.write(tmp_path / "x", sources, dims=dims)
-    assert labeled.open_dataset(path).dims == dims
-    with xr.open_dataset(path, engine="h5netcdf") as found:
-        assert found["x"].dims == ("batch", "feature")
-        assert found["y"].dims == ("y_batch", "y_feature")
 
 
 def test_splits_that_overlap_are_said_with_numbers(tmp_path: Path) -> None:

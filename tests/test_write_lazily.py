@@ -10,7 +10,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,24 +58,6 @@ def test_each_block_is_computed_once_and_packed_where_it_was(tmp_path: Path) -> 
     path = labeled.write(tmp_path / "x", {"x": lazy}, compression="gzip", memory=1000)
     assert sorted(start for start, _ in computed) == list(range(0, 260, 13))
     np.testing.assert_array_equal(labeled.open_dataset(path)["x"], np.arange(260))
-
-
-def test_through_a_distributed_cluster(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
-    array = np.random.default_rng(0).integers(0, 9, (900, 3, 4), np.uint8)
-    data = xr.Dataset({"x": (("batch", "channel", "time"), da.from_array(array, (100, 2, 4)))})
-    with (
-        distributed.LocalCluster(
-            n_workers=1,
-            threads_per_worker=2,
-            processes=False,
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        distributed.Client(cluster),
-    ):
-        path = labeled.write(tmp_path / "x", data, {"train": (0, 800)}, compression="gzip")
-    np.testing.assert_array_equal(labeled.open_dataset(path)["x"], array)
-    assert labeled.verify(path).sound
 
 
 def test_lengths_that_dask_does_not_know_are_refused(tmp_path: Path) -> None:

@@ -75,12 +75,6 @@ def test_they_are_padded_with_no_time(tmp_path: Path, kind: str) -> None:
     assert batch.arrays["x"][1].tolist() == [day.astype(f"{kind}8[ns]").astype(int)] * 3
 
 
-def test_a_short_batch_of_times_is_filled_with_no_time(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "x", {"x": np.arange(3).astype("M8[s]")})
-    *_, last = labeled.open_dataset(path).batches(2, last="pad", shuffle=False)
-    assert np.isnat(last.arrays["x"]).tolist() == [False, True]
-
-
 @pytest.mark.parametrize(
     ("examples", "options", "words"),
     [

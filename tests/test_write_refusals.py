@@ -27,7 +27,6 @@ from labeled.errors import (
     SplitTypeError,
     WriteError,
 )
-from labeled.ragged import Ragged
 
 MASKED = np.ma.masked_array([1, 2], [False, True])
 PLAIN = np.ma.masked_array([1, 2], [False, False])
@@ -69,12 +68,6 @@ def test_integers_that_only_floats_hold_together_are_refused(
     assert labeled.open_dataset(path)["x"].dtype == np.int64
 
 
-def test_a_ragged_array_of_masked_examples_is_refused() -> None:
-    with pytest.raises(ArrayError, match=r"example 1 has masked values.*\.filled\(value\)"):
-        Ragged.of([PLAIN, MASKED])
-    assert [each.values.tolist() for each in Ragged.of([PLAIN, np.arange(1)])] == [[1, 2], [0]]
-
-
 @pytest.mark.parametrize(
     ("sources", "words"),
     [
@@ -89,25 +82,6 @@ def test_what_is_no_array_is_named(tmp_path: Path, sources: Any, words: str) -> 
     with pytest.raises(ArrayError, match=words):
         labeled.write(tmp_path / "x.h5", sources)
     assert not list(tmp_path.iterdir())
-
-
-def test_lazy_tables_are_refused(tmp_path: Path) -> None:
-    frames = pytest.importorskip("dask.dataframe")
-    table = frames.from_pandas(pd.DataFrame({"a": [1, 2]}), npartitions=1)
-    for write in (labeled.write, lambda path, given: labeled.convert(given, path)):
-        with pytest.raises(ArrayError, match=r"cannot (write|convert) .*DataFrame"):
-            write(tmp_path / "x.h5", table)
-    with pytest.raises(ArrayError, match=r"'x' is dask's Series.*to_dask_array\(lengths=True\)"):
-        labeled.write(tmp_path / "x.h5", {"x": table["a"]})
-    path = labeled.write(tmp_path / "x.h5", {"x": table["a"].to_dask_array(lengths=True)})
-    with h5py.File(path) as file:
-        assert file["x"][:].tolist() == [1, 2]
-
-
-def test_tensors_that_do_not_come_over_are_named(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    with pytest.raises(ArrayError, match="source 'x': torch's Tensor does not come over"):
-        labeled.write(tmp_path / "x.h5", {"x": torch.zeros(3, requires_grad=True)})
 
 
 @pytest.mark.parametrize(
@@ -158,12 +132,6 @@ def test_one_dim_has_one_set_of_coordinates(tmp_path: Path) -> None:
 def tables() -> Iterator[pd.DataFrame]:
     yield pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
     yield pd.DataFrame({"a": [3], "b": ["zz"]}, index=[9])
-
-
-def test_tables_one_after_another_are_batches(tmp_path: Path) -> None:
-    ds = labeled.open_dataset(labeled.write(tmp_path / "x.h5", tables()))
-    assert ds["a"].values.tolist() == [1, 2, 3]
-    assert ds["b"].values.tolist() == ["x", "y", "zz"]
 
 
 def test_a_column_is_written_as_in_its_table(tmp_path: Path) -> None:
@@ -219,31 +187,6 @@ def test_a_tilde_is_the_home_everywhere(tmp_path: Path, monkeypatch: pytest.Monk
     assert labeled.open_dataset("~/y.h5")["x"].values.tolist() == [0, 1, 2, 0, 1]
 
 
-def test_origins_that_are_none_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    np.save("a.npy", np.arange(3))
-    (tmp_path / "b.npy").symlink_to("gone.npy")
-    for origin, words in (
-        ("", "is not a path"),
-        ("*.npy", r"b\.npy' cannot be read: No such file"),
-    ):
-        with pytest.raises(FileFormatError, match=words):
-            labeled.convert(origin, "x.h5")
-    assert sorted(os.listdir()) == ["a.npy", "b.npy"]
-
-
-def test_files_at_an_address_are_converted(tmp_path: Path) -> None:
-    fsspec = pytest.importorskip("fsspec")
-    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(3)})
-    files = fsspec.filesystem("memory")
-    files.pipe_file("/converted/x.h5", Path(path).read_bytes())
-    try:
-        made = labeled.convert("memory://converted/x.h5", tmp_path / "y.h5")
-        assert labeled.open_dataset(made)["x"].values.tolist() == [0, 1, 2]
-    finally:
-        files.rm("/converted", recursive=True)
-
-
 @pytest.mark.parametrize("ragged", [False, True])
 def test_names_of_axes_that_are_no_utf8_are_kept(tmp_path: Path, ragged: bool) -> None:
     """Programs that know Latin-1 alone name axes in it."""
@@ -294,15 +237,6 @@ def test_rows_that_cannot_be_added_name_the_file(
     assert os.listdir(tmp_path) == ["a.h5"]
 
 
-def test_masks_of_added_examples_are_refused(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "a.h5", {"x": [np.arange(2), np.arange(3)]})
-    with pytest.raises(ArrayError, match="'x', row 1 is a masked array"):
-        labeled.append(path, {"x": [np.arange(2), MASKED]})
-    labeled.append(path, {"x": [[7, 8], PLAIN]})
-    read = [example.values.tolist() for example in labeled.open_dataset(path)["x"]]
-    assert read == [[0, 1], [0, 1, 2], [7, 8], [1, 2]]
-
-
 @pytest.mark.parametrize("path", [None, 3, b"a.h5", ["a.h5"]])
 def test_what_is_no_path_is_refused(tmp_path: Path, path: Any) -> None:
     words = f"the path of one file, not {type(path).__name__}"
@@ -314,24 +248,6 @@ def test_what_is_no_path_is_refused(tmp_path: Path, path: Any) -> None:
     ):
         with pytest.raises(FileFormatError, match=words):
             call(path)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        ({"split": "a=0.5"}, ArgumentError, "split='a=0.5' must be a mapping"),
-        ({"columns": ["a"]}, ArgumentError, r"columns=\['a'\] must be a mapping"),
-        ({"dims": [1]}, ArgumentError, r"dims=\[1\] must be a mapping"),
-        ({"split": {"t": 0.5}, "seed": None}, ArgumentError, "seed=None must be a whole number"),
-        ({"columns": {"f": []}}, ArrayError, "'f' names no column"),
-    ],
-)
-def test_options_of_converting_are_refused(
-    tmp_path: Path, options: Any, error: Any, words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        labeled.convert(pd.DataFrame({"a": [1, 2], "b": [3, 4]}), tmp_path / "x.h5", **options)
     assert not list(tmp_path.iterdir())
 
 

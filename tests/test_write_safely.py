@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -187,22 +186,6 @@ def test_devices_and_pipes_are_not_replaced(tmp_path: Path) -> None:
         assert pipe.is_fifo()
 
 
-def test_file_systems_without_a_size_are_not_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unknown = shutil.disk_usage(tmp_path)._replace(total=0, used=0, free=0)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: unknown)
-    path = labeled.write(tmp_path / "x", {"x": np.arange(3)})
-    assert len(labeled.open_dataset(path)) == 3
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs Linux's /proc")
-def test_folders_that_take_no_files_are_not_called_full() -> None:
-    with pytest.raises(WriteError, match=r"takes no files|may not write") as caught:
-        labeled.write("/proc/x.hdf5", {"x": np.arange(3)})
-    assert "free" not in str(caught.value)
-
-
 def test_permissions_of_a_replaced_file_stay(tmp_path: Path) -> None:
     path = Path(labeled.write(tmp_path / "x", {"x": np.arange(3)}))
     path.chmod(0o640)
@@ -247,22 +230,3 @@ def test_verify_needs_checksums_and_names_sources_without(tmp_path: Path) -> Non
     assert labeled.verify(path, sources=["t"]).n_rows == {"t": 5}
     said = CliRunner().invoke(main, ["verify", path])
     assert (said.exit_code, "as written" in said.output) == (0, True)
-
-
-def test_info_shows_statistics(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "x", {"y": np.array([1, 1, 3])}, {"train": (0, 2)})
-    said = CliRunner().invoke(main, ["info", path])
-    assert "train (2)" in said.output
-    assert "1: 2, 3: 1" in said.output
-    assert "_labeled" not in said.output
-
-
-def test_info_shows_attributes_of_sources(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file["stack"], file["plain"] = np.zeros((4, 2)), np.zeros(4)
-        file["stack"].attrs.update(pixel_size_um=[0.5, 0.25], channels="GFP")
-    said = CliRunner().invoke(main, ["info", str(tmp_path / "x.h5")])
-    assert (
-        "attributes of sources:\n  stack  channels: GFP, pixel_size_um: [0.5, 0.25]\n"
-        in said.output
-    )

@@ -10,12 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.cli.main import main
 
 
 def stored(path: Any, name: str) -> dict[str, Any]:
@@ -235,17 +233,3 @@ def check_measured(told: dict[str, Any], arrays: list[Any], dims: tuple[str, ...
     for key in ("mean", "std", "min", "max"):
         wanted = [getattr(np, key)(values) if len(values) else None for values in channels]
         assert told[key] == ([None] if wanted == [None] else pytest.approx(wanted, abs=1e-9))
-
-
-def test_info_shows_the_channels_of_ragged_pictures(tmp_path: Path) -> None:
-    pictures = [np.full((3, 2 + i, 4), [[[1]], [[2]], [[3]]], np.uint8) for i in range(3)]
-    dims = {"x": ("batch", "channel", "height", "width")}
-    path = labeled.write(tmp_path / "x.h5", {"x": pictures}, dims=dims, ragged="fuel")
-    done = CliRunner().invoke(main, ["info", path])
-    assert "1 2 3" in done.output
-
-
-def test_classes_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "x.hdf5", {"y": np.arange(24) % 12 - 1})
-    found = labeled.open_dataset(path).statistics("y")["classes"]
-    assert list(found) == [str(number) for number in range(-1, 11)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import hdf5plugin  # noqa: F401 - registers zstd and lz4 with HDF5
 import numpy as np
 import xarray as xr
 
@@ -41,6 +42,14 @@ class TestWrite(PlainTests):
 
 class TestWriteInChunks(TestWrite):
     options: Mapping[str, Any] = {"compression": "gzip", "chunks": 7}
+
+
+class TestWriteZstd(TestWrite):
+    options: Mapping[str, Any] = {"compression": "zstd"}
+
+
+class TestWriteLz4(TestWrite):
+    options: Mapping[str, Any] = {"compression": "lz4", "chunks": 17}
 
 
 class TestWriteForFuel(TestWrite):

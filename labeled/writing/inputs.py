@@ -198,39 +198,24 @@ def _read_directly(
     """Read the rows of dense sources in the packing threads, past dask, if this process packs."""
     out = dict(given)
     for name, array in arrays.items():
-        if isinstance(array, xr.DataArray) and array.chunks is not None:
-            one, unit = given[name], dataset.chunk_rows(name)
-            if array.dtype.kind == "O":
-                mean = mean_of_texts(partial(dataset.read_rows, name), len(array))
-                one = replace(one, mean_bytes=mean)
-            blocks = partial(_read_blocks, dataset, name, array, one.row_bytes)
-            if here:
-                one = replace(one, blocks=blocks, least_bytes=unit * one.row_bytes)
-            out[name] = one
+        if not isinstance(array, xr.DataArray) or array.chunks is None:
+            continue
+        one, unit, read = given[name], dataset.chunk_rows(name), partial(dataset.read_rows, name)
+        blocks: Blocks = partial(_whole_chunks, read, len(array), unit)
+        if array.dtype.kind == "O":
+            one = replace(one, mean_bytes=mean_of_texts(read, len(array)))
+            blocks = partial(text_blocks, read, len(array), one.row_bytes, step=unit)
+        if here:
+            one = replace(one, blocks=blocks, least_bytes=unit * one.row_bytes)
+        out[name] = one
     return out
 
 
-def _read_blocks(
-    dataset: RowsLike, name: str, array: xr.DataArray, row_bytes: int, rows: int
+def _whole_chunks(
+    read: Callable[[int, int], Array], n_rows: int, unit: int, rows: int
 ) -> Iterator[Block]:
-    """Cut the blocks of a lazy array to so many rows, by whole stored chunks."""
-    unit = dataset.chunk_rows(name)
-    if array.dtype.kind == "O":
-        return text_blocks(partial(dataset.read_rows, name), len(array), row_bytes, rows, step=unit)
-    return _cut_blocks(dataset, name, array, unit, max(rows // unit, 1) * unit)
-
-
-def _cut_blocks(
-    dataset: RowsLike, name: str, array: xr.DataArray, unit: int, step: int
-) -> Iterator[Block]:
-    assert array.chunks is not None
-    begin = 0
-    for n_rows in array.chunks[0]:
-        end = begin + n_rows
-        for start in range(begin, end, step):
-            stop = min(start + step, end)
-            yield Block(start, stop, partial(dataset.read_rows, name, start, stop))
-        begin = end
+    """Cut rows into blocks of about so many, by whole stored chunks."""
+    return slices(read, n_rows, max(rows // unit, 1) * unit)
 
 
 def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -96,7 +96,7 @@ def changed_file(
         If the file cannot be changed, or not taken back.
     """
     with contextlib.nullcontext() if undo is None else explained(path, LEFT):
-        file = _opened(path, "r+")
+        file, as_before = _opened(path, "r+"), False
         try:
             if undo is not None:
                 file.attrs[INCOMPLETE] = True
@@ -106,15 +106,18 @@ def changed_file(
             except BaseException as error:
                 if undo is not None:
                     _take_back(path, file, undo, error)
+                as_before = True
                 raise
             flush(file)
             if undo is not None:
                 del file.attrs[INCOMPLETE]
                 flush(file)
             file.close()
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(Exception):  # on a full disk closing fails once more
                 file.close()
+            if undo is not None and not as_before and isinstance(error, KeyboardInterrupt):
+                raise WriteError(f"changing {path!r} was interrupted; {LEFT}") from error
             raise
 
 
