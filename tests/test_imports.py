@@ -131,7 +131,7 @@ STILL_INSIDE = {
         test_idx test_zarr
     """,
     "gpu": """
-        test_permute test_cluster_losses test_cluster_measures test_cluster_write
+        test_permute test_cluster_measures test_cluster_write
         test_cupy_calls test_device_cuda test_device_loader test_device_memory test_gpu_permute
         test_handoff test_permute_cuda
     """,

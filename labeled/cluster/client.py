@@ -25,9 +25,6 @@ from labeled.version import VERSION
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
 
-AGAIN_S = 4.0
-"""How long a scheduler is waited for that was there a moment ago: it answers soon, or is gone."""
-
 Reached: TypeAlias = distributed.Client | Cluster | str
 """What leads to a scheduler: a client, a cluster, or an address."""
 
@@ -148,26 +145,16 @@ def _answering(client: distributed.Client) -> Iterator[None]:
 
     Futures are cancelled then, connections closed or reset, and workers seem to be gone.
     """
-    address = address_of(client)
     try:
         yield
     except Exception as error:
         if client.status == "running" and _answers(client):
             raise
-        try:
-            with reachable(client, address) as made:
-                is_there = client.status == "closed" and _answers(made)
-        except Exception:  # whatever a scheduler that is going away does
-            is_there = False
-        if is_there:
-            raise ClusterError(
-                f"the client was closed in the middle of its work ({type(error).__name__}), and "
-                f"what workers reported is lost; the scheduler at {address} is there, so connect "
-                "anew, and leave the client open until the call returns"
-            ) from error
         raise ClusterError(
-            f"the scheduler at {address} does not answer any more, and what workers reported is "
-            f"lost; start it and its workers again ({type(error).__name__}: {error})"
+            f"the scheduler at {address_of(client)} does not answer any more, or the client was "
+            f"closed in the middle of its work, and what workers reported is lost; leave the "
+            f"client open until the call returns, or start the scheduler and its workers again "
+            f"({type(error).__name__}: {error})"
         ) from error
 
 
@@ -183,17 +170,6 @@ def _answers(client: distributed.Client) -> bool:
 def address_of(client: distributed.Client) -> str:
     """Return where the scheduler of a client is, or was."""
     return "its address" if client.scheduler is None else str(client.scheduler.address)
-
-
-@contextmanager
-def reachable(client: distributed.Client, address: str) -> Iterator[distributed.Client]:
-    """Yield a client of the same scheduler: a new one where somebody closed this one."""
-    if client.status == "running":
-        yield client
-        return
-    known: dict[str, Any] = {"security": client.security, "set_as_default": False}
-    with distributed.Client(address, timeout=AGAIN_S, **known) as made:
-        yield made
 
 
 def workers_of(

@@ -29,12 +29,10 @@ from labeled.cluster.client import (
     PAUSED,
     Reached,
     Worker,
-    address_of,
     ask,
     check_dataset,
     connected,
     no_workers,
-    reachable,
     read_problem,
     said,
     sent,
@@ -411,7 +409,6 @@ class _Run:
     def finish(self) -> list[Any]:
         """Return the accumulator of every part, once all are done."""
         look_s = alone_s = 0.0
-        scheduler = address_of(self._client)
         try:
             while not all(share.done for share in self._shares):
                 began_s = time.monotonic()
@@ -426,8 +423,8 @@ class _Run:
                     self._check_at_work()
                     alone_s = 0.0
         except BaseException:
-            with suppress(Exception), reachable(self._client, scheduler) as at:  # if it is there
-                distributed.Event(stop_name(self._run), client=at).set()
+            with suppress(Exception):  # if the scheduler is there
+                distributed.Event(stop_name(self._run), client=self._client).set()
             raise
         finally:
             for share in self._shares:
