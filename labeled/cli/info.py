@@ -1,6 +1,7 @@
 """``labeled info``: what a file holds, from its headers alone.
 
-The text is the repr of the dataset, and what only a file has: sizes, attributes, statistics.
+The text is the summary of the dataset that its repr and HTML show, and what only a file has:
+sizes and statistics.
 ``--json`` prints plain values. Files are described one by one and never joined: a folder with
 one bad file still shows the others.
 """
@@ -31,8 +32,9 @@ from labeled.cli.options import (
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import find_files
 from labeled.dataset.opening import open_dataset
+from labeled.dataset.summary import summary_of
 from labeled.display.summary import Table
-from labeled.display.text import shortened, shown
+from labeled.display.text import shown
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import format_named
@@ -185,21 +187,15 @@ def file_text(facts: Facts, dataset: Dataset) -> str:
     format = format_named(facts["format"])
     size = format_bytes(facts["file_bytes"])
     lines = [heading(f"{shown(facts['path'])}  ({size}, {format.kinds[facts['kind']]})")]
-    lines += [in_flags(line, info) for line in repr(dataset).splitlines()[1:]]
-    sizes, attributes = [], []
+    summary = summary_of(dataset).text(more=True)
+    lines += [in_flags(line, info) for line in summary.splitlines()[1:]]
+    sizes = []
     for name, source in facts["sources"].items():
         in_heap = facts["format"] == "hdf5" and source["stored_dtype"] == "object"
         sizes.append((name, stored_words(source, in_heap)))
-        found = ", ".join(f"{key}: {value}" for key, value in source["attributes"].items())
-        attributes += [(name, shortened(found))] if found else []
-    tables: dict[str, Sequence[tuple[str, ...]]] = {
-        "in the file": sizes,
-        "attributes of sources": attributes,
-        "attributes": [(name, shortened(value)) for name, value in facts["attributes"].items()],
-        "statistics": statistics_rows(facts),
-    }
-    for title, rows in tables.items():
-        lines += Table((), rows, title, most=MAX_LINES).text() if rows else []
+    lines += Table((), sizes, "in the file", most=MAX_LINES).text() if sizes else []
+    rows = statistics_rows(facts)
+    lines += Table((), rows, "statistics", most=MAX_LINES).text() if rows else []
     return "\n".join(lines)
 
 

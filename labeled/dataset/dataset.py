@@ -983,9 +983,9 @@ class Dataset:
         return self._shown().html()
 
     def _shown(self) -> Summary:
-        from labeled.dataset.summary import shown
+        from labeled.dataset.summary import summary_of
 
-        return shown(self)
+        return summary_of(self)
 
     def _ipython_key_completions_(self) -> Sequence[str]:
         return list(self.sources)

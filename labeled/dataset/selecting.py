@@ -171,12 +171,11 @@ def lengths_differ(dataset: Dataset) -> str:
     """Say how many rows the sources have, and which of them agree."""
     sources_of = _by_length(dataset)
     lengths = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
-    more = f"; {len(lengths) - MAX_LENGTHS} more lengths" if len(lengths) > MAX_LENGTHS else ""
+    there = "; ".join([*lengths[:MAX_LENGTHS], *["..."] * (len(lengths) > MAX_LENGTHS)])
     agree = ", ".join(map(repr, heaviest(dataset)[:8]))
     splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
     return (
-        f"the sources of {dataset.where} have different numbers of rows "
-        f"({'; '.join(lengths[:MAX_LENGTHS])}{more}); "
+        f"the sources of {dataset.where} have different numbers of rows ({there}); "
         f"select {'a split, or ' if splits else ''}sources of equal length: ds.select({agree})"
     )
 

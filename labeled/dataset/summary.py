@@ -33,7 +33,7 @@ class SplitLine(NamedTuple):
     span: int
 
 
-def shown(dataset: Dataset) -> Summary:
+def summary_of(dataset: Dataset) -> Summary:
     """Summarize a dataset; a repr never fails, though the file may be gone or broken by now."""
     try:
         return _summary(dataset)

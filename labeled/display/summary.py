@@ -115,7 +115,7 @@ class Summary:
     parts : sequence of str or Table
         Lines of text, and tables, from the top.
     more : sequence of str or Table
-        What HTML shows besides.
+        What HTML and `labeled info` show besides.
     """
 
     title: str
@@ -123,10 +123,10 @@ class Summary:
     parts: Sequence[str | Table] = ()
     more: Sequence[str | Table] = ()
 
-    def text(self) -> str:
-        """Draw it as text."""
+    def text(self, *, more: bool = False) -> str:
+        """Draw it as text, without what is only shown besides unless that is asked for."""
         lines = [f"<{self.title} {self.about}>" if self.about else self.title]
-        for part in self.parts:
+        for part in [*self.parts, *(self.more if more else ())]:
             lines += [shown(part)] if isinstance(part, str) else part.text()
         return "\n".join(lines)
 
