@@ -150,15 +150,6 @@ def test_sources_choose_and_order(tmp_path: Path) -> None:
         scan(path, sources=["targets", "targets"])
 
 
-def test_datasets_outside_the_table_are_invisible(tmp_path: Path) -> None:
-    path = fuel_file(tmp_path / "d.h5", digits(N), {"train": (0, 9)}, DIGIT_LABELS)
-    with h5py.File(path, "a") as f:
-        f["other"] = np.arange(3)
-        f["elsewhere"] = h5py.ExternalLink("other.h5", "/x")
-
-    assert list(scan(path).sources) == ["features", "targets"]
-
-
 def test_a_source_that_is_missing(tmp_path: Path) -> None:
     path = fuel_file(tmp_path / "d.h5", digits(N), {"train": (0, 9)}, DIGIT_LABELS)
     with h5py.File(path, "a") as f:
@@ -383,14 +374,3 @@ def test_scales_become_coordinates(tmp_path: Path) -> None:
     assert header.variables["ids"].dims == ("batch",)
     assert header.variables["features_width"].dims == ("height",)
     assert header.variables["features_width"].key == "/scale_width"
-
-
-def test_cf_attributes_of_a_fuel_file_are_left_alone(tmp_path: Path) -> None:
-    path = fuel_file(tmp_path / "d.h5", digits(N), {"train": (0, 9)}, DIGIT_LABELS)
-    with h5py.File(path, "a") as f:
-        f["features"].attrs["scale_factor"] = 0.5
-
-    source = scan(path).sources["features"]
-
-    assert source.cf is None
-    assert source.attrs == {"scale_factor": 0.5}

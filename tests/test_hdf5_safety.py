@@ -348,15 +348,6 @@ def test_a_truncated_file(tmp_path: Path, libver: object) -> None:
         scan(path)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission(tmp_path: Path) -> None:
-    path = Path(fuel_file(tmp_path / "d.h5", digits(), {"a": (0, 9)}))
-    path.chmod(0)
-
-    with pytest.raises(FileFormatError, match="permissions"):
-        scan(path)
-
-
 def test_an_interrupted_append_is_refused(tmp_path: Path) -> None:
     path = fuel_file(tmp_path / "d.h5", digits(), {"a": (0, 9)}, attrs={"labeled_incomplete": True})
 

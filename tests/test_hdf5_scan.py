@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import h5py
@@ -20,7 +19,6 @@ import labeled
 from labeled.errors import (
     DimsError,
     FileChangedError,
-    FileFormatError,
     LabeledWarning,
     UnknownNameError,
 )
@@ -311,16 +309,6 @@ def test_an_unreadable_attribute_costs_only_itself(tmp_path: Path) -> None:
     assert header.sources["x"].attrs == {"good": 1}
 
 
-def test_no_warning_for_a_file_in_order(tmp_path: Path) -> None:
-    path = fuel_file(tmp_path / "d.h5", digits(), {"a": (0, 9)}, DIGIT_LABELS)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        scan(path)
-    with pytest.raises(FileFormatError):
-        scan(path + "x")
-
-
 def test_unallocated_data_behind_a_user_block_are_fill_values(tmp_path):
     path = str(tmp_path / "block.h5")
     with h5py.File(path, "w", userblock_size=512) as f:
@@ -354,13 +342,6 @@ def test_the_warning_about_axes_gives_names_that_end_it(source, tmp_path):
     remedy = ast.literal_eval(words)
     assert remedy == {source: dims}
     assert labeled.open_dataset(path, dims=remedy)[source].dims == dims
-
-
-def test_a_single_axis_counts_examples_whoever_names_it(tmp_path):
-    with h5py.File(tmp_path / "columns.hdf5", "w") as f:
-        f["energy"], f["targets"] = np.zeros(6), np.arange(6)
-    ds = labeled.open_dataset(tmp_path / "columns.hdf5")  # a warning would be an error here
-    assert ds.dims == {"energy": ("batch",), "targets": ("batch",)}
 
 
 def test_files_that_are_alike_are_warned_of_once(tmp_path):

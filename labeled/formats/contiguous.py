@@ -68,7 +68,13 @@ class ContiguousReader(FileReader):
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
         if source.offset is not None:
-            _check_end(source, source.offset)
+            end = source.offset + source.n_rows * source.row_bytes
+            if source.offset < 0 or end > source.file.content_bytes:
+                raise FileFormatError(
+                    f"{self.where}, rows 0 to {source.n_rows - 1}: its data should lie at bytes "
+                    f"{source.offset} to {end}, but there are {source.file.content_bytes}. It is "
+                    "truncated or damaged."
+                )
         elif source.storage != "chunked" or not self.row_bytes:
             self.why = "nothing is stored, or nothing asked for: only fill values are handed out"
         if source.file.unpacked_bytes is not None:
@@ -149,7 +155,8 @@ class ContiguousReader(FileReader):
                 target = out[: len(rows)]
                 with naming_rows(self.source, rows.start, rows.stop):
                     file.read_into(target, base + rows.start * self._plan.row_bytes)
-                self._make_native(target)
+                if not self._direct:
+                    self._make_native(target)
                 return
         super().read(rows, out, places)
 
@@ -192,7 +199,8 @@ class ContiguousReader(FileReader):
             self._store(self._box(file, at, int(rows[-1]) + 1), out, place, rows)
         elif isinstance(place, slice) and self._in_place:
             self._fill(file, out[place], at)
-            self._make_native(out[place])
+            if not self._direct:
+                self._make_native(out[place])
         else:  # in steps that stay in cache
             for a in range(0, n, self._step):
                 z = min(n, a + self._step)
@@ -201,9 +209,8 @@ class ContiguousReader(FileReader):
 
     def _make_native(self, rows: Array) -> None:
         """Swap the bytes of stored rows where they lie, which takes no memory beside them."""
-        if not self._direct:
-            values = rows.reshape(-1)  # NumPy would copy more than one axis aside first
-            values[...] = values.view(self._plan.dtype)
+        values = rows.reshape(-1)  # NumPy would copy more than one axis aside first
+        values[...] = values.view(self._plan.dtype)
 
     def _fill(self, file: OpenFile, target: Array, at: int) -> None:
         mapped = file.mapped() if self.io == "mmap" else None
@@ -366,13 +373,3 @@ class ContiguousReader(FileReader):
 def stretch_bases(offsets: Ints, first_rows: Ints, row_bytes: int) -> Ints:
     """Return where row 0 would lie if it belonged to a stretch; far below 0 if that is unstored."""
     return np.where(offsets < 0, -(1 << 62), offsets - first_rows * row_bytes)
-
-
-def _check_end(source: SourceHeader, at: int) -> None:
-    end = at + source.n_rows * source.row_bytes
-    if at < 0 or end > source.file.content_bytes:
-        raise FileFormatError(
-            f"source {source.name!r} in {source.file.path!r}, rows 0 to {source.n_rows - 1}: its "
-            f"data should lie at bytes {at} to {end}, but there are {source.file.content_bytes}. "
-            "It is truncated or damaged."
-        )

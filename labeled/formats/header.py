@@ -241,26 +241,22 @@ def fingerprint(
     sources: Mapping[str, SourceHeader], splits: Mapping[str, Mapping[str, Rows]]
 ) -> str:
     """Return a hash over names, shapes, dtypes, dims and splits; not path, time or layout."""
-    digest = hashlib.blake2b(digest_size=16)
-
-    def add(*values: object) -> None:
-        digest.update(repr(values).encode("utf-8", "surrogatepass"))
-
+    parts: list[object] = []
     for name in sorted(sources):
         header = sources[name]
-        add(name, header.shape, header.dtype.str, header.dims)
+        parts.append((name, header.shape, header.dtype.str, header.dims))
     hashed: dict[int, str] = {}
     for split in sorted(splits):
-        add(split)
+        parts.append(split)
         for name in sorted(splits[split]):
-            rows = splits[split][name]
+            rows: Any = splits[split][name]
             if isinstance(rows, np.ndarray):
                 if id(rows) not in hashed:
                     hashed[id(rows)] = hashlib.blake2b(rows.data, digest_size=16).hexdigest()
-                add(name, hashed[id(rows)])
-            else:
-                add(name, rows)
-    return digest.hexdigest()
+                rows = hashed[id(rows)]
+            parts.append((name, rows))
+    data = repr(parts).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 # items of no fixed size: h5py notes in the metadata of their dtype what they are, `vlen` for

@@ -64,19 +64,16 @@ CACHED_BYTES = 192 * 1024
 @functools.cache
 def machine_bytes() -> float:
     """Return how much memory this process may have; infinity if no limit is known."""
-    return min([_physical_bytes(), *_group_limits()])
+    try:
+        physical: float = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        physical = float("inf")
+    return min([physical, *_group_limits()])
 
 
 def available_bytes() -> float:
     """Return how much more memory this process may take than it has of its own now."""
     return machine_bytes() - _own_bytes()
-
-
-def _physical_bytes() -> float:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
 
 
 def _own_bytes() -> int:
@@ -119,14 +116,8 @@ def _lines(path: Path) -> list[str]:
 # where bytes are read to
 
 
-class _Scratch(threading.local):
-    """Buffers of one thread, by use; they stay in its cache because the next read reuses them."""
-
-    def __init__(self) -> None:
-        self.buffers: dict[str, Array] = {}
-
-
-_SCRATCH = _Scratch()
+_SCRATCH = threading.local()
+"""Buffers of each thread, by use; they stay in its cache because the next read reuses them."""
 
 
 def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
@@ -134,11 +125,11 @@ def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
 
     What is read there from a file should say from which `offset`, to lie well for that.
     """
-    held, needed = _SCRATCH.buffers.get(use), nbytes if offset is None else nbytes + PAGE_BYTES
+    held, needed = _SCRATCH.__dict__.get(use), nbytes if offset is None else nbytes + PAGE_BYTES
     if held is None or len(held) < needed:
         held = np.empty(max(needed, 1), np.uint8)
         if nbytes <= KEPT_BYTES:
-            _SCRATCH.buffers[use] = held
+            _SCRATCH.__dict__[use] = held
     return held[:nbytes] if offset is None else apart(held, nbytes, offset)
 
 

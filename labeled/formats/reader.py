@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from labeled.errors import LabeledError, LoaderError, ReadError, SelectionError
+from labeled.errors import LabeledError, ReadError, SelectionError
 from labeled.formats.bytesource import FileRef
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
@@ -33,13 +33,12 @@ PIECE_BYTES = 512 * 1024
 """What one thread reads at a time: so much stays in a core's cache while it is decoded."""
 
 FEW = 32
-"""Runs of a piece, or its bands, that are looked at one by one rather than as arrays."""
+"""Runs that are looked at one by one rather than as arrays."""
 
 UNSTORED = -1
 """The place of rows that were never stored: they read as the fill value."""
 
 Io = Literal["auto", "pread", "mmap"]
-IO = ("auto", "pread", "mmap")
 
 Rows: TypeAlias = range | Ints
 
@@ -156,8 +155,6 @@ def count(rows: Rows) -> int:
     """Return how many rows these are."""
     if isinstance(rows, range) or rows.ndim == 1:
         return len(rows)
-    if len(rows) <= FEW:
-        return sum([stop - start for start, stop in rows.tolist()])
     return int((rows[:, 1] - rows[:, 0]).sum())
 
 
@@ -189,8 +186,9 @@ def is_cold(reader: Reader, row: int) -> bool:
     for part in reader.byte_ranges(range(row, row + 1)):
         if part.file is not None:
             file = part.file()
-            if any(not file.holds(at) for at in part.starts.tolist()):
-                return True
+            for at in part.starts.tolist():
+                if not file.holds(at):
+                    return True
     return False
 
 
@@ -258,13 +256,6 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     >>> bands_of(np.array([[2, 9]]), 4).tolist()
     [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
     """
-    if len(runs) <= FEW and count(runs) <= FEW * chunk_rows:
-        found, before = [], 0  # a piece of work: NumPy would take many times as long
-        for start, stop in runs.tolist():
-            cuts = [start, *range(start - start % chunk_rows + chunk_rows, stop, chunk_rows), stop]
-            found += [(a, b, a - start + before) for a, b in itertools.pairwise(cuts)]
-            before += stop - start
-        return np.array(found, np.int64)
     starts, stops = runs[:, 0], runs[:, 1]
     chunks = starts // chunk_rows
     n_bands = (stops - 1) // chunk_rows - chunks + 1
@@ -402,8 +393,6 @@ class FileReader:
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         self.where = describe(source)
-        if io not in IO:
-            raise LoaderError(f"{self.where}: io must be 'auto', 'pread' or 'mmap', found {io!r}")
         self.source, self.io = source, io
         self.region = normal_region(region, source.row_shape, self.where)
         self.n_rows = source.n_rows

@@ -215,13 +215,13 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
     ((4, 100004, 200004), 1)
     """
     row_bytes, n_wanted = math.prod(shape) * dtype.itemsize, math.prod(region_shape(region))
-    whole = is_whole(region, shape)
-    if whole or not n_wanted or not row_bytes:
-        taken = shape if whole else region_shape(region)
+    is_all = is_whole(region, shape)
+    if is_all or not n_wanted or not row_bytes:
+        taken = shape if is_all else region_shape(region)
         n_bytes = math.prod(taken) * dtype.itemsize
-        inner: Region = tuple([slice(0, n, 1) for n in taken])
+        inner: Region = whole(taken)
         near = row_bytes - n_bytes <= GAP_BYTES
-        return BoxPlan(dtype, row_bytes, (0,), n_bytes, taken, inner, whole, near)
+        return BoxPlan(dtype, row_bytes, (0,), n_bytes, taken, inner, is_all, near)
     strides, best, at = c_strides(shape, dtype.itemsize), math.inf, 0
     n_stretches = 1
     for axis, index in enumerate(region):
@@ -276,7 +276,7 @@ def shifted(index: Indexer, low: int) -> Indexer:
 
 def whole(row_shape: tuple[int, ...]) -> Region:
     """Take all of every trailing axis."""
-    return tuple([slice(0, n, 1) for n in row_shape])
+    return tuple(map(slice, (0,) * len(row_shape), row_shape, (1,) * len(row_shape)))
 
 
 def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> Region:

@@ -69,7 +69,7 @@ def format_of(path: str) -> Format:
     FileFormatError
         If it is missing or empty, or neither its first bytes nor its name tell.
     """
-    found = format_of_folder(path) or _known(_head_of(path))
+    found = (format_of_folder(path) if os.path.isdir(path) else None) or _known(_head_of(path))
     if found is not None:
         return found
     there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in all_formats())

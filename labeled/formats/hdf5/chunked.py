@@ -18,6 +18,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,7 +106,8 @@ def count_tiles(region: Region, chunks: tuple[int, ...]) -> int:
 
 
 def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple([-(-n // c) for n, c in zip(shape, chunks, strict=True)])
+    grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
+    return tuple(grid.tolist())
 
 
 def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:
@@ -171,6 +173,9 @@ class _Band(NamedTuple):
     n: int
 
 
+_ROWS_OF = attrgetter("n")
+
+
 class _Group(NamedTuple):
     """Chunks that are read together: a line a band, a column a tile, flattened."""
 
@@ -207,15 +212,20 @@ class ChunkedReader(FileReader):
         self._tiles = tiles_of(self.region, source.row_shape, inner)
         self._per_band = math.prod(_grid(source.row_shape, inner))
         packed, n_tiles = bool(source.filters), len(self._tiles)
-        self._plans = [box_plan(t.local, inner, source.dtype) for t in self._tiles if not packed]
-        self._in_one_piece = all(len(plan.starts) == 1 for plan in self._plans)
-        self._apart = not all(plan.read_through for plan in self._plans)
-        self._has_lists = any(isinstance(index, np.ndarray) for index in self.region)
+        self._plans: list[BoxPlan] = []
+        """What is fetched of the rows of each tile, where nothing has to be decoded."""
+        self._in_one_piece, self._apart = True, False
+        for tile in [] if packed else self._tiles:
+            plan = box_plan(tile.local, inner, source.dtype)
+            self._in_one_piece = self._in_one_piece and len(plan.starts) == 1
+            self._apart = self._apart or not plan.read_through
+            self._plans.append(plan)
+        self._has_lists = np.ndarray in set(map(type, self.region))
         self._whole = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
         band_bytes = max(n_tiles * self._chunk_bytes, 1)
         self._bands_each = -(-PIECE_BYTES // band_bytes)
         each = n_tiles if band_bytes <= 2 * PIECE_BYTES else -(-PIECE_BYTES // self._chunk_bytes)
-        self._spans = [slice(a, a + each) for a in range(0, n_tiles, each)]
+        self._tiles_each = max(each, 1)
 
     @property
     def why(self) -> str:  # type: ignore[override]
@@ -229,23 +239,24 @@ class ChunkedReader(FileReader):
 
     def _groups(self, runs: Ints) -> Iterator[_Group]:
         """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
-        bands, first, each, spans = self._bands(runs), 0, self._bands_each, self._spans
-        while some := list(itertools.islice(bands, each)):
-            for span in spans:
-                yield self._group(first, some, span)
-            first += sum([band.n for band in some])
+        bands, first, n_tiles = self._bands(runs), 0, len(self._tiles)
+        while some := list(itertools.islice(bands, self._bands_each)):
+            for tile in range(0, n_tiles, self._tiles_each):
+                yield self._group(first, some, slice(tile, tile + self._tiles_each))
+            first += sum(map(_ROWS_OF, some))
 
     def _bands(self, runs: Ints) -> Iterator[_Band]:
         """Yield what is wanted of each band."""
         each = self.chunk_rows
-        parts = bands_of(runs, each).tolist()
-        for number, some in itertools.groupby(parts, key=lambda part: part[0] // each):
-            (start, stop, _), *more = some
+        starts, stops, _ = bands_of(runs, each).T
+        parts = zip((starts // each).tolist(), starts.tolist(), stops.tolist(), strict=True)
+        for number, some in itertools.groupby(parts, key=itemgetter(0)):
+            (_, start, stop), *more = some
             first, n = number * each, stop - start
             rows: slice | Ints = slice(start - first, stop - first)
             if more:
-                listed = [np.arange(start, stop), *(np.arange(a, b) for a, b, _ in more)]
-                n, stop = sum(map(len, listed)), more[-1][1]
+                listed = [np.arange(start, stop), *(np.arange(a, b) for _, a, b in more)]
+                n, stop = sum(map(len, listed)), more[-1][2]
                 rows = slice(0, n) if n == each else np.concatenate(listed) - first
             yield _Band(number, start - first, stop - first, rows, n)
 
@@ -297,7 +308,9 @@ class ChunkedReader(FileReader):
                 yield first, k, at, end - at
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        reads = [read for group in self._groups(runs) for read in self._reads(group)]
+        reads: list[tuple[int, int, int, int]] = []
+        for group in self._groups(runs):
+            reads += self._reads(group)
         found = np.array(reads, np.int64).reshape(-1, 4)
         n_chunks = int((found[:, 1] - found[:, 0]).sum()) if self.source.filters else 0
         return (ByteRanges(self.file, found[:, 2], found[:, 3], n_chunks),)
@@ -319,17 +332,19 @@ class ChunkedReader(FileReader):
                     self._load(file, group, memory)
                     self._copy(memory, group, out, places)
 
-    def _slots(self, memory: Array, group: _Group) -> list[Array]:
-        """Return the memory of each chunk."""
-        each = group.slot_bytes
-        return [memory[k * each : (k + 1) * each] for k in range(len(group.starts))]
-
     def _load(
         self, file: OpenFile, group: _Group, memory: Array, slots: list[Array] | None = None
     ) -> None:
         """Bring chunks to their slots: decoded, or as they are stored, or fill values."""
-        slots = self._slots(memory, group) if slots is None else slots
-        self._fill(group, slots)
+        if slots is None:
+            slots = list(memory.reshape(len(group.starts), -1))
+        if min(group.starts) < 0:
+            for start, slot in zip(group.starts, slots, strict=True):
+                if start < 0:
+                    slot.view(self.source.dtype)[:] = self.source.fill_value
+        if self.source.filters and max(group.lengths) > self._most_stored:
+            k = int(np.argmax(group.lengths))
+            raise self._damaged(group, k, "more bytes stored than it can need")
         for first, stop, at, n in self._reads(group):
             if self._plans:
                 begin = first * group.slot_bytes + at - group.offsets[first]
@@ -341,17 +356,7 @@ class ChunkedReader(FileReader):
                 begin = group.starts[k] - at
                 self._decode(group, k, stored[begin : begin + group.lengths[k]], slots[k])
 
-    def _fill(self, group: _Group, slots: list[Array]) -> None:
-        """Store fill values where nothing was stored; refuse chunks that are too large."""
-        if min(group.starts) < 0:
-            for start, slot in zip(group.starts, slots, strict=True):
-                if start < 0:
-                    slot.view(self.source.dtype)[:] = self.source.fill_value
-        if self.source.filters and max(group.lengths) > self._most_stored:
-            k = int(np.argmax(group.lengths))
-            raise self._damaged(group, k, "more bytes stored than it can need")
-
-    def _decode(self, group: _Group, k: int, stored: Array | list[Array], out: Array) -> None:
+    def _decode(self, group: _Group, k: int, stored: Array, out: Array) -> None:
         """Undo the filters of a chunk."""
         try:
             with decoding():
@@ -368,25 +373,24 @@ class ChunkedReader(FileReader):
         """Decode chunks as wide as rows straight to `out`, or side by side to be copied at once."""
         each, c, bands = self._chunk_bytes, self.chunk_rows, group.bands
         straight = places is None and self.source.dtype.isnative
-        done = [straight and band.n == c for band in bands]
-        memory = scratch("joined", 0 if all(done) else len(bands) * each)
-        rows = np.ndarray((len(memory) // each * c, *self._chunks[1:]), self.source.dtype, memory)
-        slots, first = self._slots(memory, group), group.first
+        memory = scratch("joined", len(bands) * each)
+        rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, memory)
+        slots, first = list(memory.reshape(len(bands), each)), group.first
         if straight:
             flat, row_bytes = out.reshape(-1).view(np.uint8), self.row_bytes
             for k, band in enumerate(bands):
-                if done[k]:
+                if band.n == c:
                     slots[k] = flat[first * row_bytes : first * row_bytes + each]
                 first += band.n
         self._load(file, group, memory, slots)
         if straight:
             first = group.first
             for k, band in enumerate(bands):
-                if not done[k]:
+                if band.n < c:
                     out[first : first + band.n] = rows[k * c : (k + 1) * c][band.rows]
                 first += band.n
             return
-        n, wanted = sum([band.n for band in bands]), None
+        n, wanted = sum(map(_ROWS_OF, bands)), None
         if n < len(rows):
             every = np.arange(c)
             wanted = np.concatenate([every[x.rows] + k * c for k, x in enumerate(bands)])

@@ -52,10 +52,7 @@ class ChunkIndex:
     masks: Array | None
     numbers: Ints | None
 
-    @property
-    def nbytes(self) -> int:
-        more = [column.nbytes for column in (self.masks, self.numbers) if column is not None]
-        return self.offsets.nbytes + self.sizes.nbytes + sum(more)
+    nbytes: int
 
     def entry(self, number: int) -> tuple[int, int, int]:
         """Return the offset (-1 if it was never written), size and filter mask of one chunk."""
@@ -89,7 +86,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     """
     chunks = source.chunks
     assert chunks is not None
-    grid = tuple(-(-n // c) for n, c in zip(source.shape, chunks, strict=True))
+    grid = (-(-np.array(source.shape) // np.array(chunks))).tolist()
     offsets, sizes, places, flagged = array("Q"), array("Q"), array("Q"), array("Q")
 
     def visitor() -> Generator[None, Any]:
@@ -156,7 +153,9 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     small = not len(lengths) or int(lengths.max()) < 2**32
     complete = len(numbers) == math.prod(grid)
     lengths = lengths.astype(np.uint32) if small else lengths
-    return ChunkIndex(starts, lengths, masks, None if complete else numbers)
+    n_bytes = starts.nbytes + lengths.nbytes + (0 if complete else numbers.nbytes)
+    n_bytes += 0 if masks is None else masks.nbytes
+    return ChunkIndex(starts, lengths, masks, None if complete else numbers, n_bytes)
 
 
 def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:

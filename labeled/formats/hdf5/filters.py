@@ -19,7 +19,7 @@ import functools
 import importlib
 import struct
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import h5py
@@ -97,14 +97,12 @@ class Pipeline:
                 size += CHECKSUM_BYTES if step.id == FLETCHER32 else 0
         return steps[::-1]
 
-    def undo(self, stored: Array | list[Array], mask: int, out: Array | None = None) -> Array:
+    def undo(self, stored: Array, mask: int, out: Array | None = None) -> Array:
         """Return the decoded bytes of a chunk.
 
         Parameters
         ----------
-        stored : uint8 array, or a list of one
-            A list is emptied, so that no more than two of stored, half decoded and decoded bytes
-            are in memory together, whatever the chunk's size.
+        stored : uint8 array
         mask : int
             Bit i set: filter i was not applied to this chunk.
         out : uint8 array, as many as the chunk has bytes, optional
@@ -115,7 +113,7 @@ class Pipeline:
         DecodeError
             If the bytes are damaged; `out` may hold anything then.
         """
-        data = stored.pop() if isinstance(stored, list) else stored
+        data = stored
         steps = self._usual if mask == 0 else self._steps(mask)
         if not steps or steps[-1].decode is None:  # nothing would bring the bytes to their place
             steps = [*steps, _Step(_copied, self._chunk_bytes)]
@@ -140,8 +138,11 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
     >>> why_not((Filter(4, "szip"),))
     "filter 'szip' (4) is undone by HDF5 only"
     """
-    packers = [step for step in filters if step.id not in (SHUFFLE, FLETCHER32)]
-    for step in packers:
+    n_packers = 0
+    for step in filters:
+        if step.id in (SHUFFLE, FLETCHER32):
+            continue
+        n_packers += 1
         known = _CODECS.get(step.id)
         if known is None or (step.id == BITSHUFFLE and not _is_known(step.options)):
             return f"filter {step.words!r} ({step.id}) is undone by HDF5 only"
@@ -150,7 +151,7 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
                 f"filter {step.words!r} ({step.id}) is undone by HDF5, because {known.name} is not "
                 f"installed; the extra 'codecs' has it"
             )
-    if len(packers) > 1:
+    if n_packers > 1:
         return "two compressing filters, one after the other: undone by HDF5 only"
     return None
 
@@ -168,17 +169,16 @@ def require_filters(source: SourceHeader) -> None:
         raise MissingExtraError(f"{describe(source)}: {why}")
 
 
-def describe_missing(sources: Iterable[SourceHeader]) -> list[str]:
-    """Return what to say of sources whose filters nothing installed undoes."""
+def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
+    """Yield what to say of sources whose filters nothing installed undoes."""
     found: dict[tuple[Filter, ...], list[str]] = {}
     for source in sources:
         if source.filters:
             found.setdefault(source.filters, []).append(source.name)
-    return [
-        f"no row of {listed(names, 4)} can be read: {why}"
-        for filters, names in found.items()
-        if (why := why_not_undone(filters)) is not None
-    ]
+    for filters, names in found.items():
+        why = why_not_undone(filters)
+        if why is not None:
+            yield f"no row of {listed(names, 4)} can be read: {why}"
 
 
 def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
@@ -245,13 +245,6 @@ class _Decompressor:
             self._free(self.address)
 
 
-class _OfThread(threading.local):
-    """The decompressor of each thread."""
-
-    def __init__(self, make: Any, free: Any) -> None:
-        self.held = _Decompressor(make, free)
-
-
 @functools.cache
 def _libdeflate() -> Decode | None:
     """Return libdeflate's decoder, called outside the GIL; None where it is not installed.
@@ -281,9 +274,11 @@ def _libdeflate() -> Decode | None:
     make.restype, make.argtypes = pointer, []
     free.restype, free.argtypes = None, [pointer]
     found.restype, found.argtypes = ctypes.c_int, [pointer, pointer, size, pointer, size, pointer]
-    own = _OfThread(make, free)
+    own = threading.local()
 
     def inflate(data: Array, out: Array) -> int:
+        if not hasattr(own, "held"):
+            own.held = _Decompressor(make, free)
         source, target = address_of(data), address_of(out)
         if found(own.held.address, source, len(data), target, len(out), None):
             raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")

@@ -329,7 +329,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
                 unnamed[name] = Unnamed((0, *axes), made)
     check_unchanged(path, stamp)
     splits = {ALL: {name: range(len(objects.names)) for name in headers}}
-    faults = describe_missing(headers.values())
+    faults = list(describe_missing(headers.values()))
     if unnamed:
         likely = {name: one.likely for name, one in [*unnamed.items()][:MAX_SUGGESTED]}
         more = ", ..." * (len(unnamed) > len(likely))

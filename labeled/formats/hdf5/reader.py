@@ -55,9 +55,9 @@ from labeled.formats.region import (
     Ints,
     Region,
     bounds,
-    length,
     normal_region,
     outer_take,
+    region_shape,
     shifted,
 )
 
@@ -116,7 +116,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
     region = normal_region(
         region, source.row_shape, f"source {source.name!r} in {source.file.path!r}"
     )
-    taken = math.prod(length(index) for index in region) * source.row_bytes
+    taken = math.prod(region_shape(region)) * source.row_bytes
     if source.storage == "contiguous" and source.offset is not None:
         return ContiguousReader(source, region, io)
     if source.storage == "chunked" and taken:
