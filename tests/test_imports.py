@@ -127,9 +127,6 @@ STILL_INSIDE = {
     "engine": """
         test_selection
     """,
-    "files": """
-        test_idx test_zarr
-    """,
     "gpu": """
         test_permute test_cluster_measures test_cluster_write
         test_cupy_calls test_device_cuda test_device_loader test_device_memory test_gpu_permute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from typing import ClassVar
 
@@ -18,7 +19,6 @@ from labeled.errors import (
     ReadError,
     UnknownNameError,
 )
-from labeled.formats.zarr import opened
 from labeled.testing import LoaderTests, ReaderTests
 
 zarr = pytest.importorskip("zarr")
@@ -156,12 +156,9 @@ def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch):
     with pytest.raises(FileFormatError, match=r"zarr cannot open .*b\.zarr"):
         labeled.open_dataset(broken)
 
-    def missing(name):
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr("labeled._optional.importlib.import_module", missing)
+    monkeypatch.setitem(sys.modules, "zarr", None)
     with pytest.raises(MissingExtraError, match=r"x\.zarr' needs zarr.*pip install zarr"):
-        opened(str(path), None)
+        labeled.open_dataset(path)
 
 
 def test_a_store_that_changed_or_is_damaged_is_not_read(tmp_path):

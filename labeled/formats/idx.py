@@ -18,7 +18,7 @@ import os
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,7 +141,7 @@ def _unit_header(
 ) -> FileHeader:
     where = next(iter(unit.values()))
     names = chosen_sources(unit, options, repr(where))
-    sources = {name: _source(name, read_header(unit[name]), options) for name in names}
+    sources = {name: _read_header(name, unit[name], options) for name in names}
     _check_counts(sources)
     rows: dict[str, dict[str, Rows]] = {
         each: {n: range(s.n_rows if each == split else 0) for n, s in sources.items()}
@@ -157,21 +157,6 @@ def _unit_header(
         splits=rows,
         not_opened={},
         kind="idx",
-        format="idx",
-    )
-
-
-def _source(name: str, header: IdxHeader, options: Options) -> SourceHeader:
-    where = repr(header.stamp.path)
-    return SourceHeader(
-        file=header.stamp,
-        name=name,
-        key="",
-        shape=header.shape,
-        dtype=header.dtype,
-        dims=dims_of(name, default_dims(header.shape), options, where),
-        offset=header.offset,
-        stored_bytes=header.stamp.size,
         format="idx",
     )
 
@@ -228,29 +213,6 @@ MAX_EXPANSION = 1032
 """Bytes that one deflated byte may stand for."""
 
 
-@dataclass(frozen=True, slots=True)
-class IdxHeader:
-    """The dtype and shape of the array of one file."""
-
-    stamp: FileStamp
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def offset(self) -> int:
-        """Where the values begin."""
-        return 4 + 4 * len(self.shape)
-
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-    @property
-    def end(self) -> int:
-        """Where the values end."""
-        return self.offset + self.shape[0] * self.row_bytes
-
-
 def is_idx(data: bytes) -> bool:
     """Whether the first bytes of a file are those of an IDX file.
 
@@ -262,7 +224,7 @@ def is_idx(data: bytes) -> bool:
     return len(data) >= 4 and data[:2] == b"\0\0" and data[2] in DTYPES and 0 < data[3] <= MAX_AXES
 
 
-def read_header(path: str) -> IdxHeader:
+def _read_header(name: str, path: str, options: Options) -> SourceHeader:
     """Read and check the header of an IDX file.
 
     Raises
@@ -279,66 +241,59 @@ def read_header(path: str) -> IdxHeader:
     """
     stamp = stamp_of(path)
     packed = StoredBytes(stamp).pread(0, 2) == GZIP
+    file = f"file {stamp.path!r}"
     start = _first_bytes(stamp, 4, packed=packed)
     if not is_idx(start):
         raise FileFormatError(
-            f"file {stamp.path!r} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}"
-            ", where two zero bytes, a code of a dtype (08, 09, 0b, 0c, 0d or 0e) and a number of "
-            "axes should stand; check the path"
+            f"{file} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}, where two "
+            "zero bytes, a code of a dtype (08, 09, 0b, 0c, 0d or 0e) and a number of axes should "
+            "stand; check the path"
         )
-    n_axes = start[3]
-    data = _first_bytes(stamp, 4 + 4 * n_axes, packed=packed)
-    if len(data) < 4 + 4 * n_axes:
+    dtype, offset = DTYPES[start[2]], 4 + 4 * start[3]
+    data = _first_bytes(stamp, offset, packed=packed)
+    if len(data) < offset:
         raise FileFormatError(
-            f"file {stamp.path!r} ends within its header, which should tell the lengths of "
-            f"{n_axes} axes; copy it again"
+            f"{file} ends within its header, which should tell the lengths of {start[3]} axes; "
+            "copy it again"
         )
     shape = tuple(int(n) for n in np.frombuffer(data, ">u4", offset=4))
-    header = IdxHeader(stamp, DTYPES[start[2]], shape)
-    _check_rows(header)
-    return _check_packed(header) if packed else _check_plain(header)
-
-
-def _check_rows(header: IdxHeader) -> None:
-    """Refuse rows that no memory holds, and great numbers of rows that take no byte."""
-    if not header.row_bytes and header.shape[0] > _MAX_EMPTY_ROWS:
+    row_bytes = math.prod(shape[1:]) * dtype.itemsize
+    most = _MAX_ROW_BYTES if shape[0] else _MAX_EMPTY_ROWS
+    is_absurd = math.prod(max(n, 1) for n in shape[1:]) * dtype.itemsize > most
+    if is_absurd or (not row_bytes and shape[0] > _MAX_EMPTY_ROWS):
+        what = "no row of that size" if is_absurd else "so many rows of no values"
         raise UnsafeFileError(
-            f"file {header.stamp.path!r} claims {header.shape[0]} rows of no values (shape "
-            f"{header.shape}); it is damaged, or no IDX file"
+            f"{file} claims the shape {shape} of {dtype}: {what} can be read; it is damaged, or no "
+            "IDX file"
         )
-    most = _MAX_ROW_BYTES if header.shape[0] else _MAX_EMPTY_ROWS
-    if math.prod(max(n, 1) for n in header.shape[1:]) * header.dtype.itemsize > most:
+    end = offset + shape[0] * row_bytes
+    if packed and end > stamp.size * MAX_EXPANSION:
         raise UnsafeFileError(
-            f"file {header.stamp.path!r} claims the shape {header.shape} of {header.dtype}: no row "
-            "of that size can be read; it is damaged, or no IDX file"
+            f"{file} claims {end} bytes (shape {shape} of {dtype}), but its {stamp.size} "
+            f"compressed bytes cannot stand for more than {stamp.size * MAX_EXPANSION}; it is "
+            "damaged, so copy it again"
         )
-
-
-def _check_plain(header: IdxHeader) -> IdxHeader:
-    stamp, end = header.stamp, header.end
-    if stamp.size < end:
-        whole = max(0, stamp.size - header.offset) // max(1, header.row_bytes)
+    if not packed and stamp.size < end:
+        whole = max(0, stamp.size - offset) // max(1, row_bytes)
         raise FileFormatError(
-            f"file {stamp.path!r} is truncated: its header announces {header.shape[0]} rows, which "
-            f"end at byte {end}, but it has {stamp.size} bytes ({whole} whole rows); copy it again"
+            f"{file} is truncated: its header announces {shape[0]} rows, which end at byte {end}, "
+            f"but it has {stamp.size} bytes ({whole} whole rows); copy it again"
         )
-    if stamp.size > end:
-        warn(
-            f"file {stamp.path!r} goes on for {stamp.size - end} bytes after its last row; they "
-            "are not read"
-        )
-    return header
-
-
-def _check_packed(header: IdxHeader) -> IdxHeader:
-    stamp, end = header.stamp, header.end
-    if end > stamp.size * MAX_EXPANSION:
-        raise UnsafeFileError(
-            f"file {stamp.path!r} claims {end} bytes (shape {header.shape} of {header.dtype}), but "
-            f"its {stamp.size} compressed bytes cannot stand for more than "
-            f"{stamp.size * MAX_EXPANSION}; it is damaged, so copy it again"
-        )
-    return replace(header, stamp=replace(stamp, unpacked_bytes=end))
+    if not packed and stamp.size > end:
+        warn(f"{file} goes on for {stamp.size - end} bytes after its last row; they are not read")
+    stored_bytes = stamp.size
+    stamp = replace(stamp, unpacked_bytes=end) if packed else stamp
+    return SourceHeader(
+        file=stamp,
+        name=name,
+        key="",
+        shape=shape,
+        dtype=dtype,
+        dims=dims_of(name, default_dims(shape), options, repr(stamp.path)),
+        offset=offset,
+        stored_bytes=stored_bytes,
+        format="idx",
+    )
 
 
 def _first_bytes(stamp: FileStamp, n: int, *, packed: bool) -> bytes:
