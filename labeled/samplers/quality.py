@@ -14,6 +14,7 @@ moves by a few thousandths where windows hold few units, by less elsewhere.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -130,9 +131,7 @@ def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = Non
     low = high - 1
     while high < most and not reached(high):
         low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reached(middle) else (middle, high)
+    high = low + 1 + bisect_left(range(low + 1, high), True, key=reached)
     return min(order.n_rows, high * order.units.max_rows)
 
 

@@ -126,12 +126,9 @@ class State:
             raise StateError(f"not a whole state: missing {missing}, unknown {unknown}")
         for name, kind in kinds.items():
             value = found[name]
-            if kind == "bool" and type(value) is not bool:
-                raise StateError(f"state entry {name!r} is {value!r}, not true or false")
-            if kind == "int | None" and value is None:
-                continue
-            if kind in ("int", "int | None") and type(value) is not int:
-                raise StateError(f"state entry {name!r} is {value!r}, not a whole number")
+            plain = {"bool": bool, "int": int, "int | None": int}.get(str(kind), type(value))
+            if type(value) is not plain and not (value is None and kind == "int | None"):
+                raise StateError(f"state entry {name!r} is {value!r}, not of type {kind}")
         try:
             found["history"] = tuple((int(count), int(step)) for count, step in found["history"])
         except (TypeError, ValueError) as error:
