@@ -1,20 +1,30 @@
-"""Augmentation of every kind of pictures: labels, lists, dtypes, sizes; and what cannot be."""
+"""Every kind of pictures: labels, lists, dtypes, sizes, encoded ones, mean images, and mistakes."""
 
 from __future__ import annotations
 
+import io
+import struct
+
 import array_api_strict
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
 from augment_cases import ALL, BYTES, DIMS, LAST, ROWS, H, N, W, plain
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
+from PIL import Image
 
-from labeled.errors import AugmentError, DimsError, FileFormatError
+import labeled
+from labeled.errors import ArrayError, AugmentError, DimsError, FileFormatError, WriteError
 from labeled.transforms import (
     Affine,
     Augment,
     Contrast,
     Crop,
+    Decode,
     Jitter,
     Mirror,
     Normalize,
@@ -24,6 +34,7 @@ from labeled.transforms import (
     Resize,
     ShiftHSL,
     mean_image,
+    read_mean_file,
     write_mean_file,
 )
 
@@ -230,3 +241,157 @@ def test_pictures_that_are_none(images, options, error, words):
 def test_parameters_that_do_not_fit(make, words):
     with pytest.raises((AugmentError, DimsError), match=words):
         make()
+
+
+# -- encoded pictures
+
+SIZES = [(9 + n % 4, 12 + n % 3) for n in range(30)]
+
+
+def png_of(pixels: np.ndarray) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return np.frombuffer(file.getvalue(), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 256, (h, w, 3), np.uint8) for h, w in SIZES]
+
+
+@pytest.fixture
+def ds(tmp_path, pictures):
+    with h5py.File(tmp_path / "p.h5", "w") as f:
+        encoded = f.create_dataset("images", (len(pictures),), h5py.vlen_dtype("u1"))
+        for number, pixels in enumerate(pictures):
+            encoded[number] = png_of(pixels)
+        f["labels"] = np.arange(len(pictures))
+        f["images"].dims[0].label = "batch"
+    return labeled.open_dataset(tmp_path / "p.h5", dims={"images": ("batch", "byte")})
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_loader_decodes_them(ds, pictures, threads):
+    seen = []
+    for batch in ds.batches(
+        8, shuffle=True, seed=1, threads=threads, pipeline={"images": Decode()}
+    ):
+        assert (
+            "images  (batch: 8, height: *, width: *, channel: *)" in repr(batch) or len(seen) == 24
+        )
+        for row, pixels in zip(batch.rows, batch["images"].values, strict=True):
+            np.testing.assert_array_equal(pixels, pictures[row])
+            seen.append(row)
+    assert sorted(seen) == list(range(30))
+
+
+def test_an_augment_goes_on_with_them(ds, pictures):
+    steps = [{"images": Decode()}, {"images": Augment([Crop((8, 10)), Mirror(1.0)])}]
+    (batch,) = ds.batches(30, pipeline=steps, output="numpy")
+    for pixels, whole in zip(batch["images"], pictures, strict=True):
+        top, left = (whole.shape[0] - 8) // 2, (whole.shape[1] - 10) // 2
+        np.testing.assert_array_equal(pixels, whole[top : top + 8, left : left + 10][:, ::-1])
+
+
+def test_one_picture_and_a_list(ds, pictures):
+    one = Decode()(ds[4]["images"])
+    assert one.dims == ("height", "width", "channel")
+    np.testing.assert_array_equal(one, pictures[4])
+    some = Decode()([png_of(pictures[2]).tobytes(), png_of(pictures[0])])
+    np.testing.assert_array_equal(some.values[0], pictures[2])
+    np.testing.assert_array_equal(some.values[1], pictures[0])
+    assert Decode(channels=4)(png_of(pictures[0])).values[..., 3].min() == 255
+
+
+def test_what_is_no_picture_names_its_row(ds):
+    with pytest.raises(AugmentError, match="row 17 cannot be decoded: Pillow does not open it"):
+        Decode()([png_of(np.zeros((2, 2, 3), np.uint8)), np.zeros(9, np.uint8)], rows=[3, 17])
+    with pytest.raises(AugmentError, match="rows of uint8; found int64 of shape"):
+        next(iter(ds.batches(8, pipeline={"labels": Decode()})))
+
+
+# -- mean images in files
+
+FORMS = ("newest", "v1", "oldest")
+means = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=4, max_side=5))
+
+
+@given(means, st.sampled_from(FORMS))
+def test_written_then_read_is_equal(tmp_path_factory, mean, form):
+    path = tmp_path_factory.mktemp("means") / "mean.bin"
+    write_mean_file(path, mean, form=form)
+    found = read_mean_file(path)
+    assert found.dtype == np.float32
+    assert_array_equal(found, mean)
+
+
+def test_what_cannot_be_written_is_said(tmp_path):
+    with pytest.raises(WriteError, match=r"folder .*no' does not exist"):
+        write_mean_file(tmp_path / "no" / "mean.bin", np.zeros((1, 2, 2)))
+    write_mean_file(tmp_path / "mean.bin", np.zeros((1, 2, 2)))
+    write_mean_file(tmp_path / "mean.bin", np.ones((1, 2, 2)))  # replaced
+    assert read_mean_file(tmp_path / "mean.bin").all()
+    assert [path.name for path in tmp_path.iterdir()] == ["mean.bin"]
+
+
+def test_bytes_of_the_forms(tmp_path):
+    mean = np.array([[1.5, 2.0, 3.0]], np.float32)
+    head, tail = struct.pack("<QQQ", 0x112, 0, 1), struct.pack("<QQ", 1, 8) + b"mean_img"
+    context, values = struct.pack("<iii", 1, 0, 0), struct.pack("<fff", 1.5, 2, 3)
+    arrays = {
+        "newest": struct.pack("<Iiiqq", 0xF993FAC9, 0, 2, 1, 3),
+        "v1": struct.pack("<Iiqq", 0xF993FAC8, 2, 1, 3),
+        "oldest": struct.pack("<III", 2, 1, 3),
+    }
+    for form, array in arrays.items():
+        path = tmp_path / form
+        write_mean_file(path, mean, form=form)
+        assert path.read_bytes() == head + array + context + values + tail
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(FORMS)  # no drafts are left
+
+
+def test_other_types_become_float32(tmp_path):
+    path = tmp_path / "mean.bin"
+    array = struct.pack("<Iiiq", 0xF993FAC9, 0, 1, 2) + struct.pack("<iii", 1, 0, 1)
+    path.write_bytes(struct.pack("<QQQ", 0x112, 0, 1) + array + struct.pack("<dd", 1.5, -2))
+    assert_array_equal(read_mean_file(path), np.array([1.5, -2], np.float32))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_files_cut_off_are_refused(tmp_path, form):
+    path = tmp_path / "mean.bin"
+    write_mean_file(path, np.ones((3, 2, 2), np.float32), form=form)
+    whole = path.read_bytes()
+    for length in range(0, len(whole) - 24, 5):  # the name at the end is not needed
+        path.write_bytes(whole[:length])
+        with pytest.raises(FileFormatError, match=r"mean\.bin"):
+            read_mean_file(path)
+
+
+def test_headers_that_claim_too_much_are_refused(tmp_path):
+    path = tmp_path / "mean.bin"
+    head = struct.pack("<QQQ", 0x112, 0, 1)
+    dense = struct.pack("<Ii", 0xF993FAC9, 0)
+    for array, words in [
+        (dense + struct.pack("<iqqiii", 2, 2**40, 2**40, 1, 0, 0), "ends before"),
+        (dense + struct.pack("<iqiii", 1, -4, 1, 0, 0), "ends before"),
+        (dense + struct.pack("<i", 2**30), "axes"),
+        (dense + struct.pack("<iqiii", 1, 1, 1, 0, 77), "type 77"),
+        (struct.pack("<Ii", 0xF993FAC9, 2), "storage type 2"),
+        (struct.pack("<I", 0xF0000000), "axes"),
+    ]:
+        path.write_bytes(head + array + bytes(64))
+        with pytest.raises(FileFormatError, match=words):
+            read_mean_file(path)
+
+
+def test_what_is_no_mean_image(tmp_path):
+    path = tmp_path / "mean.bin"
+    path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(64))
+    with pytest.raises(FileFormatError, match="begins with"):
+        read_mean_file(path)
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        read_mean_file(tmp_path / "none.bin")
+    with pytest.raises(ArrayError, match="form="):
+        write_mean_file(path, np.ones(3), form="new")
