@@ -77,14 +77,6 @@ def test_texts_are_not_laid_out(ds):
         ds.batches(4, specs=(VectorSpace(1), "nams"))
 
 
-def test_a_label_out_of_range_is_named_by_its_file(ds):
-    words = (
-        r"'labels' in '.*d\.hdf5': label 9 in row 1 of this batch \(row 29 of the dataset\) is out"
-    )
-    with pytest.raises(SpaceError, match=words):
-        list(ds.batches(4, one_hot={"labels": 5}))
-
-
 @pytest.fixture(scope="module", params=[(), (1,)], ids=["one axis", "two axes"])
 def gaps(request, tmp_path_factory):
     """Labels of which a sixth is NaN."""

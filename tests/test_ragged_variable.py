@@ -44,30 +44,6 @@ def test_rows_are_what_h5py_wrote(
     assert ragged.sizes.tolist() == sizes
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3000)), max_size=25))
-def test_rows_that_were_written_again_and_again(
-    tmp_path_factory: Any, changes: list[tuple[int, int]]
-) -> None:
-    rows = [np.full(20 * i, i, "u2") for i in range(10)]
-    path = write(tmp_path_factory.mktemp("h") / "x.h5", rows, "u2")
-    with h5py.File(path, "a") as f:
-        for row, size in changes:
-            rows[row] = np.full(size, size % 251, "u2")
-            f["x"][row] = rows[row]
-    same(labeled.open_dataset(path)["x"].to_objects(), rows)
-    same(labeled.open_dataset(path)["x"][::-2].to_objects(), rows[::-2])
-
-
-@pytest.mark.parametrize(
-    "options", [{"libver": "v110"}, {"libver": "latest"}, {"userblock_size": 512}]
-)
-def test_files_of_every_age(tmp_path: Path, options: Any, recwarn: Any) -> None:
-    rows = [np.arange(i % 7, dtype="f4") for i in range(300)]
-    path = write(tmp_path / "x.h5", rows, "f4", **options)
-    ragged = labeled.open_dataset(path)["x"]
-    same(ragged.to_objects(), rows)
-
-
 def opened(path: str) -> labeled.Dataset:
     return labeled.open_dataset(path, dims={"x": ("batch", "n")})
 

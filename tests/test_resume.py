@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import StateError
 
 pytestmark = pytest.mark.filterwarnings("ignore:every epoch is empty")
 
@@ -110,12 +109,3 @@ def test_every_row_is_handed_out_once_whatever_number_of_parts_goes_on(numbered,
             assert rest == [batches[step:] for batches in whole]
     assert [loop(loader) for loader in after] == fresh
     assert {loader.epoch for loader in after} == {2}
-
-
-def test_a_state_that_cannot_be_finished_is_refused(numbered):
-    loader = numbered.batches(16)
-    loop(loader, 1)
-    with pytest.raises(StateError, match="finished at batch 1 of 32"):
-        loader.load_state_dict({**saved(loader), "finished": True})
-    with pytest.raises(StateError, match="'finished' is 'yes'"):
-        loader.load_state_dict({**saved(loader), "finished": "yes"})
