@@ -271,18 +271,6 @@ def test_only_files_that_workers_can_open_are_shared_out(client, ds):
             cl.statistics(client, given)
 
 
-def test_writing_on_a_cluster_gives_the_bytes_of_writing_here(client, ds, tmp_path):
-    part = ds.split("train").select("features", "targets")
-    options = {"compression": "gzip", "chunks": 16}
-    here = labeled.write(tmp_path / "here.hdf5", part, **options)
-    there = cl.write(client, tmp_path / "there.hdf5", part, **options)
-    with open(here, "rb") as one, open(there, "rb") as two:
-        assert one.read() == two.read()
-    pids = part["targets"].data.map_blocks(pid_like)
-    written = labeled.open_dataset(cl.write(client, tmp_path / "pids.hdf5", {"pids": pids}))
-    assert os.getpid() not in written["pids"].values
-
-
 def pid_like(block):
     return np.full(block.shape, os.getpid())
 

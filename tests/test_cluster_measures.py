@@ -14,7 +14,6 @@ from two_workers import (
 
 import labeled
 from labeled import cluster as cl
-from labeled.cluster import measures
 from labeled.errors import ArrayError, ClusterError, LoaderError
 from make_files import ragged_file
 
@@ -52,18 +51,6 @@ def test_statistics_of_ragged_rows(client, tmp_path):
     np.testing.assert_allclose((told["mean"], told["std"]), (flat.mean(), flat.std()))
     with pytest.raises(ArrayError, match="not one class a row"):
         cl.class_counts(client, ds, "image_features")
-
-
-def test_measuring_takes_batches_of_some_mebibytes(client, ds, tmp_path):
-    with h5py.File(tmp_path / "large.hdf5", "w") as f:  # nothing is stored of it
-        f.create_dataset("x", (3, measures.BATCH_BYTES + 1), "u1", chunks=(1, 1 << 20))
-        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "index"
-    large = labeled.open_dataset(tmp_path / "large.hdf5")
-    assert measures._batch_rows(large) == 1
-    assert measures._batch_rows(ds.select("features")) == measures.BATCH_BYTES // (3 * 5 * 7)
-    assert measures._batch_rows(ds.select("targets")) == measures.BATCH_ROWS
-    with pytest.raises(LoaderError, match="batch_size"):  # of which one may ask for others
-        cl.statistics(client, ds, batch_size=-1)
 
 
 def test_histograms_agree_with_numpy(client, ds):

@@ -22,7 +22,7 @@ from labeled.cluster import writing
 from labeled.errors import ArrayError, ClusterError, WriteError
 from labeled.writing import packing
 from labeled.writing.packing import Joiner
-from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
+from make_files import DIGIT_LABELS, digits, fuel_file
 
 N = 203
 WORKERS = 2
@@ -97,25 +97,6 @@ def test_the_bytes_are_those_of_writing_here_and_no_row_comes_by(client, ds, tmp
     assert bytes_of(here) == bytes_of(there)
 
 
-def test_workers_compress_however_small_blocks_are(client, tmp_path):
-    """The one that writes has to do with rows between tasks alone: less than two chunks each."""
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    values = np.arange(600)[:, None] + np.zeros(1 << 10, np.int64)  # chunks of 128 KiB
-    lazy = da.from_array(values, chunks=(9, -1))
-    client.run(note_encoding, str(marks))
-    names = {str(told["name"]): a for a, told in client.scheduler_info()["workers"].items()}
-    one, two = sorted(names)
-    options = {"writer": one, "workers": [two], "compression": "gzip", "chunks": 16}
-    path = cl.write(client, tmp_path / "x.hdf5", {"x": lazy}, **options)
-    found, pids = encodings(marks), client.run(os.getpid)
-    assert set(found) <= set(pids.values())
-    assert sum(found.values()) == -(-600 // 16)
-    n_tasks = -(-values.nbytes // (1 << 20))
-    assert found[pids[names[one]]] <= 2 * n_tasks
-    np.testing.assert_array_equal(labeled.open_dataset(path)["x"], values)
-
-
 def test_arrays_of_all_kinds_are_written_as_here(client, ds, tmp_path):
     with client.as_current():
         kept = (ds["features"] * 2).persist()
@@ -131,15 +112,6 @@ def test_arrays_of_all_kinds_are_written_as_here(client, ds, tmp_path):
     there = cl.write(client, tmp_path / "there.hdf5", sources, splits, **options)
     with client.as_current():
         here = labeled.write(tmp_path / "here.hdf5", sources, splits, **options)
-    assert bytes_of(here) == bytes_of(there)
-
-
-def test_ragged_rows_of_a_file_are_read_there(client, tmp_path, monkeypatch):
-    images = [np.full((1, n % 3 + 1, 2), n, np.uint8) for n in range(40)]
-    ds = labeled.open_dataset(ragged_file(tmp_path / "r.hdf5", images, np.arange(40)[:, None]))
-    here = labeled.write(tmp_path / "here.hdf5", ds)
-    monkeypatch.setattr(Joiner, "take", never)
-    there = cl.write(client, tmp_path / "there.hdf5", ds)
     assert bytes_of(here) == bytes_of(there)
 
 

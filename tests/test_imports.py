@@ -128,7 +128,7 @@ STILL_INSIDE = {
         test_selection
     """,
     "gpu": """
-        test_permute test_cluster_measures test_cluster_write
+        test_permute test_cluster_write
         test_cupy_calls test_device_cuda test_device_loader test_device_memory test_gpu_permute
         test_handoff test_permute_cuda
     """,
