@@ -123,7 +123,7 @@ class Drawn:
         return [f"row {row}" for row in rows]
 
     def examples(self, name: str, n: int) -> list[Array]:
-        """Return the first examples of a source, cut down to what is no padding."""
+        """Return the first examples of a source without their padding."""
         rows = [np.asarray(one) for one in to_host(self.arrays[name][:n])]
         mask = self.arrays.get(f"{name}_mask")
         if mask is None or mask.shape != self.arrays[name].shape:

@@ -2,7 +2,7 @@
 
 Chunks without filters that are as wide as rows lie in the file as they are, so that their rows are
 read like contiguous ones (:class:`PlainChunks`). All others are put together here, a group of
-chunks at a time. Chunks that are wanted whole are decoded straight to their place. Others are
+chunks at a time. Chunks that are wanted whole are decoded directly to their place. Others are
 decoded side by side into memory that stays in cache, and the wanted rows of all are copied out at
 once. Chunks without filters go the same way, but of these no more is fetched than is wanted.
 
@@ -370,20 +370,20 @@ class ChunkedReader(FileReader):
         return damage(self.source, start, stop, group.starts[k], what)
 
     def _read_whole(self, file: OpenFile, group: _Group, out: Array, places: Ints | None) -> None:
-        """Decode chunks as wide as rows straight to `out`, or side by side to be copied at once."""
+        """Decode chunks as wide as rows directly to `out`, or side by side to be copied at once."""
         each, c, bands = self._chunk_bytes, self.chunk_rows, group.bands
-        straight = places is None and self.source.dtype.isnative
+        direct = places is None and self.source.dtype.isnative
         memory = scratch("joined", len(bands) * each)
         rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, memory)
         slots, first = list(memory.reshape(len(bands), each)), group.first
-        if straight:
+        if direct:
             flat, row_bytes = out.reshape(-1).view(np.uint8), self.row_bytes
             for k, band in enumerate(bands):
                 if band.n == c:
                     slots[k] = flat[first * row_bytes : first * row_bytes + each]
                 first += band.n
         self._load(file, group, memory, slots)
-        if straight:
+        if direct:
             first = group.first
             for k, band in enumerate(bands):
                 if band.n < c:
