@@ -217,3 +217,21 @@ def test_coordinates_stay_beside_the_arrays_that_name_them(tmp_path: Path, order
         assert again.sources == ("entry/data/counts",)
         assert set(again.to_xarray().coords) == {"energy", "x"}
         assert set(again.to_xarray().variables) == set(opened[0].to_xarray().variables)
+
+
+def test_texts_of_attributes_keep_their_encoding(tmp_path: Path) -> None:
+    old, new = str(tmp_path / "old.h5"), str(tmp_path / "new.h5")
+    kinds = [h5py.string_dtype("utf-8", 5), h5py.string_dtype("ascii", 5), h5py.string_dtype()]
+    texts = np.array("dög".encode()), np.array([b"ab", b"c"]), "long"
+    with h5py.File(old, "w") as f:
+        f["x"] = np.arange(3)
+        group = f.create_group("g")
+        for number, (kind, text) in enumerate(zip(kinds, texts, strict=True)):
+            group.attrs.create(f"text {number}", text, dtype=kind)
+    labeled.repack(old, new)
+    with h5py.File(old) as f, h5py.File(new) as g:
+        for name in f["g"].attrs:
+            one, two = (h5py.h5a.open(file["g"].id, name.encode()) for file in (f, g))
+            assert one.get_type().equal(two.get_type())
+            assert one.shape == two.shape
+            assert np.array_equal(f["g"].attrs[name], g["g"].attrs[name])

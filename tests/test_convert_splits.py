@@ -75,7 +75,7 @@ def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rules", "options", "words"),
     [
-        ({"a": "0:11"}, {}, "rows 0:11, but there are 10"),
+        ({"a": "0:11"}, {}, r"slice\(0, 11, None\), but there are 10 rows"),
         ({"a": 0.7, "b": 0.4}, {}, "ask for 1.1 of the 10 rows"),
         ({"a": "11"}, {}, "asks for 11 rows"),
         ({"a": "x"}, {}, "has the rule 'x'"),

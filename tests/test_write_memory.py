@@ -154,3 +154,18 @@ def test_without_memory_a_large_block_is_written_all_the_same(tmp_path: Path) ->
         labeled.write(tmp_path / "x", {"x": lazy}, memory="128 MiB")
     path = labeled.write(tmp_path / "x", {"x": lazy}, statistics=False, checksums=False)
     assert Path(path).stat().st_size > 44 * MIB
+
+
+def test_texts_of_any_length_come_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    texts = np.array(["é" * n for n in rng.pareto(0.7, 3000).clip(0, 50_000).astype(int)], object)
+    path = labeled.write(tmp_path / "x", {"x": texts.reshape(1500, 2)}, memory="6 MiB")
+    labeled.append(path, {"x": texts[:100].reshape(50, 2)}, memory="6 MiB")
+    labeled.repack(path, tmp_path / "y", order="shuffle", layout="chunked", memory="16 MiB")
+    labeled.repack(tmp_path / "y", tmp_path / "z", layout="contiguous", memory="16 MiB")
+    expected = np.concatenate([texts, texts[:100]]).reshape(-1, 2)
+    np.testing.assert_array_equal(labeled.open_dataset(path)["x"].values, expected)
+    found = labeled.open_dataset(tmp_path / "z")["x"].values
+    assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, expected.tolist()))
+    assert labeled.verify(path).sound
+    assert labeled.verify(tmp_path / "z").sound

@@ -215,3 +215,38 @@ def test_append_refuses_examples_that_do_not_fit(
     with pytest.raises(LabeledError, match=words):
         labeled.append(path, new, **options)
     assert Path(path).read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_examples_and_names_of_axes(tmp_path: Path, kind: Any) -> None:
+    dims = ("batch", "height", "width")
+    given = {"x": Ragged.of([np.zeros((1, 2))], dims=dims)[:0], "y": np.empty(0)}
+    opened = labeled.open_dataset(labeled.write(tmp_path / "x.h5", given, ragged=kind))
+    assert opened["x"].dims == dims
+    assert len(opened["x"]) == 0
+
+
+def test_xarray_opens_the_flat_layout_with_the_same_dims(tmp_path: Path) -> None:
+    path = labeled.write(
+        tmp_path / "x.nc",
+        {"x": [np.ones((2, 3)), np.ones((1, 5))], "y": np.arange(2.0)},
+        dims={"x": ("batch", "height", "width"), "y": ("batch",)},
+    )
+    with xr.open_dataset(path, engine="h5netcdf") as opened:
+        assert opened["x"].dims == ("x_value",)
+        assert opened["x_shapes"].dims == ("batch", "x_axis")
+        assert opened["y"].dims == ("batch",)
+
+
+@pytest.mark.parametrize("kind", ["flat", "fuel"])
+def test_lists_of_examples_that_happen_to_be_alike_are_appended(tmp_path: Path, kind: Any) -> None:
+    words = [np.arange(2), np.arange(5)]
+    path = labeled.write(tmp_path / "x.hdf5", {"x": words}, ragged=kind)
+    alike = [np.full(3, 7), np.full(3, 8)]
+    labeled.append(path, {"x": alike})
+    found = labeled.open_dataset(path)["x"]
+    assert [found[i].values.tolist() for i in range(4)] == [x.tolist() for x in words + alike]
+    with pytest.raises(ArrayError):
+        labeled.append(path, {"x": [np.ones((2, 2))] * 2})
+    with pytest.raises(ArrayError):
+        labeled.append(path, {"x": [1, 2]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -230,3 +231,12 @@ def test_verify_needs_checksums_and_names_sources_without(tmp_path: Path) -> Non
     assert labeled.verify(path, sources=["t"]).n_rows == {"t": 5}
     said = CliRunner().invoke(main, ["verify", path])
     assert (said.exit_code, "as written" in said.output) == (0, True)
+
+
+def test_file_systems_without_a_size_are_not_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = shutil.disk_usage(tmp_path)._replace(total=0, used=0, free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: unknown)
+    path = labeled.write(tmp_path / "x", {"x": np.arange(3)})
+    assert len(labeled.open_dataset(path)) == 3

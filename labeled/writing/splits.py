@@ -153,6 +153,8 @@ def _range_of(where: str, asked: slice, n_rows: int | None) -> range:
     ends = (asked.start, asked.stop, asked.step)
     if not all(end is None or isinstance(end, int | np.integer) for end in ends):
         raise SplitTypeError(f"{where} is {asked!r}; give whole numbers")
+    if asked.step == 0:
+        raise SplitError(f"{where} is {asked!r}; a step is not 0")
     if n_rows is None:
         if asked.stop is None or any(n is not None and n < 0 for n in ends):
             raise SplitError(
@@ -162,9 +164,7 @@ def _range_of(where: str, asked: slice, n_rows: int | None) -> range:
         n_rows = int(asked.stop)
     for end in ends[:2]:
         if end is not None and not -n_rows <= end <= n_rows:
-            raise SplitError(
-                f"{where} is {asked!r}, but the source has {n_rows} rows; keep within them"
-            )
+            raise SplitError(f"{where} is {asked!r}, but there are {n_rows} rows; keep within them")
     return range(*asked.indices(n_rows))
 
 
@@ -356,7 +356,8 @@ def _rule(name: str, rule: Any, n_rows: int) -> Any:
     if isinstance(rule, str):
         stretch = _STRETCH.fullmatch(rule)
         if stretch:
-            return _stretch(name, rule, [int(n) if n else None for n in stretch.groups()], n_rows)
+            ends = slice(*(int(n) if n else None for n in stretch.groups()))
+            return _range_of(f"split {name!r}", ends, n_rows)
         if rule == REST:
             return REST
         rule = int(rule) if re.fullmatch(r"\d+", rule) else _fraction(name, rule)
@@ -377,15 +378,6 @@ def _fraction(name: str, rule: str) -> float:
         return float(number) * scale
     except ValueError:
         raise SplitError(f"split {name!r} has the rule {rule!r}; {HELP}") from None
-
-
-def _stretch(name: str, rule: str, ends: Sequence[int | None], n_rows: int) -> range:
-    start, stop, step = ends
-    if any(end is not None and not -n_rows <= end <= n_rows for end in (start, stop)):
-        raise SplitError(f"split {name!r} is rows {rule}, but there are {n_rows}; keep within them")
-    if step == 0:
-        raise SplitError(f"split {name!r} is rows {rule}; a step is not 0")
-    return range(*slice(start, stop, step).indices(n_rows))
 
 
 def _check_together(
