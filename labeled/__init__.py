@@ -10,7 +10,6 @@ import importlib
 import logging
 from typing import TYPE_CHECKING
 
-from labeled._optional import names_in
 from labeled.dataset.accessor import LabeledArray, LabeledDataset, batches
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import concat, open_dataset
@@ -67,21 +66,23 @@ if TYPE_CHECKING:  # which leaves out __getattr__, so that what is not there is 
     from labeled.writing.verify import verify
     from labeled.writing.write import write
 else:
-    _WRITERS = ("append", "repack", "verify", "write")
-    _find = names_in(
-        [
-            *(f"labeled.writing.{name}" for name in _WRITERS),
-            "labeled.dataset.doctor",
-            "labeled.dataset.convert",
-        ]
-    )
+    _HOMES = {
+        "append": "writing.append",
+        "write_splits": "writing.append",
+        "repack": "writing.repack",
+        "verify": "writing.verify",
+        "write": "writing.write",
+        "convert": "dataset.convert",
+        "doctor": "dataset.doctor",
+        "Diagnosis": "dataset.doctor",
+    }
 
     def __getattr__(name):
         """Import a part of the package at its first use; suggest what an unknown name means."""
         if name in _PARTS:
             return importlib.import_module(f"labeled.{name}")
-        if name in __all__:
-            return _find(name)
+        if name in _HOMES:
+            return getattr(importlib.import_module(f"labeled.{_HOMES[name]}"), name)
         plain = f"module 'labeled' has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(plain)

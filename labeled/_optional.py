@@ -3,13 +3,12 @@
 :class:`LazyModule` is for what every installation has but not every program uses, and which
 takes long to import; :func:`extra_module` for optional libraries. Each of those has a
 door of its own, which says what it is needed for. :func:`import_optional` is for those that
-something else stands in for. :func:`names_in` does it for modules of this library.
+something else stands in for.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from labeled.errors import MissingExtraError, how_to_install
@@ -84,21 +83,3 @@ def import_optional(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError:
         return None
-
-
-def names_in(modules: Sequence[str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package whose names stand in modules not yet imported.
-
-    Examples
-    --------
-    >>> names_in(["math", "fractions"])("Fraction").__name__
-    'Fraction'
-    """
-
-    def find(name: str) -> Any:
-        for module in () if name.startswith("_") else map(importlib.import_module, modules):
-            if hasattr(module, name):
-                return getattr(module, name)
-        raise AttributeError(f"no {name!r} in {', '.join(modules)}")
-
-    return find
