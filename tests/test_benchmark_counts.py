@@ -62,15 +62,6 @@ def test_file_order_reads_every_byte_once_in_long_reads(files: dict[str, BenchFi
     assert source_reader.chunks_decoded == 0
 
 
-def test_a_random_list_decodes_each_chunk_once(files: dict[str, BenchFile]) -> None:
-    file = files["gzip"]
-    rows = np.random.default_rng(0).permutation(file.spec.n_rows)[: file.spec.n_rows * 4 // 5]
-    _, source_reader = predicted(file, rows, shuffle="window")
-    assert source_reader.amplification == 1.0
-    assert source_reader.chunks_decoded == file.spec.n_rows // CHUNK
-    assert source_reader.bytes_used == len(rows) * file.spec.row_bytes
-
-
 def test_an_epoch_does_what_was_predicted(files: dict[str, BenchFile]) -> None:
     for name in ("contiguous", "gzip"):
         explained, _ = predicted(files[name])

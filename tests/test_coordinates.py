@@ -142,17 +142,6 @@ def test_coordinates_follow_rows_and_parts(netcdf):
         )
 
 
-def test_characters_stay_apart_until_xarray_joins_them(tmp_path):
-    path = str(tmp_path / "characters.nc")
-    xr.Dataset({"word": ("time", np.array([b"ab", b"cd"])), "a": ("time", [1, 2])}).to_netcdf(
-        path, engine="h5netcdf", unlimited_dims=["time"]
-    )
-    opened = labeled.open_dataset(path).to_xarray()
-    assert opened["word"].dtype == "S1"
-    with xr.open_dataset(path, engine="h5netcdf") as theirs:
-        np.testing.assert_array_equal(xr.decode_cf(opened)["word"].values, theirs["word"].values)
-
-
 def test_scales_of_a_fuel_file_become_coordinates(tmp_path):
     path = str(tmp_path / "scales.h5")
     with h5py.File(path, "w") as f:

@@ -14,11 +14,8 @@ from benchmarks.scaling import (
     SAMPLED_SHARDS,
     Scale,
     asked_of,
-    lines_of,
-    plan_figures,
     plan_of,
     runs_of,
-    storage_figures,
 )
 
 TEXT = (Path(__file__).parents[1] / "docs" / "scaling.md").read_text("utf-8")
@@ -85,13 +82,3 @@ def test_seconds_in_the_text_are_those_of_the_model(row, mode, window_rows, stic
     told = [float(cell.replace(",", "").removesuffix(" s ")) for cell in line.split("|")[2:6:2]]
     found = [max(each.seconds(*all_of_them).values()) for each in (PARALLEL, OBJECTS)]
     assert told == pytest.approx(found, rel=0.02)
-
-
-def test_figures_become_tables():
-    ways = list(storage_figures(Scale(20_000, 10, 5)))
-    assert {way["way"].split(",")[0] for way in ways} >= {"file order", "window", "full shuffle"}
-    storages = [{"name": "parallel file system"}, {"name": "object storage"}]
-    found = {"ways": ways, "storages": storages, "plan": plan_figures(SMALL)}
-    text = "\n".join(lines_of({**found, "uneven": {}, "headers": {}, "scale": {}}))
-    assert "full shuffle" in text
-    assert found["plan"]["window"]["plan_bytes"] < 1000
