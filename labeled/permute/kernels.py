@@ -387,9 +387,10 @@ def _copy_bytes(to: int, at: int, later: int, n_bytes: int) -> None:
     for line in range(0, lines * LINE, LINE):
         soon = at + line + PICK_AHEAD_BYTES if line < back else later + line - back
         _copy_line(to + line, at + line, soon)
-    last, rest = _at(to, n_bytes, _u1), _at(at, n_bytes, _u1)
-    for byte in range(lines * LINE, n_bytes):
-        last[byte] = rest[byte]
+    if lines == 0:
+        _copy_run(to, at, n_bytes)
+    elif n_bytes % LINE:  # a last line that overlaps the one before
+        _copy_line(to + n_bytes - LINE, at + n_bytes - LINE, later)
 
 
 @_compiled
