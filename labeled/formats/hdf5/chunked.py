@@ -18,7 +18,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,16 +31,18 @@ from labeled.formats.hdf5.filters import DecodeError, Pipeline, damage
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, scratch
 from labeled.formats.reader import (
+    FEW,
     PIECE_BYTES,
     UNSTORED,
     ByteRanges,
     FileReader,
     Io,
     Rows,
-    bands_of,
+    count,
     decoding,
     naming_rows,
     row_nbytes,
+    spread,
 )
 from labeled.formats.region import (
     GAP_BYTES,
@@ -54,6 +56,9 @@ from labeled.formats.region import (
     outer_put,
     outer_take,
 )
+
+LISTED_ROWS = 1 << 18
+"""So many rows of many runs are listed one by one at a time."""
 
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
@@ -246,19 +251,31 @@ class ChunkedReader(FileReader):
             first += sum(map(_ROWS_OF, some))
 
     def _bands(self, runs: Ints) -> Iterator[_Band]:
-        """Yield what is wanted of each band."""
+        """Yield what is wanted of each band: few runs are looked at one by one."""
         each = self.chunk_rows
-        starts, stops, _ = bands_of(runs, each).T
-        parts = zip((starts // each).tolist(), starts.tolist(), stops.tolist(), strict=True)
-        for number, some in itertools.groupby(parts, key=itemgetter(0)):
-            (_, start, stop), *more = some
-            first, n = number * each, stop - start
-            rows: slice | Ints = slice(start - first, stop - first)
-            if more:
-                listed = [np.arange(start, stop), *(np.arange(a, b) for _, a, b in more)]
-                n, stop = sum(map(len, listed)), more[-1][2]
-                rows = slice(0, n) if n == each else np.concatenate(listed) - first
-            yield _Band(number, start - first, stop - first, rows, n)
+        together = len(runs) > 1 and bool((runs[1:, 0] // each == (runs[:-1, 1] - 1) // each).any())
+        if len(runs) > FEW or together:
+            low, high = int(runs[0, 0]) // each, (int(runs[-1, 1]) - 1) // each
+            if low < high and count(runs) > LISTED_ROWS:
+                middle = (low + high + 1) // 2 * each
+                for half in (np.minimum(runs, middle), np.maximum(runs, middle)):
+                    yield from self._bands(half[half[:, 0] < half[:, 1]])
+                return
+            rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+            numbers = rows // each
+            cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
+            for a, b in itertools.pairwise(cuts):
+                number, n = int(numbers[a]), b - a
+                start, stop = int(rows[a]) - number * each, int(rows[b - 1]) + 1 - number * each
+                whole = slice(start, stop) if n == stop - start else rows[a:b] - number * each
+                yield _Band(number, start, stop, whole, n)
+            return
+        for start, stop in runs.tolist():
+            while start < stop:
+                number, begin = divmod(start, each)
+                n = stop - start if stop - start < each - begin else each - begin
+                yield _Band(number, begin, begin + n, slice(begin, begin + n), n)
+                start += n
 
     def _group(self, first: int, bands: list[_Band], span: slice) -> _Group:
         index, tiles, plans = chunk_index(self.source), self._tiles[span], self._plans[span]
@@ -373,16 +390,17 @@ class ChunkedReader(FileReader):
         """Decode chunks as wide as rows directly to `out`, or side by side to be copied at once."""
         each, c, bands = self._chunk_bytes, self.chunk_rows, group.bands
         direct = places is None and self.source.dtype.isnative
-        memory = scratch("joined", len(bands) * each)
-        rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, memory)
-        slots, first = list(memory.reshape(len(bands), each)), group.first
-        if direct:
-            flat, row_bytes = out.reshape(-1).view(np.uint8), self.row_bytes
-            for k, band in enumerate(bands):
-                if band.n == c:
-                    slots[k] = flat[first * row_bytes : first * row_bytes + each]
-                first += band.n
+        memory, slots, first = scratch("joined", len(bands) * each), [], group.first
+        flat = out.reshape(-1).view(np.uint8) if direct else memory
+        for k, band in enumerate(bands):
+            if direct and band.n == c:
+                begin = first * self.row_bytes
+                slots.append(flat[begin : begin + each])
+            else:
+                slots.append(memory[k * each : (k + 1) * each])
+            first += band.n
         self._load(file, group, memory, slots)
+        rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, memory)
         if direct:
             first = group.first
             for k, band in enumerate(bands):
