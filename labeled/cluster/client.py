@@ -151,7 +151,7 @@ def _answering(client: distributed.Client) -> Iterator[None]:
         if client.status == "running" and _answers(client):
             raise
         raise ClusterError(
-            f"the scheduler at {address_of(client)} does not answer any more, or the client was "
+            f"the scheduler at {address_of(client)} no longer answers, or the client was "
             f"closed in the middle of its work, and what workers reported is lost; leave the "
             f"client open until the call returns, or start the scheduler and its workers again "
             f"({type(error).__name__}: {error})"

@@ -308,7 +308,7 @@ def unpickled(pair: bytes) -> tuple[Any, dict[str, Any]]:
         raise ClusterError(
             f"what fold returned was sent, but does not unpickle where it came to "
             f"({type(error).__name__}: {error}); return numbers, arrays, or an object whose module "
-            "is there, too, and whose __setstate__ gets along"
+            "is installed there, with a __setstate__ that works"
         ) from error
     return acc, state
 

@@ -250,8 +250,7 @@ class LabeledArray:
                 raise LoaderError(str(error)) from None
             if not on_gpus(array.dtype):
                 raise LoaderError(
-                    f"{array.name!r} holds {array.dtype}, which a GPU has no arrays of; keep it "
-                    "here"
+                    f"{array.name!r} holds {array.dtype}, which a GPU cannot hold; keep it here"
                 )
         data = array.data
         if not is_dask_collection(data):

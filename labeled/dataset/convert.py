@@ -286,8 +286,8 @@ def _exported(found: Imported, target: Path, written: WriteOptions) -> str:
             labelled = write_with(path, found.sources, found.splits, plain)
         except WriteError as error:
             raise WriteError(
-                f"cannot write {os.fspath(target)!r}, of whose rows a labelled file is made first: "
-                f"{error}"
+                f"cannot write {os.fspath(target)!r}: its rows go into a labelled file first "
+                f"({error})"
             ) from error
         return _exported(replace(found, sources=open_dataset(labelled)), target, written)
 

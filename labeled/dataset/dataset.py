@@ -490,8 +490,7 @@ class Dataset:
             if isinstance(source, RaggedSource) or source.dtype.kind in TEXT_KINDS:
                 held = "text" if source.ragged is None else "examples of different shapes"
                 raise SpaceTypeError(
-                    f"{source.where} holds {held}, which has no space of its own; dense numbers "
-                    "have"
+                    f"{source.where} holds {held}, which has no space; only dense numbers have one"
                 )
             row_space(SourceInfo(name, source.dims, source.row_shape, source.dtype, space))
         return replace(self, own_spaces={**self.own_spaces, **spaces})

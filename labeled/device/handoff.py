@@ -75,7 +75,7 @@ class HandOff:
     def __post_init__(self) -> None:
         if str(self.library) not in LIBRARIES:
             raise LoaderError(
-                f"output={self.library!r} is not a library that batches are handed to; "
+                f"output={self.library!r} is not a library that batches can be handed to; "
                 f"{did_you_mean(str(self.library), LIBRARIES)}"
             )
         if self.pinned and self.library != "torch":
@@ -214,7 +214,7 @@ def adopted(x: Any) -> Array:
             f"numbers that NumPy has"
         ) from error
     raise ArrayError(
-        f"{what} lives on a device of DLPack's kind {int(kind)}, of which nothing is known here; "
+        f"{what} lives on a device of DLPack's kind {int(kind)}, which is not supported; "
         f"bring it to the host"
     )
 

@@ -168,7 +168,7 @@ def draw_batch(
     kind, array = batch.kind(name), batch.arrays[name]
     if kind is None:
         raise ArrayError(
-            f"source {name!r} ({array.dtype}) has no picture, for it holds {_what(array)}"
+            f"source {name!r} ({array.dtype}) cannot be drawn: it holds {_what(array)}"
         )
     labels = name if kind == "labels" else batch.labels
     if class_names is not None and labels is not None:

@@ -484,7 +484,7 @@ def check_same(stamp: FileStamp, again: str) -> None:
     """
     if stamp_of(stamp.path) != stamp:
         raise FileChangedError(
-            f"file {stamp.path!r} was changed by somebody else meanwhile; {again}"
+            f"file {stamp.path!r} was changed by another process meanwhile; {again}"
         )
 
 

@@ -93,7 +93,7 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
     """
     name = os.path.expanduser(os.fsdecode(path))
     if "\0" in name:
-        raise WriteError(f"cannot write {name!r}: a null byte can be in no name; leave it out")
+        raise WriteError(f"cannot write {name!r}: names cannot contain a null byte; leave it out")
     if name == "-":
         raise WriteError(
             "cannot write '-': standard output cannot hold a file that is written here and "
@@ -223,7 +223,7 @@ def _take_name(part: str, target: str) -> None:
     except OSError:  # the name is taken, or the file system has no second names
         if os.path.lexists(target):
             raise WriteError(
-                f"{target!r} was written by somebody else meanwhile, and stays as it is; write "
+                f"{target!r} was written by another process meanwhile, and stays as it is; write "
                 f"elsewhere, or pass overwrite=True to replace it"
             ) from None
         os.replace(part, target)

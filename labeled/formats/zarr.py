@@ -220,7 +220,7 @@ class ZarrReader(FileReader):
         if _stamp(source.file.path, source.key) != source.file:
             raise FileChangedError(
                 f"{source.file.path!r} has changed since it was opened: the metadata of "
-                f"{source.key!r} are others now. Open it again."
+                f"{source.key!r} have changed. Open it again."
             )
         bands = bands_of(runs, self.chunk_rows)
         for parts in groups_of(bands, self.chunk_rows, self._chunks_each):

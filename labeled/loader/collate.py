@@ -327,7 +327,7 @@ def to_device(
     except device.memory_errors as error:
         raise DeviceMemoryError(
             f"device {device.name!r} is out of memory: a batch that a pipeline made on the host "
-            "finds no room there; give smaller batches, or let go of those that are kept"
+            "does not fit; use smaller batches, or release those you keep"
         ) from error
     if isinstance(made, Batch):
         made.event = stream.record()

@@ -321,9 +321,8 @@ class EpochIterator(Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise LoaderTypeError(
-            "an epoch that is under way is neither pickled nor copied, with its threads and "
-            "windows; pickle the loader it is of, and go on with iter(): its state_dict() has "
-            "the place"
+            "an epoch in progress cannot be pickled or copied; pickle its loader and continue with "
+            "iter(): state_dict() keeps the place"
         )
 
     def __len__(self) -> int:
@@ -332,7 +331,7 @@ class EpochIterator(Generic[T]):
     def __next__(self) -> T:
         if os.getpid() != self._pid:
             raise LoaderError(
-                "this iterator was made in another process, whose threads did not come along; "
+                "this iterator was made in another process, whose threads it lacks; "
                 "make a new one here with iter(loader)"
             )
         number = None

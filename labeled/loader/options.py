@@ -278,5 +278,5 @@ def memory_of(memory: Any) -> int:
             f"memory={memory!r} is not a size; pass bytes or text such as '512 MiB'"
         ) from None
     if n <= 0:
-        raise LoaderError(f"memory={memory!r} must be more than nothing")
+        raise LoaderError(f"memory={memory!r} must be above 0")
     return n

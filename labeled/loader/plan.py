@@ -439,7 +439,7 @@ def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> D
         if dtype.kind in "fc" and not on_gpus(dtype):
             wanted = "float64" if dtype.kind == "f" else "complex128"
             raise LoaderError(
-                f"source {name!r} is {dtype}, which a GPU has no arrays of; give "
+                f"source {name!r} is {dtype}, which a GPU cannot hold; pass "
                 f"dtype={{{name!r}: {wanted!r}}}, or leave it out with select()"
             )
     clash = ""

@@ -224,7 +224,7 @@ def _permute(
     threads: int | None,
 ) -> Array:
     if threads is not None and threads < 1:
-        raise ArrayError(f"threads={threads} can copy nothing; give 1 or more, or leave it out")
+        raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
     scaled, shifted = (None if f is None else np.shape(f) for f in factors)
     n_rows = None if rows is None else len(rows)
     found = plan(Request(src.shape, src.strides, src.dtype, axes, dtype, scaled, shifted, n_rows))

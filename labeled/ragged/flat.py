@@ -212,7 +212,7 @@ def flat_of(examples: Sequence[npt.ArrayLike]) -> Flat:
     for number, example in enumerate(examples):
         if np.ma.is_masked(example):
             raise ArrayError(
-                f"example {number} has masked values, which a ragged array has no place for; fill "
+                f"example {number} has masked values, which a ragged array cannot hold; fill "
                 f"them in with .filled(value)"
             )
     arrays = [np.asarray(example) for example in examples]

@@ -103,7 +103,7 @@ def format_dataarray(
     if not isinstance(space, Space):
         raise SpaceTypeError(f"the target must be a space, found {space!r}")
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
-        raise SpaceTypeError(f"{space}: a DataArray is not laid out for such a space")
+        raise SpaceTypeError(f"{space}: a DataArray cannot be formatted for this space")
     if space.sparse:
         raise SpaceTypeError(
             f"{space}: a DataArray holds no scipy sparse array; lay out its data instead: "
@@ -194,7 +194,7 @@ def _read(
         if x.ndim == 1 and isinstance(own, IndexSpace):
             added = [axes[1]]
     else:
-        raise SpaceTypeError(f"{own}: a DataArray is not a batch of such a space")
+        raise SpaceTypeError(f"{own}: a DataArray is not a batch of this space")
     missing = [axis for axis, name in zip(axes, names, strict=True) if name is None]
     wrong = [dim for dim in x.dims if dim not in names]
     if wrong or (missing and missing != added):

@@ -141,7 +141,7 @@ def write_mean_file(
     elif form == "oldest":
         head = struct.pack(f"<I{array.ndim}I", array.ndim, *array.shape)
     else:
-        raise ArrayError(f"form={form!r} is none of 'newest', 'v1' and 'oldest'")
+        raise ArrayError(f"form={form!r} must be 'newest', 'v1' or 'oldest'")
     name = b"mean_img"
     pieces = (
         struct.pack("<QQQ", LIST_MAGIC, 0, 1), head, tail, array.tobytes(),

@@ -178,14 +178,14 @@ def _checked(name: str, given: npt.ArrayLike) -> Times:
     if times.ndim != 1 or not len(times) or times.dtype.kind not in "iufMm":
         raise PipelineError(
             f"the timestamps of {name!r} are {times.dtype} of shape {times.shape}: give a list of "
-            "numbers, datetime64 or timedelta64 (of a time zone: in UTC), and at least one"
+            "numbers, datetime64 or timedelta64 (convert time zones to UTC), and at least one"
         )
     falls = np.flatnonzero(~(times[1:] >= times[:-1]))
     if len(falls) or times[0] != times[0]:
         at = int(falls[0]) + 1 if len(falls) else 0
         raise PipelineError(
-            f"timestamp {at} of {name!r}, {times[at]}, is before the one before it or no time at "
-            "all; sort the series"
+            f"timestamp {at} of {name!r}, {times[at]}, is NaT or earlier than the one before; "
+            "sort the series"
         )
     return times
 

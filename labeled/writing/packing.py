@@ -170,7 +170,7 @@ def checked_rows(values: Any, n_rows: int, recipe: Recipe, first: int | None) ->
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
     if np.ma.is_masked(array):
         raise ArrayError(
-            f"{recipe.where} gave a block with masked values, and a file has no place for a mask; "
+            f"{recipe.where} gave a block with masked values, and a file cannot store a mask; "
             f"fill it in with .filled(value)"
         )
     rows = np.asarray(array)

@@ -297,9 +297,9 @@ def write_pictures(dataset: Any, target: str | os.PathLike[str], options: Storag
             )
     lost = [name for name in dataset.sources if name not in (images, "labels", "ids")]
     if lost:
-        warn(f".rec has no place for the sources {lost}")
+        warn(f".rec cannot hold the sources {lost}")
     if own_splits(dataset):
-        warn(".rec has no place for splits")
+        warn(".rec cannot hold splits")
     n_bytes = int(dataset[images].nbytes)
     with progress_bar(options.progress, n_bytes, f"write {os.path.basename(path)}") as advance:
         write_records(

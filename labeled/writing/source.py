@@ -244,7 +244,7 @@ def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
     """
     if np.ma.is_masked(array):
         raise ArrayError(
-            f"{where} is a masked array, and a file has no place for its mask; fill it in with "
+            f"{where} is a masked array, and a file cannot store its mask; fill it in with "
             f".filled(value), or write the mask as a source of its own"
         )
     return np.asarray(array.data)

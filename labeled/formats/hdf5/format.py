@@ -480,7 +480,7 @@ def _check_wanted(
         if name in carried:
             raise UnknownNameError(
                 f"{name!r} in file {where!r} is not a source but a coordinate, or a variable "
-                f"without the example dim, and comes along whole; {did_you_mean(name, sources)}"
+                f"without the example dim, and is included whole; {did_you_mean(name, sources)}"
             )
         raise UnknownNameError(
             f"file {where!r} has no source {name!r}; {did_you_mean(name, sources)}"

@@ -317,7 +317,7 @@ def _part(opening: Opening, name: str, role: str, path: str) -> ArrayInfo:
         message = f"the {role} of ragged source {name!r} are missing ({error})"
         raise FileFormatError(message) from None
     if not isinstance(found, h5py.Dataset) or why_not_a_source(found) is not None:
-        raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are no numbers")
+        raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are not numbers")
     return ArrayInfo(name, path, found, outside=outside)
 
 

@@ -320,7 +320,7 @@ def exactly(values: Array, source: SourceHeader) -> Array:
     if dtype != values.dtype and wrong.any():
         some = values[wrong].ravel()[0]
         raise FileFormatError(
-            f"{describe(source)}: {int(wrong.sum())} labels, {some} among them, are no {dtype}; "
+            f"{describe(source)}: {int(wrong.sum())} labels, {some} among them, are not {dtype}; "
             "open without label_dtype= to have them as they are"
         )
     return cast

@@ -216,7 +216,7 @@ def pack(payload: Buffer, labels: Any, id: int, id2: int = 0) -> bytes:
     Raises
     ------
     HeaderError
-        If an id is out of range, or labels are no numbers.
+        If an id is out of range, or labels are not numbers.
 
     Examples
     --------
