@@ -173,8 +173,10 @@ def convert_to_one_hot(
     return OneHotFormatter(count, dtype=dtype).format(labels, mode=mode, sparse=sparse)
 
 
-def compressed_one_hot(labels: Any, dtype: Any = None, simplify_binary: bool = True) -> Any:
-    """Return indicator rows of the labels that occur, in ascending order.
+def compressed_one_hot(
+    labels: Any, dtype: Any = None, simplify_binary: bool = True
+) -> tuple[Any, Any]:
+    """Return indicator rows of the labels that occur, and these labels in ascending order.
 
     Parameters
     ----------
@@ -184,12 +186,15 @@ def compressed_one_hot(labels: Any, dtype: Any = None, simplify_binary: bool = T
 
     Examples
     --------
-    >>> compressed_one_hot(np.array([7, 3, 7, 9]), dtype="uint8")
+    >>> rows, found = compressed_one_hot(np.array([7, 3, 7, 9]), dtype="uint8")
+    >>> rows
     array([[0, 1, 0],
            [1, 0, 0],
            [0, 1, 0],
            [0, 0, 1]], dtype=uint8)
-    >>> compressed_one_hot(np.array([7, 3, 7]), dtype="uint8").T
+    >>> found
+    array([3, 7, 9])
+    >>> compressed_one_hot(np.array([7, 3, 7]), dtype="uint8")[0].T
     array([[1, 0, 1]], dtype=uint8)
     """
     found = np.asarray(labels)
@@ -199,5 +204,7 @@ def compressed_one_hot(labels: Any, dtype: Any = None, simplify_binary: bool = T
         raise OldValueError(f"labels have one axis, found {found.ndim}: {found.shape}")
     values, numbers = np.unique(found, return_inverse=True)
     if simplify_binary and values.size == 2:
-        return numbers[:, None].astype(config.floatX if dtype is None else dtype)
-    return convert_to_one_hot(numbers, dtype=dtype, max_labels=values.size)
+        rows = numbers[:, None].astype(config.floatX if dtype is None else dtype)
+    else:
+        rows = convert_to_one_hot(numbers, dtype=dtype, max_labels=values.size)
+    return rows, values
