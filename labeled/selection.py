@@ -133,16 +133,6 @@ class Selection:
             _append(pieces, piece[first : None if stop < 0 else max(stop - begin, 0) : step])
         return Selection(tuple(pieces) or (range(0),))
 
-    def check(self, n_rows: int, what: str) -> None:
-        """Raise :class:`SelectionError` naming `what` unless each row is in ``0 .. n_rows-1``."""
-        for piece in self.pieces:
-            if not len(piece):
-                continue
-            low, high = _bounds(piece)
-            if low < 0 or high >= n_rows:
-                bad = low if low < 0 else high
-                raise SelectionError(f"{what}: row {bad} is not there; it has {n_rows} rows")
-
     @cached_property
     def token(self) -> str:
         """A digest of the rows: equal for equal pieces, whatever process made them."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 
 import numpy as np
 import pytest
 
-from labeled.device import arrays
-from labeled.device import streams as cuda
+from labeled.device import cuda_device
 from labeled.errors import LoaderError
 
 STREAM = 0x1230
@@ -25,8 +25,7 @@ def cupy(monkeypatch):
         nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 0)),
         Stream=types.SimpleNamespace(from_external=lambda theirs: theirs.__cuda_stream__()),
     )
-    for module in (cuda, arrays):
-        monkeypatch.setattr(module, "cupy_module", lambda: types.SimpleNamespace(cuda=found))
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=found))
     return found
 
 
@@ -35,35 +34,25 @@ def torch(monkeypatch):
     """Return a torch whose current stream is a known one, and knows nothing of protocols."""
     streams = {1: types.SimpleNamespace(cuda_stream=STREAM)}
     found = types.SimpleNamespace(cuda=types.SimpleNamespace(current_stream=streams.__getitem__))
-    monkeypatch.setattr(cuda, "module", lambda name: found)
-    return found
+    monkeypatch.setitem(sys.modules, "torch", found)
 
 
 def test_kernels_for_torch_go_to_its_current_stream(cupy, torch):
-    stream = cuda.CudaDevice(1).consumer_stream("torch")
-    assert stream == cuda.CudaStream((0, STREAM), 1)
-
-
-def test_cupy_itself_takes_that_stream(torch):
-    """No warning either: they are errors here."""
-    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
-    if not hasattr(cupy.cuda.Stream, "from_external"):
-        pytest.skip("the tests' stand-in for CuPy")
-    found = cupy.cuda.Stream.from_external(cuda.TheirStream(torch.cuda.current_stream(1)))
-    assert found.ptr == STREAM
+    stream = cuda_device("cuda:1").consumer_stream("torch")
+    assert (stream.stream, stream.number) == ((0, STREAM), 1)
 
 
 def test_a_cupy_that_cannot_compile_is_reported_before_work(cupy):
-    assert cuda.cuda_device("cuda:1").number == 1
+    assert cuda_device("cuda:1").number == 1
 
     def missing():
         raise RuntimeError('Failure finding "libnvrtc.so.13"')
 
     cupy.nvrtc.getVersion = missing
     with pytest.raises(LoaderError, match=r"finds no NVRTC .*libnvrtc.*cupy-cuda13x\[ctk\]"):
-        cuda.cuda_device("cuda:1")
+        cuda_device("cuda:1")
     with pytest.raises(LoaderError, match="there are 2 GPUs"):
-        cuda.cuda_device("cuda:2")
+        cuda_device("cuda:2")
 
 
 class Gpus:
@@ -103,6 +92,7 @@ class Gpus:
                 gpus.note("waited for", None, self)
 
         self.runtime = types.SimpleNamespace(
+            getDeviceCount=lambda: 2,
             CUDARuntimeError=self.Fault,
             memGetInfo=lambda: (100 + self.device, 1000),
             hostAllocPortable=1,
@@ -112,6 +102,8 @@ class Gpus:
         )
         self.cuda = types.SimpleNamespace(
             Device=self.on,
+            is_available=lambda: True,
+            nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 0)),
             Stream=Stream,
             Event=Event,
             runtime=self.runtime,
@@ -149,16 +141,16 @@ class Gpus:
 @pytest.fixture
 def gpus(monkeypatch):
     found = Gpus()
-    monkeypatch.setattr(cuda, "cupy_module", lambda: found)
+    monkeypatch.setitem(sys.modules, "cupy", found)
     return found
 
 
 def test_places_in_a_stream_are_marked_there_and_waited_for_there(gpus):
-    stream = cuda.CudaDevice(1).copy_stream()
+    stream = cuda_device("cuda:1").copy_stream()
     assert (stream.stream.number, stream.stream.non_blocking) == (1, True)  # waits for nobody
     event = stream.record()
     assert event.event.number == 1
-    other = cuda.CudaStream(gpus.cuda.Stream(), 0)
+    other = cuda_device("cuda:0").copy_stream()
     other.wait_for(event)
     event.wait()
     assert gpus.noted == [
@@ -174,13 +166,13 @@ def test_places_in_a_stream_are_marked_there_and_waited_for_there(gpus):
 def test_other_events_are_waited_for_by_this_thread(gpus):
     waited = []
     arrival = types.SimpleNamespace(wait=lambda: waited.append(1))
-    cuda.CudaDevice(1).copy_stream().wait_for(arrival)
+    cuda_device("cuda:1").copy_stream().wait_for(arrival)
     assert waited
     assert not gpus.noted
 
 
 def test_copies_go_to_their_stream_of_their_device(gpus):
-    stream, host, copied = cuda.CudaDevice(1).copy_stream(), np.arange(5), []
+    stream, host, copied = cuda_device("cuda:1").copy_stream(), np.arange(5), []
 
     def copy(*given):
         copied.append((gpus.device, *given))
@@ -192,17 +184,18 @@ def test_copies_go_to_their_stream_of_their_device(gpus):
 
 
 def test_kernels_are_asked_for_on_their_stream_of_their_device(gpus):
-    stream = cuda.CudaDevice(1).copy_stream()
+    stream = cuda_device("cuda:1").copy_stream()
     seen = stream.run(lambda: (gpus.device, gpus.stream[1]), [])
     assert seen == (1, stream.stream)
     assert (gpus.device, gpus.stream[1]) == (0, "1's own")
 
 
 def test_memory_is_that_of_the_device(gpus):
-    there = cuda.CudaDevice(1)
+    there = cuda_device("cuda:1")
     assert there.empty((2, 3), "u1") == (1, (2, 3), "u1")
     assert there.asarray("values") == (1, "values")
-    assert there.consumer_stream(None) == cuda.CudaStream("1's own", 1)
+    own = there.consumer_stream(None)
+    assert (own.stream, own.number) == ("1's own", 1)
     assert there.pinned((3, 4), np.dtype("i2")).shape == (3, 4)
     assert there.pinned((0, 4), np.dtype("i2")).shape == (0, 4)
     with pytest.raises(there.memory_errors, match="cudaErrorMemoryAllocation"):

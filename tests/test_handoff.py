@@ -13,10 +13,8 @@ import pytest
 import xarray as xr
 
 import labeled
-from labeled.device import adopted
-from labeled.device.handoff import HandOff
+from labeled.device import HandOff, adopted
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
-from labeled.loader.buffers import ALIGNED, Buffer
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from labeled.transforms import whole
 from make_files import DIGIT_LABELS, digits, plain_file
@@ -64,21 +62,17 @@ def test_what_cannot_be_handed_over_is_refused(ds, monkeypatch):
             ds.batches(8, output=library)
 
 
-def test_memory_of_buffers_starts_where_other_libraries_want_it():
-    buffer = Buffer({"a": ((3,), np.dtype("u1")), "b": ((), np.dtype("M8[s]"))}, 5)
-    assert all(array.ctypes.data % ALIGNED == 0 for array in buffer.arrays.values())
-    assert buffer.unreferenced()
-    view = buffer.arrays["a"][1:3][:1]
-    assert not buffer.unreferenced()
-    del view
-    assert buffer.unreferenced()
+def test_memory_of_batches_starts_where_other_libraries_want_it(ds):
+    for shuffle in (False, "full", "window"):
+        for batch in ds.batches(64, output="numpy", shuffle=shuffle, seed=0):
+            assert all(array.ctypes.data % 64 == 0 for array in batch.values())
 
 
 JAX = """
 import sys, warnings
 import jax, numpy as np, labeled
+from labeled import permute
 from labeled.device import HandOff
-from labeled.loader.buffers import Buffer
 from labeled.spaces import VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])
@@ -91,7 +85,7 @@ for _ in loader:
     pass
 assert all(np.array_equal(a, b) for a, b in zip(batches, then, strict=True))
 
-x = Buffer({"x": ((16,), np.dtype("f4"))}, 4).arrays["x"]
+x = permute.empty((1 << 16, 16), np.dtype("f4"))[:4]  # large ones start at a cache line
 assert HandOff("jax")(x).unsafe_buffer_pointer() == x.ctypes.data
 
 with warnings.catch_warnings(record=True) as told:
@@ -114,9 +108,9 @@ def test_jax_shares_what_is_aligned_keeps_it_and_says_where_it_narrows(ds):
 TENSORFLOW = """
 import sys
 import numpy as np, tensorflow, labeled
+from labeled import permute
 from labeled.device import HandOff
 from labeled.errors import ArrayError
-from labeled.loader.buffers import Buffer
 from labeled.spaces import Conv2DSpace, VectorSpace
 
 ds = labeled.open_dataset(sys.argv[1])
@@ -132,7 +126,7 @@ options |= {"output": "numpy", "seed": loader.seed}
 plain = ds.batches(32, specs=(VectorSpace(105), "features"), **options)
 assert all(np.array_equal(a, b) for a, b in zip(batches, plain, strict=True))
 
-x = Buffer({"x": ((16,), np.dtype("f4"))}, 4).arrays["x"]
+x = permute.empty((1 << 16, 16), np.dtype("f4"))[:4]  # large ones start at a cache line
 x[...] = 1
 made = HandOff("tensorflow")(x)
 x[0] = 2  # nobody does so; it tells whose memory it is
