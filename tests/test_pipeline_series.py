@@ -168,7 +168,7 @@ def test_whole_numbers_are_compared_exactly(dtype):
             "a timedelta, since",
         ),
         (lambda t: synchronise([[0.0]], "a"), PipelineError, "times are list: give them by name"),
-        (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "of 'a'.* make no array"),
+        (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "of 'a'.* form no array"),
     ],
 )
 def test_mistakes_are_explained(act, kind, message):

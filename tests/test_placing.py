@@ -43,7 +43,7 @@ def test_what_cannot_go_there_is_refused_before(path):
     ds = labeled.open_dataset(path)
     with pytest.raises(LoaderError, match="device='gpu' must be 'cpu', 'cuda'"):
         ds["features"].labeled.to_device("gpu")
-    with pytest.raises(LoaderError, match="'names' holds object, which a GPU has no arrays of"):
+    with pytest.raises(LoaderError, match="'names' holds object, which a GPU cannot hold"):
         ds["names"].labeled.to_device("cuda")
 
 

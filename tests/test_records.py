@@ -225,7 +225,7 @@ def test_labels(folder):
     ds = labeled.open_dataset(folder / "alike.rec", label_dtype="int64")
     assert ds["labels"].dtype == np.int64
     np.testing.assert_array_equal(ds["labels"].values, np.arange(N) % 7)
-    with pytest.raises(FileFormatError, match=r"30 labels, 0.5 among them, are no int64"):
+    with pytest.raises(FileFormatError, match=r"30 labels, 0.5 among them, are not int64"):
         labeled.open_dataset(folder / "mixed.rec", label_dtype=int)["labels"].values  # noqa: B018
 
 
@@ -436,7 +436,7 @@ def test_a_picture_that_says_it_is_huge_is_named_where_memory_is_too_small(path)
     huge[29:33] = struct.pack(">I", zlib.crc32(bytes(huge[12:29])))
     made_by_hand(path, [PICTURES[0], PICTURES[2], bytes(huge), PICTURES[3]], range(4), range(4))
     ds = labeled.open_dataset(path).subset([3, 2, 0, 1])
-    words = r"a subset without row 1 of source 'images' in .*x.rec', which is to take 231.74 MiB"
+    words = r"a subset without row 1 of source 'images' in .*x.rec', which takes 231.74 MiB"
     with pytest.raises(LoaderError, match=words):
         ds.batches(2, memory="32 MiB")
     assert [b.count for b in ds.subset([0, 2, 3]).batches(2, memory="32 MiB")] == [2, 1]

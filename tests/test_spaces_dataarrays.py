@@ -297,7 +297,7 @@ def test_what_no_dataarray_becomes():
         with pytest.raises(SpaceTypeError, match="the target must be a space, found"):
             format_dataarray(images(), target)
     for target in (NullSpace(), VectorSequenceSpace(60), CompositeSpace((VectorSpace(60),))):
-        with pytest.raises(SpaceTypeError, match="not laid out for such a space"):
+        with pytest.raises(SpaceTypeError, match="cannot be formatted for this space"):
             format_dataarray(images(), target)
     with pytest.raises(SpaceTypeError, match="holds no scipy sparse array"):
         format_dataarray(images(), VectorSpace(60, sparse=True))

@@ -151,7 +151,7 @@ def test_of_two_writers_of_a_new_file_one_has_it(
         labeled.write(path, batches(), overwrite=True)
     else:
         with pytest.raises(
-            WriteError, match=r"x\.hdf5.*by somebody else meanwhile.*overwrite=True"
+            WriteError, match=r"x\.hdf5.*by another process meanwhile.*overwrite=True"
         ):
             labeled.write(path, batches())
     with h5py.File(path) as file:

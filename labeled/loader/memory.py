@@ -112,6 +112,8 @@ KEPT_BESIDE, KEPT_BESIDE_BYTES = 4, 4 << 20
 ALLOCATOR_SHARE = 32
 """The share of what is asked for that the allocator may keep besides: 1.8 % was seen."""
 
+OUTSIZED = 16
+"""An example of so many times the median size is named where memory is too small."""
 LARGE_SHARE = 8
 """Chunks above one of so many parts of the memory are named as what takes too much."""
 
@@ -436,7 +438,8 @@ def plan_memory(
         if rows.options.memory is not None:
             break
         memory_bytes *= 2
-    raise LoaderError(_too_small(min(found, key=attrgetter("needed_bytes"))))
+    least = min(found, key=attrgetter("needed_bytes"))
+    raise LoaderError(_too_small(least, sources, selections))
 
 
 def laid_bytes(
@@ -678,7 +681,9 @@ def n_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _too_small(least: Terms) -> str:
+def _too_small(
+    least: Terms, sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
+) -> str:
     """State the sum that is needed, term by term, and what would help."""
     wanted = least.rows.options
     remedies = [f"give memory={size_words(least.needed_bytes)!r}", "smaller batches"]
@@ -689,6 +694,12 @@ def _too_small(least: Terms) -> str:
     large_bytes = max(1 << 20, wanted.memory_bytes // LARGE_SHARE)
     if least.chunked and least.buffer_bytes(least.unit_rows) > large_bytes:
         remedies.append("write the file with smaller chunks ('labeled repack')")
+    for name, source in sources.items():  # a damaged example may claim any size
+        sizes = source.sizes[selections[name].rows] if isinstance(source, RaggedSource) else ()
+        if len(sizes) and max(sizes) > OUTSIZED * max(1, np.median(sizes)):
+            row = int(np.argmax(sizes))
+            taken = format_bytes(int(sizes[row]) * source.dtype.itemsize)
+            remedies.append(f"a subset without row {row} of {source.where}, which takes {taken}")
     terms = [f"{term} {format_bytes(n_bytes)}" for term, n_bytes in least.parts.items() if n_bytes]
     return (
         f"memory of {format_bytes(wanted.memory_bytes)} is too small: {', '.join(terms)}, together "
