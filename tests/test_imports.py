@@ -26,7 +26,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
 OPTIONAL = [
     "torch", "jax", "tensorflow", "cupy", "numba", "llvmlite", "numcodecs", "imagecodecs",
     "hdf5plugin", "sklearn", "zmq", "PIL", "cv2", "simplejpeg", "jpeglib", "pyarrow", "zarr",
-    "matplotlib", "scipy", "awkward", "dask_cuda", "fsspec", "h5netcdf", "netCDF4", "IPython",
+    "matplotlib", "scipy", "dask_cuda", "fsspec", "h5netcdf", "netCDF4", "IPython",
     "ipywidgets",
 ]  # fmt: skip
 """What an extra brings or someone else may have installed."""

@@ -136,7 +136,7 @@ class ContiguousReader(FileReader):
     # runs
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
-        """Store rows in `out`: a range of one stretch with one call; see :class:`Reader`."""
+        """Store rows in `out`: a range of one stretch with one call."""
         if (
             places is None
             and isinstance(rows, range)

@@ -11,7 +11,7 @@ functions. :mod:`.registry` lists all of them. How another one is added:
    errors that name file, row and remedy. What its readers need to know later goes into
    ``SourceHeader.detail``: a small frozen value whose repr tells all that the values of rows
    depend on. Headers carry ``format=<name>``. Splits are a mapping as in HDF5, and
-   :func:`~.header.all_rows` where a file names none.
+   :func:`all_rows` where a file names none.
 3. ``open_reader(header, region=, io=)``: a :class:`~.reader.Reader`, mostly a subclass of
    :class:`~.reader.FileReader`, with two methods: ``_read(runs, out, places)``, in whatever
    thread calls it, beside others, and ``_ranges(runs)``, the bytes which that takes. Decoding

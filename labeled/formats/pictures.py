@@ -9,7 +9,7 @@ alpha; grey has one. Decoding leaves the GIL, so that a loader's threads work si
 Pictures are turned upright here, from their EXIF data, and their size is checked before a
 byte is decoded.
 
-The trade-off: a small PNG takes twice the time that it takes OpenCV, which takes memory for
+The trade-off: a small PNG takes two to three times as long as with OpenCV, which takes memory for
 whatever a damaged one claims and knows fewer kinds. For JPEG the pixels of all libraries that build
 on libjpeg-turbo are the same, bit for bit.
 """
@@ -66,7 +66,7 @@ def opencv() -> Any:
     MissingExtraError
         If it is not installed.
     """
-    needed = "decoding pictures needs OpenCV"
+    needed = "changing or encoding pictures needs OpenCV"
     return extra_module("cv2", needed, "opencv-python-headless", "images")
 
 

@@ -1,4 +1,4 @@
-"""What a loader does, decided once: order, memory, source_readers, and how batches are laid out.
+"""What a loader does, decided once: order, memory, readers, and how batches are laid out.
 
 :func:`plan_batches` goes from what a user asked to the plan; no row is read but for labels.
 """

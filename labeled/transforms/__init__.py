@@ -33,7 +33,7 @@ A transform with a parameter ``rows`` is given whole batches, as those of pictur
 Transforms of pictures (:class:`PictureTransform`) are frozen values and plain callables:
 ``augment(images, rows=..., seed=..., epoch=...)`` takes one labelled picture or a batch, and what
 a row gets is a function of (seed, epoch, row) alone.
-``dataset.batches(64, pipeline={"images": augment})`` applies one in the loader's workers.
+``dataset.batches(64, pipeline={"images": augment})`` applies one in the loader's threads.
 
 >>> augment = Augment([RandomCrop(28), Mirror(), Normalize(mean=128, std=64)])
 """

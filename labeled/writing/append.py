@@ -5,8 +5,9 @@ file system copies by reference (XFS, Btrfs, APFS-like) that costs only what is 
 elsewhere it costs the whole file once more, in time and, for a while, in space. A file
 whose sources are contiguous, or ragged, cannot grow at all: it is written anew, row by row.
 
-``in_place=True`` needs chunked sources and costs only what is new anywhere. Errors are
-undone; a crash in between leaves a file marked as incomplete, which nobody opens by accident.
+``in_place=True`` needs chunked sources and costs only what is new anywhere. New rows that break
+off are taken back; what is cut short after them leaves a file marked as incomplete, which nobody
+opens by accident.
 """
 
 from __future__ import annotations
@@ -106,10 +107,10 @@ def append(
         without splits has them in ``"all"``).
     in_place : bool
         Change the file itself. Only for files whose sources are chunked. Until it is done
-        the file carries the attribute `labeled_incomplete`, and is refused by readers. After an
-        error (batches that break off, say) its rows are those that it had. A process that is
-        killed, or a disk too full to undo, leaves it refused, and other programs may not be able
-        to open it either: have a copy.
+        the file carries the attribute `labeled_incomplete`, and is refused by readers. If the new
+        rows break off (an error, Ctrl-C), its rows are those that it had. If its tables are cut
+        short after that, it cannot be undone, or the process is killed, it stays refused, and other
+        programs may not be able to open it either: have a copy.
     progress, memory, threads
         As for :func:`labeled.write`.
 

@@ -175,7 +175,7 @@ class PictureParameters:
 
     They are read by their annotations. A side, place or angle of -1 stands for none; what
     `inter_method` means is in :mod:`.augmenter`, what `mirror` and later ones mean in
-    :class:`.Output`.
+    :class:`~.augmenter.Output`.
     """
 
     resize: int = -1

@@ -1,9 +1,10 @@
 """Writing HDF5: files, sources, names of axes and attributes; no other module changes a file.
 
-A file is written from the beginning under a name of its own (see :mod:`.replacing`) and in
-the format of HDF5 1.10 to 1.14: the chunk index is quick to read, attributes may be of any
-size, and h5py reads it from 3.8 on. Chunks come ready-made from :mod:`.encoding` and go in
-by ``write_direct_chunk``; contiguous rows and texts are handed to HDF5 as arrays.
+A file is written from the beginning under a name of its own (see
+:mod:`~labeled.formats.replacing`) and in the format of HDF5 1.10 to 1.14: the chunk index is quick
+to read, attributes may be of any size, and h5py reads it from 3.8 on. Chunks come ready-made from
+:mod:`.encoding` and go in by ``write_direct_chunk``; contiguous rows and texts are handed to HDF5
+as arrays.
 
 Chunked sources can always grow along axis 0; contiguous ones never can.
 
@@ -145,7 +146,7 @@ def file_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def vlen_dtype(base: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of rows of variable length; :func:`.layout.vlen_base` undoes it."""
+    """Return the dtype of rows of variable length; :func:`~.header.vlen_base` undoes it."""
     made: np.dtype[Any] = h5py.vlen_dtype(base)
     return made
 
