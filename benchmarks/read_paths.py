@@ -25,8 +25,8 @@ import numpy as np
 
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.chunkindex import build_index
+from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.sources import header_of
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Reader, pieces, runs_of
 

@@ -101,7 +101,7 @@ class ContiguousReader(FileReader):
         base = UNSTORED if self.source.offset is None else self.source.offset
         return np.zeros(1, np.int64), stretch_bases(np.array([base]), np.zeros(1, np.int64), 0)
 
-    def _places(self, rows: Ints) -> Ints:
+    def _offsets(self, rows: Ints) -> Ints:
         """Return where rows begin in the file; negative if they were never stored."""
         starts, bases = self._stretches
         at: Ints = rows * self._plan.row_bytes
@@ -300,7 +300,7 @@ class ContiguousReader(FileReader):
             stored = mapped[base : base + self.n_rows * row_bytes].reshape(self.n_rows, row_bytes)
             take_rows(stored, rows, target)
             return
-        at = self._places(rows)
+        at = self._offsets(rows)
         there = np.flatnonzero(at >= 0)
         if len(there) == len(at):
             pick_rows(mapped, at, target)
@@ -349,7 +349,7 @@ class ContiguousReader(FileReader):
         if not len(rows) or not self.row_bytes:
             return ()
         if rows.ndim == 1 and self._picks_rows:
-            at, n = self._places(rows), np.ones_like(rows)
+            at, n = self._offsets(rows), np.ones_like(rows)
             return self._fetched(at, n)
         return super().byte_ranges(rows)
 

@@ -6,7 +6,7 @@
 Headers: `arrays` walks a file and lists what lies there (and which groups are alike),
 `conventions` say what that means (pandas, AnnData, scales), and `format` makes sources of it;
 `fuel` does in a file with a split table, `per_object` if examples are datasets or groups of their
-own. They use `sources` (the header of one source), `labels` (names of axes) and `dtypes`.
+own. They use `headers` (the header of one source), `labels` (names of axes) and `dtypes`.
 
 Rows: `reader` chooses the path, and reads sparse matrices, and through h5py what has no other.
 `chunked` reads chunks, with filters or without, by `chunkindex` and `filters` (with `compiled`

@@ -1,13 +1,21 @@
 """Rows of chunks: found by an index, taken back through filters, copied to where they go.
 
 Chunks without filters that are as wide as rows lie in the file as they are, so that their rows are
-read like contiguous ones (:class:`PlainChunks`). All others are put together here, a group of
+read like contiguous ones (:class:`PlainChunks`). All others are put together here, a block of
 chunks at a time. Chunks that are wanted whole are decoded directly to their place. Others are
 decoded side by side into memory that stays in cache, and the wanted rows of all are copied out at
 once. Chunks without filters go the same way, but of these no more is fetched than is wanted.
 
-A *band* is all chunks that hold the same rows, a *tile* one chunk of a band: the elements wanted
-of it, and where they go in a row of the result.
+A *band* is all chunks that hold the same rows, a *tile* one column of chunks: the elements wanted
+of each, and where they go in a row of the result. A *block* is some bands of some tiles, which are
+read together; its lists hold one entry a chunk, in this order::
+
+                     tile 0    tile 1    tile 2       (along the axes after the first)
+    band 0            [0]       [1]       [2]         rows 0 .. chunk_rows - 1
+    band 1            [3]       [4]       [5]         rows chunk_rows .. 2 * chunk_rows - 1
+
+What is read of a chunk is *fetched*; the memory it is put together in is *held*. The two differ
+where there are no filters: only the wanted bytes of the held ones are fetched.
 
 The trade-off: a chunk is decoded whole even for one element of it.
 """
@@ -181,25 +189,26 @@ class _Band(NamedTuple):
 _ROWS_OF = attrgetter("n")
 
 
-class _Group(NamedTuple):
-    """Chunks that are read together: a line a band, a column a tile, flattened."""
+class _Block(NamedTuple):
+    """Chunks that are read together, band by band, tile by tile."""
 
-    first: int
-    """The number of the first row."""
+    first_row: int
+    """The number of its first row, counted through all rows that are read."""
     bands: list[_Band]
     tiles: list[Tile]
-    tile: int
-    """The number of the first of these."""
-    low: int
-    """The row of a chunk with which its memory begins."""
-    slot_bytes: int
-    """The memory of each chunk."""
-    offsets: list[int]
-    """Where in the file that memory would begin, were it all read; -1 for a chunk never stored."""
-    starts: list[int]
-    lengths: list[int]
-    """What is fetched of each chunk."""
+    first_tile: int
+    """The number of the first of its tiles."""
+    held_from: int
+    """The first row that is held, counted within the band."""
+    held_bytes: int
+    """The memory that is held of each chunk."""
+    held_at: list[int]
+    """The byte of the file at which what is held of each chunk begins; -1 if never stored."""
+    fetch_at: list[int]
+    """The byte of the file at which what is fetched of it begins; -1 if never stored."""
+    fetch_bytes: list[int]
     masks: list[int]
+    """Bit i set: filter i was not applied to that chunk."""
 
 
 class ChunkedReader(FileReader):
@@ -216,17 +225,17 @@ class ChunkedReader(FileReader):
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = tiles_of(self.region, source.row_shape, inner)
         self._per_band = math.prod(_grid(source.row_shape, inner))
-        packed, n_tiles = bool(source.filters), len(self._tiles)
-        self._plans: list[BoxPlan] = []
-        """What is fetched of the rows of each tile, where nothing has to be decoded."""
-        self._in_one_piece, self._apart = True, False
-        for tile in [] if packed else self._tiles:
-            plan = box_plan(tile.local, inner, source.dtype)
-            self._in_one_piece = self._in_one_piece and len(plan.starts) == 1
-            self._apart = self._apart or not plan.read_through
-            self._plans.append(plan)
-        self._has_lists = np.ndarray in set(map(type, self.region))
-        self._whole = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
+        n_tiles, plain = len(self._tiles), [] if source.filters else self._tiles
+        self._plans = [box_plan(tile.local, inner, source.dtype) for tile in plain]
+        """What is fetched of the rows of each tile; none where chunks have to be decoded."""
+        self._in_one_piece = all(len(plan.starts) == 1 for plan in self._plans)
+        """Whether what is wanted of a row is one stretch of bytes a tile."""
+        self._in_parts = not all(plan.read_through for plan in self._plans)
+        """Whether bytes between those that are wanted are skipped: several calls a chunk."""
+        self._has_lists = any(isinstance(index, np.ndarray) for index in self.region)
+        """Whether the region picks listed elements of an axis."""
+        self._whole_chunks = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
+        """Whether chunks are as wide as rows, and rows wanted whole."""
         band_bytes = max(n_tiles * self._chunk_bytes, 1)
         self._bands_each = -(-PIECE_BYTES // band_bytes)
         each = n_tiles if band_bytes <= 2 * PIECE_BYTES else -(-PIECE_BYTES // self._chunk_bytes)
@@ -242,12 +251,12 @@ class ChunkedReader(FileReader):
 
     # which chunks
 
-    def _groups(self, runs: Ints) -> Iterator[_Group]:
+    def _blocks(self, runs: Ints) -> Iterator[_Block]:
         """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
         bands, first, n_tiles = self._bands(runs), 0, len(self._tiles)
         while some := list(itertools.islice(bands, self._bands_each)):
             for tile in range(0, n_tiles, self._tiles_each):
-                yield self._group(first, some, slice(tile, tile + self._tiles_each))
+                yield self._block(first, some, slice(tile, tile + self._tiles_each))
             first += sum(map(_ROWS_OF, some))
 
     def _bands(self, runs: Ints) -> Iterator[_Band]:
@@ -277,57 +286,57 @@ class ChunkedReader(FileReader):
                 yield _Band(number, begin, begin + n, slice(begin, begin + n), n)
                 start += n
 
-    def _group(self, first: int, bands: list[_Band], span: slice) -> _Group:
+    def _block(self, first: int, bands: list[_Band], span: slice) -> _Block:
         index, tiles, plans = chunk_index(self.source), self._tiles[span], self._plans[span]
         row_bytes, low, n_rows = self._chunk_bytes // self.chunk_rows, 0, self.chunk_rows
         if plans:  # no more rows than are wanted
             low = min([band.start for band in bands])
             n_rows = max([band.stop for band in bands]) - low
-        offsets: list[int] = []
-        starts: list[int] = []
-        lengths: list[int] = []
+        held_at: list[int] = []
+        fetch_at: list[int] = []
+        fetch_bytes: list[int] = []
         masks: list[int] = []
         for band in bands:
             number = band.number * self._per_band
             for t, tile in enumerate(tiles):
-                start, length, mask = index.entry(number + tile.number)
-                offsets.append(start + low * row_bytes if start >= 0 else start)
-                if plans and start >= 0:
-                    start += band.start * row_bytes + plans[t].starts[0]
-                    length = plans[t].bytes_of(band.stop - band.start)
-                starts.append(start)
-                lengths.append(length)
+                at, n_bytes, mask = index.entry(number + tile.number)
+                held_at.append(at + low * row_bytes if at >= 0 else at)
+                if plans and at >= 0:
+                    at += band.start * row_bytes + plans[t].starts[0]
+                    n_bytes = plans[t].bytes_of(band.stop - band.start)
+                fetch_at.append(at)
+                fetch_bytes.append(n_bytes)
                 masks.append(mask)
-        tile_0, slot_bytes = span.start or 0, n_rows * row_bytes
-        return _Group(first, bands, tiles, tile_0, low, slot_bytes, offsets, starts, lengths, masks)
+        held = low, n_rows * row_bytes, held_at
+        return _Block(first, bands, tiles, span.start, *held, fetch_at, fetch_bytes, masks)
 
-    def _reads(self, group: _Group) -> Iterator[tuple[int, int, int, int]]:
+    def _reads(self, block: _Block) -> Iterator[tuple[int, int, int, int]]:
         """Yield what each call fetches: the first chunk, one past the last, offset and length.
 
         Chunks that lie together come together, but for those that were never stored.
         """
-        starts, offsets, k = group.starts, group.offsets, 0
-        while k < len(starts):
-            first, at, end = k, starts[k], starts[k] + group.lengths[k]
+        fetch_at, held_at, k = block.fetch_at, block.held_at, 0
+        while k < len(fetch_at):
+            first, at, end = k, fetch_at[k], fetch_at[k] + block.fetch_bytes[k]
             k += 1
-            if at >= 0 and self._apart:
-                b, t = divmod(first, len(group.tiles))
-                plan, band = self._plans[group.tile + t], group.bands[b]
+            if at >= 0 and self._in_parts:
+                b, t = divmod(first, len(block.tiles))
+                plan, band = self._plans[block.first_tile + t], block.bands[b]
                 rows = np.array([at - plan.starts[0]]), np.array([band.stop - band.start])
                 for start, n in zip(*(part.tolist() for part in plan.ranges(*rows)), strict=True):
                     yield first, k, start, n
             elif at >= 0:
-                while k < len(starts) and 0 <= starts[k] - end <= GAP_BYTES:
-                    if self._plans and offsets[k] - offsets[k - 1] != group.slot_bytes:
+                while k < len(fetch_at) and 0 <= fetch_at[k] - end <= GAP_BYTES:
+                    if self._plans and held_at[k] - held_at[k - 1] != block.held_bytes:
                         break  # together in the file, but not in memory
-                    end = starts[k] + group.lengths[k]
+                    end = fetch_at[k] + block.fetch_bytes[k]
                     k += 1
                 yield first, k, at, end - at
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         reads: list[tuple[int, int, int, int]] = []
-        for group in self._groups(runs):
-            reads += self._reads(group)
+        for block in self._blocks(runs):
+            reads += self._reads(block)
         found = np.array(reads, np.int64).reshape(-1, 4)
         n_chunks = int((found[:, 1] - found[:, 0]).sum()) if self.source.filters else 0
         return (ByteRanges(self.file, found[:, 2], found[:, 3], n_chunks),)
@@ -337,72 +346,75 @@ class ChunkedReader(FileReader):
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         file = self.file()
         file.check()
-        for group in self._groups(runs):
-            first, last = group.bands[0], group.bands[-1]
+        for block in self._blocks(runs):
+            first, last = block.bands[0], block.bands[-1]
             start = first.number * self.chunk_rows + first.start
             with naming_rows(self.source, start, last.number * self.chunk_rows + last.stop):
-                if self._whole and self.source.filters:
-                    self._read_whole(file, group, out, places)
+                if self._whole_chunks and self.source.filters:
+                    self._read_whole(file, block, out, places)
                 else:
-                    n_bytes = len(group.starts) * group.slot_bytes
-                    memory = scratch("joined", n_bytes, max(group.offsets[0], 0))
-                    self._load(file, group, memory)
-                    self._copy(memory, group, out, places)
+                    n_bytes = len(block.fetch_at) * block.held_bytes
+                    memory = scratch("joined", n_bytes, max(block.held_at[0], 0))
+                    self._load(file, block, memory)
+                    self._copy(memory, block, out, places)
 
     def _load(
-        self, file: OpenFile, group: _Group, memory: Array, slots: list[Array] | None = None
+        self, file: OpenFile, block: _Block, memory: Array, targets: list[Array] | None = None
     ) -> None:
-        """Bring chunks to their slots: decoded, or as they are stored, or fill values."""
-        if slots is None:
-            slots = list(memory.reshape(len(group.starts), -1))
-        if min(group.starts) < 0:
-            for start, slot in zip(group.starts, slots, strict=True):
-                if start < 0:
-                    slot.view(self.source.dtype)[:] = self.source.fill_value
-        if self.source.filters and max(group.lengths) > self._most_stored:
-            k = int(np.argmax(group.lengths))
-            raise self._damaged(group, k, "more bytes stored than it can need")
-        for first, stop, at, n in self._reads(group):
+        """Bring each chunk to its part of `memory`, or to its one of `targets`.
+
+        Decoded, or as it is stored, or fill values.
+        """
+        if targets is None:
+            targets = list(memory.reshape(len(block.fetch_at), -1))
+        if min(block.fetch_at) < 0:
+            for at, target in zip(block.fetch_at, targets, strict=True):
+                if at < 0:
+                    target.view(self.source.dtype)[:] = self.source.fill_value
+        if self.source.filters and max(block.fetch_bytes) > self._most_stored:
+            k = int(np.argmax(block.fetch_bytes))
+            raise self._damaged(block, k, "more bytes stored than it can need")
+        for first, stop, at, n in self._reads(block):
             if self._plans:
-                begin = first * group.slot_bytes + at - group.offsets[first]
+                begin = first * block.held_bytes + at - block.held_at[first]
                 file.read_into(memory[begin : begin + n], at)
                 continue
             stored = scratch("stored", n, at)
             file.read_into(stored, at)
             for k in range(first, stop):
-                begin = group.starts[k] - at
-                self._decode(group, k, stored[begin : begin + group.lengths[k]], slots[k])
+                begin = block.fetch_at[k] - at
+                self._decode(block, k, stored[begin : begin + block.fetch_bytes[k]], targets[k])
 
-    def _decode(self, group: _Group, k: int, stored: Array, out: Array) -> None:
+    def _decode(self, block: _Block, k: int, stored: Array, out: Array) -> None:
         """Undo the filters of a chunk."""
         try:
             with decoding():
-                self._pipeline.undo(stored, group.masks[k], out)
+                self._pipeline.undo(stored, block.masks[k], out)
         except DecodeError as fault:
-            raise self._damaged(group, k, str(fault)) from fault
+            raise self._damaged(block, k, str(fault)) from fault
 
-    def _damaged(self, group: _Group, k: int, what: str) -> ReadError:
-        start = group.bands[k // len(group.tiles)].number * self.chunk_rows
+    def _damaged(self, block: _Block, k: int, what: str) -> ReadError:
+        start = block.bands[k // len(block.tiles)].number * self.chunk_rows
         stop = min(start + self.chunk_rows, self.n_rows)
-        return damage(self.source, start, stop, group.starts[k], what)
+        return damage(self.source, start, stop, block.fetch_at[k], what)
 
-    def _read_whole(self, file: OpenFile, group: _Group, out: Array, places: Ints | None) -> None:
+    def _read_whole(self, file: OpenFile, block: _Block, out: Array, places: Ints | None) -> None:
         """Decode chunks as wide as rows directly to `out`, or side by side to be copied at once."""
-        each, c, bands = self._chunk_bytes, self.chunk_rows, group.bands
+        each, c, bands = self._chunk_bytes, self.chunk_rows, block.bands
         direct = places is None and self.source.dtype.isnative
-        memory, slots, first = scratch("joined", len(bands) * each), [], group.first
+        memory, targets, first = scratch("joined", len(bands) * each), [], block.first_row
         flat = out.reshape(-1).view(np.uint8) if direct else memory
         for k, band in enumerate(bands):
             if direct and band.n == c:
                 begin = first * self.row_bytes
-                slots.append(flat[begin : begin + each])
+                targets.append(flat[begin : begin + each])
             else:
-                slots.append(memory[k * each : (k + 1) * each])
+                targets.append(memory[k * each : (k + 1) * each])
             first += band.n
-        self._load(file, group, memory, slots)
+        self._load(file, block, memory, targets)
         rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, memory)
         if direct:
-            first = group.first
+            first = block.first_row
             for k, band in enumerate(bands):
                 if band.n < c:
                     out[first : first + band.n] = rows[k * c : (k + 1) * c][band.rows]
@@ -412,27 +424,27 @@ class ChunkedReader(FileReader):
         if n < len(rows):
             every = np.arange(c)
             wanted = np.concatenate([every[x.rows] + k * c for k, x in enumerate(bands)])
-        first = group.first
+        first = block.first_row
         place = slice(first, first + n) if places is None else places[first : first + n]
         put_rows(out, place, rows, wanted)
 
-    def _copy(self, memory: Array, group: _Group, out: Array, places: Ints | None) -> None:
+    def _copy(self, memory: Array, block: _Block, out: Array, places: Ints | None) -> None:
         """Copy what is wanted of chunks side by side, tile by tile, of all bands that are alike."""
-        n_rows = group.slot_bytes * self.chunk_rows // self._chunk_bytes
-        shape = (len(group.bands), len(group.tiles), n_rows, *self._chunks[1:])
-        boxes, first, b = np.ndarray(shape, self.source.dtype, memory), group.first, 0
-        for _, some in itertools.groupby(group.bands, key=_alike):
+        n_rows = block.held_bytes * self.chunk_rows // self._chunk_bytes
+        shape = (len(block.bands), len(block.tiles), n_rows, *self._chunks[1:])
+        boxes, first, b = np.ndarray(shape, self.source.dtype, memory), block.first_row, 0
+        for _, some in itertools.groupby(block.bands, key=_alike):
             same = list(some)
             m, k, rows = len(same), same[0].n, same[0].rows
             if isinstance(rows, slice):
-                rows = slice(rows.start - group.low, rows.stop - group.low)
+                rows = slice(rows.start - block.held_from, rows.stop - block.held_from)
             else:
-                rows = rows - group.low
+                rows = rows - block.held_from
             n, span = m * k, slice(b, b + m)
             place = slice(first, first + n) if places is None else places[first : first + n]
             first, b = first + n, b + m
             if len(self._tiles) == 1 or self._has_lists:
-                for t, tile in enumerate(group.tiles):
+                for t, tile in enumerate(block.tiles):
                     values = boxes[span, t][:, rows].reshape(n, *self._chunks[1:])
                     values = outer_take(values, tile.local)
                     if len(self._tiles) == 1:
@@ -446,7 +458,7 @@ class ChunkedReader(FileReader):
                 target = out[place].reshape(m, k, *self.row_shape)
             else:
                 lead = (place.reshape(m, k),)
-            for t, tile in enumerate(group.tiles):
+            for t, tile in enumerate(block.tiles):
                 if isinstance(rows, slice):
                     values = boxes[(span, t, rows, *tile.local)]
                 else:
@@ -460,12 +472,12 @@ class ChunkedReader(FileReader):
         """Whether rows may be copied from a map one by one: in one piece each, without filters."""
         return bool(self._plans) and self.io != "pread" and self._in_one_piece
 
-    def _places(self, rows: Ints) -> list[Ints]:
+    def _offsets(self, rows: Ints) -> list[Ints]:
         """Return where what is fetched of rows begins, tile by tile; -1 if it was not stored."""
         band, within = np.divmod(rows, self.chunk_rows)
         found = []
         for tile, plan in zip(self._tiles, self._plans, strict=True):
-            at = chunk_index(self.source).places(band * self._per_band + tile.number)
+            at = chunk_index(self.source).offsets_of(band * self._per_band + tile.number)
             found.append(np.where(at < 0, at, at + within * plan.row_bytes + plan.starts[0]))
         return found
 
@@ -473,7 +485,7 @@ class ChunkedReader(FileReader):
         """Read listed rows one by one from a memory map, where nothing has to be decoded."""
         file = self.file()
         mapped = file.mapped(scattered=True) if self._picks_rows and places is None else None
-        found = [] if mapped is None else self._places(rows)
+        found = [] if mapped is None else self._offsets(rows)
         if mapped is None or any((at < 0).any() for at in found):
             super()._read_list(rows, out, places)
             return
@@ -493,13 +505,13 @@ class ChunkedReader(FileReader):
         rows = self._checked(rows)
         if rows.ndim == 2 or not self.row_bytes or not self._picks_rows:
             return super().byte_ranges(rows)
-        starts = np.stack(self._places(rows), axis=1).reshape(-1)
+        starts = np.stack(self._offsets(rows), axis=1).reshape(-1)
         lengths = np.tile([plan.stretch_bytes for plan in self._plans], len(rows))
         return (ByteRanges(self.file, starts[starts >= 0], lengths[starts >= 0]),)
 
 
 def _alike(band: _Band) -> tuple[int, int]:
-    """Return what is the same of bands that are copied together."""
+    """Return a key that neighbours share if the same slice of each is wanted."""
     if isinstance(band.rows, slice):
         return band.rows.start, band.rows.stop
-    return -1 - band.number, 0
+    return -1 - band.number, 0  # listed rows: like no other band, and below the start of any slice

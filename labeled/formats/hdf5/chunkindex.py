@@ -64,7 +64,7 @@ class ChunkIndex:
         mask = 0 if self.masks is None else int(self.masks[number])
         return self.offsets.item(number), self.sizes.item(number), mask
 
-    def places(self, numbers: Ints) -> Ints:
+    def offsets_of(self, numbers: Ints) -> Ints:
         """Return the offsets of chunks, -1 where one was never written."""
         if self.numbers is None:
             return self.offsets[numbers].astype(np.int64)
@@ -87,7 +87,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     chunks = source.chunks
     assert chunks is not None
     grid = (-(-np.array(source.shape) // np.array(chunks))).tolist()
-    offsets, sizes, places, flagged = array("Q"), array("Q"), array("Q"), array("Q")
+    offsets, sizes, coords, flagged = array("Q"), array("Q"), array("Q"), array("Q")
 
     def visitor() -> Generator[None, Any]:
         """Take one step a chunk: to resume a generator costs less than to call a function."""
@@ -95,7 +95,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
             at, mask, offset, size = yield
             offsets.append(offset)
             sizes.append(size)
-            places.extend(at)
+            coords.extend(at)
             if mask:
                 flagged.extend((len(offsets) - 1, mask))
 
@@ -113,17 +113,17 @@ def build_index(source: SourceHeader) -> ChunkIndex:
             ) from error
     starts = np.frombuffer(offsets, np.uint64) + np.uint64(base)
     lengths = np.frombuffer(sizes, np.uint64)
-    at = np.frombuffer(places, np.uint64).reshape(-1, len(chunks))
-    steps, within = np.divmod(at, np.array(chunks, np.uint64))
+    begins = np.frombuffer(coords, np.uint64).reshape(-1, len(chunks))
+    steps, within = np.divmod(begins, np.array(chunks, np.uint64))
 
     def refuse(bad: Array, what: str, entries: Ints | None = None) -> None:
         if bad.any():
             entry = int(np.argmax(bad))
             entry = entry if entries is None else int(entries[entry])
-            place, start = tuple(at[entry].tolist()), int(starts[entry])
+            coord, start = tuple(begins[entry].tolist()), int(starts[entry])
             where = f"bytes {start} to {start + int(lengths[entry])}"
             raise FileFormatError(
-                f"{describe(source)}: the chunk at position {place} {what.format(where)}. The "
+                f"{describe(source)}: the chunk at position {coord} {what.format(where)}. The "
                 "chunk table is truncated or damaged; copy the file again."
             )
 

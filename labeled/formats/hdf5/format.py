@@ -48,6 +48,15 @@ from labeled.formats.hdf5.arrays import (
 )
 from labeled.formats.hdf5.conventions import CONVENTIONS
 from labeled.formats.hdf5.fuel import read_table, scan_fuel
+from labeled.formats.hdf5.headers import (
+    Carried,
+    Described,
+    coordinate_header,
+    decoded,
+    describe_array,
+    file_header,
+    with_coordinates,
+)
 from labeled.formats.hdf5.labels import Names, Scale, default_name
 from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
@@ -62,15 +71,6 @@ from labeled.formats.hdf5.safety import (
     opened,
     stored_bytes,
     to_text,
-)
-from labeled.formats.hdf5.sources import (
-    Carried,
-    Described,
-    coordinate_header,
-    decoded,
-    describe,
-    file_header,
-    with_coordinates,
 )
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 
@@ -348,7 +348,7 @@ def _described(
             not_opened[name] = "it is a single value (no axis)"
         else:
             try:
-                described[name] = describe(opening, info)
+                described[name] = describe_array(opening, info)
             except (FileFormatError, UnsafeFileError, DimsError) as fault:
                 may_be_lost = isinstance(fault, GoneError | UnsafeFileError | DimsError)
                 if name in opening.asked or (wanted is None and not may_be_lost):
@@ -389,7 +389,7 @@ def _scales_of_several_axes(opening: Opening, scales: Mapping[str, Scale]) -> di
             dims = [ids[number] for number in numbers if number in ids]
             if len(dims) != n_axes:
                 dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
-            found[name] = describe(opening, info, dims)
+            found[name] = describe_array(opening, info, dims)
     return found
 
 

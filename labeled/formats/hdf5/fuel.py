@@ -38,6 +38,14 @@ from labeled.errors import (
 )
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening, attrs_of
 from labeled.formats.hdf5.dtypes import why_not_a_source
+from labeled.formats.hdf5.headers import (
+    Described,
+    decoded,
+    describe_array,
+    file_header,
+    header_of,
+    with_coordinates,
+)
 from labeled.formats.hdf5.safety import (
     Address,
     NotThereError,
@@ -45,14 +53,6 @@ from labeled.formats.hdf5.safety import (
     check_claim,
     resolve,
     to_text,
-)
-from labeled.formats.hdf5.sources import (
-    Described,
-    decoded,
-    describe,
-    file_header,
-    header_of,
-    with_coordinates,
 )
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 
@@ -198,7 +198,7 @@ def scan_fuel(opening: Opening, table: Table) -> FileHeader:
         info = _source(opening, table, name)
         if info.why_not is None:
             try:
-                described[name] = describe(opening, info)
+                described[name] = describe_array(opening, info)
             except UnsafeFileError as error:
                 raise UnsafeFileError(f"{error}, or open the others with sources=[...]") from None
         elif wanted is None:

@@ -34,6 +34,7 @@ from labeled.formats.hdf5.dtypes import (
     why_not_a_source,
 )
 from labeled.formats.hdf5.filters import describe_missing
+from labeled.formats.hdf5.headers import filters_of
 from labeled.formats.hdf5.labels import MAX_SUGGESTED, Unnamed, axes_of, default_name, name_dims
 from labeled.formats.hdf5.safety import (
     check_claim,
@@ -45,7 +46,6 @@ from labeled.formats.hdf5.safety import (
     to_bytes,
     to_text,
 )
-from labeled.formats.hdf5.sources import filters_of
 from labeled.formats.header import (
     ALL,
     TEXT,

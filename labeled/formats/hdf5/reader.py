@@ -113,13 +113,11 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
     if reason is not None:
         log.info("%s is read through h5py: %s", describe(source), reason)
         return H5pyReader(source, region, io)
-    region = normal_region(
-        region, source.row_shape, f"source {source.name!r} in {source.file.path!r}"
-    )
-    taken = math.prod(region_shape(region)) * source.row_bytes
+    region = normal_region(region, source.row_shape, describe(source))
+    is_empty = 0 in region_shape(region) or not source.row_bytes
     if source.storage == "contiguous" and source.offset is not None:
         return ContiguousReader(source, region, io)
-    if source.storage == "chunked" and taken:
+    if source.storage == "chunked" and not is_empty:
         assert source.chunks is not None
         plain = not source.filters and count_tiles(region, source.chunks[1:]) == 1
         return (PlainChunks if plain else ChunkedReader)(source, region, io)

@@ -29,10 +29,10 @@ from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attribut
 from labeled.errors import SplitError, SplitTypeError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.fuel import TABLE, Table, read_table, split_array
+from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
-from labeled.formats.hdf5.sources import header_of
 from labeled.formats.header import FileStamp, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints

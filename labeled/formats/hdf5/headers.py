@@ -179,7 +179,7 @@ def _fill_value(
 # what a source is
 
 
-def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) -> Described:
+def describe_array(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) -> Described:
     """Return the header of a dataset that may be a source.
 
     `own_dims` are the dims of a scale of several axes, which has none attached.
