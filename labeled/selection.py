@@ -27,6 +27,7 @@ Request: TypeAlias = slice | range | Sequence[SupportsIndex] | npt.NDArray[Any]
 
 _LISTED = 6
 _LOOKED_AT = 1 << 20
+_DRAWN = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,18 +171,17 @@ class Selection:
             words.append(f"... {len(self.pieces)} pieces")
         return "rows " + " + ".join(words)
 
-    def lies(self, n_rows: int, places: int = 400) -> tuple[tuple[int, int], ...]:
-        """Return where the rows lie among `n_rows`, for a picture: stretches, ascending.
+    def stretches_among(self, n_rows: int) -> tuple[tuple[int, int], ...]:
+        """Return the stretches of `n_rows` in which the rows lie, ascending, for a picture.
 
-        Exact where there are no more rows than `places`, else to one part in `places`; of
-        long lists some rows are looked at.
+        Exact up to 400 rows, else to one part in 400; of long lists some rows are looked at.
 
         Examples
         --------
-        >>> Selection.of([0, 1, 2, 9]).lies(10)
+        >>> Selection.of([0, 1, 2, 9]).stretches_among(10)
         ((0, 3), (9, 10))
         """
-        places = min(places, n_rows)
+        places = min(_DRAWN, n_rows)
         taken = np.zeros(places + 2, np.int8)  # one more on either side: edges by differences
         for piece in self.pieces:
             if not len(piece):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import pydoc
 import re
 import warnings
+from functools import partial
 from importlib.util import find_spec
 
 import h5py
@@ -83,6 +85,21 @@ def test_help_shows_every_option_with_its_default(ds):
         for name in options.keys() - {"obj", "dim", "batch_size"}:
             assert re.search(rf"^ +[\w, ]*\b{name}\b[\w, ]* : ", text, re.MULTILINE), name
         assert ":func:" not in text
+
+
+def test_both_doors_take_the_same_options_with_the_same_defaults(ds):
+    """`ds.batches` spells its options out; `labeled.batches` hands on what it is given."""
+    options = inspect.signature(ds.batches).parameters
+    shared = inspect.signature(labeled.batches).parameters
+    assert {name: shared[name] for name in options} == {**options}
+    assert shared.keys() - options.keys() == {"obj", "dim"}
+    asked = labeled.batches({"x": IMAGES}, 2).plan.options
+    assert {one.name for one in dataclasses.fields(asked) if one.init} == options.keys()
+    for name in options.keys() - {"batch_size"}:
+        assert getattr(asked, name) == options[name].default, name
+    for call in (ds.batches, partial(labeled.batches, {"x": IMAGES})):
+        with pytest.raises(OptionError, match=r"shuffel.*shuffle"):
+            call(2, shuffel=True)
 
 
 def test_dropping_every_row_warns(ds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeled.samplers.permutation import explicit_permutation, key_of
-from labeled.samplers.plan import LAST_RULES, EpochPlan
+from labeled.samplers.plan import EpochPlan, Last
 from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups, units_of_range
-from labeled.samplers.windows import MODES, Order, shard_bounds
+from labeled.samplers.windows import Mode, Order, shard_bounds
 
 many = settings(max_examples=100, deadline=None)
 
@@ -32,7 +33,7 @@ def units(draw):
 @st.composite
 def orders(draw):
     return Order(
-        draw(st.sampled_from(MODES)),
+        draw(st.sampled_from(get_args(Mode))),
         draw(units()),
         window_rows=draw(st.integers(1, 90)),
         seed=draw(st.integers(0, 5)),
@@ -43,7 +44,7 @@ def orders(draw):
 
 batch_sizes = st.integers(1, 30)
 counts = st.integers(1, 6)
-rules = st.sampled_from(LAST_RULES)
+rules = st.sampled_from(get_args(Last))
 histories = st.lists(st.tuples(counts, st.integers(0, 3)), max_size=3).map(tuple)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,10 +13,10 @@ from hypothesis import strategies as st
 
 from labeled.errors import StateError
 from labeled.samplers.draws import Draws
-from labeled.samplers.plan import LAST_RULES, EpochPlan, plan_hash
+from labeled.samplers.plan import EpochPlan, Last, plan_hash
 from labeled.samplers.state import State, merge_states, restore, state_of
 from labeled.samplers.units import units_of_groups, units_of_range
-from labeled.samplers.windows import MODES, Order
+from labeled.samplers.windows import Mode, Order
 
 many = settings(max_examples=80, deadline=None)
 
@@ -57,13 +58,13 @@ def orders(draw):
     window_rows, seed = draw(st.integers(1, 80)), draw(st.integers(0, 9))
     if draw(st.integers(0, 4)) == 0:
         return Draws(some, np.arange(some.n_rows) + 1.0, window_rows, seed)
-    mode = draw(st.sampled_from(MODES))
+    mode = draw(st.sampled_from(get_args(Mode)))
     return Order(mode, some, window_rows, seed, sticky_shards=draw(st.booleans()))
 
 
 counts = st.integers(1, 5)
 batch_sizes = st.integers(1, 20)
-rules = st.sampled_from(LAST_RULES)
+rules = st.sampled_from(get_args(Last))
 
 
 @settings(max_examples=40, deadline=None)
@@ -118,7 +119,7 @@ def test_the_epoch_after_a_change_is_that_of_a_fresh_run(order, old, new, batch_
     assert changed.take(10**6) == fresh.take(10**6)
 
 
-@pytest.mark.parametrize("last", LAST_RULES)
+@pytest.mark.parametrize("last", get_args(Last))
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_finished_epoch_restores_to_the_next_with_any_shard_count(last, count):
     order = Order("window", units_of_range(0, 119, 10), 30, seed=7)  # drop leaves out 9 and 10

@@ -769,10 +769,12 @@ class Dataset:
             ragged source, else its name. Rows are sorted within their windows, so ``shuffle=True``
             means "window". All lengths are read when the loader is made.
         threads : int, optional
-            Background threads; 0 reads in the caller. By default as many as cores, but none if all
-            rows fit in 32 MiB of memory.
+            Background threads; 0 reads in the caller. By default one fewer than cores (with a
+            `pipeline`, as many), at most 16; none if all rows fit in 32 MiB and nothing transforms
+            them.
         prefetch : int, optional
-            How many jobs are read ahead; by default as many as `memory` holds.
+            How many jobs are read ahead, within `memory`. By default one where a job is a whole
+            window, else up to seven of the smaller ones that other orders are cut into.
         errors : {"raise", "skip"}
             What to do about rows that cannot be read. "raise": an error in their place. "skip": a
             warning, and batches without them; later batches keep their rows. A batch that loses all
@@ -785,11 +787,11 @@ class Dataset:
             labelled examples one by one, or whole batches if it has a parameter ``rows`` or is
             marked by `labeled.transforms.whole`. Steps of samples and collation run in `threads`
             threads of their own, several batches at a time; the ``batch`` step runs where batches
-            are handed out. With a `device` only a ``batch`` step is possible, on device arrays.
-            With ``errors="skip"``, samples that raise ReadError or UnfitPictureError (smaller than
-            a crop, undecodable) are left out. Padded rows pass through it as row -1. `memory`
-            counts what goes in, and what is made by `labeled.transforms` and by functions marked
-            with `labeled.transforms.takes`.
+            are handed out. With a `device`, steps of samples still run on the host, and the
+            ``batch`` step on device arrays. With ``errors="skip"``, samples that raise ReadError or
+            UnfitPictureError (smaller than a crop, undecodable) are left out. Padded rows pass
+            through it as row -1. `memory` counts what goes in, and what is made by
+            `labeled.transforms` and by functions marked with `labeled.transforms.takes`.
         device : "cpu", "cuda", "cuda:<n>" or Device
             Where batches are made. Windows are copied to the device from pinned memory in the
             file's dtype; batches are cut, cast, scaled and laid out there, on the consumer's

@@ -19,9 +19,10 @@ from labeled.display.classes import class_names_of
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
 from labeled.formats.format import Options, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, SourceHeader, fingerprint, vlen_base
+from labeled.formats.reader import Io
 from labeled.selection import Selection
 from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import Io, Source, decoded_dtype
+from labeled.sources.source import Source, decoded_dtype
 
 MAX_LISTED = 6
 """Names that a message lists."""

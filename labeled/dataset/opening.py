@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import signature
-from typing import Any
+from typing import Any, get_args
 
 from labeled._validation import check_arguments, check_keywords
 from labeled.dataset.dataset import Dataset
@@ -24,6 +24,7 @@ from labeled.errors import (
     did_you_mean,
 )
 from labeled.formats.format import Options
+from labeled.formats.reader import Io
 from labeled.formats.registry import (
     check_reachable,
     common_format,
@@ -31,11 +32,8 @@ from labeled.formats.registry import (
     option_names,
     own_options,
 )
-from labeled.sources.source import Io
 
 Path = str | os.PathLike[str]
-
-IO = ("auto", "pread", "mmap")
 
 
 @check_arguments(but=("path", "dims"))
@@ -133,8 +131,8 @@ def open_dataset(
     ``decode_cf``, and the attribute `coordinates` is left out. Variables without the example dim
     are not sources, but :meth:`Dataset.to_xarray` has them.
     """
-    if io not in IO:
-        raise ArgumentError(f"io must be one of {IO}, not {io!r}")
+    if io not in get_args(Io):
+        raise ArgumentError(f"io must be one of {get_args(Io)}, not {io!r}")
     if isinstance(sources, str):
         sources = (sources,)
     if sources is not None and not len(sources):

@@ -88,7 +88,9 @@ def split_lines(catalog: Catalog) -> list[SplitLine]:
         counts = {name: len(rows) for name, rows in by_source.items()}
         first = next(iter(by_source), None)
         span = 0 if first is None else catalog.sources[first].n_rows
-        out.append(SplitLine(split, counts, by_source[first].lies(span) if first else (), span))
+        out.append(
+            SplitLine(split, counts, by_source[first].stretches_among(span) if first else (), span)
+        )
     return out
 
 

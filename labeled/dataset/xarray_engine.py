@@ -21,8 +21,8 @@ from labeled.dataset.opening import open_dataset
 from labeled.dataset.to_xarray import arrays_of
 from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, is_text
+from labeled.formats.reader import Io
 from labeled.selection import Request
-from labeled.sources.source import Io
 
 SUFFIX = ".labeled.h5"
 

@@ -183,8 +183,8 @@ class LoadedWindow:
 
 # examples of different shapes
 
-MOSTLY = 2
-"""Of memory so many times as large as what is kept of it, a copy is made."""
+COPY_RATIO = 2
+"""What is kept is copied out of memory that is more than so many times as large."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -244,6 +244,6 @@ class RaggedRows:
         Not where they take most of its memory.
         """
         flat, memory = self.flat(), self.values.base
-        if memory is None or MOSTLY * flat.values.nbytes >= memory.nbytes:
+        if memory is None or COPY_RATIO * flat.values.nbytes >= memory.nbytes:
             return flat
         return flat._replace(values=flat.values.copy())

@@ -580,7 +580,6 @@ class BatchLayout:
 def layout_of(
     options: BatchOptions,
     sources: Mapping[str, AnySource],
-    selections: Mapping[str, Selection],
     spaces: Mapping[str, Space],
     *,
     pads: bool,

@@ -53,7 +53,7 @@ STACK_BYTES = 1 << 16
 INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES = 48, 16, 32
 """Row numbers, places and temporary copies of them: a row of a window, of a block of places.
 
-The last stays with each thread that has worked out such a block.
+A row of a block takes the last of the three besides, in every thread that works blocks out.
 """
 BLOCK_ROWS = 1 << 16
 """Positions worked out together where the order does not depend on windows."""
@@ -230,7 +230,8 @@ class Sizes:
     window_rows : int
         Rows shuffled together (orders depend on it, but for file order and full shuffle).
     job_rows : int
-        Rows read ahead as one job: the window in window mode, unless its rows are picked.
+        Rows read ahead as one job: the window in window mode, unless its rows are picked one by
+        one or all sources are kept.
     slots : int
         Buffers of that many rows, `slot_bytes` each with the row numbers they take.
     threads : int

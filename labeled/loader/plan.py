@@ -1,4 +1,4 @@
-"""What a loader does, decided once: order, memory, readers, and how batches are laid out.
+"""What a loader does, decided once: which rows when, within what memory, and what batches are.
 
 :func:`plan_batches` goes from what a user asked to the plan; no row is read but for labels.
 """
@@ -57,9 +57,9 @@ Rows = npt.NDArray[np.int64]
 Job = tuple[int, int, WindowRows]
 """What is read ahead at once: the first place, the one after the last, and the rows.
 
-A shuffled window is one job. File order and full shuffle come in long blocks that may be cut
-anywhere; they are cut where batches end and, over stored chunks, where chunks do. A shuffled
-window is cut, too, where its rows are picked one by one.
+A shuffled window is one job, unless its rows are picked one by one or all sources are kept: then
+it is cut. File order and full shuffle come in long blocks that may be cut anywhere; they are cut
+where batches end and, over stored chunks, where chunks do.
 """
 
 
@@ -338,7 +338,7 @@ def plan_batches(
     # All sources count for the order, also those that specs leave out.
     lead = governing_source(sources)
     pads = rows.last == "pad"
-    sources, layout = layout_of(options, sources, selections, spaces, pads=pads)
+    sources, layout = layout_of(options, sources, spaces, pads=pads)
     line = None if options.line is None else line_in_form(options.line, layout)
     piped = line is not None and line.works
     on_host = isinstance(options.device, str) and options.device == "cpu"

@@ -1,10 +1,10 @@
 """Reading ahead: one set of threads that read windows and take batches through a pipeline.
 
 Under one lock, whoever finds no task claims a free buffer and the next window *in that order*, so
-that no window waits for a buffer that a later window holds. A window becomes tasks (pieces of about
-half a mebibyte); threads and the caller take them first come, first served, and windows are handed
-out in order. When the caller's next window is not ready it does a task itself: a thread that sleeps
-takes longer to wake than a small window takes to read.
+that no window waits for a buffer that a later window holds. A window becomes tasks, of half a
+mebibyte to four (see `source_readers`); threads and the caller take them first come, first served,
+and windows are handed out in order. When the caller's next window is not ready it does a task
+itself: a thread that sleeps takes longer to wake than a small window takes to read.
 
 With a pipeline the same threads take turns to cut a batch from the windows; what follows they do
 side by side, and batches are handed out in order. So many are in hand at a time, cut and not yet

@@ -34,7 +34,6 @@ from labeled.samplers.permutation import ORDER_VERSION, IntArray
 from labeled.samplers.windows import Order, Window, WindowOrder, even_share, shard_bounds
 
 Last = Literal["keep", "pad", "drop", "wrap"]
-LAST_RULES = ("keep", "pad", "drop", "wrap")
 History = tuple[tuple[int, int], ...]
 """For each change of the number of shards in an epoch: how many there were, and how many batches
 each had handed out since the change before."""

@@ -27,7 +27,6 @@ from labeled.samplers.permutation import IntArray, Permutation, explicit_permuta
 from labeled.samplers.units import ListedUnits, UniformUnits, Units
 
 Mode = Literal["file", "window", "full"]
-MODES = ("file", "window", "full")
 
 
 def shuffle_argument(mode: str) -> str:
@@ -81,15 +80,12 @@ class WindowRows:
         In place of runs: the rows in the order of their places (full shuffle, draws).
     run : (int, int), optional
         In place of both: one run, in order.
-    soon : tuple of int64 arrays, (k, 2), optional
-        Runs of windows that come next, for a disk that is slow to find them.
     """
 
     several: IntArray | None = None
     dest: IntArray | None = None
     listed: IntArray | None = None
     run: tuple[int, int] | None = None
-    soon: tuple[IntArray, ...] | None = None
 
     @property
     def runs(self) -> IntArray | None:
@@ -293,8 +289,8 @@ class WindowOrder:
         self.permuted = None if order.mode == "file" else Permutation(units.count, key)
         self.sums: IntArray | None = None
         self.unit_rows = 0
-        self.short: list[tuple[int, int]] = []
-        """Which in the run order are units that are cut, and how many rows each is short of."""
+        self.cut_units: list[tuple[int, int]] = []
+        """Units that are cut: the place of each in the run order, and how many rows it lacks."""
         if isinstance(units, ListedUnits):
             ids = np.arange(units.count)
             starts, stops = units.bounds(ids if self.permuted is None else self.permuted(ids))
@@ -306,9 +302,11 @@ class WindowOrder:
             lacks = self.unit_rows - (stops - starts)
             if self.permuted is not None and lacks.any():
                 ends = self.permuted(ends, inverse=True)
-            self.short = list(zip(ends.tolist(), lacks.tolist(), strict=True))
-        self.edges: list[int] | tuple[int, int, int] = []
-        """The first unit of each window and the one behind; of equal units a sum of them."""
+            self.cut_units = list(zip(ends.tolist(), lacks.tolist(), strict=True))
+        self.edges: list[int] = []
+        """Units of several sizes: the first unit of each window, and one past the last."""
+        self.even_windows = 0, 0, 0
+        """Units of one size: the first, how many they are, and over how many windows spread."""
         if not self.n_rows:
             return
         first, last = self.unit_at(self.start), self.unit_at(self.stop - 1) + 1
@@ -317,7 +315,7 @@ class WindowOrder:
             each = max(1, window_rows // self.unit_rows)
             if window_rows >= units.n_rows:  # short units fit too, or units do not divide it
                 each = last - first
-            self.edges = first, last - first, -(-(last - first) // each)
+            self.even_windows = first, last - first, -(-(last - first) // each)
             return
         edges = [first]
         while edges[-1] < last:
@@ -333,7 +331,7 @@ class WindowOrder:
         if self.sums is not None:
             return int(self.sums[nth])
         rows = nth * self.unit_rows
-        for at, lack in self.short:
+        for at, lack in self.cut_units:
             if at < nth:
                 rows -= lack
         return rows
@@ -350,11 +348,11 @@ class WindowOrder:
     def window_at(self, place: int) -> tuple[int, int, int]:
         """Return (number, first place, place behind the last) of the window at `place`."""
         nth = self.unit_at(self.start + place)
-        if isinstance(self.edges, list):
+        if self.sums is not None:
             number = bisect_right(self.edges, nth) - 1
             lo, hi = self.edges[number], self.edges[number + 1]
         else:
-            first, n_units, n_windows = self.edges
+            first, n_units, n_windows = self.even_windows
             number, lo, hi = even_share(nth - first, n_units, n_windows)
             lo, hi = first + lo, first + hi
         begin = max(self.rows_before(lo), self.start)

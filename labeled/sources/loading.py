@@ -1,7 +1,8 @@
 """Rows of a selection turned into reads: runs in file order, and where each row goes.
 
-Whatever a selection is composed of, a read is ascending runs of file rows plus the
-place of every row; only lists with repeats are left as lists.
+Whatever a selection is composed of, a read is ascending runs of file rows plus the place of every
+row. Lists stay lists where rows repeat, and where rows are read one by one in any case
+(`SourceReader.file_rows` of the loader).
 """
 
 from __future__ import annotations

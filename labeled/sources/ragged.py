@@ -20,7 +20,7 @@ import numpy as np
 from labeled.errors import LoaderError
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import BLOCK_BYTES
-from labeled.formats.reader import Cost, Reader
+from labeled.formats.reader import Cost, Io, Reader
 from labeled.formats.registry import format_named
 from labeled.ragged import Flat, Ragged, RaggedReader
 from labeled.ragged.flat import (
@@ -34,7 +34,7 @@ from labeled.ragged.flat import (
     read_at,
 )
 from labeled.selection import Selection
-from labeled.sources.source import Array, Io, RowLayout, digest_of, is_elsewhere, where_of
+from labeled.sources.source import Array, RowLayout, digest_of, is_elsewhere, where_of
 
 
 def cost_of(reader: RaggedReader, rows: Rows) -> Cost:

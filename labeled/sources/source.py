@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,11 @@ import numpy.typing as npt
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import DecodingReader, decode
 from labeled.formats.header import CF, SourceHeader, decode_text, is_text
-from labeled.formats.reader import PIECE_BYTES, JoinedReader, MemoryReader, Reader, read_rows
+from labeled.formats.reader import PIECE_BYTES, Io, JoinedReader, MemoryReader, Reader, read_rows
 from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
 from labeled.formats.registry import format_named
 
 Array = npt.NDArray[Any]
-Io = Literal["auto", "pread", "mmap"]
 
 
 @dataclass(frozen=True, eq=False)
