@@ -2,7 +2,7 @@
 
 Costs come from the readers, which count without reading rows: of every job where there are few,
 else of some of them spread over the epoch, so that the figures are estimates then. How well an
-order mixes the labels of a batch, and how much padding its buckets leave, is found from integers.
+order mixes the labels of a batch is found from integers.
 
 A loader at a glance takes a plan and a place in it, and asks readers nothing, so that a file may
 be gone.

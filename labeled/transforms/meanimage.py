@@ -1,6 +1,6 @@
 """The mean of many pictures, and the files that hold it, as MXNet saves them.
 
-Means are computed with one batch in memory at a time. In a file all numbers are little-endian: a
+Means are computed with some rows in memory at a time. In a file all numbers are little-endian: a
 list of arrays, and a list of their names. An array comes in three forms, distinguished by its first
 word. Every length is checked against what is left of the file before anything is allocated.
 """

@@ -2,7 +2,7 @@
 
 A batch goes through up to four stages. Transforms of whole batches come first; then the rows
 are taken apart, each goes through the transforms of samples, and the collate makes a batch of
-them; all of that in the loader's workers. The last stage, `batch`, is the consumer's own: it
+them; all of that in the loader's threads. The last stage, `batch`, is the consumer's own: it
 runs where batches are handed out. Rows are not taken apart where nothing needs them to be.
 
 What a pipeline makes is known in bytes before it runs, of the steps that state it: every transform
@@ -92,7 +92,7 @@ class CompiledPipeline:
     Parameters
     ----------
     whole, sample, batch : tuple of Step
-        Of whole batches and of samples, in workers; and of what is handed out.
+        Of whole batches and of samples, in threads; and of what is handed out.
     collate : callable, optional
         None where samples, if there are any, are stacked.
     """
@@ -124,7 +124,7 @@ class CompiledPipeline:
 
     @property
     def works(self) -> bool:
-        """Whether there is anything for workers to do."""
+        """Whether there is anything for threads to do."""
         return bool(self.whole) or self.takes_apart
 
     @property
@@ -312,7 +312,7 @@ class MadeOf:
 
 
 def made_of(line: CompiledPipeline, rows: Forms) -> MadeOf:
-    """Count what the workers' part of a pipeline makes of rows."""
+    """Count what the threads' part of a pipeline makes of rows."""
     row_bytes = work_bytes = 0
     uncounted = list[str]()
     for step in (*line.whole, *line.sample):

@@ -119,7 +119,7 @@ def _marked(transform: Any) -> Marked:
 def whole(transform: Any) -> Marked:
     """Mark a transform as one that takes whole batches rather than samples.
 
-    It runs in the loader's workers like one of samples, but once a batch, before rows are
+    It runs in the loader's threads like one of samples, but once a batch, before rows are
     taken apart. Transforms with a parameter ``rows`` need no mark.
     """
     return replace(_marked(transform), whole=True)

@@ -1,7 +1,7 @@
 """``labeled.write``: sources and splits into a file that is whole or not there at all.
 
 Arguments are checked before a file is made; rows then stream through
-:mod:`.blocks` into one writer, source after source; labels, splits, checksums and
+:mod:`.packing` into one writer, source after source; labels, splits, checksums and
 statistics follow, and last of all the file takes the name it was asked for.
 """
 

@@ -17,8 +17,8 @@ is, in a file without splits, a netCDF variable that the attribute `coordinates`
 names. In a file with splits it is one more scale of the axis, because only datasets that belong to
 a source exist there.
 
-A file that is changed where it lies carries a mark meanwhile, and readers refuse it. An exception
-is undone by whoever changes it; a process that is killed leaves the mark.
+A file that is changed where it lies carries a mark meanwhile, and readers refuse it. Whoever
+changes it takes back what was cut short; if that fails, or the process is killed, the mark stays.
 """
 
 from __future__ import annotations
