@@ -78,9 +78,9 @@ def test_an_epoch_does_what_was_predicted(files: dict[str, BenchFile]) -> None:
 
 
 def test_batches_are_views_of_a_few_slots(files: dict[str, BenchFile]) -> None:
-    """No copy between the file and the consumer: all batches lie in the slots themselves."""
+    """No copy between the file and the consumer: all batches lie in the buffers themselves."""
     batches = loader(files["contiguous"].subject(256, MEMORY))
-    slots = batches.explain().slots
+    n_buffers = batches.explain().n_buffers
     owners = set()
     for batch in batches:
         array = batch.arrays["features"]
@@ -88,7 +88,7 @@ def test_batches_are_views_of_a_few_slots(files: dict[str, BenchFile]) -> None:
         assert not isinstance(array.base, np.memmap)
         assert array.flags.c_contiguous
         owners.add(array.base.__array_interface__["data"][0])
-    assert len(owners) <= slots
+    assert len(owners) <= n_buffers
 
 
 def test_a_source_is_one_layer_with_a_task_a_block(files: dict[str, BenchFile]) -> None:

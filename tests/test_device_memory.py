@@ -199,7 +199,7 @@ def test_only_what_copies_start_from_is_pinned(dense):
         del batch
     told = loader.explain()
     assert device.pinned_bytes == told.pinned_bytes
-    assert 0 < told.pinned_bytes == told.slots * told.job_rows * 8
+    assert 0 < told.pinned_bytes == told.n_buffers * told.job_rows * 8
 
 
 def test_what_is_laid_out_here_is_counted_there(ragged, dense):
@@ -242,6 +242,6 @@ def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, monkeypatch, t
     for batch in loader:
         del batch
     told = loader.explain()
-    assert device.n_uploads > told.slots
+    assert device.n_uploads > told.n_buffers
     assert loader.pools()[0].extra == 0
     assert device.pinned_bytes <= told.pinned_bytes

@@ -61,7 +61,7 @@ def test_batches_hold_the_rows_they_say(shuffle, size, window_rows, threads):
         np.testing.assert_array_equal(batch["targets"].values, TARGETS[batch.rows])
         seen.append(batch.rows)
     assert sorted(np.concatenate(seen)) == list(range(N))
-    assert set(loader.plan.finish.sources) == {"images", "targets"}
+    assert set(loader.plan.lay_out.sources) == {"images", "targets"}
 
 
 @pytest.mark.parametrize("shuffle", [False, "window"])

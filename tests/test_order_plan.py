@@ -148,16 +148,16 @@ def test_windows_deal_the_rows_of_the_batches(order, count, batch_rows, last, hi
 
 
 def check_content(window, *, shuffled):
-    runs, dest, n_rows = window.content.runs, window.content.dest, window.stop - window.start
+    runs, places, n_rows = window.content.runs, window.content.places, window.stop - window.start
     if runs is None:
         assert window.content.rows.size == n_rows
         return
     assert (runs[:, 0] < runs[:, 1]).all()
     assert (runs[1:, 0] > runs[:-1, 1]).all()  # ascending, apart: merged
     assert (runs[:, 1] - runs[:, 0]).sum() == n_rows
-    assert (dest is not None) == shuffled
-    if dest is not None:
-        np.testing.assert_array_equal(np.sort(dest), np.arange(n_rows))
+    assert (places is not None) == shuffled
+    if places is not None:
+        np.testing.assert_array_equal(np.sort(places), np.arange(n_rows))
 
 
 @many

@@ -1068,6 +1068,6 @@ def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> 
     if "shard" in options:
         raise LoaderError(f"shard= is what {deals}")
     loader = dataset.batches(**options)
-    line = loader.plan.line
-    seeded = options.get("sampler") is None or (line is not None and line.draws)
+    pipeline = loader.plan.pipeline
+    seeded = options.get("sampler") is None or (pipeline is not None and pipeline.draws)
     return {**options, **({"seed": loader.seed} if seeded else {})}

@@ -37,7 +37,7 @@ Allocate = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 ALIGNED = 64
 """Bytes: a cache line, and where other libraries want arrays to start that they share."""
 
-ASIDE = 16
+PICTURES_START = 16
 """Bytes behind a cache line where memory for pictures starts.
 
 A JPEG decoder that finds its lines of pixels at multiples of 32 writes them past the caches,
@@ -49,16 +49,16 @@ class _Owner(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     """Memory that arrays refer to."""
 
 
-def owned(shape: tuple[int, ...], dtype: np.dtype[Any], aside: int = 0) -> Array:
-    """Return new memory that starts `aside` a cache line, to which all its views refer.
+def owned(shape: tuple[int, ...], dtype: np.dtype[Any], start_at: int = 0) -> Array:
+    """Return new memory, `start_at` bytes behind the start of a cache line.
 
-    NumPy makes the view of a view refer to the array that owns the memory, unless that is
-    of another type: here it is, so that views refer to what is returned.
+    All its views refer to it: NumPy makes the view of a view refer to the array that owns the
+    memory, unless that is of another type, as here.
     """
     if dtype.hasobject:
         return np.empty(shape, dtype)
-    raw = _Owner((math.prod(shape) * dtype.itemsize + ALIGNED + aside,), np.uint8)
-    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED + aside)
+    raw = _Owner((math.prod(shape) * dtype.itemsize + ALIGNED + start_at,), np.uint8)
+    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED + start_at)
 
 
 class Buffer:
@@ -165,7 +165,10 @@ class BufferPool:
 
 @dataclass(eq=False, slots=True)
 class LoadedWindow:
-    """A window on its way, then read: places ``start .. stop`` of the epoch."""
+    """A job on its way, then read: places ``start .. stop`` of the epoch.
+
+    It is a window, or a piece of a window that was cut.
+    """
 
     start: int
     stop: int

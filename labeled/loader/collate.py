@@ -52,7 +52,7 @@ class Collator:
     Parameters
     ----------
     plan : LoaderPlan
-    epoch : EpochPlan or SampledPlan
+    epoch_plan : EpochPlan or SampledPlan
     windows : Prefetcher
     pools : pair of BufferPool
         Memory for windows and for batches joined.
@@ -61,18 +61,30 @@ class Collator:
     def __init__(
         self,
         plan: LoaderPlan,
-        epoch: AnyPlan,
+        epoch_plan: AnyPlan,
         windows: Prefetcher,
         pools: tuple[BufferPool, BufferPool],
         stats: Stats,
     ) -> None:
-        self._plan, self._epoch, self._windows, self._stats = plan, epoch, windows, stats
+        self._loader_plan, self._epoch_plan, self._windows, self._stats = (
+            plan,
+            epoch_plan,
+            windows,
+            stats,
+        )
         self._windows_pool, self._batch_pool = pools
         self.window: LoadedWindow | None = None
         """What batches are cut from; let go of by whoever ends the iteration."""
-        self._group, self._skips, self._finish = plan.group, plan.options.skips, plan.finish
-        self._span, self._padded_rows = epoch.span, epoch.batch_rows if epoch.last == "pad" else 0
-        self._many_a_window = plan.sizes.job_rows >= 2 * epoch.batch_rows
+        self._position_of, self._skips, self._lay_out = (
+            plan.position_of,
+            plan.options.skips,
+            plan.lay_out,
+        )
+        self._span, self._padded_rows = (
+            epoch_plan.span,
+            epoch_plan.batch_rows if epoch_plan.last == "pad" else 0,
+        )
+        self._many_a_window = plan.sizes.job_rows >= 2 * epoch_plan.batch_rows
         self._joins = plan.sizes.in_flight > 0 and not self._many_a_window
 
     def batch(self, number: int) -> Made:
@@ -108,8 +120,8 @@ class Collator:
         contents = []
         for one, a, b in spans:
             contents.append((one.content, a, b))  # no window: that is memory
-        rows = partial(rows_of_spans, contents, self._group, length, lost)
-        data = self._finish(arrays, rows, count, length)
+        rows = partial(rows_of_spans, contents, self._position_of, length, lost)
+        data = self._lay_out(arrays, rows, count, length)
         self._stats.format_s += perf_counter() - began
         return data, rows, count, before - count
 
@@ -123,7 +135,7 @@ class Collator:
             [np.zeros(b - a, bool) if w.lost is None else w.lost[a:b] for w, a, b in spans]
         )
         left = int(count - lost.sum())
-        length = length if self._epoch.last == "pad" else left
+        length = length if self._epoch_plan.last == "pad" else left
         kept: dict[str, Any] = {}
         for name, array in arrays.items():
             if isinstance(array, RaggedRows):
@@ -176,20 +188,20 @@ class Collator:
             raise Interrupted
         if window.unread:
             window.lost = read_rows_individually(
-                self._plan.source_readers, window.content, self._group, window.arrays
+                self._loader_plan.source_readers, window.content, self._position_of, window.arrays
             )
         self.window = window
         return window
 
     def transformed(self, made: Made, stopped: Callable[[], bool]) -> Made | None:
         """Take a batch through what a pipeline does in threads; None if the epoch was stopped."""
-        line, order = self._plan.line, self._epoch.order
-        assert line is not None
+        pipeline, order = self._loader_plan.pipeline, self._epoch_plan.order
+        assert pipeline is not None
         data, find_rows, count, n_lost = made
         rows, info = find_rows(), data.info if isinstance(data, Batch) else {}
         place = Place(order.seed, order.epoch, rows=rows)
         try:
-            data, lost = line.work(data, place, skips=self._skips, stopped=stopped)
+            data, lost = pipeline.work(data, place, skips=self._skips, stopped=stopped)
         except Stopped:
             return None
         if lost is not None:
@@ -200,7 +212,7 @@ class Collator:
 
 def rows_of_spans(
     spans: Sequence[tuple[WindowRows, int, int]],
-    group: Rows | None,
+    position_of: Rows | None,
     length: int,
     lost: Mask | None = None,
 ) -> Rows:
@@ -210,32 +222,36 @@ def rows_of_spans(
     if lost is not None:
         rows = rows[~lost]
     out = np.full(length, -1, np.int64)
-    out[: len(rows)] = rows if group is None else group[rows]
+    out[: len(rows)] = rows if position_of is None else position_of[rows]
     return out
 
 
-def handed_out(plan: LoaderPlan, epoch: AnyPlan, made: Made) -> Any:
+def handed_out(plan: LoaderPlan, epoch_plan: AnyPlan, made: Made) -> Any:
     """Apply the batch stage of a pipeline, on the device where one was asked for."""
     data, rows = made[0], made[1]
-    if data is NOTHING or plan.line is None or plan.on_device is not None:
+    if data is NOTHING or plan.pipeline is None or plan.device_plan is not None:
         return data
     if plan.goes_to is None:
-        return batch_stage(plan, epoch, data, rows)
-    library = None if plan.hand is None else plan.hand.to.library
-    return to_device(data, plan.goes_to, library, lambda one: batch_stage(plan, epoch, one, rows))
+        return batch_stage(plan, epoch_plan, data, rows)
+    library = None if plan.hand_over is None else plan.hand_over.to.library
+    return to_device(
+        data, plan.goes_to, library, lambda one: batch_stage(plan, epoch_plan, one, rows)
+    )
 
 
-def batch_stage(plan: LoaderPlan, epoch: AnyPlan, data: Any, rows: Callable[[], Rows]) -> Any:
+def batch_stage(plan: LoaderPlan, epoch_plan: AnyPlan, data: Any, rows: Callable[[], Rows]) -> Any:
     """Apply the last stage of a pipeline, where the batch is."""
-    if plan.line is None or not plan.line.batch:
+    if plan.pipeline is None or not plan.pipeline.batch:
         return data
-    return plan.line.finish(data, Place(epoch.order.seed, epoch.order.epoch, rows=rows()))
+    return plan.pipeline.finish(
+        data, Place(epoch_plan.order.seed, epoch_plan.order.epoch, rows=rows())
+    )
 
 
 def read_rows_individually(
     source_readers: Sequence[SourceReader],
     content: WindowRows,
-    group: Rows | None,
+    position_of: Rows | None,
     arrays: dict[str, Array],
 ) -> Mask:
     """Read a window again, chunk by chunk, and warn of what is lost.
@@ -243,7 +259,7 @@ def read_rows_individually(
     Parameters
     ----------
     source_readers : sequence of SourceReader
-    content, group
+    content, position_of
         Of the window, as for :meth:`SourceReader.tasks`.
     arrays : mapping of str to array, lengths ``(n, *row_shape)``
         Receive what can be read.
@@ -257,12 +273,12 @@ def read_rows_individually(
     for one in source_readers:
         if one.kept is not None:
             continue
-        read = one.file_rows(content, group)
+        read = one.file_rows(content, position_of)
         rows = np.asarray(read.rows, np.int64)
         rows = rows_of(rows) if rows.ndim == 2 else rows
         places = np.arange(len(rows)) if read.places is None else read.places
-        apart = isinstance(one, RaggedSourceReader)
-        chunk = rows if apart else rows // (one.layout.chunk_rows or 1)
+        ragged = isinstance(one, RaggedSourceReader)
+        chunk = rows if ragged else rows // (one.layout.chunk_rows or 1)
         order = np.argsort(chunk, kind="stable")
         for some in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
             while len(some):

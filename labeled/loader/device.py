@@ -1,17 +1,17 @@
 """Windows on their way to a device, and the batches that are made of them there.
 
-A window goes from its host slot to one of a few device windows by one asynchronous copy a
+A window goes from its host buffer to one of a few device windows by one asynchronous copy a
 source, in the dtype of the file, on a stream for copies alone. Batches are made of device
 windows by kernels on the consumer's stream, in memory of their own. Three rules keep
 everybody out of everybody's way, whatever takes how long:
 
-- a host slot is not written again before the event behind its copies is done: until then
-  the filled window is held here, and a slot that is held is not free;
+- a host buffer is not written again before the event behind its copies is done: until then
+  the filled window is held here, and a buffer that is held is not free;
 - a device window is not written again before the kernels that read it are done: copies
   wait for the events behind those, on the device;
 - kernels wait for the event behind the copies of their window, on the device.
 
-No thread waits for a device but where every host slot is still being copied from.
+No thread waits for a device but where every host buffer is still being copied from.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class DeviceWindows:
 
     Parameters
     ----------
-    source : Prefetcher
+    windows : Prefetcher
         Windows on the host.
     pool : BufferPool
         Their memory.
@@ -104,13 +104,13 @@ class DeviceWindows:
 
     def __init__(
         self,
-        source: Prefetcher,
+        windows: Prefetcher,
         pool: BufferPool,
         plan: DevicePlan,
         device_pool: DeviceBufferPool,
         stats: Stats,
     ) -> None:
-        self._source = source
+        self._host_windows = windows
         self._pool = pool
         self._plan = plan
         self._buffers = buffers = device_pool.buffers
@@ -136,12 +136,12 @@ class DeviceWindows:
         """Wait for the next window; first for a copy, if only that keeps it from being read."""
         self._land()
         while self._flying and not self._pool.n_free:
-            self._flying[0][0].wait()  # and only then let go of the slot
+            self._flying[0][0].wait()  # and only then let go of the buffer
             self._flying.popleft()
-        return self._source.next()
+        return self._host_windows.next()
 
     def _land(self) -> None:
-        """Let go of host slots that have been copied."""
+        """Let go of host buffers that have been copied."""
         while self._flying and self._flying[0][0].done():
             self._flying.popleft()
 
@@ -149,7 +149,7 @@ class DeviceWindows:
         """Begin the copies of windows that are filled, while there is a place for them."""
         self._land()
         while buffer := self._free_buffer():
-            window = self._source.ready()
+            window = self._host_windows.ready()
             if window is None:
                 return
             self._ready.append(self._upload(window, buffer))
@@ -206,12 +206,12 @@ class DeviceWindows:
 
     def poke(self) -> None:
         """Let threads and copies go on; cheap, for every batch."""
-        self._source.poke()
+        self._host_windows.poke()
         self._go_on()
 
     def close(self) -> None:
-        """Stop; returns when no slot is written or copied from, and no window read, any more."""
-        self._source.close()
+        """Stop; returns when no buffer is written or copied from, and no window read, any more."""
+        self._host_windows.close()
         wait_for_all(self._flying, self._buffers)
         self._ready.clear()
 
@@ -222,7 +222,7 @@ def wait_for_all(flying: deque[tuple[Event, object]], buffers: Sequence[DeviceBu
     Memory that is given back could otherwise be somebody else's while they still use it.
     """
     while flying:
-        flying[0][0].wait()  # and only then let go of the slot
+        flying[0][0].wait()  # and only then let go of the buffer
         flying.popleft()
     for buffer in buffers:
         for event in buffer.used:
@@ -238,12 +238,17 @@ class ResidentCollator:
     Parameters
     ----------
     plan : LoaderPlan
-    epoch : EpochPlan or SampledPlan
+    epoch_plan : EpochPlan or SampledPlan
     """
 
-    def __init__(self, plan: LoaderPlan, epoch: AnyPlan, stats: Stats) -> None:
-        assert plan.on_device is not None
-        self.plan, self.epoch, self.stats, self._there = plan, epoch, stats, plan.on_device
+    def __init__(self, plan: LoaderPlan, epoch_plan: AnyPlan, stats: Stats) -> None:
+        assert plan.device_plan is not None
+        self.plan, self.epoch_plan, self.stats, self._device_plan = (
+            plan,
+            epoch_plan,
+            stats,
+            plan.device_plan,
+        )
         self.window: None = None
 
     def batch(self, number: int) -> Made:
@@ -254,16 +259,16 @@ class ResidentCollator:
         DeviceMemoryError
             If the device has too little memory.
         """
-        places, count = self.epoch.batch(number)
-        group = self.plan.group
-        rows = places if group is None else np.where(places < 0, -1, group[places])
-        began, there = perf_counter(), self._there
-        stream = there.device.consumer_stream(there.library)
-        with there.memory_errors():
+        places, count = self.epoch_plan.batch(number)
+        position_of = self.plan.position_of
+        rows = places if position_of is None else np.where(places < 0, -1, position_of[places])
+        began, device_plan = perf_counter(), self._device_plan
+        stream = device_plan.device.consumer_stream(device_plan.library)
+        with device_plan.memory_errors():
             kept = self._kept()
             data = stream.run(lambda: self._laid_out(kept, rows, count), [*kept.values()])
-            if self.plan.line is not None:
-                stage = partial(batch_stage, self.plan, self.epoch, data, lambda: rows)
+            if self.plan.pipeline is not None:
+                stage = partial(batch_stage, self.plan, self.epoch_plan, data, lambda: rows)
                 data = stream.run(stage, [])
         if isinstance(data, Batch):
             data.event = stream.record()
@@ -272,11 +277,11 @@ class ResidentCollator:
 
     def _kept(self) -> dict[str, Array]:
         """Return the sources that are on the device, brought there by whoever comes first."""
-        assert self._there.resident is not None
+        assert self._device_plan.resident is not None
         kept = {}
         for one in self.plan.source_readers:
-            if one.name in self._there.layout:
-                kept[one.name] = self._there.resident.array(one.source.loaded)
+            if one.name in self._device_plan.layout:
+                kept[one.name] = self._device_plan.resident.array(one.source.loaded)
         return kept
 
     def _laid_out(self, kept: dict[str, Array], rows: Rows, count: int) -> object:
@@ -286,9 +291,9 @@ class ResidentCollator:
                 arrays[one.name] = one.source.loaded[picked]
                 continue
             taken = permute.Taken(kept[one.name], picked)
-            on_the_way = one.name in self.plan.finish.copied and count == len(rows)
+            on_the_way = one.name in self.plan.lay_out.copied and count == len(rows)
             arrays[one.name] = taken if on_the_way else taken.gathered()
-        return self.plan.finish(arrays, lambda: rows, count, len(rows))
+        return self.plan.lay_out(arrays, lambda: rows, count, len(rows))
 
 
 Piece = tuple[WindowRows, int, int]
@@ -298,25 +303,24 @@ T = TypeVar("T")
 
 
 class DeviceCollator:
-    """Deals the batches of an epoch on a device, one after another; for one thread at a time.
+    """Makes the batches of an epoch on a device, one after another; for one thread at a time.
 
     Parameters
     ----------
     plan : LoaderPlan
-    epoch : EpochPlan or SampledPlan
-        The epoch.
-    source : DeviceWindows
+    epoch_plan : EpochPlan or SampledPlan
+    windows : DeviceWindows
     """
 
     def __init__(
-        self, plan: LoaderPlan, epoch: AnyPlan, source: DeviceWindows, stats: Stats
+        self, plan: LoaderPlan, epoch_plan: AnyPlan, windows: DeviceWindows, stats: Stats
     ) -> None:
-        assert plan.on_device is not None
+        assert plan.device_plan is not None
         self.plan = plan
-        self.epoch = epoch
-        self.source = source
+        self.epoch_plan = epoch_plan
+        self.windows = windows
         self.stats = stats
-        self._there = plan.on_device
+        self._device_plan = plan.device_plan
         self.window: DeviceWindow | None = None
 
     def batch(self, number: int) -> Made:
@@ -329,30 +333,30 @@ class DeviceCollator:
         DeviceMemoryError
             If the device has too little memory.
         """
-        start, stop = self.epoch.span(number)
+        start, stop = self.epoch_plan.span(number)
         count = stop - start
-        length = self.epoch.batch_rows if self.epoch.last == "pad" else count
-        stream = self._there.device.consumer_stream(self._there.library)
+        length = self.epoch_plan.batch_rows if self.epoch_plan.last == "pad" else count
+        stream = self._device_plan.device.consumer_stream(self._device_plan.library)
         contents: list[Piece] = []
-        group = self.plan.group
+        position_of = self.plan.position_of
 
         def rows() -> Rows:
-            return rows_of_spans(contents, group, length)
+            return rows_of_spans(contents, position_of, length)
 
-        def laid(arrays: dict[str, Array]) -> object:
-            return self.plan.finish(arrays, rows, count, length, self._placed)
+        def laid_out(arrays: dict[str, Array]) -> object:
+            return self.plan.lay_out(arrays, rows, count, length, self._placed)
 
         window = self._window_at(start) if count else None
         if window is not None and stop <= window.stop and count == length:
             a, b = start - window.start, stop - window.start
             contents.append((window.content, a, b))
-            data, event = self._run(stream, lambda: laid(self._cut(window, a, b)), window)
+            data, event = self._run(stream, lambda: laid_out(self._cut(window, a, b)), window)
         else:
             arrays = self._joined(stream, start, stop, length, contents)
-            data, event = self._run(stream, lambda: laid(arrays))
-        line = self.plan.line
-        if line is not None:
-            stage = partial(batch_stage, self.plan, self.epoch, data, rows)
+            data, event = self._run(stream, lambda: laid_out(arrays))
+        pipeline = self.plan.pipeline
+        if pipeline is not None:
+            stage = partial(batch_stage, self.plan, self.epoch_plan, data, rows)
             data, event = stream.run(stage, []), stream.record()
         if isinstance(data, Batch):
             data.event = event
@@ -362,7 +366,7 @@ class DeviceCollator:
         """Return the window that holds a place."""
         if self.window is None or start >= self.window.stop:
             self.window = None  # its place is free once its batches are made
-            self.window = self.source.next()
+            self.window = self.windows.next()
             if self.window is None:
                 raise Interrupted
         return self.window
@@ -393,7 +397,7 @@ class DeviceCollator:
         if window is not None:
             stream.wait_for(window.copied)
         try:
-            with self._there.memory_errors():
+            with self._device_plan.memory_errors():
                 made = stream.run(make, [] if window is None else [*window.buffer.arrays.values()])
         finally:  # also behind an error, for kernels asked for before it
             event = stream.record()
@@ -405,9 +409,9 @@ class DeviceCollator:
     def _cut(self, window: DeviceWindow, a: int, b: int) -> dict[str, Array]:
         """Return stored values at places of a window; copies where laying out makes none."""
         arrays = {name: array[a:b] for name, array in window.arrays.items()}
-        for name in self._there.layout.keys() - self.plan.finish.copied:
-            shape, dtype = self._there.layout[name]
-            fresh = self._there.device.empty((b - a, *shape), dtype)
+        for name in self._device_plan.layout.keys() - self.plan.lay_out.copied:
+            shape, dtype = self._device_plan.layout[name]
+            fresh = self._device_plan.device.empty((b - a, *shape), dtype)
             fresh[...] = arrays[name]
             arrays[name] = fresh
         return arrays
@@ -416,15 +420,15 @@ class DeviceCollator:
         """Make memory for a batch."""
         arrays = {}
         for source_reader in self.plan.source_readers:
-            there = source_reader.name in self._there.layout
-            empty = self._there.device.empty if there else np.empty
+            on_device = source_reader.name in self._device_plan.layout
+            empty = self._device_plan.device.empty if on_device else np.empty
             shape = (length, *source_reader.source.row_shape)
             arrays[source_reader.name] = empty(shape, source_reader.source.stored_dtype)
         return arrays
 
     def _placed(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """Bring arrays of numbers that were made on the host to the device."""
-        asarray = self._there.device.asarray
+        asarray = self._device_plan.device.asarray
         return {
             name: asarray(array)
             if isinstance(array, np.ndarray) and on_gpus(array.dtype)

@@ -117,7 +117,7 @@ class Explanation:
     window_rows: int
     n_jobs: int
     job_rows: int
-    slots: int
+    n_buffers: int
     threads: int
     workers: int
     in_flight: int
@@ -164,7 +164,7 @@ class Explanation:
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
             f"{count_words(self.threads, 'background thread')}",
             f"memory: at most {format_bytes(self.promised_bytes)} of "
-            f"{format_bytes(self.memory_bytes)} ({self.slots} slots{kept})",
+            f"{format_bytes(self.memory_bytes)} ({self.n_buffers} buffers{kept})",
             *self._where(),
         ]
         if self.mode == "window":
@@ -241,20 +241,20 @@ def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> S
 
 def _batch_words(plan: LoaderPlan) -> str:
     """Say what is handed out, and what became of it on the way."""
-    finish = plan.finish
+    lay_out = plan.lay_out
     words = ["a mapping of source to DataArray"]
-    if finish.specs is not None:
-        words = [f"arrays as {finish.specs.specs} says"]
-    for name, change in finish.casts.items():
+    if lay_out.specs is not None:
+        words = [f"arrays as {lay_out.specs.specs} says"]
+    for name, change in lay_out.casts.items():
         cast = "" if change.dtype is None else f" as {change.dtype}"
         cast += " scaled" if change.scaled else ""
         cast += "" if change.n_classes is None else f" of {change.n_classes:,} classes"
         if change.axes is not None:
-            cast += f" in the order {', '.join(change.sizes(finish.sources[name], 0))}"
+            cast += f" in the order {', '.join(change.sizes(lay_out.sources[name], 0))}"
         words.append(name + cast)
-    words += ["through a pipeline"] if plan.line is not None else []
+    words += ["through a pipeline"] if plan.pipeline is not None else []
     words += [f"on {plan.device.name}"] if plan.device is not None else []
-    words += [f"handed over to {plan.hand.to.library}"] if plan.hand is not None else []
+    words += [f"handed over to {plan.hand_over.to.library}"] if plan.hand_over is not None else []
     return ", ".join(words)
 
 
@@ -300,7 +300,7 @@ def explain(
         n_windows = sum(1 for _ in epoch_plan.spans(place, epoch_plan.n_rows))
     jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
     quality, wanted = shuffle_quality(plan, epoch_plan, labels)
-    memory, there = None, plan.on_device
+    memory, device_plan = None, plan.device_plan
     if wanted is not None:
         memory = sizes.memory_bytes
         if not plan.all_kept:
@@ -316,7 +316,7 @@ def explain(
         window_rows=min(order.window_rows, max(order.n_rows, 1)),
         n_jobs=round(len(jobs) / share),
         job_rows=sizes.job_rows,
-        slots=sizes.slots,
+        n_buffers=sizes.n_buffers,
         threads=sizes.threads,
         workers=sizes.threads if sizes.in_flight else 0,
         in_flight=sizes.in_flight,
@@ -330,10 +330,10 @@ def explain(
         mapped_bytes=sum(map(mapped_bytes, readers)) if picked else 0,
         device="cpu" if plan.device is None else plan.device.name,
         pinned_bytes=0
-        if there is None or there.resident is not None
-        else sizes.slots * there.window_bytes,
-        device_windows=0 if there is None else there.n_windows,
-        device_bytes=0 if there is None else there.device_bytes,
+        if device_plan is None or device_plan.resident is not None
+        else sizes.n_buffers * device_plan.window_bytes,
+        device_windows=0 if device_plan is None else device_plan.n_windows,
+        device_bytes=0 if device_plan is None else device_plan.device_bytes,
         exact=share == 1.0,
         kernels=permute.describe(),
         sources=tuple([explain_source(one, plan, jobs, share) for one in readers]),
@@ -342,20 +342,22 @@ def explain(
 
 
 def sampled_jobs(
-    plan: LoaderPlan, epoch: AnyPlan, first_batch: int, n_rows: int
+    plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int, n_rows: int
 ) -> tuple[list[Job], float]:
     """Return the jobs that are left, or some of them where they are many, and which share."""
     most = COUNTED_JOBS
-    if epoch.order.mode == "window":
+    if epoch_plan.order.mode == "window":
         most = max(8, min(most, COUNTED_ROWS // max(1, plan.sizes.job_rows)))
     if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does
-        jobs = list(islice(plan.jobs(epoch, first_batch), COUNTED_JOBS))
+        jobs = list(islice(plan.jobs(epoch_plan, first_batch), COUNTED_JOBS))
     elif n_rows <= most * plan.sizes.job_rows:
-        jobs = list(plan.jobs(epoch, first_batch))
+        jobs = list(plan.jobs(epoch_plan, first_batch))
     else:
         found = {}
-        for batch in np.linspace(first_batch, epoch.n_batches - 1, most // 4).astype(int).tolist():
-            for job in islice(plan.jobs(epoch, batch), 1, 2):  # the first may be part of one
+        for batch in (
+            np.linspace(first_batch, epoch_plan.n_batches - 1, most // 4).astype(int).tolist()
+        ):
+            for job in islice(plan.jobs(epoch_plan, batch), 1, 2):  # the first may be part of one
                 found[job[0]] = job
         jobs = list(found.values())
     return jobs, sum([stop - start for start, stop, _ in jobs]) / n_rows if n_rows else 1.0
@@ -370,7 +372,7 @@ def explain_source(
         cost, share = cost if source_reader.kept is not None else source_reader.whole_cost(), 1.0
     else:
         for _, _, content in jobs:
-            cost += source_reader.cost(content, plan.group)
+            cost += source_reader.cost(content, plan.position_of)
     chunks_decoded = round(cost.chunks_decoded / share)
     return SourceExplained(
         name=source_reader.name,
@@ -405,7 +407,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
     largest = max(plan.source_readers, key=lambda one: one.row_bytes)
     layout, windows = largest.layout, []
     for start, stop, content in jobs[:DRAWN_JOBS]:
-        runs = as_runs(largest.file_rows(content, plan.group).rows)
+        runs = as_runs(largest.file_rows(content, plan.position_of).rows)
         runs = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
         chunks: list[tuple[int, int]] = []
         if layout.chunk_rows is not None and not largest.keep:
@@ -453,7 +455,7 @@ def shuffle_quality(
         check_classes("labels=", known, "labels", LoaderError)
         if len(known) != order.n_rows:
             raise LoaderError(f"{len(known)} labels for {order.n_rows} rows; give one a row")
-        known = known if plan.group is None else known[plan.group]
+        known = known if plan.position_of is None else known[plan.position_of]
     quality = expected_quality(epoch_plan, known)
     if quality >= GOOD_QUALITY or order.mode != "window":
         return quality, None

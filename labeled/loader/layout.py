@@ -330,7 +330,7 @@ class RaggedForm:
         Fills what padding adds, within examples and beyond the last.
     cast : Cast
         As for dense sources; single values only.
-    apart : bool
+    one_by_one : bool
         Examples come in memory of their own each, so that a list needs no copy of them.
     """
 
@@ -340,7 +340,7 @@ class RaggedForm:
     layout: RaggedLayout
     value: Any = 0
     cast: Cast = Cast()
-    apart: bool = False
+    one_by_one: bool = False
 
     @property
     def out_dims(self) -> dict[str, tuple[str, ...]]:
@@ -363,7 +363,7 @@ class RaggedForm:
     @property
     def as_read(self) -> bool:
         """Whether examples are handed out where they were read, and none is made anew."""
-        return self.layout == "list" and self.cast.nothing and self.apart
+        return self.layout == "list" and self.cast.nothing and self.one_by_one
 
     def __call__(self, array: Array | RaggedRows, count: int) -> dict[str, Array]:
         """Lay out examples of which the first `count` are real.
@@ -404,8 +404,8 @@ def _ragged_form(
 ) -> RaggedForm:
     """Decide how a ragged source is laid out without specs."""
     name, layout = source.name, options.ragged
-    apart = comes_one_by_one(source.examples())
-    form = RaggedForm(name, source.dims, source.dtype, layout, value, cast, apart=apart)
+    one_by_one = comes_one_by_one(source.examples())
+    form = RaggedForm(name, source.dims, source.dtype, layout, value, cast, one_by_one=one_by_one)
     if layout == "pad":
         _check_padding(source, value, form.out_dtype)
     taken = [added for added in form.out_dims if added != name and added in sources]
@@ -603,7 +603,7 @@ def layout_of(
     if options.specs is None:
         casts = casts_of(options, sources, spaces) if options.lays_out else {}
         ragged, compiled = {}, None
-        for name, cast in casts.items() if options.line is not None else ():
+        for name, cast in casts.items() if options.compiled_pipeline is not None else ():
             if cast.batch_axis:
                 raise LoaderError(
                     f"{sources[name].where}: a pipeline takes batches whose first axis counts "
@@ -640,18 +640,18 @@ def layout_of(
     return sources, BatchLayout(sources, padding, compiled, casts, ragged)
 
 
-def line_in_form(line: CompiledPipeline, layout: BatchLayout) -> CompiledPipeline:
+def pipeline_in_form(pipeline: CompiledPipeline, layout: BatchLayout) -> CompiledPipeline:
     """Tell the steps of a pipeline how batches are laid out."""
     if layout.form.axes is None:
-        line.check_named(layout.sources)
+        pipeline.check_named(layout.sources)
     flat = [name for name, ragged in layout.ragged.items() if ragged.layout == "flat"]
-    if flat and line.takes_apart:
+    if flat and pipeline.takes_apart:
         raise LoaderError(
             f"ragged='flat' lays the examples of {flat[0]!r} end to end, so that a pipeline cannot "
             "take them one by one; ask for ragged='list' or 'pad', or mark the transforms as "
             "labeled.transforms.whole"
         )
-    return line.with_form(layout.form)
+    return pipeline.with_form(layout.form)
 
 
 # arrays of other libraries

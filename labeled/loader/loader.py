@@ -165,10 +165,12 @@ class Loader:
             plan, sizes = self.plan, self.plan.sizes
             read, joined = {}, {}
             for one in plan.source_readers:
-                read[one.name] = one.slot
+                read[one.name] = one.buffer_row
                 joined[one.name] = one.source.row_shape, one.source.stored_dtype
             self._pools = (
-                BufferPool(read, max(sizes.job_rows, 1), sizes.slots, plan.allocate, fills=True),
+                BufferPool(
+                    read, max(sizes.job_rows, 1), sizes.n_buffers, plan.allocate, fills=True
+                ),
                 BufferPool(joined, plan.held_rows, sizes.in_flight + 2),
             )
         return self._pools
@@ -272,31 +274,33 @@ class EpochIterator(Generic[T]):
         *,
         with_rows: bool,
     ) -> None:
-        self._loader, self._loader_plan, self._plan = loader, loader.plan, plan
+        self._loader, self._loader_plan, self._epoch_plan = loader, loader.plan, plan
         self._with_rows, self._batch, self._stats = with_rows, first_batch, loader._stats
         self._superseded = self._ended = False
         self._error = ""
         """What broke the iteration off."""
-        self._turn = RLock()
+        self._lock = RLock()
         self._pid = os.getpid()
         loader_plan, sizes, stats = loader.plan, loader.plan.sizes, self._stats
         began, pools = perf_counter(), loader.pools()
-        for source_reader in loader_plan.source_readers:  # unless it is there already
+        # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then
+        # (`SourceReader.tasks`): they go through the same buffers, but no file is read.
+        for source_reader in loader_plan.source_readers:
             source_reader.load(sizes.loaders)
         stats.load_s += perf_counter() - began
-        there = loader_plan.on_device
-        resident = None if there is None else there.resident
+        device_plan = loader_plan.device_plan
+        resident = None if device_plan is None else device_plan.resident
         windows = Prefetcher(
             loader_plan.jobs(plan, first_batch) if resident is None else iter(()),
-            loader_plan.source_readers, loader_plan.group, pools[0], stats,
+            loader_plan.source_readers, loader_plan.position_of, pools[0], stats,
             skips=loader_plan.options.skips,
         )  # fmt: skip
-        self._finalizer = weakref.finalize(self, windows.let_go)
-        self._source: Prefetcher | DeviceWindows = windows
+        self._finalizer = weakref.finalize(self, windows.abandon)
+        self._windows: Prefetcher | DeviceWindows = windows
         self._collator: Collator | DeviceCollator | ResidentCollator
         self._next_made: Callable[[], Made] | None = None
         """Where threads make the batches."""
-        if there is None:
+        if device_plan is None:
             self._collator = collator = Collator(loader_plan, plan, windows, pools, stats)
             if sizes.in_flight:
                 batches = range(first_batch, plan.n_batches)
@@ -306,9 +310,9 @@ class EpochIterator(Generic[T]):
             self._collator = ResidentCollator(loader_plan, plan, stats)
         else:
             if loader._device_buffers is None:
-                loader._device_buffers = DeviceBufferPool(there.device.copy_stream())
-            uploads = DeviceWindows(windows, pools[0], there, loader._device_buffers, stats)
-            self._source = uploads
+                loader._device_buffers = DeviceBufferPool(device_plan.device.copy_stream())
+            uploads = DeviceWindows(windows, pools[0], device_plan, loader._device_buffers, stats)
+            self._windows = uploads
             self._collator = DeviceCollator(loader_plan, plan, uploads, stats)
         windows.start(sizes.threads)
         self._bar: Any = None
@@ -326,7 +330,7 @@ class EpochIterator(Generic[T]):
         )
 
     def __len__(self) -> int:
-        return self._plan.n_batches - self._batch
+        return self._epoch_plan.n_batches - self._batch
 
     def __next__(self) -> T:
         if os.getpid() != self._pid:
@@ -336,7 +340,7 @@ class EpochIterator(Generic[T]):
             )
         number = None
         try:
-            with self._turn:  # threads that share an iterator get different batches
+            with self._lock:  # threads that share an iterator get different batches
                 out: Any = NOTHING
                 while out is NOTHING:
                     number = self._batch
@@ -354,7 +358,7 @@ class EpochIterator(Generic[T]):
         stats, plan = self._stats, self._loader_plan
         began = perf_counter()
         stats.consumer_s += began - self._asked
-        if number >= self._plan.n_batches:
+        if number >= self._epoch_plan.n_batches:
             self._count(number, finished=True)
             self.close()
             raise StopIteration
@@ -364,9 +368,9 @@ class EpochIterator(Generic[T]):
             except Interrupted:  # by another thread, a moment ago
                 raise self._why_ended() from None
             data, rows, count, n_lost = made
-            if plan.line is not None:
+            if plan.pipeline is not None:
                 before = perf_counter()
-                data = handed_out(plan, self._plan, made)
+                data = handed_out(plan, self._epoch_plan, made)
                 stats.pipeline_s += perf_counter() - before
             stats.n_batches += 1
             stats.n_rows += count
@@ -375,10 +379,10 @@ class EpochIterator(Generic[T]):
             if n_lost:
                 self._check_lost(stats.n_lost)
             if data is not NOTHING:
-                data = data if plan.hand is None else plan.hand(data)
+                data = data if plan.hand_over is None else plan.hand_over(data)
                 data = (data, rows(), count) if self._with_rows else data
             if self._next_made is None:  # else threads do
-                self._source.poke()
+                self._windows.poke()
             self._asked = perf_counter()
             stats.wall_s += self._asked - began
             self._count(number + 1)
@@ -402,7 +406,7 @@ class EpochIterator(Generic[T]):
             self._bar.update(n_batches - self._batch)
         self._batch = n_batches
         if not self._superseded:
-            self._loader._place = self._plan, n_batches, finished
+            self._loader._place = self._epoch_plan, n_batches, finished
 
     def _broke_off(self, number: int, error: BaseException) -> None:
         """End before batch `number`: what follows is not read, and cannot be passed over."""
@@ -423,7 +427,7 @@ class EpochIterator(Generic[T]):
         if self._error:
             return LoaderError(
                 f"this iteration was broken off by {self._error} after {self._batch:,} of "
-                f"{self._plan.n_batches:,} batches; to go on with the next of them, "
+                f"{self._epoch_plan.n_batches:,} batches; to go on with the next of them, "
                 "loader.load_state_dict(loader.state_dict()), then iter(loader)"
             )
         return StopIteration()
@@ -433,7 +437,7 @@ class EpochIterator(Generic[T]):
         allowed = self._loader_plan.options.max_lost
         if allowed is None:
             return
-        n_rows = self._plan.n_rows
+        n_rows = self._epoch_plan.n_rows
         most = int(allowed * n_rows) if isinstance(allowed, float) else allowed
         if n_lost > most:
             raise ReadError(
@@ -454,7 +458,7 @@ class EpochIterator(Generic[T]):
             self._bar.close()
         self._finalizer.detach()
         self._collator.window = None
-        self._source.close()
+        self._windows.close()
 
     def __enter__(self) -> EpochIterator[T]:
         return self

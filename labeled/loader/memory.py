@@ -91,7 +91,7 @@ times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for row
 INDEXED_WINDOWS = 3
 """Windows whose row numbers are in memory then: in use, planned, and of batches that are held."""
 
-LIGHT_BYTES = 32 << 20
+SMALL_KEPT_BYTES = 32 << 20
 """Kept rows up to this are handed out by the caller alone: waking a thread takes longer."""
 MAX_THREADS = 16
 THREADS_SHARE = 8
@@ -176,7 +176,7 @@ class WorstCase:
     Parameters
     ----------
     sizes : int64 (n_rows,)
-        Bytes by grouped position.
+        Bytes by position of the order.
     mode : {"file", "window", "full"}
     units : Units
         What stays together in window mode.
@@ -232,15 +232,15 @@ class Sizes:
     job_rows : int
         Rows read ahead as one job: the window in window mode, unless its rows are picked one by
         one or all sources are kept.
-    slots : int
-        Buffers of that many rows, `slot_bytes` each with the row numbers they take.
+    n_buffers : int
+        Buffers of that many rows, `buffer_bytes` each with the row numbers they take.
     threads : int
         Background threads; those that read take batches through a pipeline, too.
     batch_bytes : int
         Batches made or held, those in a pipeline counted.
     in_flight : int
         Batches in a pipeline at a time, the consumer's not counted; 0 where there is none.
-    laid_bytes : int
+    layout_bytes : int
         Of the largest batch, what ragged examples take as they are laid out.
     picks : bool
         Whether rows of windows are read one by one, directly to their batch.
@@ -256,15 +256,15 @@ class Sizes:
     kept: frozenset[str]
     window_rows: int
     job_rows: int
-    slots: int
+    n_buffers: int
     threads: int
-    slot_bytes: int
+    buffer_bytes: int
     kept_bytes: int
     thread_bytes: int
     batch_bytes: int
     index_bytes: int
     in_flight: int
-    laid_bytes: int
+    layout_bytes: int
     picks: bool
     loaders: int
     loading_bytes: int
@@ -276,7 +276,7 @@ class Sizes:
     def promised_bytes(self) -> int:
         """The most that iterating adds to the memory of the process."""
         readers = max(1, self.threads) if self.in_flight else self.threads + 1
-        asked = self.slots * self.slot_bytes + readers * self.thread_bytes + OVERHEAD_BYTES
+        asked = self.n_buffers * self.buffer_bytes + readers * self.thread_bytes + OVERHEAD_BYTES
         asked += self.kept_bytes + self.loading_bytes + self.batch_bytes + self.index_bytes
         # The allocator keeps a little beside what it is asked for.
         return max(asked, min(self.memory_bytes, asked + asked // ALLOCATOR_SHARE))
@@ -311,9 +311,26 @@ class Terms:
         Bounds of the ragged sources.
     row_bytes : int
         Of a row of the dense sources in a buffer.
+    all_kept : bool
+        Whether nothing is read once it is kept; nothing below is true then.
     windowed, fills : bool
-        Whether a buffer holds a window, and whether windows fill the memory there is: threads and
-        prefetching do not count then.
+        Whether a buffer holds a window, and whether windows fill the memory there is (nobody gave
+        `window_rows`): threads and prefetching do not count then.
+    chunked, decoded : bool
+        Whether a source that is read has stored chunks, and whether one is expensive to read.
+    picks : bool
+        Whether rows of windows could be read one by one, directly to their batch. By what is read
+        (the last two where all sources are mapped and have rows of `PICKED_ROW_BYTES` or more):
+
+        =======================  =======  ===============  ============================
+        stored as                file     window           full
+        =======================  =======  ===============  ============================
+        stretches                         windowed
+        chunks                   chunked  windowed         windowed, unless rows of all
+                                                           chunks are picked (`RowLayout`)
+        stretches, mapped                 windowed, picks
+        chunks, mapped           chunked  windowed, picks
+        =======================  =======  ===============  ============================
     unit_rows, fewest_rows : int
         Rows of the largest unit, and the fewest that a buffer holds.
     batch_bytes, each_bytes : int
@@ -340,7 +357,7 @@ class Terms:
     index_bytes: int
     batch_bytes: int
     each_bytes: int
-    laid_bytes: int
+    layout_bytes: int
 
     @cached_property
     def parts(self) -> dict[str, int]:
@@ -380,7 +397,7 @@ class Terms:
 def plan_memory(
     rows: OrderedRows,
     layout: BatchLayout,
-    piped: MadeOf | None,
+    pipeline_makes: MadeOf | None,
     sources: Mapping[str, AnySource],
     selections: Mapping[str, Selection],
     grouping: Grouping,
@@ -394,7 +411,7 @@ def plan_memory(
 
     Parameters
     ----------
-    piped : MadeOf, optional
+    pipeline_makes : MadeOf, optional
         What a pipeline makes of rows.
     on_device : bool
         Whether windows go to a device, so that their rows are not picked one by one.
@@ -404,14 +421,16 @@ def plan_memory(
     LoaderError
         If `memory` is too small; the message states the sum, and a size with which this succeeds.
     """
-    nbytes, worst, laid = dict[str, int](), dict[str, WorstCase](), dict[str, int]()
+    nbytes, worst, layout_bytes = dict[str, int](), dict[str, WorstCase](), dict[str, int]()
     row_bytes, scratch_bytes = layout.out_row_bytes, 0
     for name, source in sources.items():
         nbytes[name] = len(selections[name]) * source.row_bytes
         if isinstance(source, RaggedSource):
-            sizes = bytes_by_position(source, selections[name], grouping.group)
+            sizes = bytes_by_position(source, selections[name], grouping.position_of)
             worst[name] = WorstCase(sizes, rows.mode, grouping.units, rows.repeats)
-            laid[name] = laid_bytes(source, selections[name], worst[name], rows, layout)
+            layout_bytes[name] = ragged_layout_bytes(
+                source, selections[name], worst[name], rows, layout
+            )
             nbytes[name] = int(sizes.sum())
         row_bytes += source.row_bytes
         scratch_bytes = max(scratch_bytes, source.layout.scratch_bytes)
@@ -429,13 +448,16 @@ def plan_memory(
             least_bytes = min(least_bytes, taken + beside_bytes)
         choices.append((least_bytes, {name: size for size, name in order[:n_kept]}))
         taken -= largest
-    facts, found = (rows, layout, piped, sources, worst, laid, grouping.units), list[Terms]()
+    facts, found = (
+        (rows, layout, pipeline_makes, sources, worst, layout_bytes, grouping.units),
+        list[Terms](),
+    )
     while not found or memory_bytes <= available_bytes() // 2:
         for least_bytes, kept in choices:
             if least_bytes <= memory_bytes:
                 found.append(terms_of(*facts, kept, least_bytes))
                 if found[-1].needed_bytes <= memory_bytes:
-                    return share_out(found[-1], memory_bytes, piped, on_device=on_device)
+                    return share_out(found[-1], memory_bytes, pipeline_makes, on_device=on_device)
         if rows.options.memory is not None:
             break
         memory_bytes *= 2
@@ -443,7 +465,7 @@ def plan_memory(
     raise LoaderError(_too_small(least, sources, selections))
 
 
-def laid_bytes(
+def ragged_layout_bytes(
     source: RaggedSource,
     selection: Selection,
     worst: WorstCase,
@@ -470,10 +492,10 @@ def laid_bytes(
 def terms_of(
     rows: OrderedRows,
     layout: BatchLayout,
-    piped: MadeOf | None,
+    pipeline_makes: MadeOf | None,
     sources: Mapping[str, AnySource],
     worst: Mapping[str, WorstCase],
-    laid: Mapping[str, int],
+    layout_bytes: Mapping[str, int],
     units: Units,
     kept: Mapping[str, int],
     least_bytes: int,
@@ -515,13 +537,13 @@ def terms_of(
     for name, bound in worst.items():
         as_read = name not in layout.ragged or layout.ragged[name].as_read
         laid_out = laid_out or not as_read
-        batch_bytes += max(bound.of(held_rows), 0 if as_read else laid[name])
+        batch_bytes += max(bound.of(held_rows), 0 if as_read else layout_bytes[name])
     each_bytes = 0
-    if piped is not None:
+    if pipeline_makes is not None:
         # What a pipeline makes counts twice: where threads make such arrays the system's
         # allocator keeps about one for each, until the next.
-        made_bytes = held_rows * piped.row_bytes
-        each_bytes = batch_bytes + 2 * made_bytes + piped.work_bytes
+        made_bytes = held_rows * pipeline_makes.row_bytes
+        each_bytes = batch_bytes + 2 * made_bytes + pipeline_makes.work_bytes
         batch_bytes = HELD_BATCHES * (batch_bytes + made_bytes)
     elif windowed or laid_out:
         batch_bytes *= SPARE_BATCHES
@@ -552,40 +574,46 @@ def terms_of(
         index_bytes=index_bytes,
         batch_bytes=batch_bytes,
         each_bytes=each_bytes,
-        laid_bytes=sum(laid.values()),
+        layout_bytes=sum(layout_bytes.values()),
     )
 
 
-def share_out(terms: Terms, memory_bytes: int, piped: MadeOf | None, *, on_device: bool) -> Sizes:
+def share_out(
+    terms: Terms, memory_bytes: int, pipeline_makes: MadeOf | None, *, on_device: bool
+) -> Sizes:
     """Share out memory that is no less than what is needed."""
     rows, wanted, in_flight = terms.rows, terms.rows.options, 0
     buffers_bytes, *others = terms.parts.values()
     free, batch_bytes = memory_bytes - sum(others), terms.batch_bytes
-    if piped is not None:
+    if pipeline_makes is not None:
         more = (free - buffers_bytes) // terms.each_bytes
         most = min(memory_bytes // IN_FLIGHT_SHARE // terms.each_bytes, MIN_IN_FLIGHT + more)
         in_flight = max(MIN_IN_FLIGHT, min(MAX_IN_FLIGHT, most))
         batch_bytes += in_flight * terms.each_bytes
         free -= (in_flight - MIN_IN_FLIGHT) * terms.each_bytes
-    light = terms.all_kept and terms.kept_bytes <= LIGHT_BYTES and wanted.threads is None
-    cut = windows_within(terms, free) if terms.windowed else jobs_within(terms, free, light=light)
-    window_rows, job_rows, slots = cut
-    slot_bytes, index_bytes = terms.buffer_bytes(job_rows), terms.index_bytes
+    kept_small = terms.all_kept and terms.kept_bytes <= SMALL_KEPT_BYTES and wanted.threads is None
+    cut = (
+        windows_within(terms, free)
+        if terms.windowed
+        else jobs_within(terms, free, kept_small=kept_small)
+    )
+    window_rows, job_rows, n_buffers = cut
+    buffer_bytes, index_bytes = terms.buffer_bytes(job_rows), terms.index_bytes
 
-    spare = free - slots * slot_bytes
+    spare = free - n_buffers * buffer_bytes
     loading_bytes = min(terms.loading_bytes, spare)  # what is small is kept whatever it takes
     spare -= loading_bytes
     affordable = 1 + spare // terms.thread_bytes
     if wanted.threads is not None:
         threads = min(wanted.threads, affordable) if terms.fills else wanted.threads
-    elif wanted.prefetch == 0 or (light and not in_flight):
+    elif wanted.prefetch == 0 or (kept_small and not in_flight):
         threads = 0
     else:
         most = min(in_flight, n_cores()) if in_flight else max(1, n_cores() - 1)
         threads = min(MAX_THREADS, most, affordable)
     loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
-    if piped is not None:  # batches that wait are not worked on
-        batch_bytes -= max(0, in_flight - max(1, threads)) * piped.work_bytes
+    if pipeline_makes is not None:  # batches that wait are not worked on
+        batch_bytes -= max(0, in_flight - max(1, threads)) * pipeline_makes.work_bytes
 
     picks, picked_rows = terms.picks and not on_device, 1
     if picks:
@@ -596,14 +624,14 @@ def share_out(terms: Terms, memory_bytes: int, piped: MadeOf | None, *, on_devic
         picks = 2 * picked_rows <= job_rows  # else windows are hardly larger than batches
     if picks:
         numbers_bytes = INDEXED_WINDOWS * job_rows * INDEX_BYTES
-        left, index_bytes = slots * slot_bytes - numbers_bytes, index_bytes + numbers_bytes
-        job_rows, slot_bytes = picked_rows, terms.buffer_bytes(picked_rows)
-        most = max(PICKED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // slot_bytes))
+        left, index_bytes = n_buffers * buffer_bytes - numbers_bytes, index_bytes + numbers_bytes
+        job_rows, buffer_bytes = picked_rows, terms.buffer_bytes(picked_rows)
+        most = max(PICKED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
         if wanted.prefetch is not None:
             most = wanted.prefetch + 1
         elif threads == 0:
             most = PICKED_BUFFERS
-        slots = max(PICKED_BUFFERS, min(most, left // slot_bytes))
+        n_buffers = max(PICKED_BUFFERS, min(most, left // buffer_bytes))
     example_bytes = dict[str, int]()
     for name, worst in terms.worst.items():
         example_bytes[name] = max(1, -(-worst.of(job_rows) // job_rows))
@@ -612,15 +640,15 @@ def share_out(terms: Terms, memory_bytes: int, piped: MadeOf | None, *, on_devic
         kept=terms.kept,
         window_rows=window_rows,
         job_rows=job_rows,
-        slots=slots,
+        n_buffers=n_buffers,
         threads=threads,
-        slot_bytes=slot_bytes,
+        buffer_bytes=buffer_bytes,
         kept_bytes=terms.kept_bytes,
         thread_bytes=terms.thread_bytes,
         batch_bytes=batch_bytes,
         index_bytes=index_bytes,
         in_flight=in_flight,
-        laid_bytes=terms.laid_bytes,
+        layout_bytes=terms.layout_bytes,
         picks=picks,
         loaders=loaders,
         loading_bytes=loaders * loading_bytes,
@@ -633,7 +661,7 @@ def share_out(terms: Terms, memory_bytes: int, piped: MadeOf | None, *, on_devic
 def windows_within(terms: Terms, free: int) -> tuple[int, int, int]:
     """Return (rows shuffled together, rows of a buffer, buffers) where a buffer holds a window."""
     rows, wanted, unit_rows = terms.rows, terms.rows.options, terms.unit_rows
-    window_rows, slots = wanted.window_rows, terms.n_buffers
+    window_rows, n_buffers = wanted.window_rows, terms.n_buffers
     if window_rows is None:
         # As much for threads on any machine: windows must not depend on the number of cores.
         for_threads = min((MAX_THREADS - 1) * terms.thread_bytes, free // THREADS_SHARE)
@@ -644,27 +672,32 @@ def windows_within(terms: Terms, free: int) -> tuple[int, int, int]:
         window_rows = max(window_rows, unit_rows, rows.held_rows)
     job_rows = min(max(window_rows, unit_rows), max(rows.n_rows, 1))
     if terms.fills and wanted.prefetch is not None:
-        slots = max(slots, min(wanted.prefetch + 1, free // terms.buffer_bytes(job_rows)))
-    return BLOCK_ROWS if rows.mode == "full" else window_rows, job_rows, slots
+        n_buffers = max(n_buffers, min(wanted.prefetch + 1, free // terms.buffer_bytes(job_rows)))
+    return BLOCK_ROWS if rows.mode == "full" else window_rows, job_rows, n_buffers
 
 
-def jobs_within(terms: Terms, free: int, *, light: bool) -> tuple[int, int, int]:
+def jobs_within(terms: Terms, free: int, *, kept_small: bool) -> tuple[int, int, int]:
     """Return the same where rows follow one another, or are kept: jobs suit caches and threads."""
-    rows, wanted, window_rows, slots = terms.rows, terms.rows.options, BLOCK_ROWS, terms.n_buffers
+    rows, wanted, window_rows, n_buffers = (
+        terms.rows,
+        terms.rows.options,
+        BLOCK_ROWS,
+        terms.n_buffers,
+    )
     if terms.all_kept and rows.mode == "window":
         window_rows = wanted.window_rows or max(rows.n_rows, 1)
     alone = wanted.threads == 0 or (wanted.threads is None and wanted.prefetch == 0)
     job_bytes = ALONE_JOB_BYTES if alone else JOB_BYTES
     if terms.decoded:
         job_bytes = min(DECODED_JOB_BYTES, free // DECODED_BUFFERS)
-    fitting = terms.rows_within(min(job_bytes, free // slots))
+    fitting = terms.rows_within(min(job_bytes, free // n_buffers))
     job_rows = job_rows_of(fitting, terms.unit_rows if terms.chunked else 1, rows)
-    if wanted.prefetch is None and not alone and not light:
-        slot_bytes, most = terms.buffer_bytes(job_rows), DECODED_BUFFERS
+    if wanted.prefetch is None and not alone and not kept_small:
+        buffer_bytes, most = terms.buffer_bytes(job_rows), DECODED_BUFFERS
         if not terms.decoded:
-            most = max(DECODED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // slot_bytes))
-        slots = max(slots, min(most, free // slot_bytes))
-    return window_rows, job_rows, slots
+            most = max(DECODED_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
+        n_buffers = max(n_buffers, min(most, free // buffer_bytes))
+    return window_rows, job_rows, n_buffers
 
 
 def job_rows_of(wanted: int, unit_rows: int, rows: OrderedRows) -> int:

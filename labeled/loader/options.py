@@ -86,7 +86,7 @@ class BatchOptions:
     """Whether rows are drawn with replacement."""
     lays_out: bool = field(init=False, repr=False)
     """Whether batches are cast, scaled or laid out, so that spaces of sources matter."""
-    line: CompiledPipeline | None = field(init=False, repr=False)
+    compiled_pipeline: CompiledPipeline | None = field(init=False, repr=False)
     """The steps of the pipeline."""
     memory_bytes: int = field(init=False, repr=False)
 
@@ -105,7 +105,7 @@ class BatchOptions:
             shard=shard_of(self.shard),
             skips=self.errors == "skip",
             draws_rows=self.balance is not None or self.weights is not None,
-            line=None if self.pipeline is None else line_of(self.pipeline),
+            compiled_pipeline=None if self.pipeline is None else line_of(self.pipeline),
             memory_bytes=memory_of(DEFAULT_MEMORY if self.memory is None else self.memory),
         )
         if self.batch_size is None and self.sampler is None:
@@ -141,7 +141,7 @@ class BatchOptions:
         """
         given = self._given("batch_size", "shuffle", "last", "drop_last", "sticky_shards")
         given += self._given("window_rows")
-        given += self._given("balance", "weights", *(() if self.line_draws else ("seed",)))
+        given += self._given("balance", "weights", *(() if self.pipeline_draws else ("seed",)))
         if given:
             names = ", ".join(given)
             raise LoaderError(f"a sampler lists whole batches, seed and all: leave {names} out")
@@ -178,9 +178,9 @@ class BatchOptions:
         return given
 
     @property
-    def line_draws(self) -> bool:
+    def pipeline_draws(self) -> bool:
         """Whether the pipeline draws random numbers."""
-        return self.line is not None and self.line.draws
+        return self.compiled_pipeline is not None and self.compiled_pipeline.draws
 
     def seed_for(self, *, ordered: bool) -> int:
         """Return the seed: one drawn where the order or a pipeline needs it and none is given.
@@ -188,7 +188,7 @@ class BatchOptions:
         Beside a sampler, a pipeline draws from the seed of that.
         """
         seed: Any = self.seed
-        if seed is None and self.line_draws and self.sampler is not None:
+        if seed is None and self.pipeline_draws and self.sampler is not None:
             seed = getattr(self.sampler, "seed", None)
             if isinstance(seed, tuple):
                 seed = key_of(*seed) >> 65
@@ -200,7 +200,7 @@ class BatchOptions:
                 f"seed is missing: each of the {count} shards would draw its own order, and rows "
                 "would be lost and repeated; give the same seed= to every shard"
             )
-        return secrets.randbits(63) if ordered or self.line_draws else 0
+        return secrets.randbits(63) if ordered or self.pipeline_draws else 0
 
 
 def shard_of(shard: Any) -> tuple[int, int]:

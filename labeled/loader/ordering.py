@@ -42,21 +42,21 @@ UNIT_BYTES = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Units of an epoch, and the dataset position of each grouped position.
+    """Units of an epoch, and the dataset position of each position of the order.
 
-    Listed rows are sorted by stored chunk, so that each chunk is read once; a *grouped position* is
-    an index into the rows so sorted.
+    An order counts positions from 0. They are those of the dataset, but for listed rows that are
+    shuffled: these are sorted by stored chunk first, so that each chunk is read once.
 
     Parameters
     ----------
     units : Units
-        Over grouped positions.
-    group : int64 array, optional
-        Dataset position of each grouped position; None where they are the same.
+        Over positions of the order.
+    position_of : int64 array, optional
+        Dataset position of each position of the order; None where they are the same.
     """
 
     units: Units
-    group: Rows | None = None
+    position_of: Rows | None = None
 
 
 def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
@@ -90,8 +90,8 @@ def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
     chunk = selection.rows // (layout.chunk_rows or least)
     if layout.edges is not None:
         chunk = np.searchsorted(layout.edges, selection.rows, side="right")
-    group = np.argsort(chunk, kind="stable")
-    return Grouping(units_of_groups(chunk[group], least), group)
+    position_of = np.argsort(chunk, kind="stable")
+    return Grouping(units_of_groups(chunk[position_of], least), position_of)
 
 
 def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource:
@@ -253,11 +253,13 @@ def epoch_plan_of(
         sticky, buckets = options.sticky_shards, None
         if measured is not None:
             lengths: Rows = measured.sizes[selections[measured.name].rows]
-            lengths = lengths if grouping.group is None else lengths[grouping.group]
+            lengths = lengths if grouping.position_of is None else lengths[grouping.position_of]
             buckets = Buckets(measured.name, lengths, rows.batch_rows)
         order = Order(rows.mode, units, window_rows, rows.seed, epoch, sticky, buckets)
     else:
         name = "weights" if options.balance is None else "balance"
-        weights = rows.weights if grouping.group is None else rows.weights[grouping.group]
+        weights = (
+            rows.weights if grouping.position_of is None else rows.weights[grouping.position_of]
+        )
         order = Draws(units, weights, window_rows, rows.seed, epoch, name)
     return EpochPlan(order, options.shard, rows.batch_rows, rows.last)

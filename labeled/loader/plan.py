@@ -22,13 +22,13 @@ from labeled.device import Device, Resident, cuda_device, on_gpus
 from labeled.device.streams import HostArray
 from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
-from labeled.loader.buffers import ASIDE, Layout, owned
+from labeled.loader.buffers import PICTURES_START, Layout, owned
 from labeled.loader.layout import (
     BatchLayout,
     HandedOver,
     handed_over,
     layout_of,
-    line_in_form,
+    pipeline_in_form,
 )
 from labeled.loader.memory import Sizes, plan_memory, warn_of_room
 from labeled.loader.options import BatchOptions
@@ -94,7 +94,7 @@ class DevicePlan:
     resident_bytes: int = 0
 
     def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        """Return host memory for an array of a slot: pinned, where copies will start from it."""
+        """Return host memory for an array of a buffer: pinned, where copies will start from it."""
         if name not in self.layout:
             return owned(shape, dtype)
         try:
@@ -106,7 +106,7 @@ class DevicePlan:
                 f"that can be pinned for copies ({error}); give a smaller memory=, fewer loaders "
                 "at a time, or a higher limit of locked memory"
             ) from error
-        assert made[:0].base is made, "views must refer to it, for slots to know who is held"
+        assert made[:0].base is made, "views must refer to it, for buffers to know who is held"
         return made
 
     @property
@@ -142,7 +142,7 @@ def row_bytes(layout: Layout) -> int:
     return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in layout.values())
 
 
-def device_plan(
+def plan_device(
     device: Device,
     source_readers: Sequence[SourceReader],
     sizes: Sizes,
@@ -183,7 +183,7 @@ def device_plan(
         stored,
         rows,
         spanned if resident is None else 0,
-        held_rows * made + sizes.laid_bytes,
+        held_rows * made + sizes.layout_bytes,
         library,
         resident,
         kept,
@@ -221,13 +221,14 @@ class LoaderPlan:
         The sources that are read.
     epoch_plan : EpochPlan
         Of the first epoch; later ones differ in the epoch number alone.
-    group : int64 array, optional
-        Dataset position of each grouped position (index lists, shuffled).
+    position_of : int64 array, optional
+        Dataset position of each position of the order, where they differ; see `Grouping`.
     sizes : Sizes
     job_offset : int, optional
         Jobs of file order are cut at ``offset + k * job_rows``, so that no stored chunk is read
         twice; places are cut (at multiples of `job_rows`) when None.
-    finish : BatchLayout
+    lay_out : BatchLayout
+        Called with stored arrays; returns what is handed out.
     options : BatchOptions
     held_rows : int
         Rows of the largest batch there can be.
@@ -235,38 +236,38 @@ class LoaderPlan:
         Stored bytes of one row over all sources.
     plan_hash : str
         Over everything the order depends on, for saved states.
-    line : CompiledPipeline, optional
+    pipeline : CompiledPipeline, optional
         What happens to batches on their way to the consumer.
     uncounted : tuple of str
         Its steps that do not say how much memory they take.
-    on_device : DevicePlan, optional
+    device_plan : DevicePlan, optional
         What is needed on the device where batches are made; on the host when None.
     goes_to : Device, optional
         Where batches go that a pipeline makes on the host, before its batch stage.
-    hand : HandedOver, optional
+    hand_over : HandedOver, optional
         Makes another library's arrays of what is handed out.
     """
 
     source_readers: Sequence[SourceReader]
     epoch_plan: AnyPlan
-    group: Rows | None
+    position_of: Rows | None
     sizes: Sizes
     job_offset: int | None
-    finish: BatchLayout
+    lay_out: BatchLayout
     options: BatchOptions
     held_rows: int
     row_bytes: int
     plan_hash: str
-    line: CompiledPipeline | None = None
+    pipeline: CompiledPipeline | None = None
     uncounted: tuple[str, ...] = ()
-    on_device: DevicePlan | None = None
+    device_plan: DevicePlan | None = None
     goes_to: Device | None = None
-    hand: HandedOver | None = None
+    hand_over: HandedOver | None = None
 
     @property
     def seed_given(self) -> bool:
         """Whether the caller chose the seed of what is drawn."""
-        drawn = self.epoch_plan.order.mode != "file" or self.options.line_draws
+        drawn = self.epoch_plan.order.mode != "file" or self.options.pipeline_draws
         return self.options.seed is not None and drawn
 
     @property
@@ -275,12 +276,12 @@ class LoaderPlan:
 
     def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         """Make the memory of a source in a buffer."""
-        if self.on_device is not None:
-            return self.on_device.memory(name, shape, dtype)
-        layout = self.finish.sources[name].layout
+        if self.device_plan is not None:
+            return self.device_plan.memory(name, shape, dtype)
+        layout = self.lay_out.sources[name].layout
         # Rows decoded one by one, unless another library shares their memory.
-        aside = self.hand is None and layout.expensive and layout.chunk_rows is None
-        return owned(shape, dtype, ASIDE if aside else 0)
+        pictures = self.hand_over is None and layout.expensive and layout.chunk_rows is None
+        return owned(shape, dtype, PICTURES_START if pictures else 0)
 
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
@@ -311,7 +312,7 @@ class LoaderPlan:
     @property
     def device(self) -> Device | None:
         """Where batches are handed out; None for the host."""
-        return self.goes_to if self.on_device is None else self.on_device.device
+        return self.goes_to if self.device_plan is None else self.device_plan.device
 
 
 def plan_batches(
@@ -339,16 +340,24 @@ def plan_batches(
     lead = governing_source(sources)
     pads = rows.last == "pad"
     sources, layout = layout_of(options, sources, spaces, pads=pads)
-    line = None if options.line is None else line_in_form(options.line, layout)
-    piped = line is not None and line.works
+    pipeline = (
+        None
+        if options.compiled_pipeline is None
+        else pipeline_in_form(options.compiled_pipeline, layout)
+    )
+    makes_on_host = pipeline is not None and pipeline.works
     on_host = isinstance(options.device, str) and options.device == "cpu"
-    where = None if on_host else _device_for(options, layout, piped=piped)
-    hand = None
+    where = None if on_host else _device_for(options, layout, makes_on_host=makes_on_host)
+    hand_over = None
     if options.output is not None or options.pinned or options.as_tuple:
-        hand = handed_over(options, layout if line is None else None)
-    made = made_of(line, layout.forms(selections)) if line is not None and piped else None
+        hand_over = handed_over(options, layout if pipeline is None else None)
+    made = (
+        made_of(pipeline, layout.forms(selections))
+        if pipeline is not None and makes_on_host
+        else None
+    )
     grouping = group_rows(lead, selections[lead.name], rows.mode)
-    on_device = where is not None and not piped
+    on_device = where is not None and not makes_on_host
     sizes = plan_memory(rows, layout, made, sources, selections, grouping, on_device=on_device)
     source_readers: list[SourceReader] = []
     for name, source in sources.items():
@@ -359,9 +368,9 @@ def plan_batches(
             else SourceReader(source, chosen, keep=keep)
         )
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, measured, selections)
-    there = None
+    device_plan = None
     if where is not None and on_device:
-        there = device_plan(
+        device_plan = plan_device(
             where,
             source_readers,
             sizes,
@@ -380,8 +389,8 @@ def plan_batches(
             + ("" if drawn else ", or last='keep'")
         )
     log.info(
-        "%d rows, shuffle=%r, in windows of %d; %d threads, %d slots of %d rows, at most %d bytes",
-        n_rows, rows.mode, sizes.window_rows, sizes.threads, sizes.slots, sizes.job_rows,
+        "%d rows, shuffle=%r, windows of %d; %d threads, %d buffers of %d rows, at most %d bytes",
+        n_rows, rows.mode, sizes.window_rows, sizes.threads, sizes.n_buffers, sizes.job_rows,
         sizes.promised_bytes,
     )  # fmt: skip
     warn_of_room(sizes.promised_bytes)
@@ -398,23 +407,25 @@ def plan_batches(
     return LoaderPlan(
         source_readers=source_readers,
         epoch_plan=epoch_plan,
-        group=grouping.group,
+        position_of=grouping.position_of,
         sizes=sizes,
         job_offset=job_offset,
-        finish=layout,
+        lay_out=layout,
         options=options,
         held_rows=rows.held_rows,
         row_bytes=row_bytes,
         plan_hash=plan_hash(epoch_plan, layout_hash),
-        line=line,
+        pipeline=pipeline,
         uncounted=() if made is None else made.uncounted,
-        on_device=there,
-        goes_to=where if piped else None,
-        hand=hand,
+        device_plan=device_plan,
+        goes_to=where if makes_on_host else None,
+        hand_over=hand_over,
     )
 
 
-def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> Device | None:
+def _device_for(
+    options: BatchOptions, layout: BatchLayout, *, makes_on_host: bool
+) -> Device | None:
     """Return where batches are made; None for the host.
 
     Raises
@@ -435,7 +446,7 @@ def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> D
         ) from None
     if device is None:
         return None
-    for name, dtype in layout.out_dtypes.items() if options.line is None else ():
+    for name, dtype in layout.out_dtypes.items() if options.compiled_pipeline is None else ():
         if dtype.kind in "fc" and not on_gpus(dtype):
             wanted = "float64" if dtype.kind == "f" else "complex128"
             raise LoaderError(
@@ -443,7 +454,7 @@ def _device_for(options: BatchOptions, layout: BatchLayout, *, piped: bool) -> D
                 f"dtype={{{name!r}: {wanted!r}}}, or leave it out with select()"
             )
     clash = ""
-    if options.skips and not piped:
+    if options.skips and not makes_on_host:
         clash = "errors='skip', which leaves rows out on the host"
     elif options.output == "numpy" and device.name != "host":
         clash = "output='numpy', whose arrays are the host's"

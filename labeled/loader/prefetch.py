@@ -66,8 +66,8 @@ class Prefetcher:
         What to read; taken one by one, under the lock.
     source_readers : sequence of SourceReader
         What is read of each job.
-    group : int64 array, optional
-        Dataset position of each grouped position.
+    position_of : int64 array, optional
+        Dataset position of each position of the order, where they differ.
     pool : BufferPool
         Memory for what is read.
     skips : bool
@@ -78,14 +78,14 @@ class Prefetcher:
         self,
         jobs: Iterator[Job],
         source_readers: Sequence[SourceReader],
-        group: Rows | None,
+        position_of: Rows | None,
         pool: BufferPool,
         stats: Stats,
         *,
         skips: bool = False,
     ) -> None:
         self._jobs: Iterator[Job] | None = jobs
-        self._source_readers, self._group, self._pool = source_readers, group, pool
+        self._source_readers, self._position_of, self._pool = source_readers, position_of, pool
         self._stats, self._skips = stats, skips
         self._tasks: deque[tuple[LoadedWindow, Task]] = deque()
         self._loading: deque[LoadedWindow] = deque()
@@ -96,7 +96,7 @@ class Prefetcher:
         self._threads: list[threading.Thread] = []
         # of a pipeline
         self._cut: Callable[[int], Made] | None = None
-        self._next_batch = self._taken = self._n_batches = self._in_flight = 0
+        self._next_number = self._taken = self._n_batches = self._in_flight = 0
         self._cutting = self._made_by_threads = False
         self._made: dict[int, Made | BaseException] = {}
 
@@ -203,7 +203,7 @@ class Prefetcher:
             How many batches are in hand at a time.
         """
         self._cut, self._transform = cut, transform
-        self._next_batch = self._taken = batches.start
+        self._next_number = self._taken = batches.start
         self._n_batches, self._in_flight = batches.stop, max(in_flight, 1)
 
     def next_batch(self) -> Made:
@@ -245,7 +245,7 @@ class Prefetcher:
         except BaseException as error:
             made, following = error, self._n_batches  # nothing can be cut after it
         with self._changed:
-            self._cutting, self._next_batch = False, following
+            self._cutting, self._next_number = False, following
             self._changed.notify_all()
         began = perf_counter()
         try:
@@ -270,10 +270,10 @@ class Prefetcher:
             item: tuple[LoadedWindow, Task] | None = None
             with self._changed:
                 while number is None and item is None:
-                    more = self._next_batch < self._n_batches
-                    free = self._next_batch - self._taken < self._in_flight
+                    more = self._next_number < self._n_batches
+                    free = self._next_number - self._taken < self._in_flight
                     if more and free and not self._cutting and not self._stopped:
-                        self._cutting, number = True, self._next_batch
+                        self._cutting, number = True, self._next_number
                     else:
                         item = self._next_task(caller=False)
                     if self._stopped or (self._jobs is None and not more and item is None):
@@ -306,7 +306,7 @@ class Prefetcher:
                 tasks: list[tuple[LoadedWindow, Task]] = []
                 for one in self._source_readers:
                     memory = buffer.arrays[one.name]
-                    out, some = one.tasks(content, self._group, memory, stop - start)
+                    out, some = one.tasks(content, self._position_of, memory, stop - start)
                     window.arrays[one.name] = out
                     tasks.extend(zip(repeat(window), some))
                 window.pending, window.ready = len(tasks), not tasks
@@ -375,7 +375,7 @@ class Prefetcher:
             if thread is not threading.current_thread():
                 thread.join()
 
-    def let_go(self) -> None:
+    def abandon(self) -> None:
         """Stop without waiting for the lock, because nobody iterates any more.
 
         The garbage collector may call this in any thread, also in one that holds the lock;

@@ -48,7 +48,7 @@ SMALL_BYTES = 8 << 20
 """Jobs up to this are small; those of listed rows are in any case."""
 
 OBJECT_BYTES = 208
-"""What an array object takes besides its values, and its place in a slot."""
+"""What an array object takes besides its values, with the pointer to it in a buffer."""
 
 RAGGED_TASK_BYTES = 4 << 20
 """What one task reads, unless one example is larger.
@@ -78,7 +78,7 @@ class SourceReader:
         self.name, self.layout, self.row_bytes = source.name, source.layout, source.row_bytes
         self.reader: Any = source.reader()
         self.kept: Any = None
-        self.slot = source.row_shape, source.stored_dtype
+        self.buffer_row = source.row_shape, source.stored_dtype
         """Shape and dtype of a row in the memory of a buffer."""
         self._warm_jobs = 0
         plain = self.reader.kind == "chunked" and not self.layout.expensive
@@ -101,25 +101,25 @@ class SourceReader:
             log.info("%r: %d rows are read and kept in memory", self.name, len(self.selection))
 
     def tasks(
-        self, content: WindowRows, group: Rows | None, memory: Array, n_rows: int
+        self, content: WindowRows, position_of: Rows | None, memory: Array, n_rows: int
     ) -> tuple[Any, Sequence[Task]]:
         """Return where the rows of a window will be, and what must be done so that they are.
 
         Parameters
         ----------
         content : WindowRows
-            Positions in the order they are grouped, with their places.
-        group : int64 array, optional
-            Dataset position of each grouped position, where they differ.
+            Positions of the order, and the place of each among the rows of the window.
+        position_of : int64 array, optional
+            Dataset position of each position of the order, where they differ (see `Grouping`).
         memory : array, lengths ``(m, *row_shape)``
-            Of a slot; the first `n_rows` receive stored values, in batch order.
+            Part of a buffer; its first `n_rows` rows receive stored values, by place.
         """
         out = memory[:n_rows]
         if self.kept is not None:
-            if group is None and content.run is not None:
+            if position_of is None and content.run is not None:
                 return out, [partial(np.copyto, out, self.kept[slice(*content.run)])]
-            return out, [partial(self._take_kept, content, group, out)]
-        read = self.file_rows(content, group)
+            return out, [partial(self._take_kept, content, position_of, out)]
+        read = self.file_rows(content, position_of)
         rows = read.rows
         one_run, listed = isinstance(rows, range), not isinstance(rows, range) and rows.ndim == 1
         task_bytes = TASK_BYTES if listed else self._run_bytes if one_run else PIECE_BYTES
@@ -132,9 +132,11 @@ class SourceReader:
             tasks.insert(0, partial(advise, self.reader, rows))
         return out, tasks
 
-    def _take_kept(self, content: WindowRows, group: Rows | None, out: Array) -> None:
+    def _take_kept(self, content: WindowRows, position_of: Rows | None, out: Array) -> None:
         """Copy kept rows to their places; positions are worked out by the thread that copies."""
-        take_rows(self.kept, content.rows if group is None else group[content.rows], out)
+        take_rows(
+            self.kept, content.rows if position_of is None else position_of[content.rows], out
+        )
 
     def read_again(self, rows: Rows, places: Rows, out: Any) -> None:
         """Read some file rows by themselves, in the caller, to their places in `out`."""
@@ -144,7 +146,8 @@ class SourceReader:
         """Whether a disk should be advised of scattered rows before threads wait for them.
 
         The system is asked for a row or two. It looks ahead by itself in one stretch, and
-        better undisturbed. Of a stretch it may have the ends, with what was read around others.
+        better undisturbed. Of a run the row in the middle is asked for: the first and the last may
+        be in memory only because rows near them were read.
         """
         if not len(rows) or self._warm_jobs:
             self._warm_jobs = max(0, self._warm_jobs - 1)
@@ -159,31 +162,31 @@ class SourceReader:
             self._warm_jobs = TRUSTED_JOBS
         return cold
 
-    def cost(self, content: WindowRows, group: Rows | None) -> Cost:
+    def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
-        return cost(self.reader, self.file_rows(content, group).rows)
+        return cost(self.reader, self.file_rows(content, position_of).rows)
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""
         return cost(self.reader, read_of(self.selection).rows)
 
-    def file_rows(self, content: WindowRows, group: Rows | None) -> Read:
+    def file_rows(self, content: WindowRows, position_of: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
         stretch = self.selection.stretch
-        if stretch is not None and group is None:
+        if stretch is not None and position_of is None:
             first = stretch.start
             if content.run is not None:
                 return Read(range(content.run[0] + first, content.run[1] + first))
-            if content.several is not None:
-                return Read(content.several + first, content.dest)
+            if content.run_list is not None:
+                return Read(content.run_list + first, content.places)
         runs = content.runs
         positions = content.rows if runs is None else rows_of(runs)
-        if group is not None:
-            positions = group[positions]
+        if position_of is not None:
+            positions = position_of[positions]
         rows = self.selection.take(positions)
         if runs is None and self._by_row:
             return Read(rows)
-        return sorted_read(rows, None if runs is None else content.dest)
+        return sorted_read(rows, None if runs is None else content.places)
 
 
 class RaggedSourceReader(SourceReader):
@@ -206,9 +209,9 @@ class RaggedSourceReader(SourceReader):
         self.name, self.layout, self.row_bytes = source.name, source.layout, buffer_row_bytes
         self.reader: RaggedReader = source.examples()
         self._by_row, self._one_by_one = False, comes_one_by_one(self.reader)
-        self.slot = (), np.dtype(object)  # or bytes, as many as a job takes
+        self.buffer_row = (), np.dtype(object)  # or bytes, as many as a job takes
         if not self._one_by_one:
-            self.slot = (buffer_row_bytes,), np.dtype(np.uint8)
+            self.buffer_row = (buffer_row_bytes,), np.dtype(np.uint8)
 
     @property
     def nbytes(self) -> int:
@@ -219,15 +222,15 @@ class RaggedSourceReader(SourceReader):
             self.kept = FlatRows(self.source.select(self.selection).flat(threads=1))
 
     def tasks(
-        self, content: WindowRows, group: Rows | None, memory: Array, n_rows: int
+        self, content: WindowRows, position_of: Rows | None, memory: Array, n_rows: int
     ) -> tuple[Any, Sequence[Task]]:
         """Return examples in batch order, whose lengths are known already, and how to read them."""
         out: Any = memory[:n_rows]
         if not self._one_by_one:
-            positions = content.rows if group is None else group[content.rows]
+            positions = content.rows if position_of is None else position_of[content.rows]
             sizes, n_axes = self.source.sizes[self.selection.take(positions)], self.reader.n_axes
             out = RaggedRows.within(memory, sizes, n_axes, self.source.dtype)
-        rows, places, cuts = self._cut(content, group)
+        rows, places, cuts = self._cut(content, position_of)
         reader = self.reader if self.kept is None else self.kept
         return out, [
             partial(self._fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)
@@ -247,13 +250,13 @@ class RaggedSourceReader(SourceReader):
         if shapes.shape[1] != 1:
             out.shapes[places] = shapes
 
-    def _cut(self, content: WindowRows, group: Rows | None) -> tuple[Rows, Rows, list[int]]:
+    def _cut(self, content: WindowRows, position_of: Rows | None) -> tuple[Rows, Rows, list[int]]:
         """Return which rows are read in file order, their places, and where tasks are cut."""
         if self.kept is not None:
-            rows = content.rows if group is None else group[content.rows]
+            rows = content.rows if position_of is None else position_of[content.rows]
             places, sizes = np.arange(len(rows)), self.kept.sizes(rows)
         else:
-            read = self.file_rows(content, group)
+            read = self.file_rows(content, position_of)
             if isinstance(read.rows, range) or read.rows.ndim == 2:
                 rows = rows_of(as_runs(read.rows))
                 places = np.arange(len(rows)) if read.places is None else read.places
@@ -265,9 +268,9 @@ class RaggedSourceReader(SourceReader):
         cuts = block_cuts(sizes * self.source.dtype.itemsize + OBJECT_BYTES, task_bytes)
         return rows, places, cuts
 
-    def cost(self, content: WindowRows, group: Rows | None) -> Cost:
+    def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
         """Count what reading a window takes, task by task: two that meet in a chunk decode it."""
-        rows, _, cuts = self._cut(content, group)
+        rows, _, cuts = self._cut(content, position_of)
         return sum([cost_of(self.reader, rows[a:b]) for a, b in pairwise(cuts)], Cost())
 
     def whole_cost(self) -> Cost:
@@ -275,7 +278,7 @@ class RaggedSourceReader(SourceReader):
         return cost_of(self.reader, self.selection.rows)
 
 
-def bytes_by_position(source: RaggedSource, selection: Selection, group: Rows | None) -> Rows:
-    """Bytes of the example at each grouped position."""
-    rows = selection.rows if group is None else selection.take(group)
+def bytes_by_position(source: RaggedSource, selection: Selection, position_of: Rows | None) -> Rows:
+    """Bytes of the example at each position of the order."""
+    rows = selection.rows if position_of is None else selection.take(position_of)
     return source.sizes[rows] * source.dtype.itemsize + OBJECT_BYTES

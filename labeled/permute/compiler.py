@@ -1,6 +1,6 @@
 """Loops compiled by numba (extra ``fast``): whether they can be here, and compiling them.
 
-Importing numba takes about half a second, so nothing here does but :func:`earned` and
+Importing numba takes about half a second, so nothing here does but :func:`pays_off` and
 :func:`loop`. With ``NUMBA_DISABLE_JIT`` set, as who debugs or measures coverage sets it, loops
 would run as plain Python, a hundred times slower: then all is done as without numba.
 """
@@ -54,7 +54,7 @@ def forget() -> None:
     installed.cache_clear()
 
 
-def earned(n_bytes: int) -> bool:
+def pays_off(n_bytes: int) -> bool:
     """Whether to move so many bytes by compiled loops: numba is imported, or that pays by now.
 
     It is imported here, once this process has moved :data:`PAID_BYTES` bytes without it.

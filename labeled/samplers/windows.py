@@ -72,39 +72,39 @@ class WindowRows:
 
     Attributes
     ----------
-    several : int64 array, (k, 2), optional
+    run_list : int64 array, (k, 2), optional
         Ascending half-open runs of rows, merged where they touch.
-    dest : int64 array, (n_rows,), optional
-        Row number i of the runs, one after another, goes to place ``dest[i]``; None: to place i.
+    places : int64 array, (n_rows,), optional
+        Row number i of the runs, one after another, goes to place ``places[i]``; None: to place i.
     listed : int64 array, (n_rows,), optional
         In place of runs: the rows in the order of their places (full shuffle, draws).
     run : (int, int), optional
         In place of both: one run, in order.
     """
 
-    several: IntArray | None = None
-    dest: IntArray | None = None
+    run_list: IntArray | None = None
+    places: IntArray | None = None
     listed: IntArray | None = None
     run: tuple[int, int] | None = None
 
     @property
     def runs(self) -> IntArray | None:
         """The runs, ascending; None where rows are listed."""
-        return self.several if self.run is None else np.array([self.run], np.int64)
+        return self.run_list if self.run is None else np.array([self.run], np.int64)
 
     @cached_property
     def rows(self) -> IntArray:
         """The rows in the order of their places."""
         if self.run is not None:
             return np.arange(*self.run, dtype=np.int64)
-        if self.several is None:
+        if self.run_list is None:
             assert self.listed is not None
             return self.listed
-        rows = rows_of(self.several)
-        if self.dest is None:
+        rows = rows_of(self.run_list)
+        if self.places is None:
             return rows
         placed = np.empty_like(rows)
-        placed[self.dest] = rows
+        placed[self.places] = rows
         return placed
 
 
@@ -177,12 +177,12 @@ class Buckets:
         sizes = hashlib.blake2b(self.sizes.tobytes(), digest_size=16).hexdigest()
         return f"{key_of('buckets', self.name, self.batch_rows, sizes):032x}"
 
-    def arranged(self, rows: IntArray, dest: IntArray, first: int, key: int) -> IntArray:
-        """Return where rows of a window go, in place of `dest`.
+    def arranged(self, rows: IntArray, places: IntArray, first: int, key: int) -> IntArray:
+        """Return where rows of a window go, instead of to `places`.
 
         Parameters
         ----------
-        rows, dest : int64 arrays, (n,)
+        rows, places : int64 arrays, (n,)
             Positions in the window, and the places where a plain shuffle puts them.
         first : int
             First place of the window; batches end at multiples of `batch_rows`.
@@ -201,13 +201,15 @@ class Buckets:
         edges = np.concatenate([[0], ends - first, [n]])
         turn = explicit_permutation(len(edges) - 1, key)
         lengths = np.diff(edges)[turn]
-        shuffled = np.argsort(dest)
+        shuffled = np.argsort(places)
         ranked = shuffled[np.argsort(self.sizes[rows[shuffled]], kind="stable")]
         batch = np.empty(n, np.int64)
         batch[ranked] = np.repeat(np.arange(len(turn)), lengths)
-        places = np.arange(n) + np.repeat(edges[turn] - (np.cumsum(lengths) - lengths), lengths)
+        batch_places = np.arange(n) + np.repeat(
+            edges[turn] - (np.cumsum(lengths) - lengths), lengths
+        )
         out = np.empty(n, np.int64)
-        out[shuffled[np.argsort(batch[shuffled], kind="stable")]] = places
+        out[shuffled[np.argsort(batch[shuffled], kind="stable")]] = batch_places
         return out
 
 
@@ -369,17 +371,17 @@ class WindowOrder:
             rows += self.units.start
             return WindowRows(listed=rows)
         _, first, last = self.window_at(lo)
-        several, place = self.whole_runs(first, last), self.start + first
-        dest = explicit_permutation(last - first, key_of(*self.salt, "window", place))
+        run_list, place = self.whole_runs(first, last), self.start + first
+        places = explicit_permutation(last - first, key_of(*self.salt, "window", place))
         if order.buckets is not None:
             key = key_of(*self.salt, "buckets", place)
-            dest = order.buckets.arranged(rows_of(several), dest, first, key)
+            places = order.buckets.arranged(rows_of(run_list), places, first, key)
         if (lo, hi) == (first, last):
-            return WindowRows(several, dest)
-        dest -= lo - first
-        wanted = np.flatnonzero((dest >= 0) & (dest < hi - lo))
-        rows = rows_of(several)[wanted]
-        return WindowRows(merged_runs(rows, rows + 1), dest[wanted])
+            return WindowRows(run_list, places)
+        places -= lo - first
+        wanted = np.flatnonzero((places >= 0) & (places < hi - lo))
+        rows = rows_of(run_list)[wanted]
+        return WindowRows(merged_runs(rows, rows + 1), places[wanted])
 
     def whole_runs(self, first: int, last: int) -> IntArray:
         """Return the runs of the window with the places ``[first, last)``, before any shuffle."""

@@ -447,7 +447,7 @@ def _unshuffle(item: int, data: Array, out: Array) -> int:
         return len(data)
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and compiler.earned(len(data)):
+    if item in (2, 4, 8) and compiler.pays_off(len(data)):
         _loops().unshuffle(planes, elements)
     else:
         for byte, plane in enumerate(planes):
@@ -490,7 +490,7 @@ def fletcher32(data: Array) -> int:
     '0x4ff029c7'
     """
     words = data[: len(data) & ~1].view("<u2")
-    if compiler.earned(len(data)):
+    if compiler.pays_off(len(data)):
         first, second = (int(total) for total in _loops().sums(words))
     else:
         first, second = _sums(words)
