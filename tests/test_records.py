@@ -133,8 +133,8 @@ def test_pictures_are_encoded_in_order(path, threads):
     [
         ([b"1", b"2"], {"labels": [1]}, "examples and labels differ in number"),
         ([b"1"], {"labels": [1], "ids": [1, 2]}, "examples and labels, ids differ in number"),
-        ([b"1"], {"ids": [-1]}, "record 0: labels 0 with ids -1"),
-        ([b"1"], {"ids": [2**64]}, "record 0: labels 0 with ids"),
+        ([b"1"], {"ids": [-1]}, "record 0: labels 0 with id -1"),
+        ([b"1"], {"ids": [2**64]}, "record 0: labels 0 with id"),
         ([b"1"], {"ids": ["a"]}, "record 0"),
         ([b"1"], {"labels": ["cat"]}, "record 0: labels 'cat'"),
         ([b"1", "text"], {}, "record 1: str is neither bytes nor a picture"),

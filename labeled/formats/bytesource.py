@@ -64,11 +64,11 @@ of 3 KiB 0.95 as many a second at 1 GiB, 0.75 at 256 MiB and 0.50 at 64 MiB (of 
 A call a row instead took five times as long.
 """
 
-MIN_ASIDE_BYTES = 1 << 14
+MIN_BUFFERED_BYTES = 1 << 14
 """Less than this is read as fast as one can look where it goes to."""
 
-ASIDE_BYTES = 1 << 17
-"""What is read at once if it cannot be read directly to its place; stays in a core's cache."""
+BUFFER_BYTES = 1 << 17
+"""What is read at once where bytes are read to a buffer first; stays in a core's cache."""
 
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
 
@@ -129,8 +129,8 @@ class LocalFile:
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
         want = target.nbytes
-        if want >= MIN_ASIDE_BYTES and aliases_pages(target, offset):
-            self._read_aside(target.reshape(-1).view(np.uint8), offset)
+        if want >= MIN_BUFFERED_BYTES and aliases_pages(target, offset):
+            self._read_buffered(target.reshape(-1).view(np.uint8), offset)
             return
         if want <= _SINGLE_READ_BYTES:
             got = os.preadv(self._fd, [cast(Any, target)], offset) if want else 0
@@ -140,13 +140,13 @@ class LocalFile:
             got = 0
         _read_rest(self._fd, target.reshape(-1).view(np.uint8), offset, got)
 
-    def _read_aside(self, target: Array, offset: int) -> None:
-        """Read piece by piece to memory that lies better, and copy from there."""
-        for at in range(0, len(target), ASIDE_BYTES):
-            part = target[at : at + ASIDE_BYTES]
-            aside = scratch("aside", len(part), offset + at)
-            _read_rest(self._fd, aside, offset + at, 0)
-            part[:] = aside
+    def _read_buffered(self, target: Array, offset: int) -> None:
+        """Read piece by piece to a buffer that lies better, and copy from there."""
+        for at in range(0, len(target), BUFFER_BYTES):
+            part = target[at : at + BUFFER_BYTES]
+            buffer = scratch("buffer", len(part), offset + at)
+            _read_rest(self._fd, buffer, offset + at, 0)
+            part[:] = buffer
 
     def mapped(self, *, scattered: bool = False) -> Array | None:
         """Return all bytes of the file as a read-only array over a memory map.
@@ -154,8 +154,9 @@ class LocalFile:
         None where the system makes none: the file system has no maps, no address space or
         descriptor is left (a map takes one of its own). Reading by calls needs none of that.
 
-        Around a row that is missing the system fetches far more than the row, which pays for
-        others in a file that stays in memory. A larger one is info that rows are `scattered`.
+        Around a row that is not in memory the system fetches far more than the row. In a file
+        that fits into memory that pays, for other rows are wanted soon. Of a larger file, whose
+        rows are `scattered`, it is asked not to.
         """
         held = self._map
         if held is None and self.stamp.size:
@@ -193,7 +194,7 @@ class LocalFile:
         return True
 
     def advise(self, offset: int, n: int) -> None:
-        """Tell the system that these bytes will be read soon, where it can be info."""
+        """Ask the system to fetch these bytes ahead, where it can be asked."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._fd, offset, n, os.POSIX_FADV_WILLNEED)
 
@@ -269,7 +270,7 @@ class UnpackedFile(_Unmapped):
     def _inflate(self) -> None:
         at = self._n_copied
         try:
-            part = self._gzip.read1(min(ASIDE_BYTES, self.size - at))
+            part = self._gzip.read1(min(BUFFER_BYTES, self.size - at))
             if at + len(part) == self.size:
                 self._gzip.read(1)  # the checksum is behind the contents
         except (zlib.error, gzip.BadGzipFile) as fault:

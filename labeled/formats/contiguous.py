@@ -54,7 +54,7 @@ A call then costs nothing that can be measured (0.98 and 1.04 of a copy out of a
 
 
 class ContiguousReader(FileReader):
-    """Reads rows whose places in the file are known; see :class:`~.reader.Reader`.
+    """Reads rows whose offsets in the file are known; see :class:`~.reader.Reader`.
 
     Raises
     ------
@@ -275,8 +275,8 @@ class ContiguousReader(FileReader):
         file.check()
         target = out[: len(rows)]
         if self._direct:
-            lines = target.reshape(-1).view(np.uint8).reshape(len(rows), self._plan.row_bytes)
-            self._pick_list(mapped, rows, lines)
+            as_bytes = target.reshape(-1).view(np.uint8).reshape(len(rows), self._plan.row_bytes)
+            self._pick_list(mapped, rows, as_bytes)
         else:
             plan, base = self._plan, int(self._stretches[1][0])
             strides = (plan.row_bytes, *plan.box_strides)
@@ -291,8 +291,8 @@ class ContiguousReader(FileReader):
     @property
     def _picks_rows(self) -> bool:
         """Whether any rows may be copied from a map one by one."""
-        one = len(self._stretches[1]) == 1 and self._stretches[1][0] >= 0
-        return self.io != "pread" and (self._direct or one)
+        in_one_stretch = len(self._stretches[1]) == 1 and self._stretches[1][0] >= 0
+        return self.io != "pread" and (self._direct or in_one_stretch)
 
     def _pick_list(self, mapped: Array, rows: Ints, target: Array) -> None:
         base, row_bytes = int(self._stretches[1][0]), self._plan.row_bytes
@@ -301,13 +301,13 @@ class ContiguousReader(FileReader):
             take_rows(stored, rows, target)
             return
         at = self._offsets(rows)
-        there = np.flatnonzero(at >= 0)
-        if len(there) == len(at):
+        stored_ones = np.flatnonzero(at >= 0)
+        if len(stored_ones) == len(at):
             pick_rows(mapped, at, target)
             return
         values = target.view(self.dtype).reshape(len(rows), *self.row_shape)
         values[...] = self.source.fill_value
-        for some in np.split(there, range(self._step, len(there), self._step)):
+        for some in np.split(stored_ones, range(self._step, len(stored_ones), self._step)):
             part = np.empty((len(some), row_bytes), np.uint8)
             pick_rows(mapped, at[some], part)
             target[some] = part
@@ -324,9 +324,9 @@ class ContiguousReader(FileReader):
             beyond = EOFError(f"there are {self.n_rows} rows; the file is damaged")
             raise failed(self.source, int(starts[k]), int(ends[k]), beyond)
         base, row_bytes = int(self._stretches[1][0]), self._plan.row_bytes
-        short = int(sizes.sum()) * row_bytes <= len(sizes) * SHORT_BYTES
-        one = len(self._stretches[1]) == 1 and base >= 0
-        if not (one and short and self._direct) or self.io == "pread":
+        are_short = int(sizes.sum()) * row_bytes <= len(sizes) * SHORT_BYTES
+        in_one_stretch = len(self._stretches[1]) == 1 and base >= 0
+        if not (in_one_stretch and are_short and self._direct) or self.io == "pread":
             return False
         held = starts[sizes > 0]  # the others may begin where the file ends
         if any(is_cold(self, int(held[k])) for k in {0, len(held) // 2} if len(held)):

@@ -34,9 +34,9 @@ MOUNTED = Path("/sys/fs/cgroup")
 STATUS = Path("/proc/self/status")
 
 PAGE_BYTES, LINE_BYTES = 4096, 64
-CLOSE_BYTES, APART_BYTES = 16, 256
-"""Memory less than the first behind the bytes of the file, within a page, is too close; it is
-laid at least the second behind them, at the beginning of a cache line."""
+CLOSE_BYTES, DISTANCE_BYTES = 16, 256
+"""Within a page memory lies too close if it begins less than the first behind the bytes of the
+file. It is made to begin at least the second behind them, at the beginning of a cache line."""
 
 KEPT_BYTES = 16 * 1024 * 1024
 """The largest buffer a thread keeps from one read to the next."""
@@ -130,7 +130,7 @@ def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
         held = np.empty(max(needed, 1), np.uint8)
         if nbytes <= KEPT_BYTES:
             _SCRATCH.__dict__[use] = held
-    return held[:nbytes] if offset is None else apart(held, nbytes, offset)
+    return held[:nbytes] if offset is None else well_placed(held, nbytes, offset)
 
 
 def aliases_pages(target: Array, offset: int) -> bool:
@@ -146,9 +146,9 @@ def aliases_pages(target: Array, offset: int) -> bool:
     return 0 < (address_of(target) - offset) % PAGE_BYTES < CLOSE_BYTES
 
 
-def apart(held: Array, nbytes: int, offset: int) -> Array:
+def well_placed(held: Array, nbytes: int, offset: int) -> Array:
     """Return `nbytes` of some bytes, a page more than these, that lie well for `offset`."""
-    line = -(-(offset + APART_BYTES) // LINE_BYTES) * LINE_BYTES
+    line = -(-(offset + DISTANCE_BYTES) // LINE_BYTES) * LINE_BYTES
     begin = (line - address_of(held)) % PAGE_BYTES
     return held[begin : begin + nbytes]
 

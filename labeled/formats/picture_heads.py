@@ -78,9 +78,9 @@ class PictureHead(NamedTuple):
     orientation: int = 1
     body: int = 0
 
-    def shape(self, *, upright: bool = True) -> tuple[int, int, int]:
-        """Return (height, width, channels), upright or as stored."""
-        if upright and self.orientation >= 5:
+    def shape(self) -> tuple[int, int, int]:
+        """Return (height, width, channels), once it is turned upright."""
+        if self.orientation >= 5:
             return self.width, self.height, self.channels
         return self.height, self.width, self.channels
 

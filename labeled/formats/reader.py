@@ -36,7 +36,7 @@ FEW = 32
 """Runs that are looked at one by one rather than as arrays."""
 
 UNSTORED = -1
-"""The place of rows that were never stored: they read as the fill value."""
+"""The offset of rows that were never stored: they read as the fill value."""
 
 Io = Literal["auto", "pread", "mmap"]
 
@@ -223,6 +223,17 @@ def spread(starts: Ints, counts: Ints) -> Ints:
     return np.repeat(starts - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def rows_of(runs: Ints) -> Ints:
+    """Return the rows of runs one by one, in order; further columns of `runs` do not matter.
+
+    Examples
+    --------
+    >>> rows_of(np.array([[5, 7], [9, 12]])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    return spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+
+
 def listed_rows(rows: Rows, n_rows: int, where: str = "the source") -> Ints:
     """Return rows one by one, in the order given.
 
@@ -238,7 +249,7 @@ def listed_rows(rows: Rows, n_rows: int, where: str = "the source") -> Ints:
     """
     listed = np.asarray(rows, np.int64)
     if listed.ndim == 2:
-        listed = spread(listed[:, 0], listed[:, 1] - listed[:, 0])
+        listed = rows_of(listed)
     # One pass, for negative rows are large without a sign: between two, threads change turns.
     if len(listed) and int(listed.view(np.uint64).max()) >= n_rows:
         raise SelectionError(
@@ -318,7 +329,7 @@ def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple
     runs = as_runs(rows)
     runs = runs[runs[:, 0] < runs[:, 1]]
     if step == 1:
-        groups: Iterable[Ints] = _even_groups(runs, n, -(-n // max(1, n // each)))
+        groups: Iterable[Ints] = _even_groups(runs, -(-n // max(1, n // each)))
     else:
         groups = groups_of(bands_of(runs, step), step, -(-each // step))
     return [
@@ -334,8 +345,8 @@ def as_runs(rows: Rows) -> Ints:
     return rows if rows.ndim == 2 else runs_of(np.unique(rows))
 
 
-def _even_groups(runs: Ints, n: int, each: int) -> list[Ints]:
-    """Group runs of `n` rows by about `each` of them; only long runs are cut."""
+def _even_groups(runs: Ints, each: int) -> list[Ints]:
+    """Group runs by about `each` of their rows; only long runs are cut."""
     counts = runs[:, 1] - runs[:, 0]
     n_parts = np.maximum((counts + each // 2) // each, 1)
     part = spread(np.zeros_like(n_parts), n_parts)
@@ -439,14 +450,14 @@ class FileReader:
         """Read each of some listed rows once, in file order, whatever their own."""
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
-        dest = order if places is None else places[order]
-        fresh = np.append(True, ordered[1:] != ordered[:-1])
-        if fresh.all():
-            self._read(runs_of(ordered), out, dest)
+        places = order if places is None else places[order]
+        is_first = np.append(True, ordered[1:] != ordered[:-1])
+        if is_first.all():
+            self._read(runs_of(ordered), out, places)
             return
-        self._read(runs_of(ordered[fresh]), out, dest[fresh])
-        first = dest[fresh][np.cumsum(fresh) - 1]
-        put_rows(out, dest[~fresh], out[first[~fresh]])
+        self._read(runs_of(ordered[is_first]), out, places[is_first])
+        copied_from = places[is_first][np.cumsum(is_first) - 1]
+        put_rows(out, places[~is_first], out[copied_from[~is_first]])
 
     def _checked(self, rows: Any) -> Ints:
         """Return rows as runs without empty ones, or as a list; all of them are there."""

@@ -184,7 +184,7 @@ def _head_of(path: str) -> Head:
     at = StoredBytes(stamp).pread if is_remote(stamp.path) else partial(_bytes_at, path)
     data = at(0, HEAD_BYTES)
     packed = data.startswith(GZIP)
-    return Head(path, _unpacked(data) if packed else data, at, packed)
+    return Head(path, _inflated(data) if packed else data, at, packed)
 
 
 def _bytes_at(path: str, offset: int, n: int) -> bytes:
@@ -196,7 +196,7 @@ def _bytes_at(path: str, offset: int, n: int) -> bytes:
         raise unreadable(path, fault) from fault
 
 
-def _unpacked(data: bytes) -> bytes:
+def _inflated(data: bytes) -> bytes:
     try:
         return zlib.decompressobj(wbits=31).decompress(data, HEAD_BYTES)
     except zlib.error:

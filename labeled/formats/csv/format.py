@@ -46,7 +46,7 @@ from labeled.formats.reader import (
     decoding,
     groups_of,
     naming_rows,
-    spread,
+    rows_of,
 )
 from labeled.formats.region import Array, Ints, Region
 
@@ -151,7 +151,7 @@ def _file_header(
         dtype = some[0].dtype if len(some) == 1 else np.result_type(*(one.dtype for one in some))
         is_vector = isinstance(chosen[name], int)
         types = tuple(_parsed_type(one, dtype) for one in some)
-        table = Columns(dialect, tuple(numbers), is_vector, types, dtype, index)
+        table = Columns(dialect, tuple(numbers), types, dtype, index)
         shape, dims = ((), ("batch",)) if is_vector else ((len(some),), DIMS)
         attrs: dict[str, Any] = {"columns": [dialect.names[i] for i in numbers]}
         if dtype == TIME and any(one.tz is not None for one in types):
@@ -352,23 +352,21 @@ class Columns:
 
     dialect: Dialect
     numbers: tuple[int, ...]
-    is_vector: bool
-    """Whether a row is the value of one column, without an axis."""
     types: tuple[Any, ...]
     """The Arrow type that each column is parsed as."""
     dtype: np.dtype[Any]
     index: RowIndex = field(repr=False, compare=False)
 
-    def parse(self, text: Array, places: Sequence[int]) -> list[Array]:
-        """Return the values of some columns, by their places among these, in whole rows of text.
+    def parse(self, text: Array, chosen: Sequence[int]) -> list[Array]:
+        """Return the values of some columns, by their positions among these, in rows of text.
 
         Raises
         ------
         ValueError
             If a row has too few or too many fields, or a field is not a value of its type.
         """
-        names = [self.dialect.names[self.numbers[i]] for i in places]
-        types = (self.types[i] for i in places)
+        names = [self.dialect.names[self.numbers[i]] for i in chosen]
+        types = (self.types[i] for i in chosen)
         table = self.dialect.parse(text, dict(zip(names, types, strict=True)))
         return [self._values(name, table.column(name)) for name in names]
 
@@ -432,7 +430,7 @@ class TextReader(FileReader):
         super().__init__(source, region, io)
         self._table: Columns = source.detail
         chosen = np.arange(len(self._table.numbers)).reshape(source.row_shape)[self.region]
-        self._places: list[int] = chosen.reshape(-1).tolist()
+        self._chosen: list[int] = chosen.reshape(-1).tolist()
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         self.file().check()
@@ -449,7 +447,7 @@ class TextReader(FileReader):
     def _block(self, bands: Ints) -> list[Array]:
         """Return the columns of some rows of one block."""
         table, dialect, file = self._table, self._table.dialect, self.source.file
-        rows = spread(bands[:, 0], bands[:, 1] - bands[:, 0])
+        rows = rows_of(bands)
         block = int(rows[0]) // self.chunk_rows
         begin, end = table.index.starts[block : block + 2].tolist()
         text = scratch("text", end - begin, begin)
@@ -461,12 +459,12 @@ class TextReader(FileReader):
             part = np.concatenate(spans) if len(spans) > 1 else spans[0]
         try:
             with decoding():
-                values = table.parse(part, self._places)
+                values = table.parse(part, self._chosen)
             if len(values[0]) != len(rows):
                 raise ReadError(f"{self.where}: {len(rows)} rows are read as {len(values[0])}")
             return values
         except ValueError:
-            number, _, why = _first_fault(part, dialect, lambda t: table.parse(t, self._places))
+            number, _, why = _first_fault(part, dialect, lambda t: table.parse(t, self._chosen))
             row = int(rows[number])
             at = begin + int(dialect.lines(text).starts[row - first])
             line = line_at(file, dialect, at)

@@ -50,7 +50,7 @@ from labeled.formats.reader import (
     decoding,
     naming_rows,
     row_nbytes,
-    spread,
+    rows_of,
 )
 from labeled.formats.region import (
     GAP_BYTES,
@@ -270,7 +270,7 @@ class ChunkedReader(FileReader):
                 for half in (np.minimum(runs, middle), np.maximum(runs, middle)):
                     yield from self._bands(half[half[:, 0] < half[:, 1]])
                 return
-            rows = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+            rows = rows_of(runs)
             numbers = rows // each
             cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
             for a, b in itertools.pairwise(cuts):

@@ -73,7 +73,7 @@ BY_COLUMNS = (
 )
 
 
-def kinds_of_datasets(opening: Opening, infos: Infos) -> Infos:
+def kinds_of_datasets(_: Opening, infos: Infos) -> Infos:
     """Put aside bookkeeping of PyTables and pandas; set scales apart; take each field of a table
     for itself; say which datasets hold no examples, and why."""
     found = []

@@ -351,7 +351,7 @@ def _bitshuffle(codecs: Any, options: tuple[int, ...], data: Array, out: Array) 
     """
     item, block, packer = _bits_of(options)
     if packer:
-        data, block = _unpacked(getattr(codecs, _PACKERS[packer]), data, len(out), item)
+        data, block = _unpacked_blocks(getattr(codecs, _PACKERS[packer]), data, len(out), item)
     elif len(data) != len(out):
         return len(data)
     n = len(out) // item // 8 * 8 * item
@@ -365,7 +365,7 @@ def _bitshuffle(codecs: Any, options: tuple[int, ...], data: Array, out: Array) 
     return len(out)
 
 
-def _unpacked(unpack: Any, data: Array, size: int, item: int) -> tuple[Array, int]:
+def _unpacked_blocks(unpack: Any, data: Array, size: int, item: int) -> tuple[Array, int]:
     """Unpack the blocks of bitshuffle, each with its packed size in front.
 
     All sizes are big-endian; the rest after the last block is not packed.

@@ -131,8 +131,8 @@ def header_of(
             storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
     if column is not None and stored is not None:
         stored = int(stored * column.share_of(items))
-    apart = column is not None or not bytes_are_numpy(items, kind)
-    if apart and storage in ("contiguous", "chunked", "compact"):
+    is_foreign = column is not None or not bytes_are_numpy(items, kind)
+    if is_foreign and storage in ("contiguous", "chunked", "compact"):
         storage, offset = "foreign", None
     chunks = (*plist.get_chunk(), *dtype.shape) if layout == h5py.h5d.CHUNKED else None
     return SourceHeader(

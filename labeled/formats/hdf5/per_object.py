@@ -65,7 +65,7 @@ from labeled.formats.reader import (
     count,
     failed,
     naming_rows,
-    spread,
+    rows_of,
 )
 from labeled.formats.region import Array, Ints, Region, outer_take
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
@@ -128,7 +128,7 @@ class Part:
         """The shape of all examples; None if they differ."""
         return self.shapes[0] if len(set(self.shapes)) == 1 else None
 
-    def add(self, path: str, dataset: h5py.Dataset, place: int) -> None:
+    def add(self, path: str, dataset: h5py.Dataset, offset: int) -> None:
         """Take the dataset of one more example, or note how it differs from the first."""
         shape, kind = _layout(dataset)
         if shape is None or (len(shape), kind is None) != (self.n_axes, self.kind is None):
@@ -136,13 +136,13 @@ class Part:
         elif kind is not None and not kind.equal(self.kind):
             if dataset.dtype.kind == "S" == self.dtype.kind:  # texts of fixed length: the longest
                 self.dtype = max(self.dtype, dataset.dtype, key=lambda dtype: dtype.itemsize)
-                place = UNSTORED
+                offset = UNSTORED
             else:
                 self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
         if self.fault is None and shape is not None:
             self.shapes.append(shape)
             self.stored_bytes += dataset.id.get_storage_size()
-            self.offsets.append(0 if 0 in shape else place)
+            self.offsets.append(0 if 0 in shape else offset)
 
     def why_not(self, first: h5py.Dataset, n: int) -> str | None:
         """Return why these are not the examples of a source; None if they are."""
@@ -402,7 +402,7 @@ class EachRowsReader(FileReader):
         self.chunk_rows = max(1, H5PY_BYTES // max(1, source.row_bytes))
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        wanted = spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+        wanted = rows_of(runs)
         for a in range(0, len(wanted), self.chunk_rows):
             some = wanted[a : a + self.chunk_rows]
             rows = np.empty((len(some), *self.source.row_shape), self.source.dtype)

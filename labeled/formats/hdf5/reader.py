@@ -48,6 +48,7 @@ from labeled.formats.reader import (
     groups_of,
     native,
     read_rows,
+    rows_of,
     spread,
 )
 from labeled.formats.region import (
@@ -214,8 +215,9 @@ class SparseReader(FileReader):
         (columns,) = self.region
         wanted = np.atleast_1d(np.arange(source.shape[1])[columns])
         self._columns, repeated = np.unique(wanted, return_inverse=True)
-        self._places = np.full(source.shape[1], -1, np.int64)
-        self._places[self._columns] = np.arange(self._columns.size)
+        self._column_to = np.full(source.shape[1], -1, np.int64)
+        """Where each column goes in a row of the result; -1 for one that is not wanted."""
+        self._column_to[self._columns] = np.arange(self._columns.size)
         is_sorted = np.array_equal(self._columns, wanted)
         self._picked = slice(None) if is_sorted else repeated
         self.chunk_rows = _band_rows(source, max(self.row_bytes, 1))
@@ -244,17 +246,18 @@ class SparseReader(FileReader):
     def _read_band(self, bands: Ints, out: Array, places: Ints | None) -> None:
         begins = self._begins
         runs = self._values(bands[:, :2])
-        rows = spread(bands[:, 0], bands[:, 1] - bands[:, 0])
+        rows = rows_of(bands)
         counts = begins[rows + 1] - begins[rows]
         values, columns = (read_rows(self._parts[role], runs) for role in ("data", "indices"))
-        if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < len(self._places):
+        n_columns = len(self._column_to)
+        if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < n_columns:
             raise ReadError(
                 f"{self.where}, rows {rows[0]} to {rows[-1]}: a value lies in column "
-                f"{int(columns.max())} of {len(self._places)} ('indices'); copy the file again"
+                f"{int(columns.max())} of {n_columns} ('indices'); copy the file again"
             )
-        places_of_values = self._places[columns]
-        kept = places_of_values >= 0
-        at = np.repeat(np.arange(len(rows)), counts) * self._columns.size + places_of_values
+        to = self._column_to[columns]
+        kept = to >= 0
+        at = np.repeat(np.arange(len(rows)), counts) * self._columns.size + to
         made = np.zeros((len(rows), self._columns.size), out.dtype)
         np.add.at(made.reshape(-1), at[kept], values[kept])  # those that come twice add up
         first = int(bands[0, 2])

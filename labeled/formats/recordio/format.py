@@ -45,7 +45,7 @@ from labeled.formats.reader import (
     decoding,
     describe,
     native,
-    spread,
+    rows_of,
 )
 from labeled.formats.recordio.framing import LABEL, MAGIC_BYTES, HeaderError, body_of, unpack
 from labeled.formats.recordio.options import Decoding, Detail, RecordOptions
@@ -250,7 +250,7 @@ class RecordRows(FileReader):
         return f"{self.source.row_shape[0]} labels a record, read from behind its header"
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        rows, shape = spread(runs[:, 0], runs[:, 1] - runs[:, 0]), self.source.row_shape
+        rows, shape = rows_of(runs), self.source.row_shape
         if self.source.key == "labels":
             values = exactly(labels_behind(self.records, rows, shape[0]), self.source)
             which = slice(len(rows)) if places is None else places

@@ -197,26 +197,25 @@ class Labelled:
     """A payload taken apart."""
 
     id: int
-    id2: int
     labels: Labels
     """float32 (n,); one where the header holds it."""
     payload: memoryview
 
 
-def pack(payload: Buffer, labels: Any, id: int, id2: int = 0) -> bytes:
-    """Put labels and ids before a payload.
+def pack(payload: Buffer, labels: Any, id: int) -> bytes:
+    """Put labels and an id before a payload; the second id of the header is 0.
 
     Parameters
     ----------
     labels : number or array of numbers
         A single number goes into the header; an array, of whatever length, behind it.
-    id, id2 : int
+    id : int
         0 .. 2**64 - 1.
 
     Raises
     ------
     HeaderError
-        If an id is out of range, or labels are not numbers.
+        If the id is out of range, or labels are not numbers.
 
     Examples
     --------
@@ -227,10 +226,10 @@ def pack(payload: Buffer, labels: Any, id: int, id2: int = 0) -> bytes:
         with np.errstate(over="ignore"):  # becomes infinite, as for a plain cast
             values = np.asarray(labels).astype(np.float32)
         if values.ndim == 0:
-            return HEADER.pack(0, float(values), id, id2) + bytes(payload)
-        head = HEADER.pack(values.size, 0.0, id, id2)
+            return HEADER.pack(0, float(values), id, 0) + bytes(payload)
+        head = HEADER.pack(values.size, 0.0, id, 0)
     except (struct.error, ValueError, TypeError) as error:
-        raise HeaderError(f"labels {labels!r} with ids {id!r}, {id2!r}: {error}") from None
+        raise HeaderError(f"labels {labels!r} with id {id!r}: {error}") from None
     return b"".join((head, np.ascontiguousarray(values, LABEL).tobytes(), payload))
 
 
@@ -251,12 +250,12 @@ def unpack(data: Buffer) -> Labelled:
     view = memoryview(data)
     if len(view) < HEADER_BYTES:
         raise HeaderError(f"it has {len(view)} bytes, where a header alone takes {HEADER_BYTES}")
-    flag, label, id, id2 = HEADER.unpack_from(view)
+    flag, label, id, _ = HEADER.unpack_from(view)
     begin = HEADER_BYTES + flag * LABEL.itemsize
     if begin > len(view):
         raise HeaderError(f"it claims {flag:,} labels, more than its {len(view):,} bytes hold")
     labels = np.frombuffer(view[HEADER_BYTES:begin], LABEL) if flag else np.array([label], LABEL)
-    return Labelled(id, id2, labels, view[begin:])
+    return Labelled(id, labels, view[begin:])
 
 
 def body_of(data: memoryview) -> memoryview:

@@ -261,8 +261,8 @@ class RecordFile:
         starts, stops = self.offsets[listed], self.offsets[listed + 1]
         for some, held in self._stretches(listed, starts, stops):
             shift = starts[some.start]
-            places = (starts[some] - shift).tolist(), (stops[some] - shift).tolist()
-            for row, at, stop in zip(listed[some].tolist(), *places, strict=True):
+            spans = (starts[some] - shift).tolist(), (stops[some] - shift).tolist()
+            for row, at, stop in zip(listed[some].tolist(), *spans, strict=True):
                 yield row, self._payload(held.data, at, stop, row)
 
     def payload(self, row: int) -> memoryview:
@@ -327,8 +327,8 @@ class RecordFile:
         file = self._opened()
         file.check()
         gaps = starts[1:] - stops[:-1]
-        apart = np.flatnonzero((gaps < 0) | (gaps > GAP_BYTES)) + 1
-        for first, last in pairwise([0, *apart.tolist(), len(rows)]):
+        cuts = np.flatnonzero((gaps < 0) | (gaps > GAP_BYTES)) + 1
+        for first, last in pairwise([0, *cuts.tolist(), len(rows)]):
             a = first
             while a < last:
                 fitting = np.searchsorted(stops[a:last], starts[a] + READ_BYTES, "right")
