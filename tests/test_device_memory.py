@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 import labeled
 from labeled.device import HostDevice
 from labeled.errors import LoaderError
-from labeled.loader import memory as budget
-from labeled.loader import ordering as units
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.transforms import Stages
 from make_files import ragged_file
@@ -28,19 +26,18 @@ from make_files import ragged_file
 N = 700
 NAMES = ("batch", "channel", "height", "width")
 DENSE = ("chunks", "gzip", "meters", "number", "plain")
-MOST = 12, 9
 
 
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "d.hdf5"
     rng = np.random.default_rng(0)
-    data = rng.integers(0, 16, (N, 3, 16, 24)).astype("u1")  # 1.1 kB a row
+    data = rng.integers(0, 16, (N, 3, 32, 48)).astype("u1")  # 4.6 kB a row
     with h5py.File(path, "w", libver=("v110", "v114")) as f:
         f["plain"] = data
-        f.create_dataset("chunks", data=data, chunks=(16, 3, 16, 24))
-        f.create_dataset("gzip", data=data, chunks=(32, 3, 16, 24), compression=1, shuffle=True)
-        f["meters"] = rng.integers(0, 1 << 12, (N, 200)).astype("i2")
+        f.create_dataset("chunks", data=data, chunks=(16, 3, 32, 48))
+        f.create_dataset("gzip", data=data, chunks=(32, 3, 32, 48), compression=1, shuffle=True)
+        f["meters"] = rng.integers(0, 1 << 12, (N, 800)).astype("i2")
         f["meters"].attrs["scale_factor"] = 0.5
         f["number"] = np.arange(N)
         for dataset in f.values():
@@ -51,22 +48,18 @@ def dense(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ragged(tmp_path_factory):
-    """Examples of up to 12 x 9 values, many of one size together."""
+    """Examples of up to 60 x 45 values, many of one size together."""
     path = tmp_path_factory.mktemp("data") / "r.hdf5"
-    shapes = [(1, n // 60 % MOST[0] + 1, n % MOST[1] + 1) for n in range(N)]
+    shapes = [(1, 5 * (n // 60 % 12 + 1), 5 * (n % 9 + 1)) for n in range(N)]
     images = [np.full(shape, n % 256, np.uint8) for n, shape in enumerate(shapes)]
     return labeled.open_dataset(ragged_file(path, images, np.arange(N)[:, None]))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def many_windows():
-    """Read ahead in small jobs, so that many windows are on their way; compile nothing."""
+def nothing_is_compiled():
+    """Compiling takes memory that is nobody's promise."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LABELED_FAST", "0")  # compiling takes memory that is nobody's promise
-        patch.setattr(budget, "JOB_BYTES", 1 << 15)
-        patch.setattr(budget, "ALONE_JOB_BYTES", 1 << 15)
-        patch.setattr(budget, "DECODED_JOB_BYTES", 1 << 15)
-        patch.setattr(units, "UNIT_BYTES", 1 << 12)
+        patch.setenv("LABELED_FAST", "0")
         yield
 
 
@@ -98,8 +91,8 @@ def asked_of_dense(draw):
         options |= {"dtype": "float64"}
     elif made == "specs":
         options["sources"] = ["plain", "meters"]
-        space = Conv2DSpace(shape=(16, 24), num_channels=3, axes=("c", 0, 1, "b"))
-        spaces = CompositeSpace((space, VectorSpace(200)))
+        space = Conv2DSpace(shape=(32, 48), num_channels=3, axes=("c", 0, 1, "b"))
+        spaces = CompositeSpace((space, VectorSpace(800)))
         options |= {"specs": (spaces, ("plain", "meters"))}
         options |= {"dtype": "float32", "scale": {"plain": 1 / 255}}
     elif made == "piped":
@@ -194,7 +187,7 @@ def test_however_many_windows_a_batch_lies_in(dense, order):
 
 def test_only_what_copies_start_from_is_pinned(dense):
     device = FakeDevice(1)
-    loader = dense.select("meters", "number").batches(50, device=device, memory="6 MiB")
+    loader = dense.select("meters", "number").batches(50, device=device, memory="4 MiB", prefetch=1)
     for batch in loader:
         del batch
     told = loader.explain()
@@ -207,7 +200,7 @@ def test_what_is_laid_out_here_is_counted_there(ragged, dense):
         (ragged.select("image_features"), {"ragged": "pad"}),
         (ragged.select("image_features"), {"ragged": "flat", "dtype": "float32"}),
         (dense.select("meters"), {"dtype": "float32"}),
-        (dense.select("meters"), {"specs": (VectorSpace(200), "meters")}),
+        (dense.select("meters"), {"specs": (VectorSpace(800), "meters")}),
     ]:
         device = FakeDevice(1, haste=0.0)
         loader = ds.batches(200, device=device, shuffle="full", seed=3, **options)
@@ -233,10 +226,8 @@ class SlowDevice(FakeDevice):
 
 
 @pytest.mark.parametrize("threads", [0, 1])
-def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, monkeypatch, threads):
+def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, threads):
     """And its copies are done before anybody writes where they start from, which it looks at."""
-    monkeypatch.setattr(budget, "KEEP_SHARE", 1 << 40)
-    monkeypatch.setattr(budget, "KEPT_BESIDE_BYTES", 1 << 60)
     device = SlowDevice(1, haste=0.0)
     loader = dense.select("plain").batches(60, device=device, memory="4 MiB", threads=threads)
     for batch in loader:
