@@ -28,7 +28,8 @@ from labeled.formats.hdf5.chunkindex import build_index
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.header import SourceHeader
-from labeled.formats.reader import Reader, pieces, runs_of
+from labeled.formats.reader import Reader, pieces
+from labeled.selection import runs_of
 
 BATCH = 256
 WINDOW_BYTES = 8 << 20

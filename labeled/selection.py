@@ -320,3 +320,56 @@ def _describe(piece: Piece) -> str:
         stop = piece[-1] + (1 if piece.step > 0 else -1)
         return f"{piece[0]}:{stop}" + (f":{piece.step}" if piece.step != 1 else "")
     return f"[{len(piece)} listed]"
+
+
+# runs: int64 arrays (k, 2), each the first row and one past the last
+
+
+def spread(starts: Rows, counts: Rows) -> Rows:
+    """Return the rows of runs given by their starts and lengths, one run after another.
+
+    Examples
+    --------
+    >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    ends = np.cumsum(counts)
+    rows = np.repeat(starts - (ends - counts), counts)
+    rows += np.arange(len(rows))
+    return rows
+
+
+def rows_of(runs: Rows) -> Rows:
+    """Return every row of the runs, one run after another.
+
+    Examples
+    --------
+    >>> rows_of(np.array([[2, 4], [7, 8]])).tolist()
+    [2, 3, 7]
+    """
+    return spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+
+
+def merged_runs(starts: Rows, stops: Rows) -> Rows:
+    """Return ascending stretches as runs, joined where they touch.
+
+    Examples
+    --------
+    >>> merged_runs(np.array([2, 3, 7]), np.array([3, 4, 8])).tolist()
+    [[2, 4], [7, 8]]
+    """
+    gap = np.flatnonzero(starts[1:] != stops[:-1])
+    first = np.concatenate([starts[:1], starts[gap + 1]])
+    stop = np.concatenate([stops[gap], stops[-1:]])
+    return np.stack([first, stop], axis=1)
+
+
+def runs_of(rows: Rows) -> Rows:
+    """Return the runs of strictly ascending rows.
+
+    Examples
+    --------
+    >>> runs_of(np.array([2, 3, 4, 9])).tolist()
+    [[2, 5], [9, 10]]
+    """
+    return merged_runs(rows, rows + 1)

@@ -29,7 +29,7 @@ class SplitLine(NamedTuple):
 
     name: str
     rows: Mapping[str, int]
-    lies: tuple[Interval, ...]
+    stretches: tuple[Interval, ...]
     span: int
 
 
@@ -106,7 +106,7 @@ def split_words(by_source: Mapping[str, int], sources: Sequence[str]) -> str:
 
 def _split_cells(split: SplitLine, sources: Sequence[str]) -> tuple[str, str, Strip]:
     title = f"where the rows of {split.name!r} lie in the file"
-    strip = Strip({"wanted": split.lies}, split.span, title)
+    strip = Strip({"wanted": split.stretches}, split.span, title)
     return split.name, split_words(split.rows, sources), strip
 
 
@@ -220,4 +220,4 @@ class DatasetPlots:
         lines = split_lines(self.dataset.files.catalog)
         notes = {line.name: split_words(line.rows, self.dataset.sources) for line in lines}
         n_rows = max((line.span for line in lines), default=0)
-        return draw_splits({line.name: line.lies for line in lines}, notes, n_rows, ax)
+        return draw_splits({line.name: line.stretches for line in lines}, notes, n_rows, ax)

@@ -30,10 +30,10 @@ from labeled.formats.reader import (
     failed,
     is_cold,
     naming_rows,
-    spread,
 )
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, box_plan, outer_take
 from labeled.ragged.flat import copy_segments
+from labeled.selection import spread
 
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""

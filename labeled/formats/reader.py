@@ -28,6 +28,7 @@ from labeled.formats.bytesource import FileRef
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
 from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
+from labeled.selection import rows_of, runs_of, spread
 
 PIECE_BYTES = 512 * 1024
 """What one thread reads at a time: so much stays in a core's cache while it is decoded."""
@@ -193,45 +194,6 @@ def is_cold(reader: Reader, row: int) -> bool:
 
 
 # rows as runs
-
-
-def runs_of(rows: Ints) -> Ints:
-    """Return the runs of strictly ascending rows.
-
-    Examples
-    --------
-    >>> runs_of(np.array([2, 3, 4, 9])).tolist()
-    [[2, 5], [9, 10]]
-    """
-    if not len(rows):
-        return np.empty((0, 2), np.int64)
-    cut = np.flatnonzero(rows[1:] != rows[:-1] + 1)
-    first = np.concatenate(([0], cut + 1))
-    last = np.concatenate((cut, [len(rows) - 1]))
-    return np.stack((rows[first], rows[last] + 1), axis=1)
-
-
-def spread(starts: Ints, counts: Ints) -> Ints:
-    """Return the rows of runs given by their starts and lengths, in order.
-
-    Examples
-    --------
-    >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
-    [5, 6, 9, 10, 11]
-    """
-    ends = np.cumsum(counts)
-    return np.repeat(starts - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
-
-
-def rows_of(runs: Ints) -> Ints:
-    """Return the rows of runs one by one, in order; further columns of `runs` do not matter.
-
-    Examples
-    --------
-    >>> rows_of(np.array([[5, 7], [9, 12]])).tolist()
-    [5, 6, 9, 10, 11]
-    """
-    return spread(runs[:, 0], runs[:, 1] - runs[:, 0])
 
 
 def listed_rows(rows: Rows, n_rows: int, where: str = "the source") -> Ints:

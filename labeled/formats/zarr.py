@@ -36,9 +36,9 @@ from labeled.formats.reader import (
     groups_of,
     native,
     row_nbytes,
-    spread,
 )
 from labeled.formats.region import Array, Ints, Region, bounds, outer_take, shifted
+from labeled.selection import spread
 
 MARKS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
 """Files that hold what zarr says of a group or an array."""

@@ -13,4 +13,17 @@ stand on, along the way of a batch:
   like and whose arrays they are, `batch` is what is handed out.
 - `device`: the same where the batches live on a GPU.
 - `explain` predicts an epoch, `stats` is what it took.
+
+Words, each for one thing:
+
+- row, position, place: counted in the file; in the dataset or its order; as they are handed out.
+- run: rows that follow one another, as (first, one past the last).
+- unit: the smallest run that is read together; window: the units that are shuffled together.
+- job: what is read ahead at once, into one buffer: a window, or a piece of one.
+- task: a part of a job, which one thread does with one call.
+- buffer: host memory of a job, used again once no batch refers to it; a pool has several.
+- batch: rows that are handed out together, cut from one job or joined from several.
+- kept: read once and held for all epochs; resident: held on a device.
+- epoch plan: which rows a shard gets, and when; loader plan: all that is decided once.
+- row layout: how rows are stored; batch layout: what batches look like.
 """

@@ -28,7 +28,7 @@ from labeled.samplers.windows import WindowRows
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-Layout = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+RowTypes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 """Name of each array to its row shape and dtype."""
 
 Allocate = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
@@ -66,7 +66,7 @@ class Buffer:
 
     __slots__ = ("arrays", "taken")
 
-    def __init__(self, layout: Layout, capacity: int, allocate: Allocate | None = None) -> None:
+    def __init__(self, layout: RowTypes, capacity: int, allocate: Allocate | None = None) -> None:
         self.arrays: dict[str, Array] = {}
         for name, (shape, dtype) in layout.items():
             whole = (capacity, *shape)
@@ -120,7 +120,7 @@ class BufferPool:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: RowTypes,
         capacity: int,
         count: int,
         allocate: Allocate | None = None,

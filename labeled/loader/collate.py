@@ -34,7 +34,8 @@ from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.source_readers import RaggedSourceReader, SourceReader
 from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
-from labeled.samplers.windows import WindowRows, rows_of
+from labeled.samplers.windows import WindowRows
+from labeled.selection import rows_of
 from labeled.transforms.running import NOTHING, Stopped
 from labeled.transforms.steps import Place
 

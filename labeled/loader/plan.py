@@ -22,7 +22,7 @@ from labeled.device import Device, Resident, cuda_device, on_gpus
 from labeled.device.streams import HostArray
 from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
-from labeled.loader.buffers import PICTURES_START, Layout, owned
+from labeled.loader.buffers import PICTURES_START, RowTypes, owned
 from labeled.loader.layout import (
     BatchLayout,
     HandedOver,
@@ -84,7 +84,7 @@ class DevicePlan:
     """
 
     device: Device
-    layout: Layout
+    layout: RowTypes
     window_rows: int
     n_windows: int
     batch_bytes: int
@@ -137,7 +137,7 @@ class DevicePlan:
             ) from error
 
 
-def row_bytes(layout: Layout) -> int:
+def row_bytes(layout: RowTypes) -> int:
     """Bytes of one row of all arrays."""
     return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in layout.values())
 

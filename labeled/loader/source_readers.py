@@ -24,8 +24,8 @@ from labeled.formats.reader import PIECE_BYTES, Cost, advise, as_runs, cost, is_
 from labeled.loader.buffers import RaggedRows
 from labeled.ragged import FlatRows, RaggedReader
 from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
-from labeled.samplers.windows import WindowRows, rows_of
-from labeled.selection import Selection
+from labeled.samplers.windows import WindowRows
+from labeled.selection import Selection, rows_of
 from labeled.sources.loading import Read, Task, load_rows, read_of, sorted_read, tasks_of
 from labeled.sources.ragged import RaggedSource, cost_of
 from labeled.sources.source import AnySource

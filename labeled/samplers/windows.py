@@ -25,6 +25,7 @@ import numpy as np
 from labeled.errors import LoaderError
 from labeled.samplers.permutation import IntArray, Permutation, explicit_permutation, key_of
 from labeled.samplers.units import ListedUnits, UniformUnits, Units
+from labeled.selection import merged_runs, rows_of
 
 Mode = Literal["file", "window", "full"]
 
@@ -117,36 +118,6 @@ class Window(NamedTuple):
     start: int
     stop: int
     content: WindowRows
-
-
-def rows_of(runs: IntArray) -> IntArray:
-    """Return every row of the runs, one run after another.
-
-    Examples
-    --------
-    >>> rows_of(np.array([[2, 4], [7, 8]]))
-    array([2, 3, 7])
-    """
-    sizes = runs[:, 1] - runs[:, 0]
-    ends = np.cumsum(sizes)
-    n_rows = int(ends[-1]) if ends.size else 0
-    rows = np.repeat(runs[:, 0] - (ends - sizes), sizes)
-    rows += np.arange(n_rows)
-    return rows
-
-
-def merged_runs(starts: IntArray, stops: IntArray) -> IntArray:
-    """Return ascending stretches as runs, joined where they touch.
-
-    Examples
-    --------
-    >>> merged_runs(np.array([2, 3, 7]), np.array([3, 4, 8])).tolist()
-    [[2, 4], [7, 8]]
-    """
-    gap = np.flatnonzero(starts[1:] != stops[:-1])
-    lo = np.concatenate([starts[:1], starts[gap + 1]])
-    hi = np.concatenate([stops[gap], stops[-1:]])
-    return np.stack([lo, hi], axis=1)
 
 
 @dataclass(frozen=True, eq=False)

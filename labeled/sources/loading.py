@@ -19,9 +19,9 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.errors import explain_memory_errors
-from labeled.formats.reader import PIECE_BYTES, Reader, count, pieces, row_nbytes, runs_of
+from labeled.formats.reader import PIECE_BYTES, Reader, count, pieces, row_nbytes
 from labeled.permute.workers import processors
-from labeled.selection import Selection
+from labeled.selection import Selection, runs_of
 from labeled.sources.source import AnySource
 
 Array = npt.NDArray[Any]

@@ -46,9 +46,9 @@ from labeled.formats.reader import (
     decoding,
     groups_of,
     naming_rows,
-    rows_of,
 )
 from labeled.formats.region import Array, Ints, Region
+from labeled.selection import rows_of
 
 SAMPLES = 8
 """Blocks, evenly apart, that tell the types of columns."""

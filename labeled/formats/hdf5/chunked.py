@@ -50,7 +50,6 @@ from labeled.formats.reader import (
     decoding,
     naming_rows,
     row_nbytes,
-    rows_of,
 )
 from labeled.formats.region import (
     GAP_BYTES,
@@ -64,6 +63,7 @@ from labeled.formats.region import (
     outer_put,
     outer_take,
 )
+from labeled.selection import rows_of
 
 LISTED_ROWS = 1 << 18
 """So many rows of many runs are listed one by one at a time."""

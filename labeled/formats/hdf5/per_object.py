@@ -57,18 +57,10 @@ from labeled.formats.header import (
     vlen_base,
 )
 from labeled.formats.memory import put_rows
-from labeled.formats.reader import (
-    UNSTORED,
-    ByteRanges,
-    FileReader,
-    Io,
-    count,
-    failed,
-    naming_rows,
-    rows_of,
-)
+from labeled.formats.reader import UNSTORED, ByteRanges, FileReader, Io, count, failed, naming_rows
 from labeled.formats.region import Array, Ints, Region, outer_take
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+from labeled.selection import rows_of
 
 H5PY_BYTES = 8 * 1024 * 1024
 """What HDF5 reads at a time: it works behind one lock, and each call opens the file."""

@@ -43,7 +43,6 @@ from labeled.formats.reader import (
     native,
     pieces,
     read_rows,
-    runs_of,
 )
 from labeled.formats.region import Array
 from labeled.ragged.flat import (
@@ -57,6 +56,7 @@ from labeled.ragged.flat import (
     offsets_of,
     sizes_of,
 )
+from labeled.selection import runs_of
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """How a row of variable length is stored, in a file with addresses of eight bytes."""

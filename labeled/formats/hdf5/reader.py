@@ -48,8 +48,6 @@ from labeled.formats.reader import (
     groups_of,
     native,
     read_rows,
-    rows_of,
-    spread,
 )
 from labeled.formats.region import (
     Array,
@@ -61,6 +59,7 @@ from labeled.formats.region import (
     region_shape,
     shifted,
 )
+from labeled.selection import rows_of, spread
 
 log = logging.getLogger(__name__)
 

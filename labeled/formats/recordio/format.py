@@ -45,7 +45,6 @@ from labeled.formats.reader import (
     decoding,
     describe,
     native,
-    rows_of,
 )
 from labeled.formats.recordio.framing import LABEL, MAGIC_BYTES, HeaderError, body_of, unpack
 from labeled.formats.recordio.options import Decoding, Detail, RecordOptions
@@ -64,6 +63,7 @@ from labeled.formats.recordio.records import (
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
 from labeled.permute.workers import processors, share
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+from labeled.selection import rows_of
 
 EXAMPLE = "batch"
 
