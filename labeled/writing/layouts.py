@@ -17,13 +17,10 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 import numpy as np
 
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
-from labeled.formats.hdf5.encoding import LEVELS, Layout, can_encode, filters_for
+from labeled.formats.hdf5.encoding import CODECS, NAMES, Layout, can_encode, filters_for
 from labeled.formats.header import (
-    DEFLATE,
     FLETCHER32,
-    LZ4,
     SHUFFLE,
-    ZSTD,
     Filter,
     SourceHeader,
 )
@@ -125,13 +122,13 @@ def _check(name: str, wish: Wish) -> None:
         raise ArrayError(
             f"layout of source {name!r} is {wish.layout!r}; it must be one of {LAYOUTS}"
         )
-    if wish.compression is not None and wish.compression not in LEVELS:
+    if wish.compression is not None and wish.compression not in CODECS:
         raise ArrayError(
             f"compression of source {name!r} is {wish.compression!r}; it must be None or one of "
-            f"{tuple(LEVELS)}"
+            f"{tuple(CODECS)}"
         )
     if wish.level is not None:
-        low, high, _ = LEVELS.get(wish.compression or "", (0, 0, 0))
+        low, high, _ = (0, 0, 0) if wish.compression is None else CODECS[wish.compression].levels
         if wish.compression is None or not low <= wish.level <= high:
             raise ArrayError(
                 f"level={wish.level!r} does not fit compression={wish.compression!r} of source "
@@ -234,10 +231,10 @@ def codec_of(filters: tuple[Filter, ...]) -> tuple[str | None, int | None]:
     packers = [step for step in filters if step.id not in (SHUFFLE, FLETCHER32)]
     if not packers:
         return None, None
-    known = {DEFLATE: "gzip", ZSTD: "zstd", LZ4: "lz4"}.get(packers[0].id)
-    if known is None or known == "lz4" or not packers[0].options:
-        return known or "gzip", None
-    low, high, _ = LEVELS[known]
+    known = NAMES.get(packers[0].id, "gzip")
+    if packers[0].id not in NAMES or CODECS[known].option is not None or not packers[0].options:
+        return known, None
+    low, high, _ = CODECS[known].levels
     return known, min(max(packers[0].options[0], low), high)
 
 

@@ -20,7 +20,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -34,10 +34,59 @@ from labeled.formats.region import Array
 Compress = Callable[[Array, int], bytes]
 """Bytes (uint8, 1-D) and the option of the filter to compressed bytes."""
 
-LEVELS = {"gzip": (1, 9, 4), "zstd": (1, 22, 3), "lz4": (0, 0, 0)}
-"""Lowest, highest and usual level of each codec."""
-
 _LZ4_BLOCK_BYTES = 1 << 30
+
+
+class Codec(NamedTuple):
+    """How chunks are compressed for one filter."""
+
+    number: int
+    filter_name: str
+    """As the filter is called in a file."""
+    levels: tuple[int, int, int]
+    """Lowest, highest and usual."""
+    compressor: Callable[[], Compress]
+    """Imports the library; raises MissingExtraError where there is none."""
+    option: int | None = None
+    """The option of the filter, where that is not the level."""
+
+
+def _deflate() -> Compress:
+    library = import_optional("deflate")
+    if library is None:
+        return lambda data, level: zlib.compress(data.tobytes(), level)
+    return lambda data, level: bytes(library.zlib_compress(data, level))
+
+
+def _zstd() -> Compress:
+    library = _imagecodecs("zstd")
+    return lambda data, level: bytes(library.zstd_encode(data, level))
+
+
+def _lz4() -> Compress:
+    library = _imagecodecs("lz4")
+    return lambda data, block: bytes(library.lz4h5_encode(data, blocksize=block))
+
+
+def _imagecodecs(codec: str) -> Any:
+    library = import_optional("imagecodecs")
+    if library is None:
+        raise MissingExtraError(
+            f"writing {codec} needs imagecodecs; use compression='gzip', or "
+            + how_to_install("imagecodecs", "codecs")
+        )
+    return library
+
+
+CODECS = {
+    "gzip": Codec(DEFLATE, "deflate", (1, 9, 4), _deflate),
+    "zstd": Codec(ZSTD, "zstd", (1, 22, 3), _zstd),
+    "lz4": Codec(LZ4, "lz4", (0, 0, 0), _lz4, option=_LZ4_BLOCK_BYTES),
+}
+"""Those that rows can be written with, by what users call them."""
+
+NAMES = {codec.number: name for name, codec in CODECS.items()}
+"""What users call them, by the number of the filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +123,11 @@ def filters_for(codec: str | None, level: int | None, itemsize: int) -> tuple[Fi
     """
     if codec is None:
         return ()
-    number, name = {"gzip": (DEFLATE, "deflate"), "zstd": (ZSTD, "zstd"), "lz4": (LZ4, "lz4")}[
-        codec
-    ]
-    compressor(number)
-    level = LEVELS[codec][2] if level is None else level
-    packed = Filter(number, name, (_LZ4_BLOCK_BYTES if number == LZ4 else level,))
+    chosen = CODECS[codec]
+    compressor(chosen.number)
+    level = chosen.levels[2] if level is None else level
+    option = level if chosen.option is None else chosen.option
+    packed = Filter(chosen.number, chosen.filter_name, (option,))
     return (packed,) if itemsize == 1 else (Filter(SHUFFLE, "shuffle", (itemsize,)), packed)
 
 
@@ -95,7 +143,7 @@ def can_encode(filters: tuple[Filter, ...]) -> bool:
     """
     kinds = [step.id for step in filters]
     packers = kinds[1:] if kinds[:1] == [SHUFFLE] else kinds
-    known = len(packers) == 0 or (len(packers) == 1 and packers[0] in (DEFLATE, ZSTD, LZ4))
+    known = len(packers) == 0 or (len(packers) == 1 and packers[0] in NAMES)
     return known and all(step.options for step in filters)
 
 
@@ -195,25 +243,7 @@ def compressor(number: int) -> Compress:
     MissingExtraError
         If no library for it is installed.
     """
-    if number == DEFLATE:
-        return _deflate()
-    library = import_optional("imagecodecs")
-    if library is None:
-        name = {ZSTD: "zstd", LZ4: "lz4"}[number]
-        raise MissingExtraError(
-            f"writing {name} needs imagecodecs; use compression='gzip', or "
-            + how_to_install("imagecodecs", "codecs")
-        )
-    if number == ZSTD:
-        return lambda data, level: bytes(library.zstd_encode(data, level))
-    return lambda data, block: bytes(library.lz4h5_encode(data, blocksize=block))
-
-
-def _deflate() -> Compress:
-    library = import_optional("deflate")
-    if library is None:
-        return lambda data, level: zlib.compress(data.tobytes(), level)
-    return lambda data, level: bytes(library.zlib_compress(data, level))
+    return CODECS[NAMES[number]].compressor()
 
 
 def rows_a_unit(row_bytes: int, layout: Layout, unit_bytes: int) -> int:
