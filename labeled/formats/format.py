@@ -3,8 +3,8 @@
 A format is a value, not a class to inherit from: its name, how its files are known, and
 functions. :mod:`.registry` lists all of them. How another one is added:
 
-1. A module or package ``labeled/formats/<name>`` that imports no other format; it is
-   named in the contract "Formats are strangers to one another" in ``pyproject.toml``.
+1. A module or package ``labeled/formats/<name>`` that imports no other format. Two contracts of
+   ``pyproject.toml`` name it, and the first lines of :mod:`labeled.formats`.
 2. ``scan(paths, options)``: one :class:`~.header.FileHeader` for each part that is to be
    joined along the example dim, mostly one a path. It reads headers only, or makes an index
    of rows in one pass, takes memory for nothing that a file merely claims, and raises
@@ -25,7 +25,10 @@ functions. :mod:`.registry` lists all of them. How another one is added:
    read together, else None), `filters` (what has to be undone, so that reading a chunk is
    expensive), `storage` ("records": any row is found by itself), `scratch_bytes`.
 6. A :class:`Format` of all this, ``FORMAT`` in that module; it is added to ``FORMATS`` in
-   :mod:`.registry`.
+   :mod:`.registry`, to what :func:`labeled.open_dataset` says of ``format=``, and to
+   ``docs/formats.md``.
+7. A file of it among the cases of ``tests/test_reader_laws.py`` and of
+   ``tests/fuzz_layouts.py``, which damages it in many ways.
 
 Options of one format only are the fields of a frozen dataclass (`Format.options`), which
 checks its values when it is made; :func:`labeled.open_dataset` takes them by keyword.
