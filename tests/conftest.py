@@ -9,12 +9,14 @@ import sys
 from collections import Counter
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("quick", max_examples=40, **_COMMON)
 settings.register_profile("ci", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("soak", max_examples=1000, **_COMMON)
+_FOUND = Phase.explicit, Phase.generate  # the first failure is enough, the smallest takes long
+settings.register_profile("mutants", max_examples=30, derandomize=True, phases=_FOUND, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "quick"))
 
 # Hundreds of tests start a Python of their own: none of them should compile the package anew.

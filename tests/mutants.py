@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
     "labeled/formats/hdf5/chunked.py": ("test_hdf5_rows.py", *LOADER),
 }
 TIMEOUT_S = 240
+TIMES = 4
+"""How many times as long as unchanged code the tests of a changed one may take."""
 Change = tuple[str, Path, str, int]  # part, file, operator of cosmic-ray, which occurrence
 
 
@@ -75,25 +78,30 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=300, help="how many changes to try")
     parser.add_argument("--seed", type=int, default=0, help="which changes are drawn")
     parser.add_argument("--part", default="", help="only parts whose path contains this")
+    parser.add_argument("--skip", type=int, default=0, help="how many of those were tried before")
     parser.add_argument("--workers", type=int, default=2, help="how many to try at a time")
     given = parser.parse_args()
     every = [one for part in PARTS if given.part in part for one in sites_of(part)]
     draw = random.Random(given.seed)
     draw.shuffle(every)
-    drawn = list(islice((one for site in every if (one := made(draw.choice(site)))), given.count))
+    mutants = (one for site in every if (one := made(draw.choice(site))))
+    drawn = list(islice(mutants, given.skip, given.count))
     killed: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="labeled-mutants-") as folder:
         copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for number in range(given.workers):
             copies.put(copied(Path(folder, str(number))))
+        limits = {}
         for part in sorted({one.part for one in drawn}):
-            if noticed(Path(folder, "0"), part):
+            start = time.monotonic()
+            if noticed(Path(folder, "0"), part, TIMEOUT_S):
                 raise SystemExit(f"the tests of {part} fail before anything is changed")
+            limits[part] = TIMES * (time.monotonic() - start)
 
         def outcome(mutant: Mutant) -> bool:
             copy = copies.get()
             try:
-                return tried(copy, mutant)
+                return tried(copy, mutant, limits[mutant.part])
             finally:
                 copies.put(copy)
 
@@ -172,18 +180,18 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def tried(copy: Path, mutant: Mutant) -> bool:
+def tried(copy: Path, mutant: Mutant, timeout_s: float) -> bool:
     """Test ``mutant`` in ``copy`` and put the file back; return whether a test failed."""
     place = copy / mutant.path
     text = place.read_text()
     place.write_text(mutant.text)
     try:
-        return noticed(copy, mutant.part)
+        return noticed(copy, mutant.part, timeout_s)
     finally:
         place.write_text(text)
 
 
-def noticed(copy: Path, part: str) -> bool:
+def noticed(copy: Path, part: str, timeout_s: float) -> bool:
     """Return whether a test of ``part`` fails in ``copy``, or takes for ever."""
     tests = [str(path) for name in PARTS[part] for path in sorted((copy / "tests").glob(name))]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
@@ -191,9 +199,9 @@ def noticed(copy: Path, part: str) -> bool:
         ran = subprocess.run(
             command,
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy), "CI": "1"},
+            env={**os.environ, "PYTHONPATH": str(copy), "HYPOTHESIS_PROFILE": "mutants"},
             capture_output=True,
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired:
