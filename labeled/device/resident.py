@@ -23,7 +23,7 @@ class Resident:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._there: dict[int, Array] = {}
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class Resident:
 
     def array(self, host: HostArray) -> Array:
         """Return an array on the device; copied there when it is first asked for."""
-        with self._turn:
+        with self._lock:
             key = id(host)
             if key not in self._there:
                 self._there[key] = self.device.asarray(host)

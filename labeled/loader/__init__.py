@@ -7,9 +7,9 @@ stand on, along the way of a batch:
 - `ordering`: which rows, when, and what is read together; the integers themselves are in
   :mod:`labeled.samplers`.
 - `memory`: the sum of what a loader takes, and how large windows are within it.
-- `prefetch` has the threads that read windows, which the plan cuts into jobs;
+- `prefetch` has the threads that read jobs, into which the plan cuts windows;
   `source_readers` say what is read of a source, `buffers` are the memory.
-- `collate` cuts batches from windows and takes them through a pipeline, `layout` is what they look
+- `collate` cuts batches from jobs and takes them through a pipeline, `layout` is what they look
   like and whose arrays they are, `batch` is what is handed out.
 - `device`: the same where the batches live on a GPU.
 - `explain` predicts an epoch, `stats` is what it took.

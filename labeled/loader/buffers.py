@@ -164,7 +164,7 @@ class BufferPool:
 
 
 @dataclass(eq=False, slots=True)
-class LoadedWindow:
+class LoadedJob:
     """A job on its way, then read: places ``start .. stop`` of the epoch.
 
     It is a window, or a piece of a window that was cut.

@@ -1,9 +1,9 @@
-"""Collating: batches cut from windows, laid out, taken through a pipeline and handed over.
+"""Collating: batches cut from jobs, laid out, taken through a pipeline and handed over.
 
-A batch is a view of its window where one window holds all of it and nobody else is in the
+A batch is a view of its job where one job holds all of it and nobody else is in the
 way, else it is joined into memory of its own.
 
-With ``errors="skip"`` every stored chunk of a window that could not be read is read again by
+With ``errors="skip"`` every stored chunk of a job that could not be read is read again by
 itself, so that no row is given up that is not lost.
 
 What other libraries cannot hold is refused before anything is read. Batches of a pipeline are
@@ -28,7 +28,7 @@ from labeled.dims import EXAMPLE_DIMS
 from labeled.display.classes import ExampleInfo
 from labeled.errors import DeviceMemoryError, ReadError, warn
 from labeled.loader.batch import Batch
-from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
+from labeled.loader.buffers import BufferPool, LoadedJob, RaggedRows
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.source_readers import RaggedSourceReader, SourceReader
@@ -43,8 +43,8 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-Span = tuple[LoadedWindow, int, int]
-"""Places ``a .. b`` within a window."""
+Span = tuple[LoadedJob, int, int]
+"""Places ``a .. b`` within a job."""
 
 
 class Collator:
@@ -54,27 +54,27 @@ class Collator:
     ----------
     plan : LoaderPlan
     epoch_plan : EpochPlan or SampledPlan
-    windows : Prefetcher
+    jobs : Prefetcher
     pools : pair of BufferPool
-        Memory for windows and for batches joined.
+        Memory for jobs and for batches joined.
     """
 
     def __init__(
         self,
         plan: LoaderPlan,
         epoch_plan: AnyPlan,
-        windows: Prefetcher,
+        jobs: Prefetcher,
         pools: tuple[BufferPool, BufferPool],
         stats: Stats,
     ) -> None:
-        self._loader_plan, self._epoch_plan, self._windows, self._stats = (
+        self._loader_plan, self._epoch_plan, self._jobs, self._stats = (
             plan,
             epoch_plan,
-            windows,
+            jobs,
             stats,
         )
-        self._windows_pool, self._batch_pool = pools
-        self.window: LoadedWindow | None = None
+        self._job_pool, self._batch_pool = pools
+        self.job: LoadedJob | None = None
         """What batches are cut from; let go of by whoever ends the iteration."""
         self._position_of, self._skips, self._lay_out = (
             plan.position_of,
@@ -85,15 +85,15 @@ class Collator:
             epoch_plan.span,
             epoch_plan.batch_rows if epoch_plan.last == "pad" else 0,
         )
-        self._many_a_window = plan.sizes.job_rows >= 2 * epoch_plan.batch_rows
-        self._joins = plan.sizes.in_flight > 0 and not self._many_a_window
+        self._many_a_job = plan.sizes.job_rows >= 2 * epoch_plan.batch_rows
+        self._joins = plan.sizes.in_flight > 0 and not self._many_a_job
 
     def batch(self, number: int) -> Made:
-        """Build one batch: its rows from the window or windows that hold them, laid out.
+        """Build one batch: its rows from the job or jobs that hold them, laid out.
 
-        A batch that is a view keeps its whole window in memory. That costs nothing to a
+        A batch that is a view keeps its whole job in memory. That costs nothing to a
         consumer who uses batches one by one; once one is seen to hold on to them, large
-        windows are let go of by copying. A pipeline has several in hand at any time.
+        jobs are let go of by copying. A pipeline has several in hand at any time.
 
         Raises
         ------
@@ -103,24 +103,24 @@ class Collator:
         start, stop = self._span(number)
         count = stop - start
         length = self._padded_rows or count
-        window = self.window
-        if start < stop and (window is None or start >= window.stop):
-            window = self._advance()
-        copies = self._joins or (self._many_a_window and self._windows_pool.extra)
-        if window is not None and stop <= window.stop and count == length and not copies:
-            a, b = start - window.start, stop - window.start
-            arrays, spans = {}, [(window, a, b)]
-            for name, array in window.arrays.items():
+        job = self.job
+        if start < stop and (job is None or start >= job.stop):
+            job = self._advance()
+        copies = self._joins or (self._many_a_job and self._job_pool.extra)
+        if job is not None and stop <= job.stop and count == length and not copies:
+            a, b = start - job.start, stop - job.start
+            arrays, spans = {}, [(job, a, b)]
+            for name, array in job.arrays.items():
                 arrays[name] = array[a:b]
         else:
-            arrays, spans = self._joined(window, start, stop, length)
+            arrays, spans = self._joined(job, start, stop, length)
         began = perf_counter()
         lost, before = None, count
         if self._skips:
             arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
         contents = []
         for one, a, b in spans:
-            contents.append((one.content, a, b))  # no window: that is memory
+            contents.append((one.content, a, b))  # not the job: it has a buffer
         rows = partial(rows_of_spans, contents, self._position_of, length, lost)
         data = self._lay_out(arrays, rows, count, length)
         self._stats.format_s += perf_counter() - began
@@ -130,7 +130,7 @@ class Collator:
         self, arrays: dict[str, Any], spans: list[Span], count: int, length: int
     ) -> tuple[dict[str, Any], Mask | None, int, int]:
         """Leave out rows that could not be read: the batch shrinks, later ones do not move."""
-        if all(window.lost is None for window, _, _ in spans):
+        if all(job.lost is None for job, _, _ in spans):
             return arrays, None, count, length
         lost = np.concatenate(
             [np.zeros(b - a, bool) if w.lost is None else w.lost[a:b] for w, a, b in spans]
@@ -147,11 +147,11 @@ class Collator:
         return kept, lost, left, length
 
     def _joined(
-        self, window: LoadedWindow | None, start: int, stop: int, length: int
+        self, job: LoadedJob | None, start: int, stop: int, length: int
     ) -> tuple[dict[str, Any], list[Span]]:
-        """Copy a batch out of the window or windows that hold it, the first of them given.
+        """Copy a batch out of the job or jobs that hold it, the first of them given.
 
-        Another thread may end the iteration meanwhile, and clear `window`, so that is not asked.
+        Another thread may end the iteration meanwhile, and clear `job`, so that is not asked.
         """
         buffer = self._batch_pool.take(force=True)
         assert buffer is not None
@@ -163,36 +163,36 @@ class Collator:
         spans: list[Span] = []
         place = 0
         while start < stop:
-            assert window is not None
-            if start >= window.stop:
-                window = self._advance()
-            end = min(stop, window.stop)
-            a, b = start - window.start, end - window.start
-            for name, array in window.arrays.items():
+            assert job is not None
+            if start >= job.stop:
+                job = self._advance()
+            end = min(stop, job.stop)
+            a, b = start - job.start, end - job.start
+            for name, array in job.arrays.items():
                 if isinstance(array, RaggedRows):
                     ragged.setdefault(name, []).append(array[a:b])
                     continue
                 arrays[name][place : place + b - a] = array[a:b]
                 if array.dtype.hasobject:
                     array[a:b] = None  # moved: what they refer to is the batch's alone
-            spans.append((window, a, b))
+            spans.append((job, a, b))
             place, start = place + b - a, end
         for name, parts in ragged.items():
             arrays[name] = RaggedRows.joined(parts, length)
         return arrays, spans
 
-    def _advance(self) -> LoadedWindow:
-        """Let go of the window that is used up and take the next one."""
-        self.window = None
-        window = self._windows.next()
-        if window is None:
+    def _advance(self) -> LoadedJob:
+        """Let go of the job that is used up and take the next one."""
+        self.job = None
+        job = self._jobs.next()
+        if job is None:
             raise Interrupted
-        if window.unread:
-            window.lost = read_rows_individually(
-                self._loader_plan.source_readers, window.content, self._position_of, window.arrays
+        if job.unread:
+            job.lost = read_rows_individually(
+                self._loader_plan.source_readers, job.content, self._position_of, job.arrays
             )
-        self.window = window
-        return window
+        self.job = job
+        return job
 
     def transformed(self, made: Made, stopped: Callable[[], bool]) -> Made | None:
         """Take a batch through what a pipeline does in threads; None if the epoch was stopped."""
@@ -217,7 +217,7 @@ def rows_of_spans(
     length: int,
     lost: Mask | None = None,
 ) -> Rows:
-    """Return the dataset positions of places in windows; -1 up to `length` where padded."""
+    """Return the dataset positions of places in jobs; -1 up to `length` where padded."""
     found = [np.empty(0, np.int64), *(content.rows[a:b] for content, a, b in spans)]
     rows = np.concatenate(found)
     if lost is not None:
@@ -255,13 +255,13 @@ def read_rows_individually(
     position_of: Rows | None,
     arrays: dict[str, Array],
 ) -> Mask:
-    """Read a window again, chunk by chunk, and warn of what is lost.
+    """Read a job again, chunk by chunk, and warn of what is lost.
 
     Parameters
     ----------
     source_readers : sequence of SourceReader
     content, position_of
-        Of the window, as for :meth:`SourceReader.tasks`.
+        Of the job, as for :meth:`SourceReader.tasks`.
     arrays : mapping of str to array, lengths ``(n, *row_shape)``
         Receive what can be read.
 

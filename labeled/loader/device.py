@@ -31,7 +31,7 @@ from labeled import permute
 from labeled.device import Array, on_gpus
 from labeled.device.streams import Event, Stream
 from labeled.loader.batch import Batch
-from labeled.loader.buffers import BufferPool, LoadedWindow, RaggedRows
+from labeled.loader.buffers import BufferPool, LoadedJob, RaggedRows
 from labeled.loader.collate import batch_stage, rows_of_spans
 from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
@@ -78,7 +78,7 @@ class DeviceBufferPool:
 
 
 @dataclass(eq=False)
-class DeviceWindow(LoadedWindow):
+class DeviceWindow(LoadedJob):
     """A window whose arrays are, or will be, on the device."""
 
     buffer: DeviceBuffer = field(kw_only=True)
@@ -132,7 +132,7 @@ class DeviceWindows:
         self._go_on()
         return window
 
-    def _next_on_host(self) -> LoadedWindow | None:
+    def _next_on_host(self) -> LoadedJob | None:
         """Wait for the next window; first for a copy, if only that keeps it from being read."""
         self._land()
         while self._flying and not self._pool.n_free:
@@ -181,7 +181,7 @@ class DeviceWindows:
         self._buffers.append(buffer)
         return buffer
 
-    def _upload(self, window: LoadedWindow, buffer: DeviceBuffer) -> DeviceWindow:
+    def _upload(self, window: LoadedJob, buffer: DeviceBuffer) -> DeviceWindow:
         n = window.stop - window.start
         for event in buffer.used:
             self._stream.wait_for(event)
@@ -249,7 +249,7 @@ class ResidentCollator:
             stats,
             plan.device_plan,
         )
-        self.window: None = None
+        self.job: None = None
 
     def batch(self, number: int) -> Made:
         """Build one batch; its arrays hold what they should once its event is done.
@@ -321,7 +321,7 @@ class DeviceCollator:
         self.windows = windows
         self.stats = stats
         self._device_plan = plan.device_plan
-        self.window: DeviceWindow | None = None
+        self.job: DeviceWindow | None = None
 
     def batch(self, number: int) -> Made:
         """Build one batch; its arrays hold what they should once its event is done.
@@ -364,12 +364,12 @@ class DeviceCollator:
 
     def _window_at(self, start: int) -> DeviceWindow:
         """Return the window that holds a place."""
-        if self.window is None or start >= self.window.stop:
-            self.window = None  # its place is free once its batches are made
-            self.window = self.windows.next()
-            if self.window is None:
+        if self.job is None or start >= self.job.stop:
+            self.job = None  # its place is free once its batches are made
+            self.job = self.windows.next()
+            if self.job is None:
                 raise Interrupted
-        return self.window
+        return self.job
 
     def _joined(
         self, stream: Stream, start: int, stop: int, length: int, contents: list[Piece]

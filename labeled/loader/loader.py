@@ -457,7 +457,7 @@ class EpochIterator(Generic[T]):
         if self._bar is not None:
             self._bar.close()
         self._finalizer.detach()
-        self._collator.window = None
+        self._collator.job = None
         self._windows.close()
 
     def __enter__(self) -> EpochIterator[T]:

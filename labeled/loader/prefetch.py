@@ -1,16 +1,16 @@
-"""Reading ahead: one set of threads that read windows and take batches through a pipeline.
+"""Reading ahead: one set of threads that read jobs and take batches through a pipeline.
 
-Under one lock, whoever finds no task claims a free buffer and the next window *in that order*, so
-that no window waits for a buffer that a later window holds. A window becomes tasks, of half a
+Under one lock, whoever finds no task claims a free buffer and the next job *in that order*, so
+that no job waits for a buffer that a later job holds. A job becomes tasks, of half a
 mebibyte to four (see `source_readers`); threads and the caller take them first come, first served,
-and windows are handed out in order. When the caller's next window is not ready it does a task
-itself: a thread that sleeps takes longer to wake than a small window takes to read.
+and jobs are handed out in order. When the caller's next job is not ready it does a task
+itself: a thread that sleeps takes longer to wake than a small job takes to read.
 
-With a pipeline the same threads take turns to cut a batch from the windows; what follows they do
+With a pipeline the same threads take turns to cut a batch from the jobs; what follows they do
 side by side, and batches are handed out in order. So many are in hand at a time, cut and not yet
 handed out, as memory was set aside for. Without threads the caller does all of it by itself.
 
-An error is kept with its window, or its batch, and raised when the caller comes to it, but for
+An error is kept with its job, or its batch, and raised when the caller comes to it, but for
 Ctrl-C and the like while reading, which end the epoch at once.
 """
 
@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from labeled.errors import ReadError
 from labeled.formats.reader import CLOCK
-from labeled.loader.buffers import BufferPool, LoadedWindow
+from labeled.loader.buffers import BufferPool, LoadedJob
 from labeled.loader.plan import Job
 from labeled.loader.source_readers import SourceReader
 from labeled.loader.stats import Stats
@@ -54,7 +54,7 @@ LOOK_UP_S = 1.0
 
 
 class Interrupted(Exception):
-    """The windows ended before the batches did: somebody has stopped the epoch."""
+    """The jobs ended before the batches did: somebody has stopped the epoch."""
 
 
 class Prefetcher:
@@ -71,7 +71,7 @@ class Prefetcher:
     pool : BufferPool
         Memory for what is read.
     skips : bool
-        Note windows of which something could not be read, rather than raise.
+        Note jobs of which something could not be read, rather than raise.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Prefetcher:
         self._jobs: Iterator[Job] | None = jobs
         self._source_readers, self._position_of, self._pool = source_readers, position_of, pool
         self._stats, self._skips = stats, skips
-        self._tasks: deque[tuple[LoadedWindow, Task]] = deque()
-        self._loading: deque[LoadedWindow] = deque()
+        self._tasks: deque[tuple[LoadedJob, Task]] = deque()
+        self._loading: deque[LoadedJob] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._sleeping = 0
         self._caller_sleeps = self._stopped = False
@@ -115,20 +115,20 @@ class Prefetcher:
             self._threads.append(thread)
         self._made_by_threads = self._cut is not None and bool(self._threads)
 
-    # windows, for one caller at a time
+    # jobs, for one caller at a time
 
-    def next(self) -> LoadedWindow | None:
-        """Return the next window, or None after the last.
+    def next(self) -> LoadedJob | None:
+        """Return the next job, or None after the last.
 
         Raises
         ------
         Exception
-            Whatever reading this window raised, with the traceback of the thread.
+            Whatever reading this job raised, with the traceback of the thread.
         """
         while True:
-            window = self._first_ready()
-            if window is not None:
-                return window
+            job = self._first_ready()
+            if job is not None:
+                return job
             with self._changed:
                 if self._stopped:
                     return None
@@ -149,31 +149,31 @@ class Prefetcher:
             if not self._made_by_threads:
                 self._stats.help_s += took
 
-    def ready(self) -> LoadedWindow | None:
-        """Return the next window if it is filled already and nothing went wrong; never waits."""
+    def ready(self) -> LoadedJob | None:
+        """Return the next job if it is filled already and nothing went wrong; never waits."""
         try:
             return None if self._loading[0].error is not None else self._first_ready()
         except IndexError:
             return None
 
-    def _first_ready(self) -> LoadedWindow | None:
-        """Take the first window if it is filled, without the lock, which planning holds long.
+    def _first_ready(self) -> LoadedJob | None:
+        """Take the first job if it is filled, without the lock, which planning holds long.
 
         Another thread may stop the epoch meanwhile, and clear what was there.
         """
         try:
-            window = self._loading.popleft() if self._loading[0].ready else None
+            job = self._loading.popleft() if self._loading[0].ready else None
         except IndexError:
-            window = None
-        if window is None:
+            job = None
+        if job is None:
             return None
-        if window.error is not None:
+        if job.error is not None:
             with self._changed:
                 self._end_reading()
-            raise window.error
+            raise job.error
         if self._sleeping:
             self.poke()
-        return window
+        return job
 
     def poke(self) -> None:
         """Wake the threads if they sleep and enough buffers are free; cheap, for every batch."""
@@ -195,7 +195,7 @@ class Prefetcher:
         Parameters
         ----------
         cut : callable
-            Cuts one batch from the windows; for one thread at a time.
+            Cuts one batch from the jobs; for one thread at a time.
         transform : callable
             Takes what was cut, and a function that says whether the epoch was stopped; returns
             None then.
@@ -267,7 +267,7 @@ class Prefetcher:
         """Make batches and do tasks, one after another, until all is done; sleep meanwhile."""
         while True:
             number: int | None = None
-            item: tuple[LoadedWindow, Task] | None = None
+            item: tuple[LoadedJob, Task] | None = None
             with self._changed:
                 while number is None and item is None:
                     more = self._next_number < self._n_batches
@@ -287,7 +287,7 @@ class Prefetcher:
             elif number is not None:
                 self._make(number)
 
-    def _next_task(self, *, caller: bool) -> tuple[LoadedWindow, Task] | None:
+    def _next_task(self, *, caller: bool) -> tuple[LoadedJob, Task] | None:
         """Return a task to do, if need be by giving the next job a buffer and cutting it."""
         while not self._tasks:
             if self._jobs is None or self._stopped:
@@ -297,51 +297,51 @@ class Prefetcher:
                 buffer = self._pool.take(force=caller and not self._loading)
                 if buffer is None:
                     return None
-                job = next(self._jobs, None)
-                if job is None:
+                following = next(self._jobs, None)
+                if following is None:
                     self._end_reading(keeps=True)
                     return None
-                start, stop, content = job
-                window = LoadedWindow(start, stop, content, {})
-                tasks: list[tuple[LoadedWindow, Task]] = []
+                start, stop, content = following
+                job = LoadedJob(start, stop, content, {})
+                tasks: list[tuple[LoadedJob, Task]] = []
                 for one in self._source_readers:
                     memory = buffer.arrays[one.name]
                     out, some = one.tasks(content, self._position_of, memory, stop - start)
-                    window.arrays[one.name] = out
-                    tasks.extend(zip(repeat(window), some))
-                window.pending, window.ready = len(tasks), not tasks
-                self._loading.append(window)
+                    job.arrays[one.name] = out
+                    tasks.extend(zip(repeat(job), some))
+                job.pending, job.ready = len(tasks), not tasks
+                self._loading.append(job)
                 self._tasks.extend(tasks)
                 self._stats.n_windows += 1
                 self._stats.n_tasks += len(tasks)
-            except BaseException as error:  # met behind the windows that are on their way
-                failed = LoadedWindow(0, 0, WindowRows(), {}, ready=True, error=error)
+            except BaseException as error:  # met behind the jobs that are on their way
+                failed = LoadedJob(0, 0, WindowRows(), {}, ready=True, error=error)
                 self._loading.append(failed)
                 self._end_reading(keeps=True)
                 if not isinstance(error, Exception):
                     raise
             finally:
                 if buffer is not None:
-                    buffer.taken = False  # held from here on by views: a window that is dropped
+                    buffer.taken = False  # held from here on by views: a job that is dropped
             self._stats.plan_s += perf_counter() - began
             if self._sleeping and len(self._tasks) > 1:
                 self._changed.notify_all()
         return self._tasks.popleft()
 
     def _end_reading(self, *, keeps: bool = False) -> None:
-        """Begin no job any more; drop windows on their way, unless one `keeps` them."""
+        """Begin no job any more; drop jobs on their way, unless one `keeps` them."""
         self._jobs = None
         if not keeps:
             self._tasks.clear()
             self._loading.clear()
         self._changed.notify_all()
 
-    def read(self, window: LoadedWindow, task: Task) -> float:
+    def read(self, job: LoadedJob, task: Task) -> float:
         """Do one task and note that it is done; return how long it took."""
         began, before = perf_counter(), CLOCK.decode_s
         error: BaseException | None = None
         try:
-            if window.error is None:
+            if job.error is None:
                 task()
         except BaseException as caught:
             error = caught
@@ -350,15 +350,15 @@ class Prefetcher:
             self._stats.decode_s += decoded
             self._stats.read_s += took - decoded
             if self._skips and isinstance(error, ReadError):
-                window.unread, error = True, None
-            window.error = window.error or error
-            window.pending -= 1
-            if window.pending == 0:
-                window.ready = True
-                if self._caller_sleeps and self._loading and self._loading[0] is window:
+                job.unread, error = True, None
+            job.error = job.error or error
+            job.pending -= 1
+            if job.pending == 0:
+                job.ready = True
+                if self._caller_sleeps and self._loading and self._loading[0] is job:
                     self._changed.notify_all()
         if error is not None and not isinstance(error, Exception):
-            raise error  # Ctrl-C waits for no window
+            raise error  # Ctrl-C waits for no job
         return took
 
     # the end

@@ -33,6 +33,7 @@ class Stats:
     consumer_s: float = 0.0
     """Between handing out a batch and being asked for the next."""
     n_windows: int = 0
+    """Jobs that were read: windows, or pieces of them."""
     n_tasks: int = 0
     n_batches: int = 0
     n_rows: int = 0
