@@ -123,13 +123,6 @@ PUBLIC = re.compile(
 )
 """What docs describe, and so what tests may import: the rooms behind it can be rebuilt."""
 
-STILL_INSIDE = {
-    "gpu": """
-        test_permute_cuda
-    """,
-}
-"""By room, the files that import more than that still. No name is added to it."""
-
 
 def modules_of_ours(path: Path):
     """Name the modules of this library that a file imports."""
@@ -153,6 +146,4 @@ def test_tests_import_what_docs_describe():
         for path in (ROOT / "tests").glob("*.py")
         if not all(PUBLIC.fullmatch(name) for name in modules_of_ours(path))
     }
-    listed = {name for names in STILL_INSIDE.values() for name in names.split()}
-    assert inside - listed == set(), "these import what docs do not describe"
-    assert listed - inside == set(), "these no longer do: remove them from STILL_INSIDE"
+    assert inside == set(), "these import what docs do not describe"

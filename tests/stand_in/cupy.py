@@ -7,6 +7,7 @@ refuses it. Only tests that run in a process of their own import this.
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -16,7 +17,11 @@ entered: list[int] = []
 
 
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
-    def __init__(self, values):
+    def __init__(self, values, dtype=None, memptr=None, strides=None):
+        if memptr is not None:  # a shape, and memory
+            view = {"data": (memptr.ptr, False), "shape": values, "strides": strides}
+            view |= {"typestr": np.dtype(dtype).str, "version": 3}
+            values = SimpleNamespace(__array_interface__=view, memory=memptr)
         self._values = np.asarray(values)
 
     shape = property(lambda self: self._values.shape)
