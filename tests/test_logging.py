@@ -42,7 +42,7 @@ def test_a_loader_tells_its_windows_and_what_it_keeps(
     options = {"shuffle": "window", "seed": 1, "window_rows": 128}
     loader = labeled.open_dataset(path).batches(64, **options)
     told = messages(caplog)
-    assert "512 rows, shuffle='window', in windows of 128;" in told
+    assert "512 rows, shuffle='window', windows of 128;" in told
     assert f"at most {loader.explain().promised_bytes} bytes" in told
     assert "kept" not in told
     next(iter(loader))
