@@ -22,7 +22,6 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -259,11 +258,11 @@ class RecordFile:
         """
         listed = np.asarray(rows, np.int64)
         starts, stops = self.offsets[listed], self.offsets[listed + 1]
-        for some, held in self._stretches(listed, starts, stops):
-            shift = starts[some.start]
-            spans = (starts[some] - shift).tolist(), (stops[some] - shift).tolist()
-            for row, at, stop in zip(listed[some].tolist(), *spans, strict=True):
-                yield row, self._payload(held.data, at, stop, row)
+        numbers, begins, ends = listed.tolist(), starts.tolist(), stops.tolist()
+        for some, begin, held in self._stretches(numbers, begins, ends):
+            for i in some:
+                at, stop = begins[i] - begin, ends[i] - begin
+                yield numbers[i], self._payload(held.data, at, stop, numbers[i])
 
     def payload(self, row: int) -> memoryview:
         """Return the payload of one row."""
@@ -308,10 +307,10 @@ class RecordFile:
         starts, ends = self.offsets[listed], self.offsets[listed + 1]
         stops = np.minimum(ends, starts + width)
         stored = np.zeros((len(listed), width), np.uint8)
-        for some, held in self._stretches(listed, starts, stops):
-            shift = starts[some.start]
-            for i in range(some.start, some.stop):
-                part = held[starts[i] - shift : stops[i] - shift]
+        stretches = self._stretches(listed.tolist(), starts.tolist(), stops.tolist())
+        for some, begin, held in stretches:
+            for i in some:
+                part = held[starts[i] - begin : stops[i] - begin]
                 stored[i, : len(part)] = part
         heads, out = stored[:, :HEAD_BYTES].copy().view(HEAD_DTYPE)[:, 0], stored[:, HEAD_BYTES:]
         lengths = heads["word"].astype(np.int64)
@@ -322,25 +321,30 @@ class RecordFile:
             out[i] = np.frombuffer(bytes(payload[:n_bytes]).ljust(n_bytes, b"\0"), np.uint8)
         return lengths, out
 
-    def _stretches(self, rows: Rows, starts: Rows, stops: Rows) -> Iterator[tuple[slice, Array]]:
-        """Yield which rows lie close together, ascending, and what one call reads of them."""
+    def _stretches(
+        self, rows: list[int], starts: list[int], stops: list[int]
+    ) -> Iterator[tuple[range, int, Array]]:
+        """Yield which rows lie close together, where the first begins, and the bytes from there."""
         file = self._opened()
         file.check()
-        gaps = starts[1:] - stops[:-1]
-        cuts = np.flatnonzero((gaps < 0) | (gaps > GAP_BYTES)) + 1
-        for first, last in pairwise([0, *cuts.tolist(), len(rows)]):
-            a = first
-            while a < last:
-                fitting = np.searchsorted(stops[a:last], starts[a] + READ_BYTES, "right")
-                b = a + max(1, int(fitting))
-                held = np.empty(stops[b - 1] - starts[a], np.uint8)
-                try:
-                    file.read_into(held, int(starts[a]))
-                except (EOFError, OSError) as fault:
-                    where = f"records {rows[a]} to {rows[b - 1]} of {self.stamp.path!r}"
-                    raise ReadError(f"{where} cannot be read: {fault}") from fault
-                yield slice(a, b), held
-                a = b
+        a = 0
+        while a < len(rows):
+            b, begin, stop = a + 1, starts[a], stops[a]
+            while (
+                b < len(rows)
+                and 0 <= starts[b] - stop <= GAP_BYTES
+                and stops[b] <= begin + READ_BYTES
+            ):
+                stop = stops[b]
+                b += 1
+            held = np.empty(stop - begin, np.uint8)
+            try:
+                file.read_into(held, begin)
+            except (EOFError, OSError) as fault:
+                where = f"records {rows[a]} to {rows[b - 1]} of {self.stamp.path!r}"
+                raise ReadError(f"{where} cannot be read: {fault}") from fault
+            yield range(a, b), begin, held
+            a = b
 
 
 # what records begin with
