@@ -25,7 +25,7 @@ from labeled.errors import (
 from labeled.samplers import shuffled
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
 from labeled.transforms import (
-    Place,
+    SampleContext,
     Stages,
     whole,
 )
@@ -58,7 +58,9 @@ def noisy(image, rng):
 
 def noised(row, seed, epoch, path):
     """What :func:`noisy` makes of a row, worked out outside of any loader."""
-    return IMAGES[row] + Place(seed, epoch, row, path=path).rng().integers(0, 1000, (2, 4, 5))
+    return IMAGES[row] + SampleContext(seed, epoch, row, path=path).rng().integers(
+        0, 1000, (2, 4, 5)
+    )
 
 
 def shifted(images, rows, seed, epoch):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labeled.errors import PipelineError, PipelineTypeError
-from labeled.transforms import Place, Stack, Stages, stack, whole
+from labeled.transforms import SampleContext, Stack, Stages, stack, whole
 
 functions = st.sampled_from([abs, float, lambda x: x + 1, lambda x: 2 * x, lambda x: -x])
 values = st.integers(-9, 9)
@@ -130,7 +130,7 @@ def test_what_does_not_stack_is_reported(samples, message):
 @given(st.integers(0, 3), st.integers(0, 3), st.integers(-1, 3), st.lists(values, max_size=2))
 def test_random_numbers_belong_to_a_row_and_a_step(seed, epoch, row, path):
     def first(seed, epoch, row, path):
-        return Place(seed, epoch, row).into(*path).rng().random()
+        return SampleContext(seed, epoch, row).into(*path).rng().random()
 
     here = (seed, epoch, row, path)
     assert first(*here) == first(*here)
@@ -158,8 +158,8 @@ def test_steps_get_what_they_ask_for_and_nothing_else():
         return row
 
     steps = Stages([asks, partial(asks, row=77), has_options, first_is_data, abs])
-    place = Place(1, 2, 3)
-    assert steps.sample(-4, place=place) == 4
+    context = SampleContext(1, 2, 3)
+    assert steps.sample(-4, context=context) == 4
     assert seen["all"][:4] == (-4, 77, 1, 2)
-    assert seen["all"][4] == place.into(1).rng().random()
+    assert seen["all"][4] == context.into(1).rng().random()
     assert seen["option"] == 5

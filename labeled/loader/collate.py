@@ -37,7 +37,7 @@ from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of
 from labeled.transforms.running import NOTHING, Stopped
-from labeled.transforms.steps import Place
+from labeled.transforms.steps import SampleContext
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -200,9 +200,9 @@ class Collator:
         assert pipeline is not None
         data, find_rows, count, n_lost = made
         rows, info = find_rows(), data.info if isinstance(data, Batch) else {}
-        place = Place(order.seed, order.epoch, rows=rows)
+        context = SampleContext(order.seed, order.epoch, rows=rows)
         try:
-            data, lost = pipeline.work(data, place, skips=self._skips, stopped=stopped)
+            data, lost = pipeline.work(data, context, skips=self._skips, stopped=stopped)
         except Stopped:
             return None
         if lost is not None:
@@ -245,7 +245,7 @@ def batch_stage(plan: LoaderPlan, epoch_plan: AnyPlan, data: Any, rows: Callable
     if plan.pipeline is None or not plan.pipeline.batch:
         return data
     return plan.pipeline.finish(
-        data, Place(epoch_plan.order.seed, epoch_plan.order.epoch, rows=rows())
+        data, SampleContext(epoch_plan.order.seed, epoch_plan.order.epoch, rows=rows())
     )
 
 

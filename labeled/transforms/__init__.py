@@ -52,7 +52,7 @@ from labeled.transforms.geometry import (
 from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
 from labeled.transforms.sample import RowSpec, Sample, Stack, stack
 from labeled.transforms.series import synchronise, time_windows
-from labeled.transforms.steps import Place, Stages, takes, whole
+from labeled.transforms.steps import SampleContext, Stages, takes, whole
 from labeled.transforms.values import (
     Contrast,
     Illumination,
@@ -73,13 +73,13 @@ __all__ = [
     "Normalize",
     "Pad",
     "PictureTransform",
-    "Place",
     "RandomCrop",
     "RandomResizedCrop",
     "RandomSizedCrop",
     "Resize",
     "RowSpec",
     "Sample",
+    "SampleContext",
     "ShiftHSL",
     "Stack",
     "Stages",

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
 from labeled.transforms.sample import Dims, RowSpec, Stack, labelled_samples, some_of, stack
 from labeled.transforms.steps import (
-    Place,
+    SampleContext,
     Step,
     check_parts,
     name_of,
@@ -33,7 +33,7 @@ from labeled.transforms.steps import (
 
 IntArray = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-RANDOM = frozenset({"rng", "seed", "place"})
+RANDOM = frozenset({"rng", "seed", "context"})
 
 NOTHING: Any = object()
 """Stands for a batch of which no sample is left, which is not handed out."""
@@ -133,14 +133,14 @@ class CompiledPipeline:
         return any(step.asks & RANDOM for step in (*self.whole, *self.sample, *self.batch))
 
     def work(
-        self, data: Any, place: Place, *, skips: bool, stopped: Callable[[], bool]
+        self, data: Any, context: SampleContext, *, skips: bool, stopped: Callable[[], bool]
     ) -> tuple[Any, Mask | None]:
         """Take a batch to where it is handed out.
 
         Parameters
         ----------
         data : mapping or nested tuple
-        place : Place
+        context : SampleContext
             With the rows of the batch.
         skips : bool
             Leave out rows that raise :class:`ReadError` or :class:`UnfitPictureError`, with a
@@ -154,13 +154,13 @@ class CompiledPipeline:
             What was made, `NOTHING` where no sample is left to make it of, and which rows were
             left out, if any.
         """
-        assert place.rows is not None
-        rows, kept = place.rows, np.arange(len(place.rows))
+        assert context.rows is not None
+        rows, kept = context.rows, np.arange(len(context.rows))
         care = _Care(skips, stopped)
         if self.whole:
-            data, kept = self._whole(data, place, care)
+            data, kept = self._whole(data, context, care)
         if data is not NOTHING and self.takes_apart:
-            data, fit = self._taken_apart(data, place, rows[kept].tolist(), care)
+            data, fit = self._taken_apart(data, context, rows[kept].tolist(), care)
             kept = kept[fit]
         if len(kept) == len(rows):
             return data, None
@@ -168,13 +168,13 @@ class CompiledPipeline:
         lost[kept] = False
         return data, lost
 
-    def _whole(self, data: Any, place: Place, care: _Care) -> tuple[Any, IntArray]:
+    def _whole(self, data: Any, context: SampleContext, care: _Care) -> tuple[Any, IntArray]:
         """Apply transforms of whole batches, where asked without the rows that do not fit."""
-        rows, axes = place.rows, self.form.axes
+        rows, axes = context.rows, self.form.axes
         assert rows is not None
 
         def applied(some: Any, numbers: IntArray) -> Any:
-            here = replace(place, rows=numbers)
+            here = replace(context, rows=numbers)
             return run(self.whole, some, here, stage="whole-batch transform", must_return="a batch")
 
         try:
@@ -189,7 +189,7 @@ class CompiledPipeline:
         return (applied(some_of(data, axes, kept), rows[kept]) if len(kept) else NOTHING), kept
 
     def _taken_apart(
-        self, data: Any, place: Place, rows: list[int], care: _Care
+        self, data: Any, context: SampleContext, rows: list[int], care: _Care
     ) -> tuple[Any, IntArray]:
         """Take rows apart, each through the transforms of samples, and collate them."""
         aside = self._aside(data)
@@ -201,7 +201,7 @@ class CompiledPipeline:
 
             def sampled(at: int) -> Any:
                 one, given[at] = given[at], None
-                here = Place(place.seed, place.epoch, rows[at])
+                here = SampleContext(context.seed, context.epoch, rows[at])
                 return run(
                     self.sample, one, here, stage="sample transform", must_return=must_return
                 )
@@ -228,9 +228,9 @@ class CompiledPipeline:
             return {}
         return {name: data[name] for name in self.form.inner if name in data and name not in named}
 
-    def finish(self, data: Any, place: Place) -> Any:
+    def finish(self, data: Any, context: SampleContext) -> Any:
         """Apply the batch stage, where the consumer is."""
-        return data if data is NOTHING else run(self.batch, data, place, stage="batch stage")
+        return data if data is NOTHING else run(self.batch, data, context, stage="batch stage")
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ random about a row:
     The plain numbers, for transforms that draw in their own way.
 ``rows``
     The numbers of all rows: the transform then works on whole batches.
-``place``
-    All of these, as a :class:`Place`.
+``context``
+    All of these, as a :class:`SampleContext`.
 
 A parameter that a caller has bound already (``functools.partial``) is left alone, and so is the
 first one, which takes the data.
@@ -42,11 +42,11 @@ from labeled.samplers.permutation import key_of
 from labeled.transforms.sample import Stack, stack
 
 Rows = npt.NDArray[np.int64]
-CONTEXT_NAMES = frozenset({"rng", "seed", "epoch", "row", "rows", "place"})
+CONTEXT_NAMES = frozenset({"rng", "seed", "epoch", "row", "rows", "context"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SampleContext:
     """Which row of which epoch, and which step of the pipeline.
 
     Parameters
@@ -62,10 +62,10 @@ class Place:
 
     Examples
     --------
-    >>> place = Place(seed=7, epoch=0, row=3)
-    >>> bool(place.rng().random() == Place(seed=7, epoch=0, row=3).rng().random())
+    >>> context = SampleContext(seed=7, epoch=0, row=3)
+    >>> bool(context.rng().random() == SampleContext(seed=7, epoch=0, row=3).rng().random())
     True
-    >>> bool(place.rng().random() == place.into(1).rng().random())
+    >>> bool(context.rng().random() == context.into(1).rng().random())
     False
     """
 
@@ -75,9 +75,9 @@ class Place:
     rows: Rows | None = None
     path: tuple[int | str, ...] = ()
 
-    def into(self, *steps: int | str) -> Place:
-        """Return the place of a step within this one."""
-        return Place(self.seed, self.epoch, self.row, self.rows, (*self.path, *steps))
+    def into(self, *steps: int | str) -> SampleContext:
+        """Return the context of a step within this one."""
+        return SampleContext(self.seed, self.epoch, self.row, self.rows, (*self.path, *steps))
 
     def rng(self) -> np.random.Generator:
         """Return a new generator, which draws the same wherever and whenever it is made."""
@@ -182,13 +182,13 @@ class Step:
     row_bytes: int | None
     work_bytes: int
 
-    def __call__(self, data: Any, place: Place | None = None) -> Any:
-        """Apply the transform; without a place it is called with the data alone."""
+    def __call__(self, data: Any, context: SampleContext | None = None) -> Any:
+        """Apply the transform; without a context it is called with the data alone."""
         if self.tensors:
             data = as_tensors(data)
-        if place is None or not self.asks:
+        if context is None or not self.asks:
             return self.call(data)
-        here = place.into(*self.path)
+        here = context.into(*self.path)
         return self.call(data, **{name: _given(name, here, self.call) for name in self.asks})
 
     def __str__(self) -> str:
@@ -282,20 +282,20 @@ def asked_by(transform: Any) -> frozenset[str]:
     return found
 
 
-def _given(name: str, place: Place, transform: Any) -> Any:
-    if name == "place":
-        return place
-    if name in ("rng", "row") and place.row is None:
+def _given(name: str, context: SampleContext, transform: Any) -> Any:
+    if name == "context":
+        return context
+    if name in ("rng", "row") and context.row is None:
         raise PipelineError(
             f"{transform!r} asks for {name!r} of one row, but is given whole batches: let it take "
             "rows, seed and epoch and draw for each row, so that no result depends on its batch"
         )
-    if name == "rows" and place.rows is None:
+    if name == "rows" and context.rows is None:
         raise PipelineError(
             f"{transform!r} asks for the rows of a whole batch, but stands where samples come one "
             "by one: put it before transforms of samples, or let it take row"
         )
-    return place.rng() if name == "rng" else getattr(place, name)
+    return context.rng() if name == "rng" else getattr(context, name)
 
 
 def as_tensors(data: Any) -> Any:
@@ -316,7 +316,7 @@ def as_tensors(data: Any) -> Any:
 def run(
     steps: Iterable[Step],
     data: Any,
-    place: Place | None = None,
+    context: SampleContext | None = None,
     *,
     stage: str = "transform",
     must_return: str | None = None,
@@ -335,7 +335,7 @@ def run(
     for step in steps:
         try:
             given = data if step.part is None else _part_of(data, step.part)
-            made = step(given, place)
+            made = step(given, context)
             if made is None and must_return is not None:
                 what = must_return if step.part is None else f"{step.part!r} of {must_return}"
                 raise PipelineError(
@@ -343,8 +343,8 @@ def run(
                     "(return x), also where it changes that in place"
                 )
         except Exception as error:
-            if place is not None:
-                rows = place.rows if place.row is None else [place.row]
+            if context is not None:
+                rows = context.rows if context.row is None else [context.row]
                 error.add_note(note(stage, str(step), rows))
             raise
         if step.part is None:
@@ -401,8 +401,8 @@ class Steps:
         self.given = given
         self.steps = steps_of(given)
 
-    def __call__(self, data: Any, *, place: Place | None = None) -> Any:
-        return run(self.steps, data, place)
+    def __call__(self, data: Any, *, context: SampleContext | None = None) -> Any:
+        return run(self.steps, data, context)
 
     def __repr__(self) -> str:
         return f"[{', '.join(map(str, self.steps))}]"
