@@ -76,6 +76,8 @@ def test_examples_along_the_last_axis_are_served_through_xarray(tmp_path):
     values = np.arange(2 * 3 * 20).reshape(2, 3, 20)
     with h5py.File(tmp_path / "turned.h5", "w") as f:
         f["x"], f["y"] = values, np.arange(20)
+    with pytest.raises(LoaderError, match=r"along the last axis of 'x', name it in dims="):
+        labeled.open_dataset(tmp_path / "turned.h5", dims={"x": ("p", "q", "r")}).batches(8)
     dims = {"x": ("height", "width", "batch"), "y": ("batch",)}
     ds = labeled.open_dataset(tmp_path / "turned.h5", dims=dims)
     with pytest.raises(LoaderError, match=r"axis 2 of .*'x' .* is called 'batch'"):
@@ -192,3 +194,11 @@ def test_loading_shows_how_far_it_is(tmp_path: Path, capsys: pytest.CaptureFixtu
     np.testing.assert_array_equal(loaded["x"], ds["x"])
     ds.load()
     assert capsys.readouterr().err == ""  # no terminal
+
+
+def test_a_group_called_like_a_split_is_named(tmp_path):
+    with h5py.File(tmp_path / "groups.h5", "w") as f:
+        f["train/x"], f["test/x"] = np.arange(4), np.arange(3)
+    ds = labeled.open_dataset(tmp_path / "groups.h5")
+    with pytest.raises(UnknownNameError, match="open it with group='train'"):
+        ds.split("train")

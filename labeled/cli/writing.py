@@ -42,7 +42,7 @@ from labeled.writing.write import RECORDS
 @command(
     "labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets",
     "labeled convert train_x.npy test_x.npy digits.hdf5",
-    "labeled convert pictures/ pictures.hdf5 --resize 64 --split train=0.9 test=rest",
+    "labeled convert pictures/ all.hdf5 --resize 64 --split train=0.9 test=rest --stratify labels",
 )
 @click.argument("origin")
 @click.argument("target")

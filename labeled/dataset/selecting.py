@@ -95,7 +95,10 @@ def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:
             f"{name!r} in {dataset.where} is a source, not a split: ds.select({name!r}) has it "
             f"alone, and splits are {listed(sorted(splits))}"
         )
-    return f"no split {name!r} in {dataset.where}; {did_you_mean(str(name), splits)}"
+    found = f"no split {name!r} in {dataset.where}; "
+    if any(source.startswith(f"{name}/") for source in dataset.sources):
+        return f"{found}a group has that name: open it with group={name!r}"
+    return found + did_you_mean(str(name), splits)
 
 
 def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, ...]]) -> bool:
@@ -172,11 +175,19 @@ def lengths_differ(dataset: Dataset) -> str:
     sources_of = _by_length(dataset)
     lengths = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
     there = "; ".join([*lengths[:MAX_LENGTHS], *["..."] * (len(lengths) > MAX_LENGTHS)])
+    found = f"the sources of {dataset.where} have different numbers of rows ({there}); "
     agree = ", ".join(map(repr, heaviest(dataset)[:8]))
     splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
+    turned = ""
+    for name, source in dataset._sources.items():
+        if source.ragged is None and source.row_shape and source.row_shape[-1] in sources_of:
+            turned = (
+                f"; or, if examples lie along the last axis of {name!r}, name it in dims= and use "
+                "labeled.batches(ds.to_xarray(), 64, dim=...)"
+            )
     return (
-        f"the sources of {dataset.where} have different numbers of rows ({there}); "
-        f"select {'a split, or ' if splits else ''}sources of equal length: ds.select({agree})"
+        f"{found}select {'a split, or ' if splits else ''}sources of equal length: "
+        f"ds.select({agree}){turned}"
     )
 
 
