@@ -98,7 +98,7 @@ def test_data_sets_that_fuel_had_built_in_are_answered_by_where_they_went():
 def test_splits_asked_for_in_the_wrong_place_are_shown_the_right_one(ds):
     with pytest.raises(LabeledError, match=r"'train' .* is a split.*ds\.split\('train'\).*are 'x'"):
         ds["train"]
-    with pytest.raises(LabeledError, match=r"holds chosen rows; split\('test'\)"):
+    with pytest.raises(LabeledError, match=r"holds chosen rows; call split\('test'\)"):
         ds.subset([1]).split("test")
     with pytest.raises(UnknownNameError, match=r"is a source.*ds\.select\('x'\).*are 'train'"):
         ds.split("x")

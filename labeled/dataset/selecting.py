@@ -63,8 +63,8 @@ def rows_of_splits(dataset: Dataset, names: Sequence[Any]) -> dict[str, Selectio
     if dataset.selections is not None:
         held = f"split {', '.join(map(repr, dataset.chosen))}" if dataset.chosen else "chosen rows"
         raise SplitError(
-            f"this dataset already holds {held}; split({', '.join(map(repr, names))}) is asked of "
-            "what open_dataset returned, and subset() of what split() returned"
+            f"this dataset already holds {held}; call split({', '.join(map(repr, names))}) on what "
+            "open_dataset returned, and subset() on what split() returned"
         )
     if not names:
         raise SplitError(f"name a split; {where} has {sorted(splits)}")
