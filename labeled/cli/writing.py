@@ -42,7 +42,7 @@ from labeled.writing.write import RECORDS
 @command(
     "labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets",
     "labeled convert train_x.npy test_x.npy digits.hdf5",
-    "labeled convert pictures/ all.hdf5 --resize 64 --split train=0.9 test=rest --stratify labels",
+    "labeled convert pictures/ all.hdf5 --resize 64 --split train=0.9 test=rest",
 )
 @click.argument("origin")
 @click.argument("target")
@@ -51,9 +51,9 @@ from labeled.writing.write import RECORDS
     "--split",
     multiple=True,
     metavar="SPLIT=RULE",
-    help="Rows of a split: 0:50000, 0.8, 80%, 1000 or rest.",
+    help="Rows of a split: 0:50000, 0.8, 80%, 1000, rest.",
 )
-@click.option("--stratify", metavar="SOURCE", help="Give every split its share of each class.")
+@click.option("--stratify", metavar="SOURCE", help="Share out each class evenly; pictures: labels.")
 @click.option("--group", metavar="SOURCE", help="Keep rows with equal SOURCE in one split.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the rows drawn at random.")
 @click.option("--in-order", is_flag=True, help="Take shares in file order, not at random.")
