@@ -31,8 +31,8 @@ from labeled.errors import (
     WriteError,
 )
 from labeled.formats.bytesource import check_same
-from labeled.formats.hdf5.encoding import Layout, can_encode
 from labeled.formats.hdf5.extras import extras_of
+from labeled.formats.hdf5.filters import Layout, can_encode
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
 from labeled.formats.hdf5.metadata import (

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
 import numpy as np
 
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
-from labeled.formats.hdf5.encoding import CODECS, NAMES, Layout, can_encode, filters_for
+from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
 from labeled.formats.header import (
     FLETCHER32,
     SHUFFLE,

@@ -30,8 +30,8 @@ from dask.delayed import delayed
 
 from labeled.errors import ArrayError, LoaderError
 from labeled.formats.cf import cf_of
-from labeled.formats.hdf5.encoding import Chunk, Layout, checksum, chunks_of, rows_a_unit
-from labeled.formats.hdf5.metadata import Checksums
+from labeled.formats.hdf5.filters import Chunk, Layout, chunks_of, rows_a_unit
+from labeled.formats.hdf5.metadata import Checksums, checksum
 from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.header import vlen_base
 from labeled.formats.region import Array

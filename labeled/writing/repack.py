@@ -32,8 +32,8 @@ from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError, SplitError, WriteError
 from labeled.formats.bytesource import check_same
-from labeled.formats.hdf5.encoding import Layout
 from labeled.formats.hdf5.extras import extras_of
+from labeled.formats.hdf5.filters import Layout
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged

@@ -21,9 +21,8 @@ import numpy as np
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
-from labeled.formats.hdf5.encoding import checksum
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.metadata import Checksums, datasets_of, read_checksums
+from labeled.formats.hdf5.metadata import Checksums, checksum, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.header import FileHeader, SourceHeader, vlen_base

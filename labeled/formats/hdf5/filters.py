@@ -1,14 +1,18 @@
-"""Undoing the filters of a chunk, outside HDF5's lock and outside the GIL.
+"""Filters of chunks, undone and applied outside HDF5's lock and outside the GIL.
 
-A :class:`Pipeline` takes the stored bytes of one chunk back through its filters. It knows
-bytes and sizes only; where chunks lie and what their numbers mean is known elsewhere.
-One table (:data:`_CODECS`) maps the number of a compressing filter to its decoder: deflate is
-decoded by libdeflate (a core dependency), the others by imagecodecs (extra ``codecs``). Byte
-shuffle and fletcher32 are undone by NumPy, or by numba's loops where these are loaded.
+A :class:`Pipeline` takes the stored bytes of one chunk back through its filters;
+:func:`chunks_of` makes chunks of rows that :mod:`.writing` stores as they are. Both know bytes and
+sizes only; where chunks lie and what their numbers mean is known elsewhere. One table
+(:data:`_CODECS`) says for each compressing filter how it is undone and applied: deflate by
+libdeflate (a core dependency), the others by imagecodecs (extra ``codecs``). Byte shuffle and
+fletcher32 are left to NumPy, or to numba's loops where these are loaded.
 
 Nothing is trusted: the decoded size of a chunk is known before decoding, no other size is ever
 allocated, and a decoder that does not fill it exactly is an error. Sizes that a stream claims
 are compared with it first where the library would believe them.
+
+A chunk that compression would not make smaller is stored as it is, with its filters marked
+as not applied: HDF5 itself does so, and such a chunk is read without decoding.
 """
 
 from __future__ import annotations
@@ -17,9 +21,11 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import itertools
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import h5py
@@ -47,185 +53,14 @@ from labeled.permute.arguments import address_of
 
 CHECKSUM_BYTES = 4
 
+_LZ4_BLOCK_BYTES = 1 << 30
+
 Decode = Callable[[Array, Array], int]
 """Decodes stored bytes into given memory, and returns how many bytes it stored there."""
 
 
 class DecodeError(ValueError):
     """Stored bytes are not what their filter would have written."""
-
-
-class _Step(NamedTuple):
-    """One filter to undo."""
-
-    decode: Decode | None
-    """None for fletcher32, whose bytes are checked where they are."""
-    size: int
-    """Bytes that it decodes to."""
-
-
-class Pipeline:
-    """The filters of one dataset, ready to be undone.
-
-    Parameters
-    ----------
-    filters : sequence of Filter
-        In the order they were applied; :func:`why_not` returns None for them.
-    chunk_bytes : int
-        Decoded size of a chunk.
-    itemsize : int
-        Bytes of an element, for a shuffle filter without options.
-    """
-
-    def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
-        self._decoders: list[tuple[Filter, Decode | None]] = []
-        self._idle = 0
-        for i, step in enumerate(filters):
-            self._decoders.append((step, _decoder(step, itemsize)))
-            if step.id == SHUFFLE and _item_of(step, itemsize) < 2:
-                self._idle |= 1 << i
-        self._chunk_bytes = chunk_bytes
-        self._usual = self._steps(0)
-
-    def _steps(self, mask: int) -> list[_Step]:
-        """Return the steps back, last filter first."""
-        steps: list[_Step] = []
-        size = self._chunk_bytes
-        for i, (step, decode) in enumerate(self._decoders):
-            if not (mask | self._idle) >> i & 1:
-                steps.append(_Step(decode, size))
-                size += CHECKSUM_BYTES if step.id == FLETCHER32 else 0
-        return steps[::-1]
-
-    def undo(self, stored: Array, mask: int, out: Array | None = None) -> Array:
-        """Return the decoded bytes of a chunk.
-
-        Parameters
-        ----------
-        stored : uint8 array
-        mask : int
-            Bit i set: filter i was not applied to this chunk.
-        out : uint8 array, as many as the chunk has bytes, optional
-            Receives them; by default memory that the next call may reuse.
-
-        Raises
-        ------
-        DecodeError
-            If the bytes are damaged; `out` may hold anything then.
-        """
-        data = stored
-        steps = self._usual if mask == 0 else self._steps(mask)
-        if not steps or steps[-1].decode is None:  # nothing would bring the bytes to their place
-            steps = [*steps, _Step(_copied, self._chunk_bytes)]
-        for n_left, (decode, size) in zip(reversed(range(len(steps))), steps, strict=True):
-            if decode is None:
-                data = _checked(data)
-                continue
-            target = scratch(f"decoded {n_left}", size) if n_left or out is None else out
-            found = decode(data, target)
-            if found != size:
-                raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")
-            data = target
-        return data
-
-
-def why_not(filters: tuple[Filter, ...]) -> str | None:
-    """Return why a pipeline cannot be undone here; None if it can.
-
-    Examples
-    --------
-    >>> why_not((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))))
-    >>> why_not((Filter(4, "szip"),))
-    "filter 'szip' (4) is undone by HDF5 only"
-    """
-    n_packers = 0
-    for step in filters:
-        if step.id in (SHUFFLE, FLETCHER32):
-            continue
-        n_packers += 1
-        known = _CODECS.get(step.id)
-        if known is None or (step.id == BITSHUFFLE and not _is_known(step.options)):
-            return f"filter {step.words!r} ({step.id}) is undone by HDF5 only"
-        if known.library() is None:
-            return (
-                f"filter {step.words!r} ({step.id}) is undone by HDF5, because {known.name} is not "
-                f"installed; the extra 'codecs' has it"
-            )
-    if n_packers > 1:
-        return "two compressing filters, one after the other: undone by HDF5 only"
-    return None
-
-
-def require_filters(source: SourceHeader) -> None:
-    """Make sure that HDF5 can undo the filters of a source.
-
-    Raises
-    ------
-    MissingExtraError
-        If it cannot, and the library that could teach it is not installed.
-    """
-    why = _why_not_by_hdf5(source.filters)
-    if why is not None:
-        raise MissingExtraError(f"{describe(source)}: {why}")
-
-
-def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
-    """Yield what to say of sources whose filters nothing installed undoes."""
-    found: dict[tuple[Filter, ...], list[str]] = {}
-    for source in sources:
-        if source.filters:
-            found.setdefault(source.filters, []).append(source.name)
-    for filters, names in found.items():
-        why = why_not_undone(filters)
-        if why is not None:
-            yield f"no row of {listed(names, 4)} can be read: {why}"
-
-
-def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
-    """Return what is missing to undo filters; None if nothing is."""
-    if why_not(filters) is None:
-        return None
-    return _why_not_by_hdf5(filters)
-
-
-def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
-    """Return what HDF5 lacks to undo filters, whatever is installed; None if nothing."""
-    missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
-    if missing:
-        with contextlib.suppress(ImportError):
-            importlib.import_module("hdf5plugin")  # registers its filters with HDF5
-    missing = [step for step in missing if not h5py.h5z.filter_avail(step.id)]
-    if not missing:
-        return None
-    names = ", ".join(f"{step.words} ({step.id})" for step in missing)
-    how = how_to_install("imagecodecs hdf5plugin", "codecs")
-    return f"nothing installed undoes its {names}: {how}"
-
-
-def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) -> ReadError:
-    """Return the error of the chunk at byte `offset`, which holds rows from `start` to `stop`."""
-    return ReadError(
-        f"{describe(source)}, rows {start} to {stop - 1}: the chunk at byte {offset} is damaged: "
-        f"{what}. Copy or download the file again."
-    )
-
-
-def _decoder(step: Filter, itemsize: int) -> Decode | None:
-    if step.id == FLETCHER32:
-        return None
-    if step.id == SHUFFLE:
-        return functools.partial(_unshuffle, _item_of(step, itemsize))
-    codec = _CODECS[step.id]
-    if codec.decode is None:
-        return codec.library()
-    options = (step.options,) if step.id == BITSHUFFLE else ()
-    return functools.partial(codec.decode, codec.library(), *options)
-
-
-def _copied(data: Array, out: Array) -> int:
-    if len(data) == len(out):
-        out[:] = data
-    return len(data)
 
 
 # ---------------------------------------------------------------- compression
@@ -246,16 +81,13 @@ class _Decompressor:
 
 
 @functools.cache
-def _libdeflate() -> Decode | None:
-    """Return libdeflate's decoder, called outside the GIL; None where it is not installed.
+def _inflate(library: Any, _: Any) -> Decode:
+    """Return libdeflate's decoder, called outside the GIL.
 
     The binding that this library depends on (``deflate``) returns new bytes for every chunk,
     which then have to be copied to their place. Its extension module holds libdeflate itself,
     whose functions are found by name, unless a build hides them.
     """
-    library = import_optional("deflate")
-    if library is None:
-        return None
     try:
         functions = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
         found = functions.libdeflate_zlib_decompress
@@ -287,55 +119,47 @@ def _libdeflate() -> Decode | None:
     return inflate
 
 
-@functools.cache
-def _imagecodecs() -> Any | None:
-    return import_optional("imagecodecs")
+def _copied(data: Array, out: Array) -> int:
+    if len(data) == len(out):
+        out[:] = data
+    return len(data)
 
 
-def _by_imagecodecs(name: str, call: Callable[[], Any]) -> int:
-    """Run a decoder of imagecodecs; return how many bytes it stored."""
-    try:
-        return len(call())
-    except (RuntimeError, ValueError) as fault:
-        raise DecodeError(f"{name} data are damaged ({fault})") from fault
+def _imagecodecs(name: str, function: str, **options: Any) -> Callable[[Any, Any], Decode]:
+    """Return what makes a decoder of a function of imagecodecs."""
+
+    def decoder(library: Any, _: tuple[int, ...]) -> Decode:
+        decode = getattr(library, function)
+
+        def decoded(data: Any, out: Any) -> int:
+            try:
+                return len(decode(data, out=out, **options))
+            except (RuntimeError, ValueError) as fault:
+                raise DecodeError(f"{name} data are damaged ({fault})") from fault
+
+        return decoded
+
+    return decoder
 
 
-def _lzf(codecs: Any, data: Array, out: Array) -> int:
-    return _by_imagecodecs("LZF", lambda: codecs.lzf_decode(data, header=False, out=out))
+def _blosc(library: Any, options: tuple[int, ...]) -> Decode:
+    decode = _imagecodecs("blosc", "blosc_decode", numthreads=1)(library, options)
 
+    def checked(data: Array, out: Array) -> int:
+        # The library believes the sizes in the header, so they are checked before it sees them.
+        claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
+        if len(data) < 16 or claimed != len(out) or stored != len(data):
+            raise DecodeError(
+                f"blosc data claim {claimed} bytes in {stored}, where {len(out)} in {len(data)} "
+                "belong"
+            )
+        return decode(data, out)
 
-def _zstd(codecs: Any, data: Array, out: Array) -> int:
-    return _by_imagecodecs("zstd", lambda: codecs.zstd_decode(data, out=out))
-
-
-def _lz4(codecs: Any, data: Array, out: Array) -> int:
-    return _by_imagecodecs("lz4", lambda: codecs.lz4h5_decode(data, out=out))
-
-
-def _blosc(codecs: Any, data: Array, out: Array) -> int:
-    # The library believes the sizes in the header, so they are checked before it sees them.
-    claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
-    if len(data) < 16 or claimed != len(out) or stored != len(data):
-        raise DecodeError(
-            f"blosc data claim {claimed} bytes in {stored}, where {len(out)} in {len(data)} belong"
-        )
-    return _by_imagecodecs("blosc", lambda: codecs.blosc_decode(data, numthreads=1, out=out))
+    return checked
 
 
 _PACKERS = {0: "", 2: "lz4_decode", 3: "zstd_decode"}
 """What packs the blocks of bitshuffle, by number: the functions of imagecodecs."""
-
-
-def _is_known(options: tuple[int, ...]) -> bool:
-    """Whether bitshuffle's options are of a kind that is undone here.
-
-    Examples
-    --------
-    >>> _is_known((0, 4, 4, 0, 2)), _is_known((0, 4, 4, 0, 1)), _is_known((0, 4, 4, 100, 0))
-    (True, False, False)
-    """
-    item, block, packer = _bits_of(options)
-    return item > 0 and block % 8 == 0 and packer in _PACKERS
 
 
 def _bits_of(options: tuple[int, ...]) -> tuple[int, int, int]:
@@ -344,25 +168,29 @@ def _bits_of(options: tuple[int, ...]) -> tuple[int, int, int]:
     return item, block, packer
 
 
-def _bitshuffle(codecs: Any, options: tuple[int, ...], data: Array, out: Array) -> int:
+def _bitshuffle(library: Any, options: tuple[int, ...]) -> Decode:
     """Undo bitshuffle: bit k of byte j of all elements of a block lies together.
 
     The elements behind the last multiple of 8 stay as they are.
     """
-    item, block, packer = _bits_of(options)
-    if packer:
-        data, block = _unpacked_blocks(getattr(codecs, _PACKERS[packer]), data, len(out), item)
-    elif len(data) != len(out):
-        return len(data)
-    n = len(out) // item // 8 * 8 * item
-    if n:
-        planes, elements = data[:n].data, out[:n]  # an array would set the item size
-        _by_imagecodecs(
-            "bitshuffle",
-            lambda: codecs.bitshuffle_decode(planes, itemsize=item, blocksize=block, out=elements),
-        )
-    out[n:] = data[n:]
-    return len(out)
+    item, usual_block, packer = _bits_of(options)
+    unpack = _imagecodecs("bitshuffle", _PACKERS[packer])(library, ()) if packer else None
+
+    def undo(data: Array, out: Array) -> int:
+        block = usual_block
+        if unpack is not None:
+            data, block = _unpacked_blocks(unpack, data, len(out), item)
+        elif len(data) != len(out):
+            return len(data)
+        n = len(out) // item // 8 * 8 * item
+        if n:
+            planes: Any = data[:n].data  # an array would set the item size
+            shape = {"itemsize": item, "blocksize": block}
+            _imagecodecs("bitshuffle", "bitshuffle_decode", **shape)(library, ())(planes, out[:n])
+        out[n:] = data[n:]
+        return len(out)
+
+    return undo
 
 
 def _unpacked_blocks(unpack: Any, data: Array, size: int, item: int) -> tuple[Array, int]:
@@ -390,7 +218,7 @@ def _unpacked_blocks(unpack: Any, data: Array, size: int, item: int) -> tuple[Ar
         piece = packed[at + 4 : at + 4 + n_packed]
         if not 0 < len(piece) == n_packed:
             raise DecodeError("bitshuffle data end early")
-        found = _by_imagecodecs("bitshuffle", functools.partial(unpack, piece, out=into))
+        found = unpack(piece, into)
         if found != len(into):
             raise DecodeError(f"a bitshuffle block of {found} bytes where {len(into)} belong")
         at += 4 + n_packed
@@ -400,25 +228,210 @@ def _unpacked_blocks(unpack: Any, data: Array, size: int, item: int) -> tuple[Ar
     return planes, block // item
 
 
-class _Codec(NamedTuple):
-    """How the data of a compressing filter are decoded."""
+class Codec(NamedTuple):
+    """How the data of a compressing filter are decoded, and rows written with it."""
 
-    name: str
-    """The library's name."""
-    library: Callable[[], Any | None]
-    decode: Callable[..., int] | None
-    """``decode(library, stored, out)``; bitshuffle takes its options after the library. None
-    where the library is the decoder."""
+    number: int
+    library: str
+    decoder: Callable[[Any, tuple[int, ...]], Decode]
+    """Makes the decoder, of the library and the options of the filter."""
+    encode: Callable[[Any, Array, int], Any] | None = None
+    """``encode(library, bytes, option)``; None where rows are not written with it."""
+    levels: tuple[int, int, int] = (0, 0, 0)
+    """Lowest, highest and usual."""
+    option: int | None = None
+    """The option of the filter, where that is not the level."""
 
 
-_CODECS: dict[int, _Codec] = {
-    DEFLATE: _Codec("deflate", _libdeflate, None),
-    LZF: _Codec("imagecodecs", _imagecodecs, _lzf),
-    BLOSC: _Codec("imagecodecs", _imagecodecs, _blosc),
-    LZ4: _Codec("imagecodecs", _imagecodecs, _lz4),
-    BITSHUFFLE: _Codec("imagecodecs", _imagecodecs, _bitshuffle),
-    ZSTD: _Codec("imagecodecs", _imagecodecs, _zstd),
+_CODECS = {
+    "gzip": Codec(
+        DEFLATE,
+        "deflate",
+        _inflate,
+        lambda library, data, level: library.zlib_compress(data, level),
+        (1, 9, 4),
+    ),
+    "zstd": Codec(
+        ZSTD,
+        "imagecodecs",
+        _imagecodecs("zstd", "zstd_decode"),
+        lambda library, data, level: library.zstd_encode(data, level),
+        (1, 22, 3),
+    ),
+    "lz4": Codec(
+        LZ4,
+        "imagecodecs",
+        _imagecodecs("lz4", "lz4h5_decode"),
+        lambda library, data, block: library.lz4h5_encode(data, blocksize=block),
+        option=_LZ4_BLOCK_BYTES,
+    ),
+    "lzf": Codec(LZF, "imagecodecs", _imagecodecs("LZF", "lzf_decode", header=False)),
+    "blosc": Codec(BLOSC, "imagecodecs", _blosc),
+    "bitshuffle": Codec(BITSHUFFLE, "imagecodecs", _bitshuffle),
 }
+
+_BY_NUMBER = {codec.number: codec for codec in _CODECS.values()}
+
+CODECS = {name: codec for name, codec in _CODECS.items() if codec.encode is not None}
+"""Those that rows can be written with, by what users call them."""
+
+NAMES = {codec.number: name for name, codec in CODECS.items()}
+"""What users call them, by the number of the filter."""
+
+
+# ---------------------------------------------------------------- undoing all filters of a chunk
+
+
+class Pipeline:
+    """The filters of one dataset, ready to be undone.
+
+    Parameters
+    ----------
+    filters : sequence of Filter
+        In the order they were applied; :func:`why_not` returns None for them.
+    chunk_bytes : int
+        Decoded size of a chunk.
+    itemsize : int
+        Bytes of an element, for a shuffle filter without options.
+    """
+
+    def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._decoders: list[Decode | None] = []
+        """In the order filters were applied; None for fletcher32, checked where its bytes are."""
+        self._idle = 0
+        for i, step in enumerate(filters):
+            if step.id == FLETCHER32:
+                self._decoders.append(None)
+            elif step.id == SHUFFLE:
+                item = step.options[0] if step.options else itemsize
+                self._idle |= (item < 2) << i
+                self._decoders.append(functools.partial(_unshuffle, item))
+            else:
+                codec = _BY_NUMBER[step.id]
+                library = import_optional(codec.library)
+                self._decoders.append(codec.decoder(library, step.options))
+        self._usual = self._steps(0)
+
+    def _steps(self, mask: int) -> list[tuple[Decode | None, int]]:
+        """Return the steps back, last filter first: how, and to how many bytes."""
+        steps: list[tuple[Decode | None, int]] = []
+        size = self._chunk_bytes
+        for i, decode in enumerate(self._decoders):
+            if not (mask | self._idle) >> i & 1:
+                steps.insert(0, (decode, size))
+                size += CHECKSUM_BYTES if decode is None else 0
+        if not steps or steps[-1][0] is None:  # nothing would bring the bytes to their place
+            steps.append((_copied, self._chunk_bytes))
+        return steps
+
+    def undo(self, stored: Array, mask: int, out: Array) -> None:
+        """Decode a chunk.
+
+        Parameters
+        ----------
+        stored : uint8 array
+        mask : int
+            Bit i set: filter i was not applied to this chunk.
+        out : uint8 array, as many as the chunk has bytes
+            Receives them.
+
+        Raises
+        ------
+        DecodeError
+            If the bytes are damaged; `out` may hold anything then.
+        """
+        steps = self._usual if mask == 0 else self._steps(mask)
+        n_left = len(steps)
+        for decode, size in steps:
+            n_left -= 1
+            if decode is None:
+                stored = _checked(stored)
+                continue
+            target = scratch(f"decoded {n_left}", size) if n_left else out
+            found = decode(stored, target)
+            if found != size:
+                raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")
+            stored = target
+
+
+def why_not(filters: tuple[Filter, ...]) -> str | None:
+    """Return why a pipeline cannot be undone here; None if it can.
+
+    Examples
+    --------
+    >>> why_not((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))))
+    >>> why_not((Filter(4, "szip"),))
+    "filter 'szip' (4) is undone by HDF5 only"
+    """
+    packers = [step for step in filters if step.id not in (SHUFFLE, FLETCHER32)]
+    for step in packers:
+        codec, known = _BY_NUMBER.get(step.id), True
+        if step.id == BITSHUFFLE:
+            item, block, packer = _bits_of(step.options)
+            known = item > 0 and block % 8 == 0 and packer in _PACKERS
+        if codec is None or not known:
+            return f"filter {step.words!r} ({step.id}) is undone by HDF5 only"
+        if import_optional(codec.library) is None:
+            return (
+                f"filter {step.words!r} ({step.id}) is undone by HDF5, because {codec.library} is "
+                f"not installed; the extra 'codecs' has it"
+            )
+    if len(packers) > 1:
+        return "two compressing filters, one after the other: undone by HDF5 only"
+    return None
+
+
+def require_filters(source: SourceHeader) -> None:
+    """Make sure that HDF5 can undo the filters of a source.
+
+    Raises
+    ------
+    MissingExtraError
+        If it cannot, and the library that could teach it is not installed.
+    """
+    why = _why_not_by_hdf5(source.filters)
+    if why is not None:
+        raise MissingExtraError(f"{describe(source)}: {why}")
+
+
+def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
+    """Yield what to say of sources whose filters nothing installed undoes."""
+    found: dict[tuple[Filter, ...], list[str]] = {}
+    for source in sources:
+        if source.filters:
+            found.setdefault(source.filters, []).append(source.name)
+    for filters, names in found.items():
+        why = why_not_undone(filters)
+        if why is not None:
+            yield f"no row of {listed(names, 4)} can be read: {why}"
+
+
+def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
+    """Return what is missing to undo filters; None if nothing is."""
+    return None if why_not(filters) is None else _why_not_by_hdf5(filters)
+
+
+def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
+    """Return which filters HDF5 has not, and what to install; None if it has all of them."""
+    missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
+    if missing:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("hdf5plugin")  # registers its filters with HDF5
+    missing = [step for step in missing if not h5py.h5z.filter_avail(step.id)]
+    if not missing:
+        return None
+    names = ", ".join(f"{step.words} ({step.id})" for step in missing)
+    how = how_to_install("imagecodecs hdf5plugin", "codecs")
+    return f"nothing installed undoes its {names}: {how}"
+
+
+def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) -> ReadError:
+    """Return the error of the chunk at byte `offset`, which holds rows from `start` to `stop`."""
+    return ReadError(
+        f"{describe(source)}, rows {start} to {stop - 1}: the chunk at byte {offset} is damaged: "
+        f"{what}. Copy or download the file again."
+    )
 
 
 # ---------------------------------------------------------------- shuffle, checksum
@@ -427,11 +440,6 @@ _CODECS: dict[int, _Codec] = {
 def _loops() -> Any:
     """Return the module of compiled loops, which imports numba."""
     return importlib.import_module("labeled.formats.hdf5.compiled")
-
-
-def _item_of(step: Filter, itemsize: int) -> int:
-    """Return the bytes of an element to which a shuffle filter was applied."""
-    return step.options[0] if step.options else itemsize
 
 
 def _unshuffle(item: int, data: Array, out: Array) -> int:
@@ -502,18 +510,135 @@ def fletcher32(data: Array) -> int:
     return (second * 256 % 65535 or 65535) << 16 | (first * 256 % 65535 or 65535)
 
 
+_WEIGHTS = np.arange(4096, 0, -1.0)
+
+
 def _sums(words: Array) -> tuple[int, int]:
-    """Return the sum of words, and the sum of its partial sums, modulo 65535."""
-    width = max(1 << (len(words).bit_length() // 2), 4)
-    body = words[: len(words) // width * width].reshape(-1, width)
-    by_row = body.sum(axis=1, dtype=np.uint64) % 65535
-    by_column = body.sum(axis=0, dtype=np.uint64) % 65535
-    rows = np.arange(len(body), dtype=np.uint64) * np.uint64(width) % 65535
-    columns = np.arange(width, dtype=np.uint64)
-    first = int(by_row.sum())
-    # The second sum counts word i, at row * width + column, as often as words follow it.
-    second = body.size * first - int((rows * by_row).sum()) - int((columns * by_column).sum())
-    for word in words[body.size :].tolist():
-        first += word
-        second += first
-    return first % 65535, second % 65535
+    """Return the sum of words, and the sum of its partial sums."""
+    first = second = 0
+    for start in range(0, len(words), len(_WEIGHTS)):
+        block = words[start : start + len(_WEIGHTS)].astype(float)  # exact: sums stay below 2**53
+        second += first * len(block) + int(block @ _WEIGHTS[-len(block) :])
+        first += int(block.sum())
+    return first, second
+
+
+# ---------------------------------------------------------------- making chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a source is stored: contiguous without `chunks`, else in chunks with filters."""
+
+    chunks: tuple[int, ...] | None = None
+    filters: tuple[Filter, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk as it goes into the file: where it begins, filters left out, bytes."""
+
+    offset: tuple[int, ...]
+    mask: int
+    data: Any
+
+
+def filters_for(codec: str | None, level: int | None, itemsize: int) -> tuple[Filter, ...]:
+    """Return the filter pipeline of a codec; bytes are shuffled where elements have several.
+
+    Raises
+    ------
+    MissingExtraError
+        If no library for the codec is installed.
+
+    Examples
+    --------
+    >>> [(f.name, f.options) for f in filters_for("gzip", None, 4)]
+    [('shuffle', (4,)), ('deflate', (4,))]
+    >>> filters_for(None, None, 4)
+    ()
+    """
+    if codec is None:
+        return ()
+    chosen = CODECS[codec]
+    if import_optional(chosen.library) is None:
+        raise MissingExtraError(
+            f"writing {codec} needs {chosen.library}; use compression='gzip', or "
+            + how_to_install(chosen.library, "codecs")
+        )
+    level = chosen.levels[2] if level is None else level
+    name = "deflate" if codec == "gzip" else codec
+    option = level if chosen.option is None else chosen.option
+    packed = Filter(chosen.number, name, (option,))
+    return (packed,) if itemsize == 1 else (Filter(SHUFFLE, "shuffle", (itemsize,)), packed)
+
+
+def can_encode(filters: tuple[Filter, ...]) -> bool:
+    """Whether chunks for a pipeline can be made here: shuffle, then one known codec, or less.
+
+    Examples
+    --------
+    >>> can_encode((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))))
+    True
+    >>> can_encode((Filter(3, "fletcher32"),))
+    False
+    """
+    kinds = [step.id for step in filters]
+    packers = kinds[1:] if kinds[:1] == [SHUFFLE] else kinds
+    known = len(packers) == 0 or (len(packers) == 1 and packers[0] in NAMES)
+    return known and all(step.options for step in filters)
+
+
+def chunks_of(rows: Array, start: int, layout: Layout) -> Iterator[Chunk]:
+    """Yield the encoded chunks of some rows of a source.
+
+    Parameters
+    ----------
+    rows : array (k, *row_shape)
+        In the dtype of the file.
+    start : int
+        Row number of the first; a multiple of the rows of a chunk.
+    layout : Layout
+        With chunks. Where `rows` end within a chunk it is filled up with zeros.
+    """
+    assert layout.chunks is not None
+    assert start % layout.chunks[0] == 0
+    steps = [range(0, n, c) for n, c in zip(rows.shape, layout.chunks, strict=True)]
+    for corner in itertools.product(*steps):
+        tile = rows[tuple(slice(a, a + c) for a, c in zip(corner, layout.chunks, strict=True))]
+        if tile.shape != layout.chunks:
+            whole = np.zeros(layout.chunks, tile.dtype)
+            whole[tuple(map(slice, tile.shape))] = tile
+            tile = whole
+        raw = np.ascontiguousarray(tile).reshape(-1).view(np.uint8)
+        data, mask = _encoded(raw, layout.filters)
+        yield Chunk((start + corner[0], *corner[1:]), mask, data)
+
+
+def _encoded(raw: Array, filters: tuple[Filter, ...]) -> tuple[Any, int]:
+    """Return the bytes of a chunk after its filters, and the mask of filters left out."""
+    data = raw
+    for step in filters:
+        if step.id == SHUFFLE:
+            data = scratch("shuffled", len(raw))
+            elements = raw.reshape(-1, step.options[0])
+            for byte, plane in enumerate(data.reshape(step.options[0], -1)):
+                plane[:] = elements[:, byte]
+            continue
+        codec = _BY_NUMBER[step.id]
+        assert codec.encode is not None
+        packed = bytes(codec.encode(importlib.import_module(codec.library), data, step.options[0]))
+        return (packed, 0) if len(packed) < len(raw) else (raw, (1 << len(filters)) - 1)
+    return (raw if data is raw else np.array(data)), 0
+
+
+def rows_a_unit(row_bytes: int, layout: Layout, unit_bytes: int) -> int:
+    """Return how many rows are encoded and checked together: about `unit_bytes`, whole chunks.
+
+    Examples
+    --------
+    >>> rows_a_unit(3072, Layout(), 1 << 20), rows_a_unit(3072, Layout((64, 3072)), 1 << 18)
+    (341, 64)
+    """
+    step = 1 if layout.chunks is None else layout.chunks[0]
+    return max(unit_bytes // max(row_bytes * step, 1), 1) * step

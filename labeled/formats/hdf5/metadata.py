@@ -37,10 +37,12 @@ from __future__ import annotations
 
 import json
 import posixpath
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import deflate
 import h5py
 import numpy as np
 
@@ -139,6 +141,25 @@ def _checked(path: str, name: str, dataset: h5py.Dataset) -> Checksums:
             f"stretches of {rows}; write the file again"
         )
     return Checksums(rows, n_rows, dataset[()])
+
+
+def checksum(rows: Array) -> int:
+    """Return the CRC-32 of rows as they are in memory; texts count with their lengths.
+
+    So do rows of variable length.
+
+    Examples
+    --------
+    >>> hex(checksum(np.frombuffer(b"123456789", np.uint8)))
+    '0xcbf43926'
+    """
+    if rows.dtype.kind == "O":
+        texts = [to_bytes(v) if isinstance(v, str) else bytes(v) for v in rows.reshape(-1).tolist()]
+        raw: Any = b"".join(struct.pack("<Q", len(text)) + text for text in texts)
+    else:
+        raw = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+    found: int = deflate.crc32(raw)
+    return found
 
 
 OFFSETS, SHAPES, DIMS = "ragged_offsets", "ragged_shapes", "ragged_dims"

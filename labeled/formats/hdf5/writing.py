@@ -3,7 +3,7 @@
 A file is written from the beginning under a name of its own (see
 :mod:`~labeled.formats.replacing`) and in the format of HDF5 1.10 to 1.14: the chunk index is quick
 to read, attributes may be of any size, and h5py reads it from 3.8 on. Chunks come ready-made from
-:mod:`.encoding` and go in by ``write_direct_chunk``; contiguous rows and texts are handed to HDF5
+:mod:`.filters` and go in by ``write_direct_chunk``; contiguous rows and texts are handed to HDF5
 as arrays.
 
 Chunked sources can always grow along axis 0; contiguous ones never can.
@@ -36,7 +36,7 @@ import numpy as np
 
 from labeled.errors import ArrayError, NotYetError, WriteError
 from labeled.formats.hdf5.arrays import INTERNAL
-from labeled.formats.hdf5.encoding import Chunk, Layout
+from labeled.formats.hdf5.filters import Chunk, Layout
 from labeled.formats.hdf5.fuel import free_name, remove_table, write_table
 from labeled.formats.hdf5.labels import NOT_A_VARIABLE, scale_of
 from labeled.formats.hdf5.metadata import OWN, Checksums, Statistics, write_own
