@@ -26,7 +26,7 @@ Piece: TypeAlias = range | Rows
 Request: TypeAlias = slice | range | Sequence[SupportsIndex] | npt.NDArray[Any]
 
 _LISTED = 6
-_LOOKED_AT = 1 << 20
+_LOOKED_AT = 1 << 18
 _DRAWN = 400
 
 
@@ -65,37 +65,34 @@ class Selection:
         array = np.asarray(rows)
         if array.dtype.kind not in "iu" and array.size:
             raise SelectionTypeError(f"rows must be integers, not {array.dtype}")
-        return cls((_read_only(array.astype(np.int64)),))
+        array = array.astype(np.int64)
+        array.flags.writeable = False
+        return cls((array,))
 
     @classmethod
     def concat(cls, selections: Iterable[Selection]) -> Selection:
         """Join selections one after another; ranges that continue each other become one."""
         pieces: list[Piece] = []
-        for selection in selections:
-            for piece in selection.pieces:
-                _append(pieces, piece)
+        for piece in [piece for selection in selections for piece in selection.pieces]:
+            if not len(piece):
+                continue
+            last = pieces[-1] if pieces else range(0)
+            if isinstance(last, range) and isinstance(piece, range) and last:
+                step, follows = piece.step, piece[0] == last[-1] + last.step
+                if step == last.step and follows:
+                    pieces[-1] = range(last[0], piece[-1] + step, step)
+                    continue
+            pieces.append(piece)
         return cls(tuple(pieces) or (range(0),))
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if self.pieces else 0
-
-    @cached_property
-    def _ends(self) -> Rows:
-        return np.cumsum(list(map(len, self.pieces)), dtype=np.int64)
+        return sum(map(len, self.pieces))
 
     @property
     def span(self) -> range | None:
         """The rows as one range, or None where they are not one."""
-        if not self.pieces:
-            return range(0)
         only = self.pieces[0]
         return only if len(self.pieces) == 1 and isinstance(only, range) else None
-
-    @property
-    def stretch(self) -> range | None:
-        """The rows where each is the one before plus one, or None where they are not so."""
-        span = self.span
-        return span if span is not None and span.step == 1 else None
 
     @cached_property
     def rows(self) -> Rows:
@@ -104,35 +101,38 @@ class Selection:
 
     def take(self, positions: Rows) -> Rows:
         """Map positions (int64, each in ``0 .. n-1``, not checked) to rows."""
-        if len(self.pieces) == 1:
-            return _take(self.pieces[0], positions)
-        which = np.searchsorted(self._ends, positions, side="right")
+        ends = np.cumsum(list(map(len, self.pieces)))
+        which = np.searchsorted(ends, positions, side="right") if len(ends) > 1 else 0
         out = np.empty(len(positions), np.int64)
         for number, piece in enumerate(self.pieces):
-            mine = np.flatnonzero(which == number)
-            if len(mine):
-                out[mine] = _take(piece, positions[mine] - (self._ends[number] - len(piece)))
+            mine = np.flatnonzero(which == number) if len(ends) > 1 else slice(None)
+            own = positions[mine] - (ends[number] - len(piece))
+            out[mine] = piece.start + own * piece.step if isinstance(piece, range) else piece[own]
         return out
 
     def shift(self, by: int) -> Selection:
         """Add `by` to every row (rows of one file among many)."""
-        if not by:
-            return self
-        return Selection(tuple(_shifted(piece, by) for piece in self.pieces))
+        pieces: list[Piece] = []
+        for piece in self.pieces:
+            if isinstance(piece, range):
+                pieces.append(range(piece.start + by, piece.stop + by, piece.step))
+            else:
+                pieces += Selection.of(piece + by).pieces
+        return Selection(tuple(pieces))
 
     def __getitem__(self, request: Request) -> Selection:
         """Select among the selected rows; see :func:`as_positions` for what may be asked."""
         wanted = as_positions(request, len(self))
         if not isinstance(wanted, range) or (len(self.pieces) > 1 and wanted.step < 0):
-            return Selection((_read_only(self.take(np.asarray(wanted, np.int64))),))
-        pieces: list[Piece] = []
-        for piece, end in zip(self.pieces if wanted else (), self._ends.tolist(), strict=False):
-            begin, stop, step = end - len(piece), wanted.stop, wanted.step
+            return Selection.of(self.take(np.asarray(wanted, np.int64)))
+        parts, begin = [], 0
+        for piece in self.pieces if wanted else ():
             first = wanted.start - begin
-            if step > 0 and first < 0:
-                first %= step
-            _append(pieces, piece[first : None if stop < 0 else max(stop - begin, 0) : step])
-        return Selection(tuple(pieces) or (range(0),))
+            first = first if first >= 0 else first % wanted.step
+            stop = None if wanted.stop < 0 else max(wanted.stop - begin, 0)
+            parts.append(Selection((piece[first : stop : wanted.step],)))
+            begin += len(piece)
+        return parts[0] if len(parts) == 1 else Selection.concat(parts)
 
     @cached_property
     def token(self) -> str:
@@ -156,9 +156,6 @@ class Selection:
             return mine == theirs
         return bool(np.array_equal(self.rows, other.rows))
 
-    def __hash__(self) -> int:
-        return hash((len(self), self.take(_ends_only(len(self))).tobytes()))
-
     def __repr__(self) -> str:
         return f"Selection({self.describe()})"
 
@@ -166,7 +163,13 @@ class Selection:
         """Say in a few words which rows these are."""
         if not len(self):
             return "no rows"
-        words = [_describe(piece) for piece in self.pieces[:_LISTED]]
+        words = []
+        for piece in self.pieces[:_LISTED]:
+            if isinstance(piece, range):
+                stop = piece[-1] + (1 if piece.step > 0 else -1)
+                words.append(f"{piece[0]}:{stop}" + f":{piece.step}" * (piece.step != 1))
+            else:
+                words.append(f"[{len(piece)} listed]")
         if len(self.pieces) > _LISTED:
             words.append(f"... {len(self.pieces)} pieces")
         return "rows " + " + ".join(words)
@@ -174,24 +177,17 @@ class Selection:
     def stretches_among(self, n_rows: int) -> tuple[tuple[int, int], ...]:
         """Return the stretches of `n_rows` in which the rows lie, ascending, for a picture.
 
-        Exact up to 400 rows, else to one part in 400; of long lists some rows are looked at.
+        Exact to one part in 400; of very many rows some are looked at.
 
         Examples
         --------
         >>> Selection.of([0, 1, 2, 9]).stretches_among(10)
         ((0, 3), (9, 10))
         """
-        places = min(_DRAWN, n_rows)
+        places, n = min(_DRAWN, n_rows), len(self)
+        some = self.take(np.linspace(0, n - 1, min(n, _LOOKED_AT)).astype(np.int64))
         taken = np.zeros(places + 2, np.int8)  # one more on either side: edges by differences
-        for piece in self.pieces:
-            if not len(piece):
-                continue
-            if isinstance(piece, range) and abs(piece.step) * places <= n_rows:
-                low, high = _bounds(piece)
-                taken[1 + low * places // n_rows : 2 + high * places // n_rows] = 1
-            else:
-                some = np.asarray(piece[:: max(1, len(piece) // _LOOKED_AT)], np.int64)
-                taken[1 + some * places // n_rows] = 1
+        taken[1 + some * places // n_rows] = 1
         first, last = (np.flatnonzero(np.diff(taken) == way) for way in (1, -1))
         edges = -(-np.stack([first, last], axis=1) * n_rows // max(places, 1))
         return tuple((start, stop) for start, stop in edges.tolist())
@@ -264,62 +260,6 @@ def _check_positions(ends: tuple[int, ...], n: int, what: str) -> None:
     for bad in sorted(ends, reverse=True):
         if not -n <= bad < n:
             raise SelectionError(f"{what} {bad} is out of range: there are {n} {what}s")
-
-
-def _read_only(array: Rows) -> Rows:
-    array.flags.writeable = False
-    return array
-
-
-def _take(piece: Piece, positions: Rows) -> Rows:
-    if isinstance(piece, range):
-        if piece.step == 1 and piece.start == 0:
-            return positions.astype(np.int64)
-        return piece.start + positions * piece.step
-    return piece[positions]
-
-
-def _append(pieces: list[Piece], piece: Piece) -> None:
-    """Add a piece; ranges with the same step that continue each other are joined."""
-    if not len(piece):
-        return
-    last = pieces[-1] if pieces else None
-    if isinstance(last, range) and isinstance(piece, range):
-        joined = _joined(last, piece)
-        if joined is not None:
-            pieces[-1] = joined
-            return
-    pieces.append(piece)
-
-
-def _joined(one: range, two: range) -> range | None:
-    step = one.step if len(one) > 1 else (two.step if len(two) > 1 else two[0] - one[0])
-    if step == 0 or two[0] != one[-1] + step or (len(two) > 1 and two.step != step):
-        return None
-    return range(one[0], two[-1] + (1 if step > 0 else -1), step)
-
-
-def _shifted(piece: Piece, by: int) -> Piece:
-    if isinstance(piece, range):
-        return range(piece.start + by, piece.stop + by, piece.step)
-    return _read_only(piece + by)
-
-
-def _bounds(piece: Piece) -> tuple[int, int]:
-    if isinstance(piece, range):
-        return min(piece[0], piece[-1]), max(piece[0], piece[-1])
-    return int(piece.min()), int(piece.max())
-
-
-def _ends_only(n: int) -> Rows:
-    return np.array([0, n - 1] if n else [], np.int64)
-
-
-def _describe(piece: Piece) -> str:
-    if isinstance(piece, range):
-        stop = piece[-1] + (1 if piece.step > 0 else -1)
-        return f"{piece[0]}:{stop}" + (f":{piece.step}" if piece.step != 1 else "")
-    return f"[{len(piece)} listed]"
 
 
 # runs: int64 arrays (k, 2), each the first row and one past the last

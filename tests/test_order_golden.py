@@ -10,13 +10,13 @@ import hashlib
 
 import numpy as np
 
-from labeled.samplers.draws import Draws
 from labeled.samplers.permutation import ORDER_VERSION, Permutation, explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import units_of_groups, units_of_range
-from labeled.samplers.windows import Order
+from labeled.samplers.windows import Order, Weights
 
 LISTED = units_of_groups(np.repeat(np.arange(40), np.arange(40) % 7 + 1))
+WEIGHTS = Weights(np.arange(LISTED.n_rows) % 5, LISTED)
 
 
 def digest(plan):
@@ -98,12 +98,12 @@ def test_full_order():
 
 
 def test_draws():
-    draws = Draws(LISTED, np.arange(LISTED.n_rows) % 5, 20, seed=7)
+    draws = Order("weights", LISTED, 20, seed=7, weights=WEIGHTS)
     assert digest(EpochPlan(draws, batch_rows=8, last="drop")) == "17b1588ad1754fbb"
 
 
 def test_plan_hashes():
     order = Order("window", units_of_range(5, 1005, 30), 100, seed=7, epoch=2)
     assert plan_hash(EpochPlan(order, batch_rows=8), "layout") == "5cadbe8a3f3d3055b13d0f834d76b493"
-    draws = Draws(LISTED, np.arange(LISTED.n_rows) % 5, 20, seed=7)
+    draws = Order("weights", LISTED, 20, seed=7, weights=WEIGHTS)
     assert plan_hash(EpochPlan(draws, batch_rows=8), "layout") == "fa3f6a6d0724fef1ef3c0bac1284ea3e"

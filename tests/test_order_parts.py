@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeled.errors import LoaderError
-from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.permutation import TABLE_ROWS, Permutation, explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.units import (
@@ -22,6 +22,7 @@ from labeled.samplers.units import (
     units_of_range,
     units_of_ranges,
 )
+from labeled.samplers.windows import Order, Weights, balanced_weights, checked_weights
 
 small = settings(max_examples=100, deadline=None)
 
@@ -179,6 +180,10 @@ def test_blocks_of_a_large_permutation_draw_evenly_from_all_regions():
     assert abs(chi2 - freedom) < 5 * math.sqrt(2 * freedom)
 
 
+def drawing(units, weights, window_rows):
+    return Order("weights", units, window_rows, seed=7, weights=Weights(weights, units))
+
+
 def epoch_rows(draws, shard=(0, 1), batch_rows=1):
     plan = EpochPlan(draws, shard, batch_rows, "drop")
     return np.concatenate(
@@ -188,7 +193,7 @@ def epoch_rows(draws, shard=(0, 1), batch_rows=1):
 
 def times_drawn(draws, epochs):
     """How often each epoch drew each row, (epochs, rows)."""
-    rows = [epoch_rows(draws.at_epoch(epoch)) for epoch in range(epochs)]
+    rows = [epoch_rows(replace(draws, epoch=epoch)) for epoch in range(epochs)]
     return np.stack([np.bincount(drawn, minlength=draws.n_rows) for drawn in rows])
 
 
@@ -200,7 +205,7 @@ def test_rows_are_drawn_in_proportion_to_their_weight(window_rows, grouped):
     sizes = [11, 3, 20, 1, 25]
     units = units_of_groups(np.repeat(range(5), sizes)) if grouped else units_of_range(4, 64, 11)
     epochs = 400 if window_rows > 20 else 100
-    drawn = times_drawn(Draws(units, weights, window_rows, seed=7), epochs)
+    drawn = times_drawn(drawing(units, weights, window_rows), epochs)
     assert (drawn[:, weights == 0] == 0).all()
     assert_mean(drawn[:, weights > 0], (60 * weights / weights.sum())[weights > 0])
 
@@ -216,7 +221,7 @@ def test_balance_draws_every_class_equally_often(kind):
     labels = np.repeat([0, 1, 2, 5], [5000, 2000, 900, 100])
     if kind == "mixed":
         labels = np.random.default_rng(1).permutation(labels)
-    draws = Draws(units_of_range(0, 8000, 50), balanced_weights(labels), 1000, 7, mode="balance")
+    draws = drawing(units_of_range(0, 8000, 50), balanced_weights(labels), 1000)
     drawn = labels[epoch_rows(draws)]
     shares = np.bincount(drawn)[[0, 1, 2, 5]] / drawn.size
     np.testing.assert_allclose(shares, 0.25, atol=0.03)
@@ -224,7 +229,7 @@ def test_balance_draws_every_class_equally_often(kind):
 
 def test_balance_fills_every_window_with_every_class_when_sorted():
     labels = np.repeat(range(4), [5000, 2000, 900, 100])
-    draws = Draws(units_of_range(0, 8000, 50), balanced_weights(labels), 1000, seed=7)
+    draws = drawing(units_of_range(0, 8000, 50), balanced_weights(labels), 1000)
     for window in EpochPlan(draws).windows():
         shares = np.bincount(labels[window.content.rows], minlength=4) / (
             window.stop - window.start
@@ -235,7 +240,7 @@ def test_balance_fills_every_window_with_every_class_when_sorted():
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 120), st.integers(1, 50), st.integers(1, 6), st.integers(1, 20))
 def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, batch_rows):
-    draws = Draws(units_of_range(2, 2 + n_rows, 7), np.arange(n_rows) + 0.5, window_rows, seed=3)
+    draws = drawing(units_of_range(2, 2 + n_rows, 7), np.arange(n_rows) + 0.5, window_rows)
     whole = epoch_rows(draws)
     assert whole.size == n_rows
     for index in range(count):
@@ -246,9 +251,11 @@ def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, bat
 
 
 def test_neighbouring_seeds_and_epochs_draw_differently():
-    draws = Draws(units_of_range(0, 500, 10), np.ones(500), 100, seed=7)
+    draws = drawing(units_of_range(0, 500, 10), np.ones(500), 100)
     found = {
-        epoch_rows(draws.at_epoch(epoch, seed)).tobytes() for epoch in range(4) for seed in range(4)
+        epoch_rows(replace(draws, epoch=epoch, seed=seed)).tobytes()
+        for epoch in range(4)
+        for seed in range(4)
     }
     assert len(found) == 16
 
@@ -266,7 +273,7 @@ def test_neighbouring_seeds_and_epochs_draw_differently():
 )
 def test_impossible_weights_are_refused(weights, message):
     with pytest.raises(LoaderError, match=message):
-        Draws(units_of_range(0, 10, 2), weights, 4, seed=7)
+        checked_weights(weights, 10)
 
 
 def test_labels_of_any_kind_can_be_balanced():

@@ -179,7 +179,7 @@ def test_sticky_shards_keep_their_stretch_of_the_file(order, count):
     for index in range(count):
         expected = np.arange(*shard_bounds(order.n_rows, index, count))
         for epoch in (0, 1):
-            plan = EpochPlan(order.at_epoch(epoch), (index, count))
+            plan = EpochPlan(replace(order, epoch=epoch), (index, count))
             np.testing.assert_array_equal(np.sort(joined(batches_of(plan))), expected)
 
 

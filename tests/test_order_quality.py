@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from labeled.errors import LoaderError
-from labeled.samplers.draws import Draws, balanced_weights
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import (
     expected_quality,
     rows_for_quality,
 )
 from labeled.samplers.units import units_of_range
-from labeled.samplers.windows import Order
+from labeled.samplers.windows import Order, Weights, balanced_weights
 
 
 def entropy(labels):
@@ -69,7 +68,10 @@ def test_predicted_and_measured_agree(labels, mode, chunk_rows, window_rows, bat
 
 def test_predicted_and_measured_agree_for_draws():
     labels = np.repeat(range(5), [50_000, 20_000, 20_000, 9_000, 1_000])
-    draws = Draws(units_of_range(0, 100_000, 500), balanced_weights(labels), 20_000, seed=7)
+    units = units_of_range(0, 100_000, 500)
+    draws = Order(
+        "balance", units, 20_000, seed=7, weights=Weights(balanced_weights(labels), units)
+    )
     plan = EpochPlan(draws, batch_rows=200, last="drop")
     foretold = expected_quality(plan, labels)
     assert abs(foretold - measured_quality(plan, labels)) < 0.01

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeled.errors import StateError
-from labeled.samplers.draws import Draws
 from labeled.samplers.plan import EpochPlan, Last, plan_hash
 from labeled.samplers.state import State, merge_states, restore, state_of
 from labeled.samplers.units import units_of_groups, units_of_range
-from labeled.samplers.windows import Mode, Order
+from labeled.samplers.windows import Mode, Order, Weights
 
 many = settings(max_examples=80, deadline=None)
 
@@ -37,7 +36,7 @@ class Run:
 
     def next_epoch(self):
         order = self.plan.order
-        self.plan = replace(self.plan, order=order.at_epoch(order.epoch + 1), history=())
+        self.plan = replace(self.plan, order=replace(order, epoch=order.epoch + 1), history=())
         self.step = 0
 
     def take(self, number):
@@ -57,7 +56,8 @@ def orders(draw):
         some = units_of_groups(sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=99))))
     window_rows, seed = draw(st.integers(1, 80)), draw(st.integers(0, 9))
     if draw(st.integers(0, 4)) == 0:
-        return Draws(some, np.arange(some.n_rows) + 1.0, window_rows, seed)
+        weights = Weights(np.arange(some.n_rows) + 1.0, some)
+        return Order("weights", some, window_rows, seed, weights=weights)
     mode = draw(st.sampled_from(get_args(Mode)))
     return Order(mode, some, window_rows, seed, sticky_shards=draw(st.booleans()))
 
@@ -78,7 +78,7 @@ def test_restored_at_any_batch_the_same_batches_follow(order, count, batch_rows,
     for step in range(len(epoch) + 1):
         before = Run(order, shard, batch_rows, last)
         before.take(step)
-        after = Run(order.at_epoch(9, seed=99), shard, batch_rows, last)
+        after = Run(replace(order, epoch=9, seed=99), shard, batch_rows, last)
         after.load(before.save())
         if step < len(epoch):
             assert after.take(10**6) == epoch[step:]
@@ -90,7 +90,7 @@ def test_restored_at_any_batch_the_same_batches_follow(order, count, batch_rows,
 @given(orders(), st.lists(st.tuples(counts, st.integers(0, 3)), max_size=3), counts, batch_sizes)
 def test_other_shard_counts_hand_out_the_rest_once(order, stages, count, batch_rows):
     """Several changes; each stage restores what the shards of the stage before saved."""
-    if isinstance(order, Draws):
+    if order.weights is not None:
         order = Order("window", order.units, order.window_rows, order.seed)
     seen, saved = [], None
     for now, step in [*stages, (count, 10**6)]:
@@ -113,7 +113,9 @@ def test_the_epoch_after_a_change_is_that_of_a_fresh_run(order, old, new, batch_
     run.take(step)
     changed = Run(order, (new - 1, new), batch_rows, last)
     changed.load(run.save())
-    fresh = Run(order.at_epoch(changed.plan.order.epoch + 1), (new - 1, new), batch_rows, last)
+    fresh = Run(
+        replace(order, epoch=changed.plan.order.epoch + 1), (new - 1, new), batch_rows, last
+    )
     changed.next_epoch()
     assert changed.save() == fresh.save()
     assert changed.take(10**6) == fresh.take(10**6)

@@ -268,10 +268,10 @@ def aligned(
     selection: Selection, block_rows: int, chunk_rows: int, file_starts: tuple[int, ...] = (0,)
 ) -> tuple[int, ...]:
     """Cut `selection` into blocks that begin where stored chunks begin, where it is a range."""
-    n, stretch = len(selection), selection.stretch
+    n, span = len(selection), selection.span
     first = block_rows
-    if stretch is not None and len(file_starts) <= 1:
-        first = block_rows - stretch.start % chunk_rows
+    if span is not None and span.step == 1 and len(file_starts) <= 1:
+        first = block_rows - span.start % chunk_rows
     if first >= n:
         return (n,)
     full, rest = divmod(n - first, block_rows)

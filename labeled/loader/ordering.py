@@ -17,7 +17,6 @@ import numpy.typing as npt
 from labeled._validation import check_classes
 from labeled.errors import LoaderError, did_you_mean
 from labeled.loader.options import BatchOptions
-from labeled.samplers.draws import Draws, balanced_weights, checked_weights
 from labeled.samplers.listed import AnyPlan, SampledOrder, SampledPlan
 from labeled.samplers.plan import EpochPlan, Last
 from labeled.samplers.units import (
@@ -28,7 +27,14 @@ from labeled.samplers.units import (
     units_of_range,
     units_of_ranges,
 )
-from labeled.samplers.windows import Buckets, Mode, Order
+from labeled.samplers.windows import (
+    Buckets,
+    Mode,
+    Order,
+    Weights,
+    balanced_weights,
+    checked_weights,
+)
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
 from labeled.sources.ragged import RaggedSource
@@ -75,9 +81,9 @@ def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
     n, least = len(selection), max(1, -(-UNIT_BYTES // max(1, source.row_bytes)))
     if mode == "full":
         return Grouping(UniformUnits(n, 1, 1))
-    layout, stretch = source.layout, selection.stretch
-    if stretch is not None:
-        start, stop = stretch.start, max(stretch.start, stretch.stop)
+    layout, span = source.layout, selection.span
+    if span is not None and span.step == 1:
+        start, stop = span.start, max(span.start, span.stop)
         if layout.edges is not None:
             return Grouping(units_of_boundaries(start, stop, layout.edges, least))
         return Grouping(units_of_range(start, stop, layout.chunk_rows, least))
@@ -248,18 +254,16 @@ def epoch_plan_of(
         plan = SampledPlan(listed, options.shard)
         _ = plan.n_rows  # complain about rows that are not there now
         return plan
-    order: Order | Draws
-    if rows.weights is None:
-        sticky, buckets = options.sticky_shards, None
-        if measured is not None:
-            lengths: Rows = measured.sizes[selections[measured.name].rows]
-            lengths = lengths if grouping.position_of is None else lengths[grouping.position_of]
-            buckets = Buckets(measured.name, lengths, rows.batch_rows)
-        order = Order(rows.mode, units, window_rows, rows.seed, epoch, sticky, buckets)
-    else:
-        name = "weights" if options.balance is None else "balance"
-        weights = (
-            rows.weights if grouping.position_of is None else rows.weights[grouping.position_of]
-        )
-        order = Draws(units, weights, window_rows, rows.seed, epoch, name)
+    buckets, weights, mode = None, None, str(rows.mode)
+    by_position: slice | Rows = (
+        slice(None) if grouping.position_of is None else grouping.position_of
+    )
+    if measured is not None:
+        lengths: Rows = measured.sizes[selections[measured.name].rows]
+        buckets = Buckets(measured.name, lengths[by_position], rows.batch_rows)
+    if rows.weights is not None:
+        mode = "weights" if options.balance is None else "balance"
+        weights = Weights(rows.weights[by_position], units)
+    sticky = options.sticky_shards and weights is None
+    order = Order(mode, units, window_rows, rows.seed, epoch, sticky, buckets, weights)
     return EpochPlan(order, options.shard, rows.batch_rows, rows.last)

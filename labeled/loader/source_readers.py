@@ -172,9 +172,9 @@ class SourceReader:
 
     def file_rows(self, content: WindowRows, position_of: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
-        stretch = self.selection.stretch
-        if stretch is not None and position_of is None:
-            first = stretch.start
+        span = self.selection.span
+        if span is not None and span.step == 1 and position_of is None:
+            first = span.start
             if content.run is not None:
                 return Read(range(content.run[0] + first, content.run[1] + first))
             if content.run_list is not None:

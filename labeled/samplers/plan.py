@@ -24,12 +24,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
 from labeled.errors import SelectionError
-from labeled.samplers.draws import DrawnOrder, Draws
 from labeled.samplers.permutation import ORDER_VERSION, IntArray
 from labeled.samplers.windows import Order, Window, WindowOrder, even_share, shard_bounds
 
@@ -38,8 +37,6 @@ History = tuple[tuple[int, int], ...]
 """For each change of the number of shards in an epoch: how many there were, and how many batches
 each had handed out since the change before."""
 
-Arranged: TypeAlias = WindowOrder | DrawnOrder
-
 
 @dataclass(frozen=True, eq=False)
 class EpochPlan:
@@ -47,7 +44,7 @@ class EpochPlan:
 
     Parameters
     ----------
-    order : Order or Draws
+    order : Order
         The order of the epoch.
     shard : (int, int)
         Index and count.
@@ -68,7 +65,7 @@ class EpochPlan:
     (2, (array([ 8,  9, -1]), 2))
     """
 
-    order: Order | Draws
+    order: Order
     shard: tuple[int, int] = (0, 1)
     batch_rows: int = 1
     last: Last = "keep"
@@ -76,7 +73,8 @@ class EpochPlan:
 
     def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> EpochPlan:
         """Return the same plan for another epoch, seed and history."""
-        return replace(self, order=self.order.at_epoch(epoch, seed), history=history)
+        order = replace(self.order, epoch=epoch, seed=self.order.seed if seed is None else seed)
+        return replace(self, order=order, history=history)
 
     @cached_property
     def n_batches(self) -> int:
@@ -93,7 +91,7 @@ class EpochPlan:
         return n_rows
 
     @cached_property
-    def parts(self) -> list[tuple[Arranged, int, int]]:
+    def parts(self) -> list[tuple[WindowOrder, int, int]]:
         """What this shard hands out: places ``[lo, hi)`` of shards as they were at first."""
         n_rows, left = self.order.n_rows, [range(self.order.n_rows)]
         for count, step in self.history:
@@ -105,7 +103,7 @@ class EpochPlan:
             stop = start + room
             left = left * -(-stop // n_left)
         first_count = self.history[0][0] if self.history else self.shard[1]
-        orders: dict[int, Arranged] = {}
+        orders: dict[int, WindowOrder] = {}
         parts = []
         for piece in left:
             mine = piece[max(start, 0) : max(stop, 0)]
@@ -113,13 +111,13 @@ class EpochPlan:
             while mine:
                 shard, first, last = even_share(mine.start, n_rows, first_count)
                 if shard not in orders:
-                    orders[shard] = self.order.arrange((shard, first_count))
+                    orders[shard] = WindowOrder(self.order, (shard, first_count))
                 end = min(mine.stop, last)
                 parts.append((orders[shard], mine.start - first, end - first))
                 mine = range(end, mine.stop)
         return parts
 
-    def spans(self, start: int, stop: int) -> Iterator[tuple[Arranged, int, int]]:
+    def spans(self, start: int, stop: int) -> Iterator[tuple[WindowOrder, int, int]]:
         """Yield (order, lo, hi) for the places ``[start, stop)`` of this plan, window by window.
 
         Each says that the next ``hi - lo`` rows are the places ``[lo, hi)`` of that order, which
@@ -128,7 +126,7 @@ class EpochPlan:
         for order, lo, hi in self.parts:
             at, end = lo + max(start, 0), min(hi, lo + stop)
             while at < end:
-                behind = min(end, order.window_at(at)[2])
+                behind = min(end, order.window_at(at)[1])
                 yield order, at, behind
                 at = behind
             start, stop = start - (hi - lo), stop - (hi - lo)

@@ -25,10 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError
-from labeled.samplers.draws import DrawnOrder
 from labeled.samplers.permutation import IntArray, key_of
-from labeled.samplers.plan import Arranged, EpochPlan
-from labeled.samplers.windows import Order
+from labeled.samplers.plan import EpochPlan
+from labeled.samplers.windows import WindowOrder
 
 SAMPLED_BATCHES = 800
 SEARCHED_BATCHES = 150  # for each size tried
@@ -85,6 +84,7 @@ def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
     Examples
     --------
     >>> from labeled.samplers.units import UniformUnits
+    >>> from labeled.samplers.windows import Order
     >>> order = Order("window", UniformUnits(10**8, 1000, 1000), window_rows=64_000, seed=7)
     >>> round(expected_quality(EpochPlan(order, batch_rows=256)), 2)
     0.97
@@ -119,11 +119,11 @@ def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = Non
     if order.n_rows == 0:
         return 1
     needed = target * _shuffled_entropy(plan, labels)
-    windowed = replace(order, mode="window") if isinstance(order, Order) else order
+    mode = "window" if order.weights is None else order.mode
 
     def reached(n_units: int) -> bool:
         window_rows = min(order.n_rows, n_units * order.units.max_rows)
-        trial = replace(plan, order=replace(windowed, window_rows=window_rows))
+        trial = replace(plan, order=replace(order, mode=mode, window_rows=window_rows))
         return _mean_entropy(trial, labels, SEARCHED_BATCHES) >= needed
 
     most = -(-order.n_rows // order.units.max_rows)
@@ -156,7 +156,7 @@ def _mean_entropy(plan: EpochPlan, labels: Labels | None, sampled_batches: int) 
     n_full, order = plan.n_rows // plan.batch_rows, plan.order
     if n_full == 0:
         return math.inf  # one short batch holds every row: as mixed as can be
-    runs = 1 if isinstance(order, Order) else order.window_rows // 8
+    runs = 1 if order.weights is None else order.window_rows // 8
     if order.mode == "window":
         runs = 1 + order.window_rows * order.units.count // max(1, order.n_rows)
     wanted = min(n_full, _affordable(sampled_batches, plan.batch_rows))
@@ -187,19 +187,19 @@ def _batch_rows(plan: EpochPlan) -> Callable[[int], IntArray]:
     random = _random(plan, "batches")
 
     @lru_cache(maxsize=2)
-    def whole_window(order: Arranged, first: int, last: int) -> tuple[IntArray, IntArray]:
+    def whole_window(order: WindowOrder, first: int, last: int) -> tuple[IntArray, IntArray]:
         """Return the first rows and the ends of the runs of a window; of draws, the rows."""
-        if isinstance(order, DrawnOrder):
+        if order.permuted is None:
             return order.rows(first, last).rows, np.empty(0, np.int64)
         runs = order.whole_runs(first, last)
         return runs[:, 0], np.cumsum(runs[:, 1] - runs[:, 0])
 
-    def rows_between(order: Arranged, lo: int, hi: int) -> IntArray:
-        if plan.order.mode in ("file", "full"):
+    def rows_between(order: WindowOrder, lo: int, hi: int) -> IntArray:
+        if order.order.mode in ("file", "full"):
             return order.rows(lo, hi).rows
-        _, first, last = order.window_at(lo)
+        first, last = order.window_at(lo)
         rows, ends = whole_window(order, first, last)
-        if isinstance(order, DrawnOrder):
+        if not ends.size:
             return rows[lo - first : hi - first]
         places = random.choice(last - first, hi - lo, replace=False, shuffle=False)
         run = ends.searchsorted(places, side="right")

@@ -2,7 +2,7 @@
 
 Integers only: no file and no array of data. Everything is a pure function of (mode, units,
 window_rows, seed, epoch, shard), and any place of an epoch can be worked out without those
-before it.
+before it. Whoever adds a way of shuffling adds a parameter of `Order`, as `Buckets` and `Weights`.
 
 The *run order* is the sequence of rows before anything is shuffled inside a window: file order,
 the units in permuted order, or (full shuffle) the rows in permuted order. A shard is a stretch
@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from labeled.errors import LoaderError
 from labeled.samplers.permutation import IntArray, Permutation, explicit_permutation, key_of
-from labeled.samplers.units import ListedUnits, UniformUnits, Units
-from labeled.selection import merged_runs, rows_of
+from labeled.samplers.units import UniformUnits, Units
+from labeled.selection import merged_runs, rows_of, runs_of
 
 Mode = Literal["file", "window", "full"]
+FloatArray = npt.NDArray[np.float64]
 
 
 def shuffle_argument(mode: str) -> str:
@@ -184,6 +186,128 @@ class Buckets:
         return out
 
 
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Rows are drawn with replacement, in proportion to their weight.
+
+    The draw at a position is a function of (seed, epoch, position) and of the weights alone, so
+    shards, seeks and resumed runs see the draws of the undivided epoch. A window of w positions
+    first draws as many units as w rows fill, one from each of equal shares of the total weight, so
+    that rare classes come up in every window; then its positions are spread evenly over these
+    units, and each draws a row of its unit. A row's chance at any position is exactly its share of
+    the total weight. The price: the rows of one window come from few units. Where one window holds
+    all rows, each position draws from its own share of the total weight.
+
+    Parameters
+    ----------
+    values : float64 array, (n_rows,)
+        One for each position of `units`; not negative, not all zero.
+    units : UniformUnits or ListedUnits
+        What is read together at the least.
+    """
+
+    values: FloatArray
+    units: Units
+
+    @cached_property
+    def digest(self) -> str:
+        """Hash of the weights."""
+        content = np.ascontiguousarray(self.values, "<f8").tobytes()
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+    @cached_property
+    def sums(self) -> FloatArray:
+        """Weight before each row, and of all rows."""
+        return np.concatenate([np.zeros(1), np.cumsum(self.values)])
+
+    @cached_property
+    def unit_sums(self) -> FloatArray:
+        """Weight before each unit, and of all units."""
+        starts, _ = self.units.bounds(np.arange(self.units.count))
+        sums: FloatArray = self.sums[np.append(starts - self.units.start, self.units.n_rows)]
+        return sums
+
+    def drawn(self, start: int, stop: int, salt: tuple[int, int]) -> IntArray:
+        """Return the rows drawn by the positions ``[start, stop)`` of one window."""
+        n_draws, n_rows, total = stop - start, self.units.n_rows, self.sums[-1]
+        ranks = explicit_permutation(n_draws, key_of(*salt, start, "draw shares"))
+        chances = _uniform(n_draws, key_of(*salt, start, "draw rows"))
+        if n_draws == n_rows:
+            above, targets = total, (ranks + chances) / n_draws * total
+        else:
+            n_units = max(1, n_draws // -(-n_rows // self.units.count))
+            of_units = _uniform(n_units + 1, key_of(*salt, start, "draw units"))
+            shares = (np.arange(n_units) + of_units[:n_units]) / n_units * total
+            units = self.unit_sums.searchsorted(_below(shares, total), side="right") - 1
+            turn = int(of_units[n_units] * n_units)  # where positions do not divide evenly, each
+            chosen = units[(ranks * n_units // n_draws + turn) % n_units]  # share has one more
+            below, above = self.unit_sums[chosen], self.unit_sums[chosen + 1]
+            targets = below + chances * (above - below)
+        targets = _below(targets, above)
+        ascending = np.argsort(targets)  # searching in ascending order stays in the cache
+        rows = np.empty(n_draws, np.int64)
+        rows[ascending] = self.sums.searchsorted(targets[ascending], side="right") - 1
+        return rows + self.units.start
+
+
+def _below(targets: FloatArray, above: FloatArray) -> FloatArray:
+    """Keep sums below their end, which rounding may reach."""
+    kept: FloatArray = np.minimum(targets, np.nextafter(above, 0.0))
+    return kept
+
+
+def _uniform(n: int, key: int) -> FloatArray:
+    """Return `n` numbers from [0, 1), 53 random bits each."""
+    words = np.random.Philox(key=key).random_raw(n) >> np.uint64(11)
+    return np.asarray(words, np.float64) * 2.0**-53
+
+
+def balanced_weights(labels: npt.ArrayLike) -> FloatArray:
+    """Return weights under which every class that occurs is drawn equally often.
+
+    Parameters
+    ----------
+    labels : array, (n_rows,)
+        The class of each row.
+
+    Examples
+    --------
+    >>> balanced_weights(["cat", "dog", "cat", "cat"])
+    array([0.33333333, 1.        , 0.33333333, 0.33333333])
+    """
+    found = np.asarray(labels)
+    if found.ndim != 1:
+        raise LoaderError(
+            f"labels of shape {found.shape}: balancing needs one class a row, (n_rows,); "
+            "turn one-hot labels into class numbers with argmax"
+        )
+    _, classes, counts = np.unique(found, return_inverse=True, return_counts=True)
+    weights: FloatArray = 1.0 / counts[classes]
+    return weights
+
+
+def checked_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
+    """Return weights as float64, or say what is wrong with them."""
+    try:
+        found: FloatArray = np.asarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise LoaderError(
+            f"weights={weights!r} are not numbers; pass one weight per row, ({n_rows},)"
+        ) from error
+    if found.shape != (n_rows,):
+        raise LoaderError(
+            f"weights has shape {found.shape}, but there are {n_rows} rows; pass one weight per row"
+        )
+    if n_rows and not (found.min() >= 0 and np.isfinite(found.sum()) and found.max() > 0):
+        wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
+        where = f"; row {wrong[0]} has {found[wrong[0]]}" if wrong.size else ""
+        raise LoaderError(
+            "weights must be finite and not negative, at least one above zero, with a finite sum"
+            + where
+        )
+    return found
+
+
 # ---------------------------------------------------------------- the order of an epoch
 @dataclass(frozen=True)
 class Order:
@@ -191,9 +315,9 @@ class Order:
 
     Parameters
     ----------
-    mode : {'file', 'window', 'full'}
+    mode : {'file', 'window', 'full', 'weights', 'balance'}
         File order; random units fill a window and are shuffled in it; any row may follow any
-        row.
+        row; rows are drawn by `weights`, given as such or made of classes.
     units : UniformUnits or ListedUnits
         What is read together at the least; their positions are the rows to order.
     window_rows : int
@@ -204,41 +328,33 @@ class Order:
         Keep each shard to its own stretch of the file, every epoch.
     buckets : Buckets, optional
         Rows of about equal size share a batch; for windows.
-
-    Examples
-    --------
-    >>> order = Order("window", UniformUnits(10**8, 64, 64), window_rows=20_000, seed=7)
-    >>> order.arrange((1, 4)).n_rows
-    25000000
+    weights : Weights, optional
+        Rows are drawn with replacement, as many as there are.
     """
 
-    mode: Mode
+    mode: str
     units: Units
     window_rows: int
     seed: int
     epoch: int = 0
     sticky_shards: bool = False
     buckets: Buckets | None = None
-    n_rows: int = field(init=False, repr=False)
-    """How many rows an epoch has."""
+    weights: Weights | None = None
 
-    def __post_init__(self) -> None:
-        self.__dict__["n_rows"] = self.units.n_rows
+    @property
+    def n_rows(self) -> int:
+        """How many rows an epoch has."""
+        return self.units.n_rows
 
     @cached_property
     def digest(self) -> str:
         """Hash of everything the order depends on but seed and epoch."""
+        if self.weights is not None:
+            drawn = ("draws", self.window_rows, self.units.digest, self.weights.digest)
+            return f"{key_of(*drawn):032x}"
         entries = (self.mode, self.window_rows, int(self.sticky_shards), self.units.digest)
         more = () if self.buckets is None else (self.buckets.digest,)
         return f"{key_of(*entries, *more):032x}"
-
-    def at_epoch(self, epoch: int, seed: int | None = None) -> Order:
-        """Return the same order parameters for another epoch (and another seed, if given)."""
-        return replace(self, epoch=epoch, seed=self.seed if seed is None else seed)
-
-    def arrange(self, shard: tuple[int, int] = (0, 1)) -> WindowOrder:
-        """Arrange the rows of one shard, (index, count)."""
-        return WindowOrder(self, shard)
 
 
 class WindowOrder:
@@ -246,58 +362,64 @@ class WindowOrder:
 
     The n-th unit of the run order is unit ``permuted(n)``. The rows before it follow from a few
     integers where units have one size; else their sums are kept, eight bytes a unit.
+
+    Examples
+    --------
+    >>> order = Order("window", UniformUnits(10**8, 64, 64), window_rows=20_000, seed=7)
+    >>> WindowOrder(order, (1, 4)).n_rows
+    25000000
     """
 
     def __init__(self, order: Order, shard: tuple[int, int]) -> None:
-        units, salt = order.units, [order.seed, order.epoch]
+        units, salt, window_rows = order.units, [order.seed, order.epoch], order.window_rows
         start, stop = shard_bounds(units.n_rows, *shard)
         if order.sticky_shards:
             units, salt = units.clip(units.start + start, units.start + stop), [*salt, *shard]
             start, stop = 0, stop - start
-        if order.mode == "full":  # units of one row
+        in_order = order.mode == "file" or order.weights is not None
+        if order.mode == "full" or order.weights is not None:  # units of one row
             units = UniformUnits(units.n_rows, 1, 1, units.start)
         self.order, self.units, self.salt = order, units, salt
         self.start, self.stop, self.n_rows = start, stop, stop - start
         key = key_of(*salt, "rows" if order.mode == "full" else "units")
-        self.permuted = None if order.mode == "file" else Permutation(units.count, key)
+        self.permuted = None if in_order else Permutation(units.count, key)
         self.sums: IntArray | None = None
-        self.unit_rows = 0
         self.cut_units: list[tuple[int, int]] = []
         """Units that are cut: the place of each in the run order, and how many rows it lacks."""
-        if isinstance(units, ListedUnits):
-            ids = np.arange(units.count)
-            starts, stops = units.bounds(ids if self.permuted is None else self.permuted(ids))
-            self.sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(stops - starts)])
-        elif units.n_rows:
-            self.unit_rows = units.unit_rows
-            ends = np.array([0, units.count - 1])[: units.count]
-            starts, stops = units.bounds(ends)
-            lacks = self.unit_rows - (stops - starts)
-            if self.permuted is not None and lacks.any():
-                ends = self.permuted(ends, inverse=True)
-            self.cut_units = list(zip(ends.tolist(), lacks.tolist(), strict=True))
         self.edges: list[int] = []
         """Units of several sizes: the first unit of each window, and one past the last."""
         self.even_windows = 0, 0, 0
         """Units of one size: the first, how many they are, and over how many windows spread."""
         if not self.n_rows:
             return
-        first, last = self.unit_at(self.start), self.unit_at(self.stop - 1) + 1
-        window_rows, sums = order.window_rows, self.sums
-        if sums is None:
+        if order.weights is not None:  # windows are those of the undivided epoch
+            self.unit_rows = 1
+            self.even_windows = 0, units.n_rows, -(-units.n_rows // window_rows)
+        elif isinstance(units, UniformUnits):
+            self.unit_rows = units.unit_rows
+            ends = np.array([0, units.count - 1])
+            starts, stops = units.bounds(ends)
+            lacks = self.unit_rows - (stops - starts)
+            if self.permuted is not None and lacks.any():
+                ends = self.permuted(ends, inverse=True)
+            self.cut_units = list(zip(ends.tolist(), lacks.tolist(), strict=True))[: units.count]
+            first, last = self.unit_at(start), self.unit_at(stop - 1) + 1
             each = max(1, window_rows // self.unit_rows)
             if window_rows >= units.n_rows:  # short units fit too, or units do not divide it
                 each = last - first
             self.even_windows = first, last - first, -(-(last - first) // each)
-            return
-        edges = [first]
-        while edges[-1] < last:
-            fitting = int(sums.searchsorted(sums[edges[-1]] + window_rows, side="right")) - 1
-            edges.append(min(max(fitting, edges[-1] + 1), last))
-        if len(edges) > 2:  # share the last two windows evenly: no small one at the end
-            middle = int(sums[edges[-3]] + sums[last] + 1) // 2
-            edges[-2] = min(edges[-2], int(sums.searchsorted(middle)))
-        self.edges = edges
+        else:
+            ids = np.arange(units.count)
+            starts, stops = units.bounds(ids if self.permuted is None else self.permuted(ids))
+            sums = self.sums = np.append(0, np.cumsum(stops - starts))
+            first, last = self.unit_at(start), self.unit_at(stop - 1) + 1
+            edges = self.edges = [first]
+            while edges[-1] < last:
+                fitting = int(sums.searchsorted(sums[edges[-1]] + window_rows, side="right")) - 1
+                edges.append(min(max(fitting, edges[-1] + 1), last))
+            if len(edges) > 2:  # share the last two windows evenly: no small one at the end
+                middle = int(sums[edges[-3]] + sums[last] + 1) // 2
+                edges[-2] = min(edges[-2], int(sums.searchsorted(middle)))
 
     def rows_before(self, nth: int) -> int:
         """Return how many rows the units before the n-th of the run order hold."""
@@ -318,41 +440,44 @@ class WindowOrder:
             nth += 1
         return nth
 
-    def window_at(self, place: int) -> tuple[int, int, int]:
-        """Return (number, first place, place behind the last) of the window at `place`."""
+    def window_at(self, place: int) -> tuple[int, int]:
+        """Return the first place of the window at `place`, and the one behind its last."""
         nth = self.unit_at(self.start + place)
         if self.sums is not None:
-            number = bisect_right(self.edges, nth) - 1
-            lo, hi = self.edges[number], self.edges[number + 1]
+            number = bisect_right(self.edges, nth)
+            lo, hi = self.edges[number - 1 : number + 1]
         else:
             first, n_units, n_windows = self.even_windows
-            number, lo, hi = even_share(nth - first, n_units, n_windows)
+            _, lo, hi = even_share(nth - first, n_units, n_windows)
             lo, hi = first + lo, first + hi
         begin = max(self.rows_before(lo), self.start)
-        return number, begin - self.start, min(self.rows_before(hi), self.stop) - self.start
+        return begin - self.start, min(self.rows_before(hi), self.stop) - self.start
 
     def rows(self, lo: int, hi: int) -> WindowRows:
         """Return the rows of the places ``[lo, hi)``, which lie in one window."""
-        order = self.order
+        order, start = self.order, self.start
+        if order.weights is not None:
+            _, a, b = even_share(start + lo, *self.even_windows[1:])
+            drawn = order.weights.drawn(a, b, (order.seed, order.epoch))
+            return WindowRows(listed=drawn[start + lo - a : start + hi - a])
         if self.permuted is None:  # rows follow one another whatever the windows
-            row = self.units.start + self.start
+            row = self.units.start + start
             return WindowRows(run=(row + lo, row + hi))
         if order.mode == "full":
-            rows = self.permuted(np.arange(self.start + lo, self.start + hi))
+            rows = self.permuted(np.arange(start + lo, start + hi))
             rows += self.units.start
             return WindowRows(listed=rows)
-        _, first, last = self.window_at(lo)
-        run_list, place = self.whole_runs(first, last), self.start + first
-        places = explicit_permutation(last - first, key_of(*self.salt, "window", place))
+        first, last = self.window_at(lo)
+        run_list = self.whole_runs(first, last)
+        places = explicit_permutation(last - first, key_of(*self.salt, "window", start + first))
         if order.buckets is not None:
-            key = key_of(*self.salt, "buckets", place)
+            key = key_of(*self.salt, "buckets", start + first)
             places = order.buckets.arranged(rows_of(run_list), places, first, key)
         if (lo, hi) == (first, last):
             return WindowRows(run_list, places)
         places -= lo - first
         wanted = np.flatnonzero((places >= 0) & (places < hi - lo))
-        rows = rows_of(run_list)[wanted]
-        return WindowRows(merged_runs(rows, rows + 1), places[wanted])
+        return WindowRows(runs_of(rows_of(run_list)[wanted]), places[wanted])
 
     def whole_runs(self, first: int, last: int) -> IntArray:
         """Return the runs of the window with the places ``[first, last)``, before any shuffle."""

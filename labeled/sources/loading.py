@@ -55,9 +55,9 @@ def sorted_read(rows: Rows, places: Rows | None = None) -> Read:
 
 def read_of(selection: Selection) -> Read:
     """Turn a whole selection into one read, places being positions in it."""
-    stretch = selection.stretch
-    if stretch is not None:
-        return Read(range(stretch.start, max(stretch.start, stretch.stop)))
+    span = selection.span
+    if span is not None and span.step == 1:
+        return Read(range(span.start, max(span.start, span.stop)))
     return sorted_read(selection.rows)
 
 
