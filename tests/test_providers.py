@@ -545,8 +545,6 @@ def test_what_yields_nothing_has_no_shapes():
         _ = IteratorProvider([]).batch_size
     with pytest.raises(LoaderError, match="iterable=5 must be a sequence"):
         IteratorProvider(5)
-    with pytest.raises(LoaderError, match="copy='no' must be True or False"):
-        IteratorProvider([], copy="no")
     with pytest.raises(LoaderError, match="takes a function"):
         provider([1])
     with pytest.raises(OptionError, match="did you mean 'batch_size'"):

@@ -54,7 +54,7 @@ from labeled.transforms.sample import Sample
 if TYPE_CHECKING:  # imported by the methods that need them
     from labeled.dataset.summary import DatasetPlots
     from labeled.display.summary import Summary
-    from labeled.providers.data_provider import LoaderProvider, Names
+    from labeled.providers import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
 DatasetSource = Source | RaggedSource
@@ -884,7 +884,7 @@ class Dataset:
         LoaderError
             If an option is unknown or impossible, or a source ragged.
         """
-        from labeled.providers.data_provider import provider_of
+        from labeled.providers import provider_of
 
         def served(used: list[str], size: int, **loading: Any) -> Loader:
             for source in map(self._sources.__getitem__, used):

@@ -20,8 +20,6 @@ from labeled.device import Array, adopted, check_copy, copy_into, is_array, is_f
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.options import integer
 
-Rows = npt.NDArray[np.int64]
-
 BatchAxis = Literal["first", "last"]
 """Where the batch axis of every array stands."""
 
@@ -56,16 +54,15 @@ class DataBatch:
     named_data: Mapping[str, Array]
     named_label: Mapping[str, Array] = field(default_factory=dict)
     count_samples: int = ALL
-    rows: Rows | None = None
+    rows: npt.NDArray[np.int64] | None = None
     axes: BatchAxis = "first"
     dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.named_data:
             raise ArrayError("a batch needs at least one array of data")
-        twice = sorted(set(self.named_data) & set(self.named_label))
-        if twice:
-            raise ArrayError(f"the name {twice[0]!r} is both among the data and the labels")
+        for name in self.named_data.keys() & self.named_label.keys():
+            raise ArrayError(f"the name {name!r} is both among the data and the labels")
         axis = 0 if batch_axis_of(self.axes) == "first" else -1
         sizes = {}
         for name, array in self._arrays.items():
@@ -149,26 +146,37 @@ class DataBatch:
         """Copy the labels into `targets`; see :meth:`load_data`."""
         self._load(self.named_label, targets, "label")
 
-    def _load(self, arrays: Mapping[str, Array], targets: Sequence[Any], what: str) -> None:
-        given: Any = targets
-        n = len(given) if isinstance(given, Sequence) else -1
+    def _load(self, arrays: Mapping[str, Array], targets: Any, what: str) -> None:
+        n = len(targets) if isinstance(targets, Sequence) else -1
         if n != len(arrays):
             raise ArrayError(
                 f"load_{what} takes a list of targets, one for each of {list(arrays)}; found "
-                f"{type(given).__name__ if n < 0 else n}"
+                f"{type(targets).__name__ if n < 0 else n}"
             )
         copies = [
-            self._copy(name, array, which, place)
+            self._copy(name, array, pair)
             for (name, array), target in zip(arrays.items(), targets, strict=True)
-            for which, place in _pairs_of(name, target)
+            for pair in (target if isinstance(target, list | tuple) else [(slice(None), target)])
         ]
         for place, part in copies:
             check_copy(place, part)
         for place, part in copies:
             copy_into(place, part)
 
-    def _copy(self, name: str, array: Array, which: Any, place: Any) -> tuple[Array, Array]:
+    def _copy(self, name: str, array: Array, pair: Any) -> tuple[Array, Array]:
         """Return (target, what goes there), which fit."""
+        which: Any = None
+        place: Any = None
+        if isinstance(pair, list | tuple) and len(pair) == 2:
+            which, place = pair
+        place = adopted(place) if is_foreign(place) else place
+        if not isinstance(which, slice | range) or not is_array(place):
+            raise ArrayError(
+                f"{pair!r:.60} cannot be filled with {name!r}: give an array, or a list of (slice, "
+                "array) pairs"
+            )
+        if isinstance(place, np.ndarray) and not place.flags.writeable:
+            raise ArrayError(f"the target for {name!r} is read-only; give a copy of it")
         start = 0 if which.start is None else integer("start of a slice", which.start)
         stop = self.batch_size if which.stop is None else integer("stop of a slice", which.stop)
         if which.step not in (None, 1) or not 0 <= start <= stop <= self.batch_size:
@@ -188,37 +196,17 @@ class DataBatch:
 
     def to_xarray(self) -> xr.Dataset:
         """Return the batch as an in-memory xarray.Dataset; arrays on the host are not copied."""
-        return xr.Dataset(
-            {name: (self._dims(name), to_host(a)) for name, a in self._arrays.items()}
-        )
-
-    def _dims(self, name: str) -> tuple[str, ...]:
-        if name in self.dims:
-            return self.dims[name]
-        inner = tuple(f"{name}_{axis}" for axis in range(1, len(self._arrays[name].shape)))
-        return moved_order(("batch", *inner), self.axes)
+        variables = {}
+        for name, array in self._arrays.items():
+            inner = tuple(f"{name}_{axis}" for axis in range(1, len(array.shape)))
+            dims = self.dims.get(name, moved_order(("batch", *inner), self.axes))
+            variables[name] = (dims, to_host(array))
+        return xr.Dataset(variables)
 
     def __repr__(self) -> str:
         lines = [f"<labeled.providers.DataBatch, {self.count_samples} samples>"]
         lines += [f"  {name}  {tuple(a.shape)}  {a.dtype}" for name, a in self._arrays.items()]
         return "\n".join(lines)
-
-
-def _pairs_of(name: str, target: Any) -> list[tuple[Any, Array]]:
-    """Return (slice, array to fill) pairs."""
-    pairs = []
-    for pair in target if isinstance(target, list | tuple) else [(slice(None), target)]:
-        which, place = pair if isinstance(pair, list | tuple) and len(pair) == 2 else (None, None)
-        place = adopted(place) if is_foreign(place) else place
-        if not isinstance(which, slice | range) or not is_array(place):
-            raise ArrayError(
-                f"{pair!r:.60} cannot be filled with {name!r}: give an array, or a list of (slice, "
-                "array) pairs"
-            )
-        if isinstance(place, np.ndarray) and not place.flags.writeable:
-            raise ArrayError(f"the target for {name!r} is read-only; give a copy of it")
-        pairs.append((which, place))
-    return pairs
 
 
 def device_slices(batch_size: int, n_devices: int) -> list[slice]:
