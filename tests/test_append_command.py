@@ -30,12 +30,10 @@ def made(path: Path, first: int, **options: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_rows_are_added_to_a_split(tmp_path: Path, in_place: bool) -> None:
+def test_rows_are_added_to_a_split(tmp_path: Path) -> None:
     path = made(tmp_path / "a.hdf5", 0, chunks=2)
     more = made(tmp_path / "b.hdf5", 10)
-    flags = ["--in-place"] if in_place else []
-    done = run("append", path, more, "--only", "test", "--split", "train", "--json", *flags)
+    done = run("append", path, more, "--only", "test", "--split", "train", "--json")
     assert (done.exit_code, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert told["sources"] == {"x": 7}
@@ -53,7 +51,6 @@ def test_what_does_not_fit_is_refused_in_words_of_the_command_line(tmp_path: Pat
     np.save(tmp_path / "x.npy", np.zeros((2, 2)))
     labeled.write(tmp_path / "y.hdf5", {"y": np.zeros(3)})
     for words, said in (
-        ([path, more, "--in-place"], "leave --in-place out"),
         ([path, tmp_path / "x.npy"], "convert it to HDF5 first: labeled convert"),
         ([path, tmp_path / "y.hdf5"], "rows to append have sources ['y']"),
         ([path, more, "--only", "tset"], "did you mean 'test'"),

@@ -60,7 +60,6 @@ def test_attributes_of_others_are_answered(ds, thing, guess, words):
         (lambda ds, p: labeled.open_dataset(ds.files.paths[0], mode="r"), "for reading"),
         (lambda ds, p: labeled.open_dataset(ds.files.paths[0], grup="a"), "did you mean 'group'"),
         (lambda ds, p: labeled.write(p, {}, split={}), "splits="),
-        (lambda ds, p: labeled.append(p, {}, inplace=True), "'in_place'"),
         (lambda ds, p: labeled.repack(p, p, compress=3), "'compression'"),
         (lambda ds, p: labeled.verify(p, thread=3), "'threads'"),
         (lambda ds, p: labeled.doctor(p, second=1), "'seconds'"),

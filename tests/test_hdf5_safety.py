@@ -348,13 +348,6 @@ def test_a_truncated_file(tmp_path: Path, libver: object) -> None:
         scan(path)
 
 
-def test_an_interrupted_append_is_refused(tmp_path: Path) -> None:
-    path = fuel_file(tmp_path / "d.h5", digits(), {"a": (0, 9)}, attrs={"labeled_incomplete": True})
-
-    with pytest.raises(FileFormatError, match="appending to it was interrupted"):
-        scan(path)
-
-
 def test_a_file_open_for_writing_elsewhere(tmp_path: Path) -> None:
     path = fuel_file(tmp_path / "d.h5", digits(), {"a": (0, 9)}, DIGIT_LABELS)
     writer = subprocess.Popen(

@@ -96,7 +96,7 @@ def test_rows_appended_to_a_packed_file_are_measured_decoded(tmp_path: Path) -> 
     path = save(tmp_path, "h5netcdf", {"u": (("batch", "x"), raw, attrs)})
     made = labeled.convert(path, tmp_path / "made.hdf5", chunks=4, compression="gzip")
     labeled.append(made, {"u": raw + np.int16(1)})
-    labeled.append(made, {"u": raw}, in_place=True)
+    labeled.append(made, {"u": raw})
     whole = np.concatenate([raw, raw + 1, raw])
     labeled.repack(made, tmp_path / "repacked.hdf5", layout="contiguous")
     for path in (made, tmp_path / "repacked.hdf5"):

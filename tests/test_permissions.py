@@ -77,10 +77,6 @@ SCRIPT = """
             "folder": outcome(labeled.open_dataset, "unlisted"),
             "convert folder": outcome(labeled.convert, "unlisted", "new.h5"),
         },
-        "in place": {
-            "kept": outcome(labeled.append, "kept.h5", made, in_place=True),
-            "shut": outcome(labeled.append, "shut/grows.h5", made, in_place=True),
-        },
         "replaced": outcome(labeled.write, "replaced.h5", made, overwrite=True),
     }
     print(json.dumps(calls))
@@ -102,7 +98,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     for name in modes:
         (folder / name).mkdir()
     rows = {"x": np.arange(5)}
-    for name in ("x", "kept", "secret", "replaced", "shut/x", "shut/grows", "closed/x"):
+    for name in ("x", "kept", "secret", "replaced", "shut/x", "closed/x"):
         labeled.write(folder / f"{name}.h5", rows, chunks=2)
     labeled.write(folder / "unlisted" / "x.h5", rows)
     np.save(folder / "a.npy", np.arange(3))
@@ -164,16 +160,6 @@ def test_what_may_not_be_read_is_named(tried: Any) -> None:
         assert str(folder) in words, call
         assert "this user" in words, call
         assert "check its permissions" in words, call
-
-
-def test_rows_are_added_in_place_to_what_may_be_written(tried: Any) -> None:
-    folder, told, _ = tried
-    assert "WriteError: cannot write to" in told["in place"]["kept"]
-    assert "kept.h5': this user may not; check its permissions" in told["in place"]["kept"]
-    assert told["in place"]["shut"] == str(folder / "shut" / "grows.h5")
-    for name, n_rows in (("kept.h5", 5), ("shut/grows.h5", 8)):
-        with h5py.File(folder / name) as file:
-            assert file["x"].shape == (n_rows,)
 
 
 def test_a_file_that_may_not_be_written_is_replaced_by_another_such(tried: Any) -> None:

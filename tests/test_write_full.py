@@ -23,7 +23,6 @@ CASES = {
     "texts and numbers": "labeled.write('new.h5', {'a': texts[:400], 'x': noise})",
     "batches": "labeled.write('new.h5', batches, compression='gzip')",
     "append": "labeled.append('old.h5', {'x': texts})",
-    "append in place": "labeled.append('old.h5', {'x': texts}, in_place=True)",
     "carried texts": "labeled.repack('carried.h5', 'new.h5')",
     "array converted": "labeled.convert({'x': noise}, 'new.h5')",
 }

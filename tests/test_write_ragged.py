@@ -203,7 +203,6 @@ def test_append_writes_a_ragged_file_anew(tmp_path: Path, kind: Any, way: str) -
         ({"x": np.ones((2, 3))}, {}, "those to append are of one shape"),
         ({"x": [np.ones((1, 1)), np.ones((2, 2))]}, {}, "examples of 1 axes"),
         ({"x": [[1.5], [2.5, 1.0]]}, {}, "has dtype int16"),
-        ({"x": [[1], [2, 1]]}, {"in_place": True}, "contiguous or ragged"),
         ([{"x": [[1], [2, 1]]}], {}, "rows must be counted"),
     ],
 )

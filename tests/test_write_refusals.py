@@ -216,7 +216,6 @@ def test_names_of_axes_that_are_no_utf8_are_kept(tmp_path: Path, ragged: bool) -
         labeled.write(tmp_path / "y.h5", X, dims={"x": ("batch", "\ud800")})
 
 
-@pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(
     ("sources", "split", "words"),
     [
@@ -227,12 +226,12 @@ def test_names_of_axes_that_are_no_utf8_are_kept(tmp_path: Path, ragged: bool) -
     ],
 )
 def test_rows_that_cannot_be_added_name_the_file(
-    tmp_path: Path, sources: Any, split: Any, words: str, in_place: bool
+    tmp_path: Path, sources: Any, split: Any, words: str
 ) -> None:
     path = labeled.write(tmp_path / "a.h5", {"x": np.arange(5)}, {"all": (0, 5)}, chunks=2)
     before = Path(path).read_bytes()
     with pytest.raises(LabeledError, match=f"{words}.*{re.escape(repr(path))}"):
-        labeled.append(path, sources, split=split, in_place=in_place)
+        labeled.append(path, sources, split=split)
     assert Path(path).read_bytes() == before
     assert os.listdir(tmp_path) == ["a.h5"]
 

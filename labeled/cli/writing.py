@@ -128,15 +128,14 @@ def resize_of(text: str | None) -> dict[str, Any]:
 @click.option("--only", metavar="NAME", help="Only rows of this split of MORE.")
 @sources_option
 @opened_option
-@click.option("--in-place", is_flag=True, help="Change FILE itself; its sources must be chunked.")
 @effort_options
 @click.pass_context
 def append(ctx: click.Context, /, file: str, more: str, only: str | None, **params: Any) -> None:
     """Add the rows of another file to a file.
 
     MORE has the same sources as FILE, and is anything that labeled opens (HDF5, CSV, IDX,
-    .rec). A copy of FILE grows and then takes its place, so that FILE is whole at any time;
-    --in-place costs only what is new.
+    .rec). FILE is written once more and then takes its own place, so that it is whole at any
+    time.
     """
     started = perf_counter()
     with warnings.catch_warnings():  # axes that MORE does not name are those of FILE

@@ -129,29 +129,6 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
     return target
 
 
-def check_changeable(path: str, *, n_bytes: int = 0) -> str:
-    """Return the absolute path of a file that is to be changed itself; refuse what cannot work.
-
-    Parameters
-    ----------
-    n_bytes : int
-        By how much it will at least grow.
-
-    Raises
-    ------
-    WriteError
-        If this user may not write to it, or the disk has too little space.
-    """
-    target = os.path.realpath(path)
-    if not os.access(target, os.W_OK):
-        raise WriteError(
-            f"cannot write to {target!r}: this user may not; check its permissions, or leave "
-            f"in_place out"
-        )
-    _check_room(target, n_bytes)
-    return target
-
-
 def _check_room(target: str, n_bytes: int) -> None:
     folder = os.path.dirname(target)
     disk = shutil.disk_usage(folder)

@@ -1,20 +1,15 @@
-"""``labeled.append``: more rows for a file, safely by default, in place if asked.
+"""``labeled.append`` and ``labeled.write_splits``: a file with more rows, or more splits.
 
-By default the file is copied, the copy grows, and then takes the file's place. Where the
-file system copies by reference (XFS, Btrfs, APFS-like) that costs only what is new;
-elsewhere it costs the whole file once more, in time and, for a while, in space. A file
-whose sources are contiguous, or ragged, cannot grow at all: it is written anew, row by row.
-
-``in_place=True`` needs chunked sources and costs only what is new anywhere. New rows that break
-off are taken back; what is cut short after them leaves a file marked as incomplete, which nobody
-opens by accident.
+The rows of the file and then the new ones are written into a new file, by the one path on which
+:func:`labeled.repack` and :func:`labeled.write` write theirs; it takes the place of the old file
+once it is complete. Splits are rewritten in a copy of the file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,64 +17,27 @@ import numpy as np
 
 from labeled._validation import check_arguments
 from labeled.display.classes import as_text, class_names_of
-from labeled.display.progress import progress_bar
-from labeled.errors import (
-    ArrayError,
-    DimsError,
-    NotYetError,
-    SplitError,
-    WriteError,
-)
+from labeled.errors import ArrayError, DimsError, NotYetError, SplitError, WriteError
 from labeled.formats.bytesource import check_same
-from labeled.formats.hdf5.extras import extras_of
-from labeled.formats.hdf5.filters import Layout, can_encode
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
 from labeled.formats.hdf5.metadata import (
-    Checksums,
     datasets_of,
     read_checksums,
     read_statistics,
     write_own,
 )
-from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.writing import (
-    Names,
-    SourceWriter,
-    changed_file,
-    check_growable,
-    grow_file,
-    growable_sources,
-    storable,
-)
+from labeled.formats.hdf5.writing import open_to_write
 from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
-from labeled.formats.reader import read_rows
 from labeled.formats.registry import check_hdf5
-from labeled.formats.replacing import check_changeable, check_target, clone, replacing
+from labeled.formats.replacing import check_target, clone, replacing
 from labeled.writing.inputs import Inputs, inputs_of
-from labeled.writing.layouts import RaggedAs
-from labeled.writing.packing import (
-    Before,
-    Joiner,
-    Plan,
-    fitting,
-    put,
-    store,
-    tally_for,
-    units_of,
-)
-from labeled.writing.ragged import (
-    Examples,
-    RaggedToWrite,
-    joined_examples,
-    ragged_to_write,
-)
-from labeled.writing.repack import StoredSources, coordinates_of
-from labeled.writing.source import Block, SourceToWrite
+from labeled.writing.layouts import AS_STORED
+from labeled.writing.ragged import RaggedToWrite
+from labeled.writing.repack import StoredSources, coordinates_of, rewrite
+from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
-from labeled.writing.write import Planned, checked_effort, naming
-
-_NO_END = np.iinfo(np.int64).max
+from labeled.writing.write import checked_effort, naming
 
 
 @check_arguments(but=("path",))
@@ -88,29 +46,25 @@ def append(
     sources: Any,
     *,
     split: str | None = None,
-    in_place: bool = False,
     progress: bool | None = None,
     memory: float | str | None = None,
     threads: int | None = None,
 ) -> str:
     """Add rows to every source of a file.
 
+    The whole file is written once more, and takes the place of the old one when it is complete;
+    meanwhile both need space. Many small batches are best given at once, as an iterable.
+
     Parameters
     ----------
     path : path
-        A file of examples that this process may write.
+        A file of examples that this process may replace.
     sources : as for :func:`labeled.write`
         The same sources as in the file, with the same row shapes; dtypes are cast where
-        nothing of their kind is lost.
+        nothing of their kind is lost. Batches need a file whose sources are chunked.
     split : str, optional
         The split that gets the new rows, old or new. Without it they are in none (a file
         without splits has them in ``"all"``).
-    in_place : bool
-        Change the file itself. Only for files whose sources are chunked. Until it is done
-        the file carries the attribute `labeled_incomplete`, and is refused by readers. If the new
-        rows break off (an error, Ctrl-C), its rows are those that it had. If its tables are cut
-        short after that, it cannot be undone, or the process is killed, it stays refused, and other
-        programs may not be able to open it either: have a copy.
     progress, memory, threads
         As for :func:`labeled.write`.
 
@@ -119,158 +73,70 @@ def append(
     str
         The absolute path of the file.
 
-    Notes
-    -----
-    Without `in_place` a copy grows and then takes the file's place. Copies by reference (XFS,
-    Btrfs) cost what is new; elsewhere the whole file is written once more, and for that while
-    takes its space twice. Contiguous and ragged sources cannot grow: they are always written
-    anew.
-
     Raises
     ------
     ArrayError, DimsError, SplitError
-        If the rows do not fit the sources of the file; before anything is written.
+        If the rows do not fit the sources of the file; of arrays before anything is written.
     WriteError
-        If the file cannot be written. Without `in_place` it is as it was before.
+        If the file cannot be written. It is as it was before.
     NotYetError
-        If the file has coordinates along its example dim, or, being contiguous or ragged, holds
-        what cannot be carried over (references, data in other files).
+        If the file has coordinates along its example dim, or holds what cannot be carried over
+        (references, data in other files).
 
     Examples
     --------
     >>> import labeled, numpy as np, tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
-    >>> path = labeled.write(path, {"x": np.arange(3.0)}, {"train": (0, 3)}, chunks=2)
+    >>> path = labeled.write(path, {"x": np.arange(3.0)}, {"train": (0, 3)})
     >>> path = labeled.append(path, {"x": np.arange(2.0)}, split="train")
     >>> labeled.open_dataset(path).split("train")["x"].values
     array([0., 1., 2., 0., 1.])
     """
-    effort = checked_effort(memory, threads)
+    budget, _ = checked_effort(memory, threads)
     check_hdf5(path, "adding rows")
     header = scan(path, decode_cf=False)
-    with naming(f"rows were to be added to {header.stamp.path!r}"):
-        if in_place:
-            target = check_changeable(header.stamp.path)
-        else:
-            target = check_target(header.stamp.path, overwrite=True)
-        old = _Old.of(header)
-        inputs = _fitting(inputs_of(_as_ragged(sources, header)), header)
-        table = _new_table(header, split, _count(inputs))
-        growing = _can_grow(header, target, inputs, in_place=in_place)
-        if not growing:
-            inputs = _old_then_new(StoredSources(header, target, effort[0]), inputs)
-        plan = fitting(old.plan(inputs, table, effort, split if growing else None, growing), memory)
-        with progress_bar(
-            progress, inputs.n_bytes, f"append to {os.path.basename(target)}"
-        ) as advance:
-            if not growing:
-                attrs = storable("the file", header.attrs)
-                extras = extras_of(header)
-                new = Planned(plan, table, attrs, header.kind != "plain", extras=extras)
-                new.create(target, advance, overwrite=True)
-            elif in_place:
-                packed = any(recipe.layout.filters for recipe in plan.recipes.values())
-                check_changeable(target, n_bytes=0 if packed else inputs.n_bytes or 0)
-                _grow(target, old, plan, split, advance, mark=True)
-            else:
-                with replacing(target) as part:
-                    clone(target, part)
-                    _grow(part, old, plan, split, advance, mark=False)
-                    check_same(header.stamp, "append again")
-    return os.path.realpath(header.stamp.path)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Old:
-    """What is in the file already."""
-
-    header: FileHeader
-    n_rows: int
-    checksums: Mapping[str, Checksums]
-    statistics: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, header: FileHeader) -> _Old:
+    where = header.stamp.path
+    with naming(f"rows were to be added to {where!r}"):
+        target = check_target(where, overwrite=True)
         counts = {name: source.n_rows for name, source in header.sources.items()}
-        where = header.stamp.path
         if len(set(counts.values())) != 1:
             raise ArrayError(
                 f"the sources of file {where!r} have different numbers of rows: {counts}; rows can "
                 f"only be appended where they agree"
             )
-        n_rows = next(iter(counts.values()))
-        stored = {k: v for s in header.sources.values() for k, v in datasets_of(s).items()}
-        sums = {
-            name: each
-            for name, each in read_checksums(where).items()
-            if name in stored and each.n_rows == stored[name].n_rows
-        }
-        return cls(header, n_rows, sums, read_statistics(where))
-
-    def plan(
-        self,
-        inputs: Inputs,
-        table: Splits | None,
-        effort: tuple[int, int],
-        split: str | None,
-        growing: bool,
-    ) -> Plan:
-        """Plan rows that are stored as the old ones were.
-
-        In a file that grows, checksums and statistics go on where those of the old rows end.
-        """
-        layouts = {
-            name: Layout(stored.chunks, stored.filters)
-            if can_encode(stored.filters)
-            else Layout()  # HDF5 encodes
-            for source in self.header.sources.values()
-            for name, stored in datasets_of(source).items()
-        }
-        plan = Plan.of(inputs, layouts, table, effort, statistics=bool(self.statistics))
-        recipes, tallies = dict(plan.recipes), dict(plan.tallies)
-        for name, recipe in recipes.items():
-            sums, known = self.checksums.get(name), self.statistics.get(name)
-            recipes[name] = replace(recipe, checksums=sums is not None)
-            if not growing:
-                continue
-            if sums is not None:
-                recipes[name] = replace(recipe, unit_rows=sums.rows)
-            fresh: Splits = {} if split is None else {split: {name: range(self.n_rows, _NO_END)}}
-            tallies[name] = None
-            if known is not None:
-                tallies[name] = tally = tally_for(inputs.sources[name], fresh)
-                if tally is not None:
-                    tally.go_on(known)
-        return replace(plan, recipes=recipes, tallies=tallies)
-
-    def before(self, name: str, unit_rows: int, *, checksums: bool) -> Before:
-        """Return the whole units of a source, and its rows after the last of them."""
-        source = self.header.sources[name]
-        whole = self.n_rows // unit_rows
-        rows = read_rows(open_reader(source), range(whole * unit_rows, self.n_rows))
-        known = self.checksums[name].values[:whole].tolist() if checksums else []
-        kept = rows if rows.dtype.kind == "O" else rows.astype(source.dtype, copy=False)
-        return Before(whole * unit_rows, known, kept)
+        _check_carried(header)
+        uneven = [name for name, source in header.sources.items() if source.ragged is not None]
+        new = inputs_of(sources, uneven=uneven)
+        _check_fit(new, header)
+        stored = StoredSources(header, target, budget // 6)
+        inputs = _old_then_new(stored.inputs(), new)
+        n_new = next(iter(new.n_rows.values()))
+        table = _new_table(header, split, n_new)
+        rewrite(
+            stored,
+            inputs,
+            table,
+            replace(AS_STORED, overwrite=True, progress=progress, memory=memory, threads=threads),
+            lambda _: check_same(header.stamp, "append again"),
+            "append to",
+            counted=None if n_new is not None else partial(_counted_table, header, split),
+        )
+    return os.path.realpath(where)
 
 
-def _as_ragged(sources: Any, header: FileHeader) -> Any:
-    """Take lists of examples of one shape as ragged, where the source of the file is."""
-    if not isinstance(sources, Mapping):
-        return sources
-    out = dict(sources)
-    for name, source in header.sources.items():
-        given = out.get(name)
-        if source.ragged is None or not isinstance(given, list | tuple):
-            continue
-        if given and all(np.ndim(one) == len(source.dims) - 1 > 0 for one in given):
-            out[name] = np.empty(len(given), object)
-            for row, one in enumerate(given):
-                out[name][row] = one
-    return out
+def _check_carried(header: FileHeader) -> None:
+    """Refuse files with coordinates along the example dim, which the new rows lack."""
+    firsts = {source.dims[0] for source in header.sources.values()}
+    along = sorted(n for n, each in header.variables.items() if {*each.dims[:1]} & firsts)
+    if along:
+        raise NotYetError(
+            f"file {header.stamp.path!r} has coordinates {along} along its example dim, which "
+            f"append cannot make longer yet; write the file again with all rows"
+        )
 
 
-def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
-    """Return inputs as the dtypes of the file; refuse what does not fit its sources."""
+def _check_fit(inputs: Inputs, header: FileHeader) -> None:
+    """Refuse rows that do not fit the sources of a file."""
     where = header.stamp.path
     counts = inputs.n_rows
     if set(counts) != set(header.sources):
@@ -280,23 +146,29 @@ def _fitting(inputs: Inputs, header: FileHeader) -> Inputs:
         )
     if len(set(counts.values())) > 1:
         raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
-    fitted = dict(inputs.sources)
     for name, source in header.sources.items():
+        what = f"source {name!r} of file {where!r}"
         if (source.ragged is not None) != (name in inputs.ragged):
             raise ArrayError(
-                f"source {name!r} of file {where!r} holds examples of "
+                f"{what} holds examples of "
                 f"{'different shapes' if source.ragged else 'one shape'}, those to append are of "
                 f"{'one shape' if source.ragged else 'different shapes'}; give a labeled.Ragged "
                 f"(or an object array of arrays) for the former, an array for the latter"
             )
+        chunked = all(each.chunks is not None for each in datasets_of(source).values())
+        if inputs.batches is not None and not chunked:
+            raise ArrayError(
+                f"{what} is contiguous, and rows must be counted before they are written into such "
+                f"a source; give arrays in place of batches"
+            )
         given: RaggedToWrite | SourceToWrite = inputs.ragged.get(name) or inputs.sources[name]
-        dims = given.dims if isinstance(given, RaggedToWrite) else given.names.dims
-        _check_order(f"source {name!r} of file {where!r}", dims[1:], source.dims[1:])
-        if isinstance(given, SourceToWrite):
-            _check_positions(f"source {name!r} of file {where!r}", given, header, source)
-        if source.ragged is None:
-            fitted[name] = _fitted(inputs.sources[name], source, where)
-    return replace(inputs, sources=fitted)
+        if isinstance(given, RaggedToWrite):
+            _check_order(what, given.dims[1:], source.dims[1:])
+            _check_examples(what, given, source)
+        else:
+            _check_order(what, given.names.dims[1:], source.dims[1:])
+            _check_positions(what, given, header, source)
+            _check_rows(what, given, source)
 
 
 def _check_order(what: str, given: Sequence[str], dims: Sequence[str]) -> None:
@@ -329,8 +201,8 @@ def _check_positions(
             )
 
 
-def _fitted(given: SourceToWrite, source: SourceHeader, where: str) -> SourceToWrite:
-    what = f"source {given.name!r} of file {where!r}"
+def _check_rows(what: str, given: SourceToWrite, source: SourceHeader) -> None:
+    """Refuse rows of another shape, unit, dtype or other classes."""
     if given.row_shape != source.row_shape:
         raise ArrayError(
             f"{what} has rows of shape {source.row_shape}, but rows to append have shape "
@@ -359,43 +231,25 @@ def _fitted(given: SourceToWrite, source: SourceHeader, where: str) -> SourceToW
             f"{what} calls class {odd[0]} {classes[odd[0]]!r}, those to append call it "
             f"{others[odd[0]]!r}; give them the numbers of the file"
         )
-    dtype = np.dtype(object) if texts[1] else source.dtype
-    return replace(given, dtype=dtype, names=Names(source.dims), attrs=source.attrs)
 
 
-def _count(inputs: Inputs) -> int | None:
-    return next(iter(inputs.n_rows.values()))
-
-
-def _can_grow(header: FileHeader, target: str, inputs: Inputs, *, in_place: bool) -> bool:
-    """Return whether every source can grow in place; else the file is written anew."""
-    where, sources = header.stamp.path, header.sources.values()
-    along = sorted(
-        name
-        for name, variable in header.variables.items()
-        if variable.dims and any(variable.dims[0] == source.dims[0] for source in sources)
-    )
-    if along:
-        raise NotYetError(
-            f"file {where!r} has coordinates {along} along its example dim, which append cannot "
-            f"make longer yet; write the file again with all rows"
-        )
-    growable = growable_sources(target, [source.name for source in sources if not source.ragged])
-    fixed = sorted(source.name for source in sources if not growable.get(source.name))
-    if not fixed:
-        check_growable(where, list(header.sources))
-        return True
-    if in_place:
-        raise WriteError(
-            f"sources {fixed} of file {where!r} are contiguous or ragged and cannot grow in "
-            f"place; leave in_place=True out, or write the file with layout='chunked'"
-        )
-    if inputs.batches is not None:
+def _check_examples(what: str, given: RaggedToWrite, source: SourceHeader) -> None:
+    """Refuse examples with other axes, units or dtypes than those of the file."""
+    stored = datasets_of(source)[source.name].dtype
+    dtype, units = vlen_base(stored) or stored, source.attrs.get("units")
+    if given.units != units and given.are_times:
         raise ArrayError(
-            f"sources {fixed} of file {where!r} are contiguous or ragged, and rows must be counted "
-            f"before they are written anew; give arrays in place of batches"
+            f"{what} holds {dtype} in units {units!r}; cast times to these before you append them"
         )
-    return False
+    if len(given.dims) != len(source.dims):
+        raise ArrayError(
+            f"{what} has examples of {len(source.dims) - 1} axes, those to append have "
+            f"{len(given.dims) - 1}"
+        )
+    if given.examples and not np.can_cast(given.examples.dtype, dtype, "same_kind"):
+        raise ArrayError(
+            f"{what} has dtype {dtype}, rows to append have {given.examples.dtype}; cast them"
+        )
 
 
 def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Splits | None:
@@ -427,102 +281,33 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
     return table
 
 
-def _grow(
-    path: str,
-    old: _Old,
-    plan: Plan,
-    split: str | None,
-    advance: Callable[[int], None],
-    *,
-    mark: bool,
-) -> None:
-    """Let a file grow where it lies."""
-    before = {
-        name: old.before(name, recipe.unit_rows, checksums=recipe.checksums)
-        for name, recipe in plan.recipes.items()
-    }
-    joiners: dict[str, Joiner] = {}
+def _counted_table(
+    header: FileHeader, split: str | None, counts: Mapping[str, int]
+) -> Splits | None:
+    """Return the splits once the new rows, which came in batches, are counted."""
+    if len(set(counts.values())) > 1:
+        raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
+    name, count = next(iter(counts.items()))
+    return _new_table(header, split, count - header.sources[name].n_rows)
 
-    def undo(file: Any) -> None:
-        if joiners:
-            raise WriteError("its new rows are there, but not all of its tables")
-        for name, each in before.items():
-            file[name].resize(each.n_rows, axis=0)
-            writer = SourceWriter(file[name], growing=True)
-            if len(each.rows):
-                put(writer, units_of(each.rows, each.n_rows, plan.recipes[name]))
 
-    with changed_file(path, undo=undo if mark else None) as file:
-        writers = {name: SourceWriter(file[name], growing=True) for name in plan.recipes}
-        done = store(plan, writers, advance, old.n_rows, before)
-        counts = {name: joiner.n_rows for name, joiner in done.items()}
-        if len(set(counts.values())) > 1:
-            raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
-        joiners |= done
-        n_new = next(iter(counts.values())) - old.n_rows
-        grow_file(
-            file,
-            list(plan.recipes),
-            _new_table(old.header, split, n_new),
-            plan.statistics(),
-            plan.checksums(joiners),
+def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
+    """Return all rows that the file will have."""
+    n_new = next(iter(new.n_rows.values()))
+    sources: dict[str, SourceToWrite] = {}
+    for name, given in old.sources.items():
+        more, n_more = new.sources.get(name), n_new
+        if n_more is not None and name in old.ragged and old.ragged[name].kind == "flat":
+            assert more is not None
+            n_more = more.shape[0]
+        sources[name] = replace(
+            given,
+            shape=(None if n_more is None else int(given.shape[0] or 0) + n_more, *given.shape[1:]),
+            least_bytes=max(given.least_bytes, 0 if more is None else more.least_bytes),
+            batch_bytes=0 if more is None else more.batch_bytes,
         )
-
-
-def _old_then_new(stored: StoredSources, new: Inputs) -> Inputs:
-    """Return all rows that the file will have, as they are written anew."""
-    given: dict[str, SourceToWrite] = {}
-    raggeds: dict[str, RaggedToWrite] = {}
-    for name, source in stored.header.sources.items():
-        if source.ragged is None:
-            given[name] = _followed(stored.dense(source), new.sources[name])
-            continue
-        examples = _joined(source, stored.examples(source), new.ragged[name])
-        kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-        raggeds[name], datasets = ragged_to_write(name, examples, None, kind)
-        given |= datasets
-    return Inputs(given, ragged=raggeds)
-
-
-def _followed(old: SourceToWrite, new: SourceToWrite) -> SourceToWrite:
-    """Return the rows of a file, then new ones; stored times as times, if these are such."""
-    n_old = int(old.shape[0] or 0)
-
-    def blocks(rows: int) -> Iterator[Block]:
-        for block in old.blocks(rows):
-            yield block if new.encode is None else replace(block, read=partial(_as_times, block))
-        for block in new.blocks(rows):
-            yield replace(block, start=block.start + n_old, stop=block.stop + n_old)
-
-    def _as_times(block: Block) -> Any:
-        assert block.read is not None
-        kind = "m" if old.attrs.get("units") == "nanoseconds" else "M"
-        return block.read().astype(np.int64).view(f"{kind}8[ns]")
-
-    shape = (n_old + int(new.shape[0] or 0), *old.shape[1:])
-    return replace(new, shape=shape, names=old.names, attrs=old.attrs, blocks=blocks)
-
-
-def _joined(source: SourceHeader, old: Examples, new: RaggedToWrite) -> Examples:
-    what = f"source {source.name!r} of file {source.file.path!r}"
-    stored = datasets_of(source)[source.name].dtype
-    dtype = vlen_base(stored) or stored
-    assert new.examples is not None
-    units = source.attrs.get("units")
-    if new.units != units and new.examples.are_times:
-        raise ArrayError(
-            f"{what} holds {dtype} in units {units!r}; cast times to these before you append them"
-        )
-    if len(new.dims) != len(source.dims):
-        raise ArrayError(
-            f"{what} has examples of {len(source.dims) - 1} axes, those to append have "
-            f"{len(new.dims) - 1}"
-        )
-    if not np.can_cast(new.examples.dtype, dtype, "same_kind"):
-        raise ArrayError(
-            f"{what} has dtype {dtype}, rows to append have {new.examples.dtype}; cast them"
-        )
-    return joined_examples(old, new.examples, dtype, what)
+    batches = iter([new]) if new.batches is None else new.batches
+    return Inputs(sources, {}, batches, old.ragged, old.sources)
 
 
 # splits of a file whose rows stay as they are
@@ -595,7 +380,7 @@ def write_splits(
     target = check_target(where, overwrite=True)
     with replacing(target, overwrite=True) as part:
         clone(target, part)
-        with changed_file(part) as file:
+        with open_to_write(part, "r+") as file:
             scales = any(len(file[source.key].dims[0]) for source in header.sources.values())
             comments = remove_table(file["/"]) if header.kind == "fuel" else None
             write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)

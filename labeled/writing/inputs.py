@@ -72,8 +72,10 @@ class Inputs:
     sources: dict[str, SourceToWrite]
     """Sources of one shape, and every dataset that ragged ones become."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    batches: Iterator[Mapping[str, Any]] | None = None
+    batches: Iterator[Inputs] | None = None
     ragged: Mapping[str, RaggedToWrite] = field(default_factory=dict)
+    before: Mapping[str, SourceToWrite] = field(default_factory=dict)
+    """The rows of a file that those in batches are appended to."""
 
     @property
     def n_rows(self) -> dict[str, int | None]:
@@ -86,8 +88,8 @@ class Inputs:
 
     @property
     def n_bytes(self) -> int | None:
-        """Bytes of all rows in memory; None where they come in batches."""
-        if self.batches is not None:
+        """Bytes of all rows in memory; None where it is not known how many there are."""
+        if any(given.shape[0] is None for given in self.sources.values()):
             return None
         return sum(g.row_bytes * (g.shape[0] or 0) for g in self.sources.values())
 
@@ -102,6 +104,56 @@ class Inputs:
             for name in self.n_rows
         }
 
+    def parts(self) -> Iterator[tuple[SourceToWrite, int]]:
+        """Yield what is written one after another, and the row of the dataset it begins at.
+
+        Raises
+        ------
+        ArrayError
+            If a batch does not go with the first one.
+        """
+        if self.batches is None:
+            yield from ((given, 0) for given in self.sources.values())
+            return
+        done = dict.fromkeys(self.sources, 0)
+        for given in self.before.values():
+            yield given, 0
+            done[given.name] = int(given.shape[0] or 0)
+        encode: dict[str, Any] = {}
+        for number, batch in enumerate(self.batches):
+            if batch.n_rows.keys() != self.n_rows.keys():
+                raise ArrayError(
+                    f"batch {number} has sources {sorted(batch.n_rows)}, but the first had "
+                    f"{sorted(self.n_rows)}; give every batch the same"
+                )
+            for name in batch.n_rows:
+                if name in self.ragged:
+                    datasets = self.ragged[name].batch(batch.ragged[name], done)
+                else:
+                    more = _more_rows(number, self.sources[name], batch)
+                    first = encode.setdefault(name, more.encode)
+                    datasets = {name: replace(more, encode=first)}
+                for given in datasets.values():
+                    yield given, done[given.name]
+                    done[given.name] += int(given.shape[0] or 0)
+
+
+def _more_rows(number: int, first: SourceToWrite, batch: Inputs) -> SourceToWrite:
+    """Return the rows of a batch, which must be of the shape of the first ones."""
+    rest = f"the first had {first.row_shape}"
+    if first.name in batch.ragged:
+        raise ArrayError(
+            f"batch {number} has examples of different shapes of source {first.name!r}, but all of "
+            f"{rest}; give labeled.Ragged.of(examples) in every batch"
+        )
+    more = batch.sources[first.name]
+    if more.row_shape != first.row_shape:
+        raise ArrayError(
+            f"batch {number} has rows of shape {more.row_shape} of source {first.name!r}, but "
+            f"{rest}; where shapes differ, give labeled.Ragged.of(examples) in every batch"
+        )
+    return more
+
 
 def inputs_of(
     sources: Any,
@@ -109,6 +161,7 @@ def inputs_of(
     ragged: RaggedAs = "flat",
     *,
     here: bool = True,
+    uneven: Container[str] = (),
 ) -> Inputs:
     """Return everything to write, checked.
 
@@ -121,6 +174,8 @@ def inputs_of(
         What examples of different shapes become.
     here : bool
         Read the rows of a Dataset in this process, past dask.
+    uneven : names of sources
+        Whose lists hold examples of different shapes, even if those given have one.
 
     Raises
     ------
@@ -163,7 +218,8 @@ def inputs_of(
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     given_whole, whole = whole, with_fields(whole)
-    given = _all_given(whole, dims_of_fields(dims, given_whole, whole), ragged, dense=own)
+    named = dims_of_fields(dims, given_whole, whole)
+    given = _all_given(whole, named, ragged, uneven, dense=own)
     if own:
         read = _read_directly(sources, whole, given.sources, here=here)
         given = replace(given, sources=read)
@@ -179,8 +235,9 @@ def inputs_of(
     raggeds = {
         n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()
     }
-    more = map(with_fields, batches)
-    return Inputs(open_ended, {}, chain([whole], more), raggeds)
+    uneven = set(raggeds)
+    more = (_all_given(with_fields(batch), {}, ragged, uneven) for batch in batches)
+    return Inputs(open_ended, {}, chain([given], more), raggeds)
 
 
 def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -227,8 +284,9 @@ def _all_given(
     sources: Mapping[str, Any],
     dims: Mapping[str, Sequence[str | None]],
     kind: RaggedAs,
+    uneven: Container[str],
     *,
-    dense: bool,
+    dense: bool = False,
 ) -> Inputs:
     """Return sources as they will be written; `dense` tells that DataArrays hold no examples."""
     if not sources:
@@ -243,7 +301,8 @@ def _all_given(
     given: dict[str, SourceToWrite] = {}
     raggeds: dict[str, RaggedToWrite] = {}
     for name, value in sources.items():
-        if not (dense and isinstance(value, xr.DataArray)) and is_ragged(value):
+        listed = name in uneven and isinstance(value, list | tuple)
+        if listed or (not (dense and isinstance(value, xr.DataArray)) and is_ragged(value)):
             examples = examples_of(name, value)
             raggeds[name], datasets = ragged_to_write(name, examples, dims.get(name), kind)
         else:

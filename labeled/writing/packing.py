@@ -35,8 +35,7 @@ from labeled.formats.hdf5.metadata import Checksums, checksum
 from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
-from labeled.writing.inputs import Inputs, source_to_write
-from labeled.writing.ragged import is_ragged
+from labeled.writing.inputs import Inputs
 from labeled.writing.source import BLOCK_BYTES, Block, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import (
@@ -100,8 +99,6 @@ class Recipe:
     unit_rows: int
     checksums: bool = True
     measure: Measure = field(default_factory=Measure)
-    encode: Callable[[Array], Array] | None = None
-    """Turns values that HDF5 has no type for (times) into those that are stored."""
     row_bytes: int = 0
     """Of a row in memory, an average one where they differ in length."""
 
@@ -136,14 +133,16 @@ def pack(
     recipe: Recipe,
     parts: Sequence[Part],
     shapes: Array | None = None,
+    encode: Callable[[Array], Array] | None = None,
 ) -> Packed:
     """Do all work on a block of rows `start` to `stop`.
 
     With `shapes` the rows are the values of examples that have these, or one such example
-    each, and `parts` describe examples.
+    each, and `parts` describe examples. `encode` turns values that HDF5 has no type for (times)
+    into those that are stored.
     """
     are_values = shapes is not None and vlen_base(recipe.dtype) is None
-    rows = checked_rows(values, stop - start, recipe, None if are_values else start)
+    rows = checked_rows(values, stop - start, recipe, None if are_values else start, encode)
     values = rows
     if shapes is not None and rows.dtype.kind == "O":
         values = np.concatenate(rows.tolist()) if len(rows) else np.empty(0)
@@ -159,7 +158,13 @@ def pack(
     )
 
 
-def checked_rows(values: Any, n_rows: int, recipe: Recipe, first: int | None) -> Array:
+def checked_rows(
+    values: Any,
+    n_rows: int,
+    recipe: Recipe,
+    first: int | None,
+    encode: Callable[[Array], Array] | None,
+) -> Array:
     """Return a block as the dtype that is stored; messages count rows from `first`.
 
     Raises
@@ -174,8 +179,8 @@ def checked_rows(values: Any, n_rows: int, recipe: Recipe, first: int | None) ->
             f"fill it in with .filled(value)"
         )
     rows = np.asarray(array)
-    if recipe.encode is not None:
-        rows = recipe.encode(rows)
+    if encode is not None:
+        rows = encode(rows)
     expected = (n_rows, *recipe.row_shape)
     if rows.shape != expected:
         raise ArrayError(
@@ -209,16 +214,6 @@ def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
     return Units(start, start + len(rows), chunks, None, sums)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Before:
-    """Rows that are in a file already: whole units, and the rows after the last of them."""
-
-    n_rows: int
-    """Of whole units."""
-    checksums: Sequence[int]
-    rows: Array
-
-
 class Joiner:
     """Joins the packed blocks of one source, in order.
 
@@ -227,22 +222,15 @@ class Joiner:
     recipe : Recipe
     store : callable of Units
         Called with stretch after stretch, each beginning where the last ended.
-    before : Before, optional
-        What is in the file already.
     """
 
-    def __init__(
-        self, recipe: Recipe, store: Callable[[Units], None], before: Before | None = None
-    ) -> None:
+    def __init__(self, recipe: Recipe, store: Callable[[Units], None]) -> None:
         self._recipe = recipe
         self._store = store
         self._held: list[Array] = []
         self._n_held = 0
         self.n_rows = 0
         self.checksums: list[int] = []
-        if before is not None:
-            self.n_rows, self.checksums = before.n_rows, list(before.checksums)
-            self._hold(before.rows)
 
     def take(self, packed: Packed) -> None:
         """Store what is complete; hold the rest for the next block."""
@@ -467,7 +455,6 @@ def recipe_for(given: SourceToWrite, layout: Layout, checksums: bool) -> Recipe:
         rows_a_unit(given.row_bytes, cut, UNIT_BYTES),
         checksums,
         measure_for(given) or Measure(),
-        given.encode,
         given.row_bytes,
     )
 
@@ -496,17 +483,11 @@ def tally_for(source: SourceToWrite, table: Splits | None) -> Tally | None:
     return Tally(rows, decoded=measure.cf is not None)
 
 
-def works_of(plan: Plan, first: int = 0) -> Iterator[Work]:
-    """Yield the blocks of all sources: one after another, or batch by batch.
-
-    Row 0 of the inputs is row `first` of the file.
-    """
-    if plan.inputs.batches is not None:
-        yield from _works_of_batches(plan, plan.inputs.batches, first)
-        return
-    for source in plan.inputs.sources.values():
-        for block in source.blocks(_rows_a_block(plan, source)):
-            yield work_of(plan, source, block, first)
+def works_of(plan: Plan) -> Iterator[Work]:
+    """Yield the blocks of all sources: one after another, or batch by batch."""
+    for given, first in plan.inputs.parts():
+        for block in given.blocks(_rows_a_block(plan, given)):
+            yield work_of(plan, given, block, first)
 
 
 def _weight(given: SourceToWrite) -> int:
@@ -531,14 +512,17 @@ def _chunk_rows(recipe: Recipe) -> int:
     return 1 if chunks is None or recipe.dtype.kind == "O" else chunks[0]
 
 
-def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int = 0) -> Work:
+def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int) -> Work:
     """Return the work on a block of a source whose row 0 is row `first` of the file."""
     recipe, tally = plan.recipes[given.name], plan.tallies[given.name]
     start, stop = block.start + first, block.stop + first
     begin = start if block.first is None else block.first
     end = stop if block.shapes is None else begin + len(block.shapes)
     parts = [] if tally is None else tally.parts(begin, end)
-    packing = partial(pack, start=start, stop=stop, recipe=recipe, parts=parts, shapes=block.shapes)
+    shapes, encode = block.shapes, given.encode
+    packing: Any = partial(
+        pack, start=start, stop=stop, recipe=recipe, parts=parts, shapes=shapes, encode=encode
+    )
     n_bytes = given.row_bytes * (stop - start) if block.n_bytes is None else block.n_bytes
     n_bytes *= _weight(given)
     if block.delayed is not None:
@@ -549,65 +533,16 @@ def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int = 0) -> W
     return Work(given.name, n_bytes, lambda: packing(read()))
 
 
-def _works_of_batches(
-    plan: Plan, batches: Iterable[Mapping[str, Any]], first: int
-) -> Iterator[Work]:
-    sources = plan.inputs.sources
-    done = dict.fromkeys(sources, first)
-    names = set(plan.inputs.n_rows)
-    for number, batch in enumerate(batches):
-        if set(batch) != names:
-            raise ArrayError(
-                f"batch {number} has sources {sorted(batch)}, but the first had "
-                f"{sorted(names)}; give every batch the same"
-            )
-        for name, value in batch.items():
-            ragged = plan.inputs.ragged.get(name)
-            if ragged is None:
-                datasets = {name: _more_rows(number, sources[name], value)}
-            else:
-                datasets = ragged.batch(value, done)
-            for each, more in datasets.items():
-                known = replace(sources[each], blocks=more.blocks)
-                for block in more.blocks(_rows_a_block(plan, more)):
-                    yield work_of(plan, known, block, done[each])
-                done[each] += int(more.shape[0] or 0)
-
-
-def _more_rows(number: int, first: SourceToWrite, value: Any) -> SourceToWrite:
-    """Return the rows of a batch, which must be of the shape of the first ones."""
-    rest = f"the first had {first.row_shape}"
-    if is_ragged(value):
-        raise ArrayError(
-            f"batch {number} has examples of different shapes of source {first.name!r}, but all of "
-            f"{rest}; give labeled.Ragged.of(examples) in every batch"
-        )
-    more = source_to_write(first.name, value, None)
-    if more.row_shape != first.row_shape:
-        raise ArrayError(
-            f"batch {number} has rows of shape {more.row_shape} of source {first.name!r}, but "
-            f"{rest}; where shapes differ, give labeled.Ragged.of(examples) in every batch"
-        )
-    return more
-
-
 def store(
     plan: Plan,
     writers: Mapping[str, SourceWriter],
     advance: Callable[[int], None],
-    first: int = 0,
-    before: Mapping[str, Before] | None = None,
 ) -> dict[str, Joiner]:
-    """Pack all rows and store them; return the joiners, which know counts and checksums.
-
-    Row 0 of the inputs is row `first` of the file; `before` are the rows there that are packed
-    once more.
-    """
+    """Pack all rows and store them; return the joiners, which know counts and checksums."""
     joiners = {
-        name: Joiner(recipe, partial(put, writers[name]), (before or {}).get(name))
-        for name, recipe in plan.recipes.items()
+        name: Joiner(recipe, partial(put, writers[name])) for name, recipe in plan.recipes.items()
     }
-    works = works_of(plan, first)
+    works = works_of(plan)
     for name, packed in packed_in_order(
         works, threads=plan.threads, budget=plan.rows_budget, begin=plan.begin
     ):

@@ -33,7 +33,6 @@ from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
     Block,
     SourceToWrite,
-    cast,
     check_integers,
     slices,
     times,
@@ -87,28 +86,6 @@ def _listed_examples(
         return np.concatenate(pieces).astype(dtype, copy=False)
 
     return Examples(dtype, shapes, dims, attrs, values)
-
-
-def joined_examples(first: Examples, then: Examples, dtype: np.dtype[Any], where: str) -> Examples:
-    """Return examples of a file, then new ones, cast to the dtype of the file.
-
-    `where` is how messages name the source.
-    """
-    n = len(first.shapes)
-
-    def values(start: int, stop: int) -> Array:
-        pieces = [
-            part.values(a, b)
-            for part, a, b in (
-                (first, min(start, n), min(stop, n)),
-                (then, max(start - n, 0), max(stop - n, 0)),
-            )
-            if b > a
-        ]
-        return np.concatenate([cast(piece, dtype, where) for piece in pieces])
-
-    shapes = np.concatenate([first.shapes, then.shapes])
-    return Examples(dtype, shapes, first.dims, first.attrs, values)
 
 
 def is_ragged(value: Any) -> bool:
@@ -250,7 +227,7 @@ class RaggedToWrite:
     examples: Examples | None = None
     shapes: list[Rows] = field(default_factory=list)
     units: Any = None
-    """What values count, where they are times."""
+    are_times: bool = False
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -261,17 +238,15 @@ class RaggedToWrite:
         """Return the number of examples, given the lengths of all datasets."""
         return lengths[self.members[0]] - 1 if self.members else lengths[self.name]
 
-    def batch(self, value: Any, done: Mapping[str, int]) -> dict[str, SourceToWrite]:
+    def batch(self, more: RaggedToWrite, done: Mapping[str, int]) -> dict[str, SourceToWrite]:
         """Return the datasets of one more batch of examples.
 
-        Parameters
-        ----------
-        value : as :func:`examples_of` takes it
-        done : mapping of dataset to int
-            Rows that it has from earlier batches.
+        `done` are the rows that each dataset has from earlier batches.
         """
-        examples = examples_of(self.name, value)
-        if examples.attrs.get("units") != self.units:
+        examples = more.examples
+        assert examples is not None
+        units_differ = examples.attrs.get("units") != self.units
+        if units_differ if examples.are_times else self.are_times:
             raise ArrayError(
                 f"source {self.name!r} has examples in units {examples.attrs.get('units')!r} in a "
                 f"later batch, and {self.units!r} in the first; give times, or numbers, in all"
@@ -301,7 +276,15 @@ def ragged_to_write(
     """Return a ragged source, and its datasets as they will be written."""
     names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
     units = examples.attrs.get("units")
-    given = RaggedToWrite(name, names, len(examples.shapes), kind, examples, units=units)
+    given = RaggedToWrite(
+        name,
+        names,
+        len(examples.shapes),
+        kind,
+        examples,
+        units=units,
+        are_times=examples.are_times,
+    )
     if kind == "fuel" and examples.are_times:
         raise ArrayError(
             f"source {name!r} has examples of times, and Fuel's rows of variable length hold "

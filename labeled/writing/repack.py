@@ -50,6 +50,7 @@ from labeled.writing.layouts import (
     AS_IT_IS,
     AS_STORED,
     RaggedAs,
+    Storage,
     StorageKeywords,
     Wish,
     expanded,
@@ -152,35 +153,69 @@ def repack(
     storage = replace(AS_STORED, **options)
     dims = _dims_by_name(path, dims or {}, allow_external)
     header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
-    effort = checked_effort(storage.memory, storage.threads)
-    budget = effort[0]
-    extras = extras_of(header)
-    table = None if header.kind != "fuel" else header.splits
+    table: Splits | None = None
+    if header.kind == "fuel":
+        table = {split: dict(by) for split, by in header.splits.items()}
     moves = order_of(order, table or {}, _n_rows(header, order), seed)
-    wished = wishes(list(header.sources), storage, AS_IT_IS)
+    budget, n_threads = checked_effort(storage.memory, storage.threads)
     found = check_target(target, overwrite=storage.overwrite)
     stored = StoredSources(header, found, budget // 6, moves)
-    inputs = stored.inputs(ragged)
-    layouts = _layouts(header, inputs, wished)
-    splits: Splits | None = None
-    if table is not None:
-        splits = {
-            split: {name: rows if moves is None else moves.moved(rows) for name, rows in by.items()}
+    if table is not None and moves is not None:
+        table = {
+            split: {name: moves.moved(rows) for name, rows in by.items()}
             for split, by in table.items()
         }
-    plan = fitting(Plan.of(inputs, layouts, splits, effort), storage.memory)
+    check = partial(_check, stored, verify, n_threads)
+    passes = 1 + verify + (moves is not None)
+    return rewrite(stored, stored.inputs(ragged), table, storage, check, "repack", passes)
+
+
+def rewrite(
+    stored: StoredSources,
+    inputs: Inputs,
+    table: Splits | None,
+    storage: Storage,
+    check: Callable[[str], None],
+    title: str,
+    passes: int = 1,
+    counted: Callable[[Mapping[str, int]], Splits | None] | None = None,
+) -> str:
+    """Write the rows of a file, or more, into a new file with whatever else the file holds.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Rows of `stored`, alone or followed by others.
+    table : mapping, optional
+        The split table.
+    check : callable of a path
+        Has the last word on the new file before it takes its name.
+    title : str
+        What the progress bar says of the file.
+    passes : int
+        How often the bytes of all rows are reported.
+    counted : callable of numbers of rows, optional
+        Returns the split table, where these are not known before.
+    """
+    header, order = stored.header, stored.order
+    effort = checked_effort(storage.memory, storage.threads)
+    wished = wishes(list(header.sources), storage, AS_IT_IS)
+    plan = Plan.of(inputs, _layouts(header, inputs, wished), table, effort)
+    plan = fitting(plan, storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
-    n_bytes = (1 + verify + (moves is not None)) * (inputs.n_bytes or 0)
-    with progress_bar(storage.progress, n_bytes, f"repack {os.path.basename(found)}") as advance:
+    extras = replace(
+        extras_of(header),
+        order=None if order is None else order.rows.__getitem__,
+        budget=effort[0] // 4,
+    )
+    attrs = storable("the file", header.attrs)
+    new = Planned(plan, table, attrs, header.kind != "plain", extras=extras, counted=counted)
+    n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes
+    name = os.path.basename(stored.target)
+    with progress_bar(storage.progress, n_bytes, f"{title} {name}") as advance:
         stored.advance = advance
-        extras = replace(
-            extras, order=None if moves is None else moves.rows.__getitem__, budget=budget // 4
-        )
-        attrs = storable("the file", header.attrs)
-        new = Planned(plan, splits, attrs, header.kind != "plain", extras=extras)
-        check = partial(_check, stored, verify, effort[1])
-        new.create(found, advance, overwrite=storage.overwrite, check=check)
-    return found
+        new.create(stored.target, advance, overwrite=storage.overwrite, check=check)
+    return stored.target
 
 
 def _layouts(header: FileHeader, inputs: Inputs, wished: Mapping[str, Wish]) -> dict[str, Layout]:

@@ -326,11 +326,6 @@ class Tally:
                 out.append(((name,), rows[first:last] - start))
         return out
 
-    def go_on(self, stored: Mapping[str, Any]) -> None:
-        """Begin with what :meth:`result` returned for the rows before."""
-        before = {EVERY_ROW: stored["rows"], **stored.get("splits", {})}
-        self.add([((name,), moments_from(each)) for name, each in before.items()])
-
     def add(self, found: Iterable[tuple[tuple[str, ...], Moments]]) -> None:
         """Take the measures of a block."""
         for names, moments in found:
@@ -382,27 +377,3 @@ def plain(moments: Moments) -> dict[str, Any]:
 
 def _number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def moments_from(stored: Mapping[str, Any]) -> Moments:
-    """Return the moments that :func:`plain` made numbers of, to merge more rows into."""
-
-    def column(name: str, default: float = 0.0) -> Array:
-        values = stored[name] if isinstance(stored[name], list) else [stored[name]]
-        return np.array([default if value is None else value for value in values], np.float64)
-
-    count, classes = column("n_values"), stored.get("classes")
-    columns = (
-        count,
-        column("not_finite"),
-        column("mean"),
-        column("std") ** 2 * count,
-        column("min", np.inf),
-        column("max", -np.inf),
-    )
-    return Moments(
-        int(stored["n_rows"]),
-        stored.get("by"),
-        np.stack(columns),
-        classes=None if classes is None else Counter({int(k): n for k, n in classes.items()}),
-    )

@@ -36,7 +36,7 @@ from labeled.formats.hdf5.writing import (
     ScaleWriter,
     SourceWriter,
     attach_shapes,
-    new_file,
+    open_to_write,
     set_attrs,
     storable,
 )
@@ -281,6 +281,8 @@ class Planned:
     splits_given: bool = False
     extras: Extras | None = None
     """Everything that an older file holds besides its sources."""
+    counted: Callable[[Mapping[str, int]], Splits | None] | None = None
+    """Returns the splits, where they are known only once all rows are counted."""
 
     @property
     def certain_bytes(self) -> int:
@@ -324,7 +326,7 @@ class Planned:
     ) -> None:
         """Make the file and put it in its place, once `check` has seen the path of all of it."""
         with replacing(target, overwrite=overwrite) as part:
-            with new_file(part) as file:
+            with open_to_write(part, "w") as file:
                 self._fill(file, advance)
             if self.extras is not None:
                 self.extras.check(part)
@@ -332,7 +334,7 @@ class Planned:
 
     def _fill(self, file: Any, advance: Callable[[int], None]) -> None:
         """Write rows, names, splits and attributes into an open file."""
-        plan, table, extras = self.plan, self.table, self.extras
+        plan, extras = self.plan, self.extras
         inputs = plan.inputs
         writers = {
             name: SourceWriter.create(
@@ -344,6 +346,7 @@ class Planned:
             set_attrs(file[name], given.attrs)
         joiners = store(plan, writers, advance)
         counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
+        table = self.table if self.counted is None else self.counted(counts)
         if table is not None:
             check_inside(table, counts)
         if extras is not None:
@@ -486,9 +489,8 @@ def _file_attrs(
     inputs: Inputs, attrs: Mapping[str, Any] | None, provenance: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     out = {**inputs.attrs, **storable("the file", {} if attrs is None else attrs)}
-    for name in ("split", "labeled_incomplete"):
-        if name in out:
-            raise ArrayError(f"attribute {name!r} of the file has a meaning here; rename it")
+    if "split" in out:
+        raise ArrayError("attribute 'split' of the file has a meaning here; rename it")
     out["labeled_version"] = VERSION
     if provenance is not None:
         try:

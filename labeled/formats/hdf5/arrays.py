@@ -172,7 +172,6 @@ INTERNAL = frozenset(
         "_Netcdf4Coordinates",
         "_Netcdf4Dimid",
         "_nc3_strict",
-        "labeled_incomplete",
     }
 )
 

@@ -28,9 +28,6 @@ from labeled.formats.bytesource import RemoteFile, check_path, is_remote, stamp_
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
-INCOMPLETE = "labeled_incomplete"
-"""Root attribute that an append sets before it writes, and removes when it is done."""
-
 HEADER_BYTES = 64 * 1024
 """What one request to an address brings of the headers."""
 
@@ -96,12 +93,6 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
     slots = 1 if headers else None
     file = _open_remote(stamp, slots) if is_remote(name) else _open(name, slots)
     try:
-        if h5py.h5a.exists(file.id, INCOMPLETE.encode()):
-            raise FileFormatError(
-                f"file {name!r} carries the mark {INCOMPLETE!r}: appending to it was interrupted, "
-                f"so its last rows may be missing. Restore a copy of it; if you know that it is "
-                f"whole, delete the attribute {INCOMPLETE!r} from its root group"
-            )
         yield file
     except LabeledError:
         raise

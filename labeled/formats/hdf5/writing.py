@@ -16,9 +16,6 @@ labels stay as they are, and go first when this library reads. A coordinate not 
 is, in a file without splits, a netCDF variable that the attribute `coordinates` of its sources
 names. In a file with splits it is one more scale of the axis, because only datasets that belong to
 a source exist there.
-
-A file that is changed where it lies carries a mark meanwhile, and readers refuse it. Whoever
-changes it takes back what was cut short; if that fails, or the process is killed, the mark stays.
 """
 
 from __future__ import annotations
@@ -27,23 +24,22 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import h5py
 import numpy as np
 
-from labeled.errors import ArrayError, NotYetError, WriteError
+from labeled.errors import ArrayError
 from labeled.formats.hdf5.arrays import INTERNAL
 from labeled.formats.hdf5.filters import Chunk, Layout
-from labeled.formats.hdf5.fuel import free_name, remove_table, write_table
-from labeled.formats.hdf5.labels import NOT_A_VARIABLE, scale_of
-from labeled.formats.hdf5.metadata import OWN, Checksums, Statistics, write_own
-from labeled.formats.hdf5.safety import INCOMPLETE, opened, resolve, to_bytes
-from labeled.formats.header import DEFLATE, SHUFFLE, Rows, vlen_base
+from labeled.formats.hdf5.fuel import free_name
+from labeled.formats.hdf5.labels import NOT_A_VARIABLE
+from labeled.formats.hdf5.metadata import OWN
+from labeled.formats.hdf5.safety import to_bytes
+from labeled.formats.header import DEFLATE, SHUFFLE, vlen_base
 from labeled.formats.region import Array
-from labeled.formats.replacing import explained
 
 LIBVER = ("v110", "v114")
 
@@ -52,92 +48,23 @@ CACHE_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
-def new_file(path: str) -> Iterator[h5py.File]:
-    """Open a new file for writing; what is at `path` is overwritten at once."""
-    file = _opened(path, "w")
+def open_to_write(path: str, mode: str) -> Iterator[h5py.File]:
+    """Open a file that nobody reads yet, with caches that stay small: nothing is written twice.
+
+    `mode` is "w" for a new file, and "r+" for a copy that is to be changed.
+    """
+    file = h5py.File(path, mode, libver=LIBVER, rdcc_nbytes=CACHE_BYTES)
     try:
+        caching = file.id.get_mdc_config()
+        caching.max_size = max(CACHE_BYTES, caching.min_size)
+        caching.initial_size = min(caching.initial_size, caching.max_size)
+        file.id.set_mdc_config(caching)
         yield file
     except BaseException:
         with contextlib.suppress(Exception):  # on a full disk closing fails once more
             file.close()
         raise
     file.close()
-
-
-def _opened(path: str, mode: str) -> h5py.File:
-    """Open a file to write it, with caches that stay small: nothing is written twice."""
-    file = h5py.File(path, mode, libver=LIBVER, rdcc_nbytes=CACHE_BYTES)
-    caching = file.id.get_mdc_config()
-    caching.max_size = max(CACHE_BYTES, caching.min_size)
-    caching.initial_size = min(caching.initial_size, caching.max_size)
-    file.id.set_mdc_config(caching)
-    return file
-
-
-LEFT = f"it may carry the mark {INCOMPLETE!r} now, or be readable by nobody: restore a copy"
-"""How a file is that was changed in place when that was cut short, and not taken back."""
-
-
-@contextlib.contextmanager
-def changed_file(
-    path: str, *, undo: Callable[[h5py.File], None] | None = None
-) -> Iterator[h5py.File]:
-    """Open a file to change it where it lies.
-
-    Parameters
-    ----------
-    undo : callable of an open file, optional
-        Takes back what an exception cut short. With it readers refuse the file until the block
-        has ended: an attribute says so, on the disk before anything else. Without it the file is
-        a copy that nobody knows of yet.
-
-    Raises
-    ------
-    WriteError
-        If the file cannot be changed, or not taken back.
-    """
-    with contextlib.nullcontext() if undo is None else explained(path, LEFT):
-        file, as_before = _opened(path, "r+"), False
-        try:
-            if undo is not None:
-                file.attrs[INCOMPLETE] = True
-                flush(file)
-            try:
-                yield file
-            except BaseException as error:
-                if undo is not None:
-                    _take_back(path, file, undo, error)
-                as_before = True
-                raise
-            flush(file)
-            if undo is not None:
-                del file.attrs[INCOMPLETE]
-                flush(file)
-            file.close()
-        except BaseException as error:
-            with contextlib.suppress(Exception):  # on a full disk closing fails once more
-                file.close()
-            if undo is not None and not as_before and isinstance(error, KeyboardInterrupt):
-                raise WriteError(f"changing {path!r} was interrupted; {LEFT}") from error
-            raise
-
-
-def _take_back(
-    path: str, file: h5py.File, undo: Callable[[h5py.File], None], error: BaseException
-) -> None:
-    try:
-        undo(file)
-        flush(file)
-        del file.attrs[INCOMPLETE]
-        flush(file)
-    except Exception as again:
-        raise WriteError(f"{path!r} was not changed back ({again}); {LEFT}") from error
-
-
-def flush(file: h5py.File) -> None:
-    """Wait until all that was written so far is on the disk."""
-    file.flush()
-    os.fsync(file.id.get_vfd_handle())
 
 
 def file_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -414,80 +341,6 @@ def _longest_file() -> int | None:
 
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     return None if limit == resource.RLIM_INFINITY else limit
-
-
-# sources that become longer: the scales of the example axis are as long as it is, so they are made
-# again; the split table, statistics and checksums are written again
-
-
-def growable_sources(path: str, names: Sequence[str]) -> dict[str, bool]:
-    """Return which sources can grow along axis 0: those in chunks without a limit there."""
-    with opened(path) as file:
-        datasets = {name: resolve(file["/"], name).thing for name in names}
-        return {n: d.chunks is not None and d.maxshape[0] is None for n, d in datasets.items()}
-
-
-def check_growable(path: str, names: Sequence[str]) -> None:
-    """Refuse files whose example axis has scales with values, which would be too short.
-
-    Raises
-    ------
-    NotYetError
-    """
-    with opened(path) as file:
-        for name in names:
-            for scale in _scales(resolve(file["/"], name).thing):
-                if scale_of(scale).has_values:
-                    raise NotYetError(
-                        f"file {path!r} has values {scale.name!r} along axis 0 of source {name!r}, "
-                        f"which append cannot make longer yet; write the file again"
-                    )
-
-
-def _scales(dataset: h5py.Dataset) -> list[h5py.Dataset]:
-    return list(dataset.dims[0].values())
-
-
-def grow_file(
-    file: h5py.File,
-    names: Sequence[str],
-    splits: Mapping[str, Mapping[str, Rows]] | None,
-    statistics: Statistics | None,
-    checksums: Mapping[str, Checksums],
-) -> None:
-    """Bring all else of a file up to the new lengths of its sources.
-
-    Parameters
-    ----------
-    file : h5py.File
-        Open for writing; its sources have grown already.
-    names : sequence of str
-        Of the sources.
-    splits : mapping, optional
-        The new split table; None for a file without one.
-    """
-    _lengthen_scales(file, names)
-    if splits is not None:
-        scales = any(_scales(file[name]) for name in names)
-        comments = remove_table(file["/"])
-        write_table(file["/"], splits, names, comments=comments, scales=scales)
-    write_own(file, statistics, checksums)
-
-
-def _lengthen_scales(file: h5py.File, names: Sequence[str]) -> None:
-    """Make the empty scales of the example axes again, as long as these are now."""
-    users: dict[str, list[str]] = {}
-    for name in names:
-        for scale in _scales(file[name]):
-            users.setdefault(scale.name, []).append(name)
-    for path, sources in users.items():
-        length = file[sources[0]].shape[0]
-        for name in sources:
-            file[name].dims[0].detach_scale(file[path])
-        del file[path]
-        scale = _empty_scale(file, path, length)
-        for name in sources:
-            file[name].dims[0].attach_scale(scale)
 
 
 def _empty_scale(file: h5py.File, path: str, length: int) -> h5py.Dataset:
