@@ -310,78 +310,79 @@ def _flat(
     `n_before` examples with `base` values come before these; only the `first` offsets begin
     with where example 0 does.
     """
-    edges = offsets_of(elements_of(examples.shapes))
+    sizes = elements_of(examples.shapes)
     attrs = storable(f"source {name!r}", examples.attrs)
     values = SourceToWrite(
         name,
         examples.dtype,
-        (int(edges[-1]),),
+        (int(sizes.sum()),),
         Names((f"{name}_value",)),
         {**attrs, **ragged_attrs(name, dims)},
-        partial(_value_blocks, examples, edges, n_before),
-        least_bytes=_largest(edges, examples.dtype),
+        partial(_value_blocks, examples, n_before),
+        least_bytes=_largest(examples),
         example_dims=dims,
     )
     out = {name: values}
-    contents = ((edges if first else edges[1:]) + base, examples.shapes)
+    n = len(sizes)
+    reads: list[Any] = [partial(_offset_blocks, examples, base, 1 - first)]
+    reads.append(partial(slices, partial(_sliced, examples.shapes), n))
+    shapes = (n + first,), examples.shapes.shape
     labels = ((f"{name}_offset",), (dims[0], f"{name}_axis"))
-    for member, array, axes in zip(
-        member_names(name, len(dims) - 1), contents, labels, strict=False
-    ):
-        out[member] = SourceToWrite(
-            member,
-            np.dtype(np.int64),
-            array.shape,
-            Names(axes),
-            {},
-            partial(slices, partial(_sliced, array), len(array)),
-        )
+    members = member_names(name, len(dims) - 1)
+    for member, shape, axes, blocks in zip(members, shapes, labels, reads, strict=False):
+        out[member] = SourceToWrite(member, np.dtype(np.int64), shape, Names(axes), {}, blocks)
     return out
 
 
 def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> SourceToWrite:
     """Return examples as rows of variable length."""
-    edges = offsets_of(elements_of(examples.shapes))
     n_rows = len(examples.shapes)
-    n_bytes = int(edges[-1]) * examples.dtype.itemsize
+    n_bytes = int(elements_of(examples.shapes).sum()) * examples.dtype.itemsize
     return SourceToWrite(
         name,
         vlen_dtype(examples.dtype),
         (n_rows,),
         Names(dims[:1]),
         storable(f"source {name!r}", examples.attrs),
-        partial(_row_blocks, examples, edges),
-        least_bytes=_largest(edges, examples.dtype),
+        partial(_row_blocks, examples),
+        least_bytes=_largest(examples),
         mean_bytes=16 + n_bytes // max(n_rows, 1),
         example_dims=dims,
     )
 
 
-def _largest(edges: Rows, dtype: np.dtype[Any]) -> int:
-    return int(np.diff(edges).max(initial=0)) * dtype.itemsize
+def _largest(examples: Examples) -> int:
+    return int(elements_of(examples.shapes).max(initial=0)) * examples.dtype.itemsize
 
 
-def _value_blocks(examples: Examples, edges: Rows, n_before: int, rows: int) -> Iterator[Block]:
+def _value_blocks(examples: Examples, n_before: int, rows: int) -> Iterator[Block]:
     """Cut values where examples end; one long example may exceed `rows` values."""
-    shapes = examples.shapes
-    for a, b in pairwise(block_cuts(elements_of(shapes), rows)):
+    shapes, sizes = examples.shapes, elements_of(examples.shapes)
+    edges = offsets_of(sizes)
+    for a, b in pairwise(block_cuts(sizes, rows)):
         read = partial(examples.values, a, b)
         yield Block(int(edges[a]), int(edges[b]), read, None, shapes[a:b], n_before + a)
 
 
-def _row_blocks(examples: Examples, edges: Rows, rows: int) -> Iterator[Block]:
+def _offset_blocks(examples: Examples, base: int, first: int, rows: int) -> Iterator[Block]:
+    offsets = (offsets_of(elements_of(examples.shapes)) + base)[first:]
+    return slices(partial(_sliced, offsets), len(offsets), rows)
+
+
+def _row_blocks(examples: Examples, rows: int) -> Iterator[Block]:
     sizes = elements_of(examples.shapes) * examples.dtype.itemsize
     for a, b in pairwise(block_cuts(sizes, BLOCK_BYTES)):
         for start in range(a, b, rows):
             stop = min(start + rows, b)
-            read = partial(_rows, examples, edges, start, stop)
+            read = partial(_rows, examples, start, stop)
             yield Block(start, stop, read, None, examples.shapes[start:stop])
 
 
-def _rows(examples: Examples, edges: Rows, start: int, stop: int) -> Array:
+def _rows(examples: Examples, start: int, stop: int) -> Array:
     values = examples.values(start, stop)
     out = np.empty(stop - start, object)
-    for i, (a, b) in enumerate(pairwise((edges[start : stop + 1] - edges[start]).tolist())):
+    edges = offsets_of(elements_of(examples.shapes[start:stop]))
+    for i, (a, b) in enumerate(pairwise(edges.tolist())):
         out[i] = values[a:b]
     return out
 
