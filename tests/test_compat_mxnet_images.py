@@ -297,7 +297,7 @@ def test_a_mean_image_is_made_once_and_saved(folder, tmp_path, version):
     [
         (record(b"x" * 30)[:-4], "damaged: it claims"),
         (record(b"x" * 30) + b"1234" * 3, "damaged: it begins with"),
-        (record(b"x" * 30) + b"1", "no multiple of 4"),
+        (record(b"x" * 30) + b"1", "damaged: 1 bytes are left"),
         (record(b"tiny"), "no header"),
         (record(b"\0" * 24 + b"no picture"), "id 0 cannot be decoded"),
         (b"", "no file with anything in it"),
@@ -314,7 +314,7 @@ def test_damaged_files_are_reported(folder, tmp_path, content, words):
 @pytest.mark.parametrize("offset", [1 << 20, 1 << 80])
 def test_an_index_of_another_file_is_reported(folder, tmp_path, offset):
     (tmp_path / "a.idx").write_text(f"0\t0\n1\t{offset}\n")
-    with pytest.raises(FileFormatError, match=f"record at byte {offset:,}, but the records end"):
+    with pytest.raises(FileFormatError, match=f"record at byte {offset:,}, where none begins"):
         make(folder, path_imgidx=tmp_path / "a.idx")
 
 

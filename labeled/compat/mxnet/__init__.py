@@ -5,10 +5,15 @@ functions of the Julia package as methods: ``eachbatch``, ``get``, ``load_data``
 page docs/traps_mxnet.md shows where they differ from :mod:`labeled.providers`.
 """
 
-from labeled.compat.mxnet.arrays import ArrayDataProvider
 from labeled.compat.mxnet.csviter import CSVIter
 from labeled.compat.mxnet.imageiter import ImageRecordIter, ImageRecordIter_v1
-from labeled.compat.mxnet.iterators import AbstractDataProvider, DataBatch, DataDesc, MXDataProvider
+from labeled.compat.mxnet.iterators import (
+    AbstractDataProvider,
+    ArrayDataProvider,
+    DataBatch,
+    DataDesc,
+    MXDataProvider,
+)
 from labeled.compat.mxnet.mnistiter import MNISTIter
 from labeled.compat.mxnet.recordio import (
     IRHeader,

@@ -24,9 +24,7 @@ G, B (, A). Three families differ:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,7 +32,7 @@ import numpy.typing as npt
 
 from labeled.compat.mxnet import opencv
 from labeled.compat.mxnet.opencv import Picture
-from labeled.compat.mxnet.parameters import NO_LIMIT, PictureParameters, Rules
+from labeled.compat.mxnet.parameters import NO_LIMIT, Rules
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
 from labeled.transforms.pictures import check_size
@@ -58,46 +56,69 @@ SWAPPED_GREY = (1868, 9617, 4899)
 """14-bit weights of R, G and B: the old jitter took red for blue when it made grey."""
 
 
-@dataclass(frozen=True)
 class Augmenter:
     """The augmentation of one iterator.
 
     Parameters
     ----------
-    data_shape : (channels, height, width)
-        Of the pictures that come out.
     rules : {"seed", "0.9.5", "1.9.1 v1", "1.9.1"}
         Whose rules.
-    p : PictureParameters
-        With their old meaning: angles of 0 and below do nothing; `crop_y_start` and `crop_x_start`
-        count with rules "seed" alone; both of `min_crop_size` and `max_crop_size` are given.
-        What comes behind the colours, from `mirror` on, is for :class:`Output`.
+    p : namespace
+        Every parameter, with its old meaning: angles of 0 and below do nothing; `crop_y_start` and
+        `crop_x_start` count with rules "seed" alone; both of `min_crop_size` and `max_crop_size`
+        are given. What comes behind the colours is for :class:`Output`.
 
     Raises
     ------
     AugmentError
         If parameters exclude one another.
-
-    Examples
-    --------
-    >>> picture = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
-    >>> Augmenter((3, 4, 4))(picture, Twister(111))[0, 0].tolist()
-    [30, 31, 32]
-    >>> drawn = PictureParameters(rand_crop=True)
-    >>> Augmenter((3, 4, 4), p=drawn)(picture, Twister(111))[0, 0].tolist()
-    [24, 25, 26]
     """
 
-    data_shape: tuple[int, int, int]
-    rules: Rules = "1.9.1"
-    p: PictureParameters = field(default_factory=PictureParameters)
-
-    def __post_init__(self) -> None:
-        if self.p.inter_method not in INTERPOLATIONS:
-            raise AugmentError(f"inter_method={self.p.inter_method} is none of 0 to 4, 9 and 10")
-        if self._warps and self.p.inter_method == opencv.NEAREST and self.rules != "seed":
+    def __init__(self, rules: Rules, p: SimpleNamespace) -> None:
+        self.rules, self.p = rules, p
+        self._shape: tuple[int, int] = p.data_shape[1:]
+        self._newest = rules in ("1.9.1 v1", "1.9.1")
+        if p.min_aspect_ratio is not None:
+            self._aspects = p.min_aspect_ratio, p.max_aspect_ratio
+        else:
+            most = F32(p.max_aspect_ratio)
+            self._aspects = float(F32(1) - most), float(F32(1) + most)
+        self._areas = p.min_random_area, p.max_random_area
+        scales = not p.max_random_scale == p.min_random_scale == 1
+        self._squares = not p.max_crop_size == p.min_crop_size == -1
+        stretched = {*self._aspects} != {1.0} and not p.random_resized_crop
+        turned = p.max_rotate_angle > 0 or p.rotate > 0 or len(p.rotate_list) > 0
+        limited = p.max_img_size != NO_LIMIT or p.min_img_size != 0
+        self._warps = turned or scales or stretched or limited or p.max_shear_ratio > 0
+        if p.inter_method not in INTERPOLATIONS:
+            raise AugmentError(f"inter_method={p.inter_method} is none of 0 to 4, 9 and 10")
+        if self._warps and p.inter_method == opencv.NEAREST and rules != "seed":
             raise AugmentError("inter_method=0 does not go with turning, scaling or shearing")
-        self._check_crops()
+        if self._squares and not 1 <= p.min_crop_size <= p.max_crop_size:
+            raise AugmentError(
+                f"min_crop_size={p.min_crop_size} and max_crop_size={p.max_crop_size} go "
+                "together: give both, from 1 on, the first at most the second"
+            )
+        if p.random_resized_crop:
+            self._check_resized_crop(taken=p.rand_crop or self._squares or scales)
+
+    def _check_resized_crop(self, *, taken: bool) -> None:
+        (low, high), (narrow, wide) = self._areas, self._aspects
+        if taken:
+            raise AugmentError(
+                "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
+                "min/max_random_scale"
+            )
+        if not 0 <= low <= high:
+            raise AugmentError(
+                f"min_random_area={low} and max_random_area={high}: the first is at least "
+                "0 and at most the second"
+            )
+        if not 0 < narrow <= wide:
+            raise AugmentError(
+                f"random_resized_crop draws aspect ratios from {narrow:.3g} to "
+                f"{wide:.3g}; give a min_aspect_ratio above 0 and at most max_aspect_ratio"
+            )
 
     def __call__(self, picture: Picture, draws: Twister) -> Picture:
         """Return the augmented picture.
@@ -188,13 +209,12 @@ class Augmenter:
 
     def _resized_crop(self, picture: Picture, draws: Twister) -> Picture | None:
         """Cut out a random share of the picture; None where no try fits."""
-        areas, aspects = (self.p.min_random_area, self.p.max_random_area), self._aspects
-        if {*areas, *aspects} == {1.0}:
+        if {*self._areas, *self._aspects} == {1.0}:
             return None
         height, width = picture.shape[:2]
         for _ in range(TRIES):
-            area = F32(F32(height * width) * draws.uniform(*areas))
-            ratio = draws.uniform(*aspects)
+            area = F32(F32(height * width) * draws.uniform(*self._areas))
+            ratio = draws.uniform(*self._aspects)
             down, across = _rounded(np.sqrt(area / ratio)), _rounded(np.sqrt(area * ratio))
             if draws.unit() > F32(0.5):
                 down, across = across, down
@@ -217,18 +237,18 @@ class Augmenter:
     def _resized_to_shape(
         self, picture: Picture, top: int, left: int, size: tuple[int, int], draws: Twister
     ) -> Picture:
-        how = self._interpolation(draws, size, self.data_shape[1:])
+        how = self._interpolation(draws, size, self._shape)
         cut = picture[top : top + size[0], left : left + size[1]]
-        return opencv.resize(cut, *self.data_shape[1:], how)
+        return opencv.resize(cut, *self._shape, how)
 
     def _plain_crop(self, picture: Picture, draws: Twister) -> Picture:
-        down, across = self.data_shape[1:]
+        down, across = self._shape
         if self._newest:
             picture = self._enlarged(picture, draws)
         height, width = picture.shape[:2]
         if height < down or width < across:
             raise AugmentError(
-                f"a picture of {height} x {width} is smaller than data_shape={self.data_shape}; "
+                f"a picture of {height} x {width} is smaller than data_shape={self.p.data_shape}; "
                 f"version {self.rules!r} does not enlarge it"
             )
         top, left = self._place(height - down, width - across, draws)
@@ -236,7 +256,7 @@ class Augmenter:
 
     def _enlarged(self, picture: Picture, draws: Twister) -> Picture:
         """Enlarge a picture too small for the crop, keeping its proportions."""
-        down, across = self.data_shape[1:]
+        down, across = self._shape
         how = self._interpolation(draws, picture.shape[:2], (down, across))
         if picture.shape[0] < down:
             new = F32(F32(down) / F32(picture.shape[0])) * F32(picture.shape[1])
@@ -310,69 +330,17 @@ class Augmenter:
             ]
         return out
 
-    # -- what is asked
-
-    @property
-    def _newest(self) -> bool:
-        return self.rules in ("1.9.1 v1", "1.9.1")
-
-    @cached_property
-    def _aspects(self) -> tuple[float, float]:
-        if self.p.min_aspect_ratio is not None:
-            return self.p.min_aspect_ratio, self.p.max_aspect_ratio
-        most = F32(self.p.max_aspect_ratio)
-        return float(F32(1) - most), float(F32(1) + most)
-
-    @property
-    def _scales(self) -> bool:
-        return not self.p.max_random_scale == self.p.min_random_scale == 1
-
-    @property
-    def _squares(self) -> bool:
-        return not self.p.max_crop_size == self.p.min_crop_size == -1
-
-    @cached_property
-    def _warps(self) -> bool:
-        """Whether there is an affine step."""
-        stretched = {*self._aspects} != {1.0} and not self.p.random_resized_crop
-        turned = self.p.max_rotate_angle > 0 or self.p.rotate > 0 or len(self.p.rotate_list) > 0
-        limited = self.p.max_img_size != NO_LIMIT or self.p.min_img_size != 0
-        return turned or self._scales or stretched or limited or self.p.max_shear_ratio > 0
-
     def _interpolation(self, draws: Twister, old: tuple[int, ...], new: tuple[int, ...]) -> int:
-        if self.p.inter_method == RANDOM:
+        method: int = self.p.inter_method
+        if method == RANDOM:
             return draws.whole(0, 4)
-        if self.p.inter_method != AUTO:
-            return self.p.inter_method
+        if method != AUTO:
+            return method
         if all(after > before for before, after in zip(old, new, strict=True)):
             return opencv.CUBIC
         if all(after < before for before, after in zip(old, new, strict=True)):
             return opencv.AREA
         return opencv.LINEAR
-
-    def _check_crops(self) -> None:
-        square = self._squares
-        if self.p.random_resized_crop and (self.p.rand_crop or square or self._scales):
-            raise AugmentError(
-                "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
-                "min/max_random_scale"
-            )
-        areas, aspects = (self.p.min_random_area, self.p.max_random_area), self._aspects
-        if self.p.random_resized_crop and not 0 <= areas[0] <= areas[1]:
-            raise AugmentError(
-                f"min_random_area={areas[0]} and max_random_area={areas[1]}: the first is at least "
-                "0 and at most the second"
-            )
-        if self.p.random_resized_crop and not 0 < aspects[0] <= aspects[1]:
-            raise AugmentError(
-                f"random_resized_crop draws aspect ratios from {aspects[0]:.3g} to "
-                f"{aspects[1]:.3g}; give a min_aspect_ratio above 0 and at most max_aspect_ratio"
-            )
-        if square and not 1 <= self.p.min_crop_size <= self.p.max_crop_size:
-            raise AugmentError(
-                f"min_crop_size={self.p.min_crop_size} and max_crop_size={self.p.max_crop_size} go "
-                "together: give both, from 1 on, the first at most the second"
-            )
 
 
 def _affine(
@@ -420,7 +388,6 @@ def _check_colours(picture: Picture, why: str) -> None:
 # -- numbers
 
 
-@dataclass(frozen=True, eq=False)
 class Output:
     """The last step of one iterator.
 
@@ -428,29 +395,25 @@ class Output:
     ----------
     rules : {"seed", "0.9.5", "1.9.1 v1", "1.9.1"}
         Whose rules.
-    p : PictureParameters
-        Those from `mirror` on count here, with their old meaning.
-    dtype : {"float32", "uint8", "int8"}
-        The small ones with rules "1.9.1" only: raw values, and the rounded mean subtracted.
+    p : namespace
+        `dtype`, and the parameters from `mirror` on. Types other than "float32" are for rules
+        "1.9.1" only: raw values, and the rounded mean subtracted.
     mean_img : float32 array (channels, height, width), optional
         The mean image itself; the iterators load or compute it.
-
-    Examples
-    --------
-    >>> picture = np.full((1, 2, 3), 100, np.uint8)
-    >>> asked = PictureParameters(mean_r=90, scale=0.5)
-    >>> Output(p=asked)(picture, Twister(111))[:, 0, 0].tolist()
-    [5.0, 50.0, 50.0]
     """
 
-    rules: Rules = "1.9.1"
-    p: PictureParameters = field(default_factory=PictureParameters)
-    dtype: str = "float32"
-    mean_img: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        if self.dtype not in ("float32", "uint8", "int8"):
-            raise AugmentError(f"dtype={self.dtype!r} must be 'float32', 'uint8' or 'int8'")
+    def __init__(
+        self, rules: Rules, p: SimpleNamespace, mean_img: FloatArray | None = None
+    ) -> None:
+        self.rules, self.p, self.mean_img = rules, p, mean_img
+        if p.dtype not in ("float32", "uint8", "int8"):
+            raise AugmentError(f"dtype={p.dtype!r} must be 'float32', 'uint8' or 'int8'")
+        means, stds = ([getattr(p, f"{name}_{c}") for c in "rgba"] for name in ("mean", "std"))
+        self._std = np.array(stds, np.float32).reshape(-1, 1, 1)
+        self._mean = np.array(means, np.float32).reshape(-1, 1, 1)
+        old = rules in ("seed", "0.9.5")
+        self._centres = not old or max(means) > 0 or mean_img is not None
+        self._by_channel = mean_img is None or (old and max(means) > 0)
 
     def __call__(self, picture: Picture, draws: Twister) -> npt.NDArray[Any]:
         """Return a picture (height, width, channels) as new planes (channels, height, width)."""
@@ -461,88 +424,40 @@ class Output:
                 "let the iterator compute another one, or load one of this data_shape"
             )
         # the newest version draws for mirroring first, and nothing else for raw bytes
-        first = self.rules == "1.9.1" and self._coin(draws)
-        raw = self.dtype == "uint8" and self.rules == "1.9.1"
-        contrast, illumination = (F32(1), F32(0)) if raw else self._light(draws)
-        mirrored = first if self.rules == "1.9.1" else self._coin(draws)
+        newest = self.rules == "1.9.1"
+        mirrored = newest and self._coin(draws)
+        contrast, illumination = F32(1), F32(0)
+        if not newest or self.p.dtype != "uint8":
+            contrast = self._around_zero(self.p.max_random_contrast, draws) + F32(1)
+            illumination = self._around_zero(self.p.max_random_illumination, draws)
+        mirrored = mirrored if newest else self._coin(draws)
         out = self._normalised(values, contrast, illumination)
         return np.ascontiguousarray(out[:, :, ::-1] if mirrored else out)
 
+    def _around_zero(self, most: float, draws: Twister) -> np.float32:
+        return F32(draws.unit() * F32(most) * F32(2) - F32(most))
+
     def _coin(self, draws: Twister) -> bool:
         tossed = self.p.rand_mirror and draws.coin()
-        return tossed or self.p.mirror
-
-    def _light(self, draws: Twister) -> tuple[np.float32, np.float32]:
-        contrast, illumination = (
-            F32(self.p.max_random_contrast),
-            F32(self.p.max_random_illumination),
-        )
-        factor = draws.unit() * contrast * F32(2) - contrast + F32(1)
-        return factor, draws.unit() * illumination * F32(2) - illumination
+        return tossed or bool(self.p.mirror)
 
     def _normalised(
         self, values: npt.NDArray[np.uint8], contrast: np.float32, illumination: np.float32
     ) -> npt.NDArray[Any]:
-        scale, std = F32(self.p.scale), self._stds[: len(values)]
-        if self.dtype == "uint8":
+        if self.p.dtype == "uint8":
             return values
-        if self.dtype == "int8":
-            mean = self._mean(len(values))
+        n, scale = len(values), F32(self.p.scale)
+        std = self._std[:n]
+        mean = self._mean[:n] if self.mean_img is None or self._by_channel else self.mean_img
+        x = values.astype(np.float32)
+        if self.p.dtype == "int8":
             whole = np.trunc(mean + np.copysign(F32(0.5), mean))  # half away from zero
-            return np.clip(values.astype(np.float32) - whole, -128, 127).astype(np.int8)
+            return np.clip(x - whole, -128, 127).astype(np.int8)
+        if not self._centres:
+            return x * scale
+        x -= mean
         if self.rules == "1.9.1":
-            centred = values.astype(np.float32) - self._mean(len(values))
-            scaled: FloatArray = centred * (contrast * scale / std) + illumination * scale / std
-            return scaled
-        if self.rules == "1.9.1 v1":
-            centred = values.astype(np.float32) - self._mean(len(values))
-            return (centred * contrast + illumination) * scale / std
-        if not self._has_means and self.mean_img is None:
-            return values.astype(np.float32) * scale
-        centred = values.astype(np.float32) - self._mean(len(values))
-        return (centred * contrast + illumination) * scale
-
-    def _mean(self, n_channels: int) -> FloatArray:
-        """Return what is subtracted, with lengths that go with (channels, height, width)."""
-        channels_win = self.rules in ("seed", "0.9.5") and self._has_means
-        if self.mean_img is not None and not channels_win:
-            return self.mean_img
-        return self._means[:n_channels]
-
-    @property
-    def _has_means(self) -> bool:
-        return bool((self._means > 0).any())
-
-    @cached_property
-    def _means(self) -> FloatArray:
-        return _column(self.p.mean_r, self.p.mean_g, self.p.mean_b, self.p.mean_a)
-
-    @cached_property
-    def _stds(self) -> FloatArray:
-        return _column(self.p.std_r, self.p.std_g, self.p.std_b, self.p.std_a)
-
-
-def mean_of_outputs(outputs: Iterable[FloatArray]) -> FloatArray:
-    """Return the mean image that the old iterators made of one pass: summed up in float32.
-
-    Parameters
-    ----------
-    outputs : iterable of float32 arrays (channels, height, width)
-        What came out of `Output` without a mean image, crops, mirrors and scale included.
-
-    Examples
-    --------
-    >>> mean_of_outputs([np.zeros((1, 1, 2), np.float32), np.ones((1, 1, 2), np.float32)]).tolist()
-    [[[0.5, 0.5]]]
-    """
-    total, count = None, 0
-    for output in outputs:
-        total = output.astype(np.float32) if total is None else total + output
-        count += 1
-    if total is None:
-        raise AugmentError("no picture came out, so there is no mean image; check path and part")
-    return total * (F32(1) / F32(count))
-
-
-def _column(*values: float) -> FloatArray:
-    return np.array(values, np.float32).reshape(-1, 1, 1)
+            made: FloatArray = x * (contrast * scale / std) + illumination * scale / std
+        else:
+            made = (x * contrast + illumination) * scale
+        return made / std if self.rules == "1.9.1 v1" else made

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -35,24 +34,21 @@ from labeled.compat.mxnet.parameters import (
     options_of,
     read_parameters,
     shape_of,
-    text_of,
 )
 from labeled.compat.mxnet.twister import F32
 from labeled.errors import FileFormatError, LoaderError
 
 Array = npt.NDArray[Any]
-FloatArray = npt.NDArray[np.float32]
 
 PARAMETERS = {
     **NAMES,
-    "data_csv": Parameter(text_of),
+    "data_csv": Parameter(str),
     "data_shape": Parameter(shape_of),
-    "label_csv": Parameter(text_of, "NULL"),
+    "label_csv": Parameter(str, "NULL"),
     "label_shape": Parameter(shape_of, (1,)),
     "batch_size": Parameter(integer_of, least=1),
     "round_batch": Parameter(flag_of, True),
-    "prefetch_buffer": Parameter(integer_of, 4),
-    "dtype": Parameter(text_of, "float32"),
+    "dtype": Parameter(str, "float32"),
 }
 DTYPES = ("float32", "int32", "int64")
 BOM = b"\xef\xbb\xbf"
@@ -83,55 +79,51 @@ class CSVIter(MXDataProvider):
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
         version = checked_version(version)
         asked = read_parameters("CSVIter", PARAMETERS, parameters, strict=strict)
-        dtype = asked["dtype"] if version == "1.9.1" else "float32"
+        dtype = asked.dtype if version == "1.9.1" else "float32"
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
-        table = partial(_Table, version=version, dtype=np.dtype(dtype))
-        data, labels = table(asked["data_csv"], asked["data_shape"]), asked["label_csv"]
-        label = None if labels == "NULL" else table(labels, asked["label_shape"])
-        begin = partial(_rows, data, label, np.zeros((), dtype))
-        batches = RoundBatches(begin, asked["batch_size"], asked["round_batch"])
-        super().__init__(batches, version, asked)
+        data = _Table(asked.data_csv, asked.data_shape, version, dtype)
+        label = None
+        if asked.label_csv != "NULL":
+            label = _Table(asked.label_csv, asked.label_shape, version, dtype)
 
+        def rows() -> Iterator[Row]:
+            labels = repeat(np.zeros((), dtype)) if label is None else label.rows()
+            for number, row in enumerate(data.rows()):
+                found = next(labels, None)
+                if found is None:
+                    raise FileFormatError(
+                        f"{asked.label_csv!r} has {number} rows of labels, {asked.data_csv!r} has "
+                        "more"
+                    )
+                yield Row(number, row, found)
 
-def _rows(data: _Table, label: _Table | None, none: Array) -> Iterator[Row]:
-    """Begin a pass over the rows of an iterator."""
-    labels = repeat(none) if label is None else label.rows()
-    for number, row in enumerate(data.rows()):
-        found = next(labels, None)
-        if found is None:
-            assert label is not None
-            raise FileFormatError(
-                f"{label.uri!r} has {number} rows of labels, {data.uri!r} has more"
-            )
-        yield Row(number, row, found)
+        batches = RoundBatches(rows, asked.batch_size, asked.round_batch)
+        super().__init__(batches.begin_epoch, version, asked)
 
 
 class _Table:
     """The lines of some files, each an array."""
 
-    def __init__(
-        self, uri: str, shape: tuple[int, ...], version: Version, dtype: np.dtype[Any]
-    ) -> None:
-        self.uri, self._shape, self._dtype, self._version = uri, shape, dtype, version
-        self._files = files_of(uri)
-        self._size = math.prod(shape)
+    def __init__(self, uri: str, shape: tuple[int, ...], version: Version, dtype: str) -> None:
+        self.uri, self._shape, self._version = uri, shape, version
+        self._dtype, self._files = np.dtype(dtype), files_of(uri)
         options = options_of(uri) if version == "1.9.1" else {}
         self._delimiter = options.get("delimiter", ",").encode()
         self._dropped = int(options.get("label_column", -1))
-        self._plain = self._dropped < 0 and self._delimiter == b"," and dtype.kind == "f"
+        self._plain = self._dropped < 0 and self._delimiter == b"," and dtype == "float32"
 
     def rows(self) -> Iterator[Array]:
         """Yield the lines that hold anything as arrays."""
-        number = 0
+        number, size = 0, math.prod(self._shape)
         for file in self._files:
             with open(file, "rb") as lines:
                 for line in filter(None, chain.from_iterable(map(LINE_ENDS.split, lines))):
                     values = self._values(line)
-                    if len(values) != self._size:
+                    if len(values) != size:
                         raise FileFormatError(
                             f"{self.uri!r}, row {number}: {len(values)} values, where the shape "
-                            f"{self._shape} asks for {self._size}"
+                            f"{self._shape} asks for {size}"
                         )
                     yield np.array(values, self._dtype).reshape(self._shape)
                     number += 1
@@ -170,7 +162,7 @@ FRACTION_DIGITS = 19
 WORD = 1 << 64
 
 
-def plain_floats(line: bytes) -> FloatArray:
+def plain_floats(line: bytes) -> npt.NDArray[np.float32]:
     """Read the plain numbers of a line together.
 
     Examples
@@ -200,41 +192,28 @@ def float_of(field: bytes, version: Version) -> np.float32 | None:
     if newest and not found.end():
         return None
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        value = _whole_part(whole, newest=newest)
+        value = F32(0)
+        if newest:
+            value, fraction = F32(int(whole or b"0") % WORD), fraction[:FRACTION_DIGITS]
+        else:
+            for digit in whole:
+                value = F32(F32(value * F32(10)) + F32(digit - ord("0")))
         if fraction:
-            value = F32(value + _fraction(fraction, newest=newest))
+            power = 10 ** len(fraction) % WORD
+            value = F32(value + F32(np.float64(int(fraction) % WORD) / np.float64(power)))
         if exponent:
             value = _scaled(value, exponent, newest=newest)
     return -value if sign == b"-" else value
 
 
-def _whole_part(digits: bytes, *, newest: bool) -> np.float32:
-    if newest:
-        return F32(int(digits or b"0") % WORD)
-    value = F32(0)
-    for digit in digits:
-        value = F32(F32(value * F32(10)) + F32(digit - ord("0")))
-    return value
-
-
-def _fraction(digits: bytes, *, newest: bool) -> np.float32:
-    if newest:
-        digits = digits[:FRACTION_DIGITS]
-    power = 10 ** len(digits) % WORD
-    return F32(np.float64(int(digits) % WORD) / np.float64(power))
-
-
 def _scaled(value: np.float32, exponent: bytes, *, newest: bool) -> np.float32:
     negative = exponent[1:2] == b"-"
-    digits = exponent[1:].lstrip(b"+-")
-    power = min(int(digits or b"0") % (1 << 32), LARGEST_EXPONENT)
+    power = min(int(exponent[1:].lstrip(b"+-") or b"0") % (1 << 32), LARGEST_EXPONENT)
     if newest and negative and power == LARGEST_EXPONENT:
         value = max(value, MIN_FACTOR)
     factor = F32(1)
-    for _ in range(power // 8):
-        factor = F32(factor * F32(1e8))
-    for _ in range(power % 8):
-        factor = F32(factor * F32(10))
+    for step in [1e8] * (power // 8) + [10] * (power % 8):
+        factor = F32(factor * F32(step))
     return F32(value / factor if negative else value * factor)
 
 

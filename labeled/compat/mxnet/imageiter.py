@@ -1,56 +1,72 @@
 """``ImageRecordIter`` and ``ImageRecordIter_v1``: pictures in record files, decoded and changed.
 
-Both read chunks, decode them in file order, shuffle, and put rows into batches. They differ in
-where random numbers come from: the newest one draws everything for a picture from the engine of
-the thread that decodes it; the others draw mirroring and light in the order of the output, from
-an engine of their own. Pictures are decoded side by side, but changed one after another, by one
-engine: of several decoding threads the old programs had one each, and let the race among them
-decide, or the place in the file.
+Files are one stream of bytes. Without an index a part is a stretch of that stream, in chunks that
+end at the head of a record; with one it is a number of records, read in any order. Chunks are
+read and decoded together, in file order, then shuffled, then put into batches. The two iterators
+differ in where random numbers come from: the newest one draws everything for a picture from the
+engine of the thread that decodes it; the others draw mirroring and light in the order of the
+output, from an engine of their own. Pictures are decoded side by side, but changed one after
+another, by one engine: of several decoding threads the old programs had one each, and let the race
+among them decide, or the place in the file.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from itertools import chain
+from itertools import accumulate, chain, takewhile
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import Augmenter, Output, mean_of_outputs
+from labeled.compat.mxnet.augmenter import Augmenter, Output
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, RoundBatches, Row
 from labeled.compat.mxnet.opencv import Picture, old_pixels
 from labeled.compat.mxnet.parameters import (
-    OF_PICTURES,
-    PictureParameters,
+    IMAGES,
+    Parameter,
     Rules,
     Version,
     checked_version,
     files_of,
-    image_parameters,
     read_parameters,
 )
-from labeled.compat.mxnet.records import MIB, Chunk, passes_of
-from labeled.compat.mxnet.twister import Twister
-from labeled.errors import FileFormatError, LoaderError
+from labeled.compat.mxnet.twister import F32, Twister
+from labeled.errors import AugmentError, FileFormatError, LoaderError
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.picture_heads import PictureError, kind_of
 from labeled.formats.pictures import decode
 from labeled.formats.recordio.framing import HEADER, HEADER_BYTES, HeaderError, unpack
+from labeled.formats.recordio.records import RecordFile
 from labeled.transforms import read_mean_file, write_mean_file
 
 FloatArray = npt.NDArray[np.float32]
-_Changed = tuple[int, npt.NDArray[Any], Picture]
+Payloads = list[memoryview]
+"""The payloads of a chunk, in file order."""
+Changed = tuple[int, Any, Picture]
+"""Id, label or labels, and picture of a record."""
 
-ENGINE_SEED = 111
+MIB = 1 << 20
 CHUNK_BYTES = 8 * MIB
+HEAD_BYTES = 8
+SOME_RECORDS = 64
+"""Records that are read before the first of them is needed, where there is an index."""
 PER_THREAD = 16
 """Pictures that each thread decodes before the first of them is needed."""
+
+ENGINE_SEED = 111
+PIECE_SEED = 666
+"""What the seed of the order of pieces began with."""
+SLACK = 1.1
+"""Pieces were made somewhat smaller than asked for."""
 
 log = logging.getLogger(__name__)
 
@@ -78,137 +94,107 @@ class ImageRecordIter(MXDataProvider):
         If parameters are missing, wrong, or exclude one another.
     """
 
-    _rules: Rules = "1.9.1"
+    _newest_rules: Rules = "1.9.1"
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        rules: Rules = self._rules if checked_version(version) == "1.9.1" else version
-        title = type(self).__name__
-        asked = read_parameters(title, image_parameters(rules), parameters, strict=strict)
-        shape = asked["data_shape"]
-        if len(shape) != 3 or min(shape) < 1:
-            raise LoaderError(
-                f"{title}: data_shape={shape} has wrong dimensions; give (channels, height, width)"
-            )
-        if rules == "seed" and not asked["path_imglist"]:
-            asked["label_width"] = 1  # records had one label each, whatever was asked for
-        self._tells_index = rules != "1.9.1"
-        self._tells_pad = self._tells_index or asked["round_batch"]
-        ahead = 0 if asked.get("ctx") == "cpu" else AHEAD
-        rows = _Rows(asked, rules)
-        rows.batches = RoundBatches(rows.begin, asked["batch_size"], asked["round_batch"], ahead)
-        if asked["verbose"]:
-            log.info("reading %s", ", ".join(files_of(asked["path_imgrec"])))
-        super().__init__(rows.batches, version, asked)
-
-
-class ImageRecordIter_v1(ImageRecordIter):
-    """The same, by the rules of the older of the two."""
-
-    _rules = "1.9.1 v1"
-
-
-class _Rows:
-    """The rows of one iterator, pass after pass."""
-
-    batches: RoundBatches
-    """Where the rows go: tells how many the batch under construction has."""
-
-    def __init__(self, asked: dict[str, Any], rules: Rules) -> None:
-        self._asked, self._rules = asked, rules
-        self._begin_pass = passes_of(asked, files_of(asked["path_imgrec"]), CHUNK_BYTES)
-        self._n_channels = asked["data_shape"][0]
-        if rules != "seed" and self._n_channels not in (1, 3, 4):
-            raise LoaderError(f"data_shape: pictures of {self._n_channels} channels are not read")
-        steps = [name for name in asked.get("aug_seq", "aug_default").split(",") if name]
-        if {*steps} - {"aug_default"}:
-            raise LoaderError(
-                f"aug_seq names {min({*steps} - {'aug_default'})!r}; only 'aug_default' is known"
-            )
-        p = PictureParameters(**{name: asked[name] for name in OF_PICTURES if name in asked})
-        self._augmenters = [Augmenter(asked["data_shape"], rules, p)] * len(steps)
-        path, width = asked["path_imglist"], asked["label_width"]
-        self._listed = _read_labels(path, width) if path else None
-        self._newest = rules == "1.9.1"
+        rules = self._rules = self._newest_rules if checked_version(version) == "1.9.1" else version
+        title, table = type(self).__name__, IMAGES
+        if version == "1.9.1":
+            table = {**IMAGES, "path_imgrec": Parameter(str)}
+        asked = read_parameters(title, table, parameters, strict=strict, rules=rules)
+        _check_parameters(title, asked, rules)
+        self._asked, self._newest = asked, rules == "1.9.1"
+        self._tells_index = not self._newest
+        self._tells_pad = self._tells_index or asked.round_batch
+        files = files_of(asked.path_imgrec)
+        if asked.verbose:
+            log.info("reading %s", ", ".join(files))
+        steps = [name for name in asked.aug_seq.split(",") if name]
+        self._augmenters = [Augmenter(rules, asked)] * len(steps)
+        self._output = Output(rules, asked)
+        self._listed = _read_labels(asked.path_imglist, asked.label_width)
         self._engine = Twister(ENGINE_SEED)
-        self._light = self._engine if self._newest else Twister(asked["seed"])
-        self._shuffler = Twister(ENGINE_SEED + asked["seed"])
-        self._threads = min(asked["preprocess_threads"], os.cpu_count() or 1)
-        self._pool = ThreadPoolExecutor(self._threads, "decode") if self._threads > 1 else None
-        self._output = Output(rules, p, asked.get("dtype", "float32"))
-        if asked["mean_img"]:
-            mean = self._mean_image(asked["mean_img"])
-            self._output = replace(self._output, mean_img=mean)
+        self._light = self._engine if self._newest else Twister(asked.seed)
+        self._shuffler = Twister(ENGINE_SEED + asked.seed)
+        self._threads = min(asked.preprocess_threads, os.cpu_count() or 1)
+        self._pool = ThreadPoolExecutor(self._threads, "decode")
+        self._begin_pass = passes_of(asked, Records(files))
+        ahead = 0 if asked.ctx == "cpu" else AHEAD
+        self._batches = RoundBatches(self._pass, asked.batch_size, asked.round_batch, ahead)
+        if asked.mean_img:
+            self._output = Output(rules, asked, self._mean_image(asked.mean_img))
+        super().__init__(self._batches.begin_epoch, version, asked)
 
     def _mean_image(self, path: str) -> FloatArray:
-        """Load the mean image, or make it of a whole pass and save it."""
+        """Load the mean image, or make it of a whole pass and save it: summed up in float32."""
         if os.path.exists(path):
             return read_mean_file(path)
-        chunks = self._begin_pass()
-        if self._newest:
-            size = self._asked["batch_size"]
-            rows = chain.from_iterable(self._in_file_order(chunk, size) for chunk in chunks)
-        else:
-            rows = chain.from_iterable(map(self._rows_of, chunks))  # shuffled like any other
-        mean = mean_of_outputs(row.data for row in rows)
+        total: Any = F32(0)
+        count = 0
+        for chunk in self._begin_pass():
+            for row in self._rows_of(chunk, in_order=self._newest):
+                total, count = total + row.data.astype(np.float32), count + 1
+        if not count:
+            raise AugmentError("there is no picture, so there is no mean image; check the path")
+        mean = total * (F32(1) / F32(count))
         old = self._rules in ("seed", "0.9.5")
         write_mean_file(path, mean, form="oldest" if old else "newest")
-        return mean
+        return np.asarray(mean, np.float32)
 
-    def begin(self) -> Iterator[Row]:
-        """Begin a pass."""
+    def _pass(self) -> Iterator[Row]:
+        """Begin a pass over the rows."""
         return chain.from_iterable(map(self._rows_of, self._begin_pass()))
 
-    def _rows_of(self, chunk: Chunk) -> Iterator[Row]:
+    def _rows_of(self, chunk: Payloads, *, in_order: bool = False) -> Iterator[Row]:
         """Yield the rows of a chunk: the older iterators shuffle before light is drawn."""
-        shuffled, size = self._asked["shuffle"], self._asked["batch_size"]
+        shuffled = self._asked.shuffle and not in_order
         if not self._newest:
-            changed: Iterable[_Changed] = self._changed(chunk, None)
+            changed: Iterable[Changed] = self._changed(chunk, None)
             return map(self._row, self._shuffled(changed) if shuffled else changed)
-        if self._asked["path_imgidx"]:
-            return self._in_file_order(chunk, None)
-        if shuffled:
-            return iter(self._shuffled(self._in_file_order(chunk, size)))
-        return self._in_file_order(chunk, self.batches.n_filled)
-
-    def _in_file_order(self, chunk: Chunk, first_slot: int | None) -> Iterator[Row]:
-        return map(self._row, self._changed(chunk, first_slot))
+        if self._asked.path_imgidx and not in_order:
+            return map(self._row, self._changed(chunk, None))
+        if shuffled or in_order:
+            rows = map(self._row, self._changed(chunk, self._asked.batch_size))
+            return iter(self._shuffled(rows)) if shuffled else rows
+        return map(self._row, self._changed(chunk, len(self._batches.taken)))
 
     def _shuffled(self, items: Iterable[Any]) -> list[Any]:
         held = list(items)
         return [held[i] for i in self._shuffler.shuffled(len(held))]
 
-    def _row(self, changed: _Changed) -> Row:
-        id, labels, picture = changed
-        return Row(id, self._output(picture, self._light), labels)
+    def _row(self, changed: Changed) -> Row:
+        id, label, picture = changed
+        return Row(id, self._output(picture, self._light), label)
 
-    def _changed(self, chunk: Chunk, first_slot: int | None) -> Iterator[_Changed]:
+    def _changed(self, chunk: Payloads, first_slot: int | None) -> Iterator[Changed]:
         """Yield augmented pictures; without a first slot, theirs is their place in the batch."""
-        seed = self._asked.get("seed_aug")
-        for place, (id, labels, picture) in enumerate(self._read(chunk)):
+        at_once, seed = PER_THREAD * self._threads, self._asked.seed_aug
+        groups = (chunk[first : first + at_once] for first in range(0, len(chunk), at_once))
+        decoded = chain.from_iterable(self._pool.map(self._decoded, group) for group in groups)
+        for place, (id, label, picture) in enumerate(decoded):
             if seed is not None:
-                slot = self.batches.n_filled if first_slot is None else first_slot + place
+                slot = len(self._batches.taken) if first_slot is None else first_slot + place
                 self._engine.reseed(slot + seed + ENGINE_SEED)
             for augmenter in self._augmenters:
                 picture = augmenter(picture, self._engine)
-            yield id, labels, picture
+            yield id, label, picture
 
-    def _read(self, chunk: Chunk) -> Iterator[_Changed]:
-        """Yield decoded pictures in file order; some are decoded ahead, side by side."""
-        if self._pool is None:
-            yield from map(self._decoded, chunk)
-            return
-        at_once = PER_THREAD * self._threads
-        for first in range(0, len(chunk), at_once):
-            yield from self._pool.map(self._decoded, chunk[first : first + at_once])
-
-    def _decoded(self, payload: memoryview) -> _Changed:
+    def _decoded(self, payload: memoryview) -> Changed:
         """Return id, labels and the decoded picture of a record."""
-        id, labels, encoded = self._taken_apart(payload)
-        width = self._asked["label_width"]
+        try:
+            if self._rules == "seed":
+                _, label, id, _ = HEADER.unpack_from(payload)
+                labels, encoded = np.array([label], np.float32), payload[HEADER_BYTES:]
+            else:
+                one = unpack(payload)
+                id, labels, encoded = one.id, one.labels.astype(np.float32), one.payload
+        except (HeaderError, struct.error) as fault:
+            raise FileFormatError(f"a record has no header of labels and ids: {fault}") from None
+        width = self._asked.label_width
         if self._listed is not None:
             if id not in self._listed:
                 raise FileFormatError(
-                    f"fail to find imagelabel for id {id} in {self._asked['path_imglist']!r}"
+                    f"fail to find imagelabel for id {id} in {self._asked.path_imglist!r}"
                 )
             labels = self._listed[id]
         elif len(labels) != width:
@@ -217,18 +203,8 @@ class _Rows:
             )
         return id, labels if width > 1 else labels[0], self._picture(id, encoded)
 
-    def _taken_apart(self, payload: memoryview) -> tuple[int, FloatArray, memoryview]:
-        try:
-            if self._rules != "seed":
-                one = unpack(payload)
-                return one.id, one.labels.astype(np.float32), one.payload
-            _, label, id, _ = HEADER.unpack_from(payload)
-        except (HeaderError, struct.error) as fault:
-            raise FileFormatError(f"a record has no header of labels and ids: {fault}") from None
-        return id, np.array([label], np.float32), payload[HEADER_BYTES:]
-
     def _picture(self, id: int, encoded: memoryview) -> Picture:
-        n, jpeg = self._n_channels, kind_of(encoded) == "jpeg"
+        n, jpeg = self._asked.data_shape[0], kind_of(encoded) == "jpeg"
         wanted = None if self._rules == "seed" or n == 4 else n
         upright = jpeg and n != 4 and self._rules in ("1.9.1 v1", "1.9.1")
         try:
@@ -244,33 +220,164 @@ class _Rows:
         return picture
 
 
+class ImageRecordIter_v1(ImageRecordIter):
+    """The same, by the rules of the older of the two."""
+
+    _newest_rules = "1.9.1 v1"
+
+
+def _check_parameters(title: str, asked: SimpleNamespace, rules: Rules) -> None:
+    shape = asked.data_shape
+    if len(shape) != 3 or min(shape) < 1:
+        raise LoaderError(
+            f"{title}: data_shape={shape} has wrong dimensions; give (channels, height, width)"
+        )
+    if rules != "seed" and shape[0] not in (1, 3, 4):
+        raise LoaderError(f"data_shape: pictures of {shape[0]} channels are not read")
+    if rules == "seed" and not asked.path_imglist:
+        asked.label_width = 1  # records had one label each, whatever was asked for
+    unknown = {*asked.aug_seq.split(",")} - {"aug_default", ""}
+    if unknown:
+        raise LoaderError(f"aug_seq names {min(unknown)!r}; only 'aug_default' is known")
+    if not 0 <= asked.part_index < asked.num_parts:
+        raise LoaderError(
+            f"part_index={asked.part_index} must be from 0 to num_parts - 1, {asked.num_parts - 1}"
+        )
+
+
+# labels
+
 LEADING_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def _read_labels(path: str, width: int) -> dict[int, FloatArray]:
-    """Return labels by id from a list: as many of each line as asked for, whatever follows."""
+def _read_labels(path: str, width: int) -> dict[int, FloatArray] | None:
+    """Return labels by id from a list: as many of each line as asked for, whatever follows.
+
+    A word counts as the number that it begins with, or else as 0.
+    """
+    if not path:
+        return None
     listed = {}
-    try:
-        with open(path, encoding="utf-8", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                words = line.split()
-                if not words:
-                    continue
-                if len(words) < 1 + width or not words[0].isdigit():
-                    raise FileFormatError(
-                        f"Bad ImageList format: line {number} of {path!r} has no id and {width} "
-                        "labels"
-                    )
-                labels = [_leading_number(word) for word in words[1 : 1 + width]]
-                listed[int(words[0])] = np.array(labels, np.float32)
-    except OSError as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise FileFormatError(f"{path!r} cannot be read: {error}") from error
+    for number, line in enumerate(_read(path).decode(errors="replace").split("\n"), 1):
+        id, *words = line.split() or [""]
+        if not id:
+            continue
+        if len(words) < width or not id.isdigit():
+            raise FileFormatError(
+                f"Bad ImageList format: line {number} of {path!r} has no id and {width} labels"
+            )
+        found = map(LEADING_NUMBER.match, words[:width])
+        listed[int(id)] = np.array([float(one[0]) if one else 0.0 for one in found], np.float32)
     return listed
 
 
-def _leading_number(word: str) -> float:
-    """Read the number that a word begins with; 0 where it begins with none."""
-    found = LEADING_NUMBER.match(word)
-    return float(found[0]) if found is not None else 0.0
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{path!r} cannot be read: {error}") from error
+
+
+# records, in the order in which they were read
+
+
+class Records:
+    """Record files one after another, as one stretch of bytes."""
+
+    def __init__(self, files: list[str]) -> None:
+        self._files = [RecordFile(stamp_of(file)) for file in files]
+        self._bounds = [0, *accumulate(file.n_rows for file in self._files)]
+        begins = [0, *accumulate(file.stamp.size for file in self._files)]
+        heads = [one.offsets[:-1] + at for one, at in zip(self._files, begins, strict=False)]
+        self.heads = np.append(np.concatenate(heads), begins[-1])
+        """Where records begin, and the end of the last."""
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self.heads[-1])
+
+    def payloads(self, first: int, stop: int) -> Payloads:
+        """Return the payloads of some neighbours."""
+        found: Payloads = []
+        for file, begin in zip(self._files, self._bounds, strict=False):
+            rows = range(max(first - begin, 0), min(stop - begin, file.n_rows))
+            found += [payload for _, payload in file.payloads(rows)] if rows else []
+        return found
+
+    def part(self, index: int, count: int) -> tuple[int, int]:
+        """Return the records of part `index` of `count`: those that begin in equal shares."""
+        step = -(-self.n_bytes // count)
+        step += -step % 4
+        first, stop = np.searchsorted(self.heads[:-1], [index * step, (index + 1) * step])
+        return int(first), int(stop)
+
+    def chunks(self, first: int, stop: int, chunk_bytes: int) -> Iterator[Payloads]:
+        """Cut some records into chunks; each ends before the last head in its bytes."""
+        while first < stop:
+            end, size = first, chunk_bytes
+            while end == first:
+                whole = self.heads[stop] - self.heads[first] < size
+                last_head = self.heads[first] + size - HEAD_BYTES
+                end = stop if whole else int(np.searchsorted(self.heads, last_head, "right")) - 1
+                size *= 2
+            yield self.payloads(first, end)
+            first = end
+
+
+def passes_of(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[Payloads]]:
+    """Return the function by which an iterator with these parameters begins a pass."""
+    part, parts = asked.part_index, asked.num_parts
+    if asked.path_imgidx:
+        return _indexed(asked, records)
+    if asked.shuffle_chunk_size:
+        return _in_pieces(asked, records)
+    first, stop = records.part(part, parts)
+    return lambda: records.chunks(first, stop, CHUNK_BYTES)
+
+
+def _in_pieces(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[Payloads]]:
+    """Cut a part into pieces, whose order is shuffled before every pass, always further."""
+    part, parts, size = asked.part_index, asked.num_parts, asked.shuffle_chunk_size * MIB
+    n = math.ceil(SLACK * records.n_bytes / (parts * size))
+    draws = Twister(PIECE_SEED + part + parts + n + asked.shuffle_chunk_seed)
+    order = np.arange(n)
+
+    def begin() -> Iterator[Payloads]:
+        order[:] = order[draws.shuffled(n)]
+        pieces = [records.part(part * n + piece, parts * n) for piece in order.tolist()]
+        at_once = max(size // 8, CHUNK_BYTES)
+        return chain.from_iterable(records.chunks(*piece, at_once) for piece in pieces)
+
+    return begin
+
+
+def _indexed(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[Payloads]]:
+    """Read records by their offsets, some at a time; shuffled all together before every pass.
+
+    An index lists numbers, and every second one is an offset; other words end it.
+    """
+    path = asked.path_imgidx
+    offsets = sorted(map(int, [*takewhile(bytes.isdigit, _read(path).split())][1::2]))
+    row_of = {head: row for row, head in enumerate(records.heads.tolist()[:-1])}
+    for offset in offsets:
+        if offset not in row_of:
+            raise FileFormatError(
+                f"{path!r} lists a record at byte {offset:,}, where none begins: it is the index "
+                "of another file, or damaged"
+            )
+    bounds = [*map(row_of.__getitem__, offsets), len(records.heads) - 1]
+    n, parts = len(offsets), asked.num_parts
+    step = -(-n // parts)
+    mine = np.arange(asked.part_index * step, min((asked.part_index + 1) * step, n))
+    if not len(mine):
+        raise LoaderError(
+            f"part {asked.part_index} of {parts} holds none of the {n} records of the index"
+        )
+    draws = Twister(ENGINE_SEED + asked.seed) if asked.shuffle else None
+
+    def chunks(order: npt.NDArray[np.int64]) -> Iterator[Payloads]:
+        for first in range(0, len(order), SOME_RECORDS):
+            some = order[first : first + SOME_RECORDS].tolist()
+            yield [one for at in some for one in records.payloads(bounds[at], bounds[at + 1])]
+
+    return lambda: chunks(mine if draws is None else mine[draws.shuffled(len(mine))])

@@ -12,13 +12,19 @@ there.
 Batches were made by a thread that ran ahead. A ``reset()`` in mid-epoch therefore acts on the
 place that the thread had reached: if that was the end of the epoch, the next one begins behind
 the rows that filled it up. The model here is a thread that always is as far ahead as it may be.
+
+``ArrayDataProvider`` of the Julia package has samples along the last axis, float32, one buffer.
+Positions count from 0 and slices are half-open, as everywhere in Python; the rest is as it was.
+The old permutations came from Julia's own generator; here they come from the one handed in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import islice
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +32,11 @@ import numpy.typing as npt
 
 from labeled.compat.mxnet.parameters import Version
 from labeled.errors import ArrayError, FileFormatError, LoaderError, UnknownNameError, did_you_mean
+from labeled.providers.batch import BatchAxis, batch_axis_of
 
 Array = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float32]
+Named = list[tuple[str, FloatArray]]
 
 
 class DataDesc(NamedTuple):
@@ -119,15 +128,17 @@ class AbstractDataProvider:
         UnknownNameError
             If neither has it.
         """
-        for described, arrays_of in (
-            (self.provide_data, self.get_data),
-            (self.provide_label, self.get_label),
-        ):
-            for place, (known, _) in enumerate(described):
-                if known == name:
-                    return arrays_of(batch)[place]
-        hint = did_you_mean(name, [known for known, _ in self.provide_data + self.provide_label])
+        data, labels = ([known for known, _ in some] for some in self._described)
+        if name in data:
+            return self.get_data(batch)[data.index(name)]
+        if name in labels:
+            return self.get_label(batch)[labels.index(name)]
+        hint = did_you_mean(name, data + labels)
         raise UnknownNameError(f"{name} is not provided by this data provider; {hint}")
+
+    @property
+    def _described(self) -> tuple[list[DataDesc], list[DataDesc]]:
+        return self.provide_data, self.provide_label
 
     def load_data(self, batch: Any, targets: Sequence[Any]) -> None:
         """Copy the data into arrays, or into lists of ``(slice, array)`` pairs.
@@ -167,7 +178,7 @@ class AbstractDataProvider:
     def __repr__(self) -> str:
         data, labels = (
             ", ".join(f"{name} {shape}" for name, shape in some) or "none"
-            for some in (self.provide_data, self.provide_label)
+            for some in self._described
         )
         return f"<labeled.compat.mxnet.{type(self).__name__}: data {data}; labels {labels}>"
 
@@ -177,29 +188,30 @@ class MXDataProvider(AbstractDataProvider):
 
     With ``version="seed"`` a loop begins the next epoch, too, unless nothing was taken of this
     one: so the Julia package looped. In other versions a loop goes on where the last one stopped.
+    What fails once fails for ever: an epoch that broke off has no end.
     """
 
     _tells_pad = _tells_index = True
 
-    def __init__(self, batches: Any, version: Version, asked: dict[str, Any]) -> None:
-        self._batches, self._loop_resets = batches, version == "seed"
-        first = batches.next()
-        if first is None:
+    def __init__(
+        self,
+        begin_epoch: Callable[[], Iterator[DataBatch]],
+        version: Version,
+        asked: SimpleNamespace,
+    ) -> None:
+        self._begin_epoch, self._loop_resets = begin_epoch, version == "seed"
+        self._failure: Exception | None = None
+        self._epoch = begin_epoch()
+        if not self._advance():
             raise LoaderError(
                 f"{type(self).__name__} has no first batch: the part is empty, or smaller than a "
                 "batch"
             )
-        self._now, self._held, self._begun = self._handed_out(first), True, False
+        self._held, self._begun = True, False
         self.batch_size = len(self._now.data[0])
-        self.provide_data = [DataDesc(asked["data_name"], self._now.data[0].shape)]
-        name = asked["label_name"]
+        self.provide_data = [DataDesc(asked.data_name, self._now.data[0].shape)]
+        name = asked.label_name
         self.provide_label = [] if name is None else [DataDesc(name, self._now.label[0].shape)]
-
-    def _handed_out(self, batch: DataBatch) -> DataBatch:
-        """Return a batch as it looked: flat labels; pad and index if they were given."""
-        index = batch.index if self._tells_index else np.zeros(len(batch.data[0]), np.uint64)
-        labels = [old_label(label) for label in batch.label]
-        return DataBatch(batch.data, labels, batch.pad if self._tells_pad else 0, index)
 
     def __iter__(self) -> Iterator[Any]:
         if self._loop_resets and self._begun:
@@ -207,13 +219,15 @@ class MXDataProvider(AbstractDataProvider):
         return self
 
     def next(self) -> DataBatch:
-        if not self._advance():
+        self._begun = True
+        if not self._held and not self._advance():
             raise StopIteration
+        self._held = False
         return replace(self._now)
 
     def reset(self) -> None:
         self._held = self._begun = False
-        self._batches.reset()
+        self._epoch = self._tried(self._begin_epoch)
 
     def iter_next(self) -> bool:
         """Go to the next batch; True for ever, without moving, before the first :meth:`next`."""
@@ -221,12 +235,21 @@ class MXDataProvider(AbstractDataProvider):
 
     def _advance(self) -> bool:
         self._begun = True
-        if self._held:
-            self._held = False
-            return True
-        found = self._batches.next()
-        self._now = self._now if found is None else self._handed_out(found)
-        return found is not None
+        batch = self._tried(lambda: next(self._epoch, None))
+        if batch is not None:
+            index = batch.index if self._tells_index else np.zeros(len(batch.data[0]), np.uint64)
+            labels = [old_label(label) for label in batch.label]
+            self._now = DataBatch(batch.data, labels, batch.pad if self._tells_pad else 0, index)
+        return batch is not None
+
+    def _tried(self, act: Callable[[], Any]) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return act()
+        except Exception as error:
+            self._failure = error
+            raise
 
     def getdata(self) -> list[Array]:
         """Return the data of the current batch."""
@@ -260,27 +283,27 @@ def old_label(label: Array) -> Array:
     return label
 
 
+# batches of rows
+
 AHEAD = 16
 """Batches that the thread could be ahead."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Row:
+class Row(NamedTuple):
     """One example: its number, its data and its label."""
 
-    index: int
+    number: int
     data: Array
     label: Array
 
 
-@dataclass(eq=False)
 class RoundBatches:
     """Batches of a source that restarts for ever.
 
     Parameters
     ----------
     begin_pass : callable
-        Begins a pass over the rows; called at once, and at every restart.
+        Begins a pass over the rows; called with the first epoch, and at every restart.
     batch_size : int
     round_batch : bool
     ahead : int
@@ -292,127 +315,287 @@ class RoundBatches:
     ...     return iter([Row(i, np.array([i]), np.array(0.0)) for i in range(3)])
     >>> batches = RoundBatches(rows, batch_size=2)
     >>> for epoch in range(2):
-    ...     while (batch := batches.next()) is not None:
+    ...     for batch in batches.begin_epoch():
     ...         print(epoch, batch.data[0].ravel(), batch.pad)
-    ...     batches.reset()
     0 [0 1] 0
     0 [2 0] 1
     1 [1 2] 0
     """
 
-    begin_pass: Callable[[], Iterator[Row]]
-    batch_size: int
-    round_batch: bool = True
-    ahead: int = AHEAD
-    _rows: Iterator[Row] = field(init=False, repr=False)
-    _overflow: int = field(default=0, init=False)
-    _last: DataBatch | None = field(default=None, init=False, repr=False)
-    _ended: bool = field(default=False, init=False)
-    _taken: list[Row] = field(default_factory=list, init=False, repr=False)
+    def __init__(
+        self,
+        begin_pass: Callable[[], Iterator[Row]],
+        batch_size: int,
+        round_batch: bool = True,
+        ahead: int = AHEAD,
+    ) -> None:
+        self._begin_pass, self._ahead = begin_pass, ahead
+        self._batch_size, self._round_batch = batch_size, round_batch
+        self._rows: Iterator[Row] = iter(())
+        self._epoch: Iterator[DataBatch] = iter(())
+        self._filled_up = False
+        self._last: DataBatch | None = None
+        self.taken: list[Row] = []
+        """The rows of the batch under construction."""
 
-    def __post_init__(self) -> None:
-        self._rows = self.begin_pass()
+    def begin_epoch(self) -> Iterator[DataBatch]:
+        """End this epoch where the thread had reached, and begin the next one."""
+        for _ in islice(self._epoch, self._ahead):
+            pass
+        if not self._filled_up:
+            self._rows = self._begin_pass()
+        self._filled_up = False
+        self._epoch = self._batches()
+        return self._epoch
 
-    @property
-    def n_filled(self) -> int:
-        """Rows that the batch under construction has."""
-        return len(self._taken)
+    def _batches(self) -> Iterator[DataBatch]:
+        missing = 0
+        while not missing:
+            self.taken = []
+            self._take()
+            if not self.taken:
+                return
+            missing = self._batch_size - len(self.taken)
+            if missing and self._round_batch:
+                self._rows, self._filled_up = self._begin_pass(), True
+                self._take()
+                still = self._batch_size - len(self.taken)
+                if still:
+                    raise LoaderError(
+                        f"a batch of {self._batch_size} rows takes {missing} rows of the next "
+                        f"pass, which has {missing - still}; the number of inputs must be bigger "
+                        "than the batch size"
+                    )
+            self._last = self._stacked(missing)
+            yield self._last
 
-    def next(self) -> DataBatch | None:
-        """Return the next batch of the epoch; None at its end, and until it is reset.
+    def _take(self) -> None:
+        """Take rows of this pass until the batch is full; `taken` shows each at once."""
+        for row in islice(self._rows, self._batch_size - len(self.taken)):
+            self.taken.append(row)
+
+    def _stacked(self, pad: int) -> DataBatch:
+        """Put rows together; what they lack is what the batch before had in its place.
 
         Raises
         ------
-        LoaderError
-            If a batch would take rows from more than two passes.
+        FileFormatError
+            If they differ in shape, as pictures of unlike channels did in the oldest version.
         """
-        self._taken = []
-        if not (self._overflow or self._ended):
-            self._take()
-        if not self._taken:
-            self._ended = True
-            return None
-        missing = self.batch_size - len(self._taken)
-        if missing and self.round_batch:
-            self._fill_up(missing)
-        self._last = _stacked(self._taken, missing, self.batch_size, self._last)
-        return self._last
-
-    def reset(self) -> None:
-        """Begin the next epoch."""
-        for _ in range(self.ahead):
-            if self.next() is None:
-                break
-        if not self._overflow:
-            self._rows = self.begin_pass()
-        self._overflow = 0
-        self._ended = False
-
-    def _take(self) -> None:
-        """Take rows of this pass until the batch is full."""
-        try:
-            while len(self._taken) < self.batch_size:
-                self._taken.append(next(self._rows))
-        except StopIteration:
-            pass
-        except Exception as error:
-            self._rows = _failing(error)  # an epoch that broke off has no end
-            raise
-
-    def _fill_up(self, missing: int) -> None:
-        """Take the rows that are missing from the next pass."""
-        self._rows = self.begin_pass()
-        self._take()
-        still = self.batch_size - len(self._taken)
-        if still:
-            raise LoaderError(
-                f"a batch of {self.batch_size} rows takes {missing} rows of the next pass, which "
-                f"has {missing - still}; the number of inputs must be bigger than the batch size"
-            )
-        self._overflow = missing
+        rows, last = self.taken, self._last
+        shape = rows[0].data.shape if last is None else last.data[0].shape[1:]
+        for row in rows:
+            if row.data.shape != shape:
+                raise FileFormatError(
+                    f"the row with index {row.number} has shape {row.data.shape}, those before it "
+                    f"have {shape}: they make no batch; give files whose rows are alike"
+                )
+        if pad == 0 or self._round_batch:
+            data, label = np.stack([r.data for r in rows]), np.stack([r.label for r in rows])
+            return DataBatch([data], [label], pad, np.array([r.number for r in rows], np.uint64))
+        if last is None:
+            n = self._batch_size
+            like = (rows[0].data, rows[0].label)
+            empty = [np.zeros((n, *one.shape), one.dtype) for one in like]
+            last = DataBatch(empty[:1], empty[1:], index=np.zeros(n, np.uint64))
+        made: Any = deepcopy(replace(last, pad=pad))
+        made.index[: len(rows)] = [row.number for row in rows]
+        made.data[0][: len(rows)] = [row.data for row in rows]
+        made.label[0][: len(rows)] = [row.label for row in rows]
+        return made  # type: ignore[no-any-return]
 
 
-def _failing(error: Exception) -> Iterator[Row]:
-    """Raise the same error whenever a row is asked for."""
-    return iter(partial(_raise, error), None)
+# arrays
 
 
-def _raise(error: Exception) -> Row:
-    raise error
+@dataclass(frozen=True, eq=False)
+class ArrayDataBatch:
+    """Samples ``start`` to ``stop`` of a provider; its arrays are asked of the provider."""
+
+    provider: ArrayDataProvider
+    start: int
+    stop: int
+
+    @property
+    def data(self) -> list[FloatArray]:
+        """The provider's buffers, filled with this batch: overwritten when asked again."""
+        return self.provider.get_data(self)
+
+    @property
+    def label(self) -> list[FloatArray]:
+        """The same for labels."""
+        return self.provider.get_label(self)
+
+    @property
+    def pad(self) -> int:
+        """Samples at the end that do not count."""
+        return self.provider.batch_size - (self.stop - self.start)
+
+    @property
+    def index(self) -> npt.NDArray[np.int64]:
+        """Positions of the samples, after all shuffles."""
+        return np.arange(self.start, self.stop)
 
 
-def _stacked(rows: list[Row], pad: int, batch_size: int, last: DataBatch | None) -> DataBatch:
-    """Put rows together; what they lack is what the batch before had in its place.
+class ArrayDataProvider(AbstractDataProvider):
+    """Batches of arrays, converted to float32.
+
+    Parameters
+    ----------
+    data : array, ``(name, array)`` pair, or list or tuple of pairs
+        Called ``data`` without a name. A float32 array is used as it is until it is shuffled.
+    label : the same, optional
+        Called ``softmax_label`` without a name.
+    batch_size : int
+        0 takes everything at once; more than there are samples is an error.
+    shuffle : bool
+        Permute all arrays before every pass, each time what the time before left.
+    data_padding, label_padding : float
+        Fill what the last batch lacks.
+    axes : {"last", "first"}
+        Where samples lie: the last axis, as it was, or the first.
+    rng : numpy.random.Generator, optional
+        Where permutations come from.
 
     Raises
     ------
-    FileFormatError
-        If they differ in shape, as pictures of unlike channels did in the oldest version.
+    ArrayError
+        If something is not of these forms, or lengths differ.
+    LoaderError
+        If the batch size is impossible.
+
+    Examples
+    --------
+    >>> provider = ArrayDataProvider(np.arange(6).reshape(2, 3), batch_size=2)
+    >>> provider.provide_data
+    [DataDesc(name='data', shape=(2, 2))]
+    >>> for batch in provider:
+    ...     print(batch.data[0].tolist(), batch.pad)
+    [[0.0, 1.0], [3.0, 4.0]] 0
+    [[2.0, 0.0], [5.0, 0.0]] 1
     """
-    data, labels, index = (None, None, None) if last is None else (
-        last.data[0], last.label[0], last.index
-    )  # fmt: skip
-    shape = rows[0].data.shape if data is None else data[0].shape
-    for row in rows:
-        if row.data.shape != shape:
-            raise FileFormatError(
-                f"the row with index {row.index} has shape {row.data.shape}, those before it have "
-                f"{shape}: they make no batch; give files whose rows are alike"
+
+    def __init__(
+        self,
+        data: Any,
+        label: Any = (),
+        *,
+        batch_size: int = 0,
+        shuffle: bool = False,
+        data_padding: float = 0,
+        label_padding: float = 0,
+        axes: BatchAxis = "last",
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        axis = self._batch_axis = 0 if batch_axis_of(axes) == "first" else -1
+        self._data = _named(data, "data", "data")
+        self._label = _named(label, "softmax_label", "label")
+        if not self._data:
+            raise ArrayError("at least one array of data is needed")
+        first, n = self._data[0][0], self._data[0][1].shape[axis]
+        for name, one in (*self._data, *self._label):
+            if one.shape[axis] != n:
+                raise ArrayError(
+                    f"{name!r} has {one.shape[axis]} samples, {first!r} has {n} (axis {axis})"
+                )
+        if not 0 <= batch_size <= n:
+            raise LoaderError(
+                f"batch_size={batch_size} must be from 0 to the number of samples, {n}"
             )
-    numbers = np.zeros(batch_size, np.uint64) if index is None else index.copy()
-    numbers[: len(rows)] = [row.index for row in rows]
-    return DataBatch(
-        [_column([row.data for row in rows], batch_size, data)],
-        [_column([row.label for row in rows], batch_size, labels)],
-        pad,
-        numbers,
-    )
+        self.n_samples, self.batch_size = n, batch_size or n
+        self._shuffle = shuffle
+        self._rng = np.random.default_rng() if rng is None else rng
+        self.provide_data, self.provide_label = (
+            [DataDesc(name, self._batch_shape(array)) for name, array in entries]
+            for entries in (self._data, self._label)
+        )
+        self._data_buffers, self._label_buffers = (
+            [np.full(shape, padding, np.float32) for _, shape in described]
+            for described, padding in zip(
+                self._described, (data_padding, label_padding), strict=True
+            )
+        )
+        self._padding = data_padding, label_padding
+        self._place = -1
+
+    def _batch_shape(self, array: FloatArray) -> tuple[int, ...]:
+        shape = list(array.shape)
+        shape[self._batch_axis] = self.batch_size
+        return tuple(shape)
+
+    # passes; one at a time
+
+    def reset(self) -> None:
+        """Begin a pass: shuffle if wanted, go to the first sample."""
+        self._place = 0
+        if self._shuffle:
+            order = self._rng.permutation(self.n_samples)
+            for entries in (self._data, self._label):
+                entries[:] = [(name, one.take(order, self._batch_axis)) for name, one in entries]
+
+    def next(self) -> ArrayDataBatch:
+        """Return the next batch of the pass; begin the first one where none was begun.
+
+        Raises
+        ------
+        StopIteration
+            At the end of the pass.
+        """
+        if self._place < 0:
+            self.reset()
+        if self._place >= self.n_samples:
+            raise StopIteration
+        start = self._place
+        self._place = min(start + self.batch_size, self.n_samples)
+        return ArrayDataBatch(self, start, self._place)
+
+    def __iter__(self) -> Iterator[ArrayDataBatch]:
+        self.reset()
+        return self
+
+    # batches
+
+    def get_data(self, batch: ArrayDataBatch) -> list[FloatArray]:
+        """Return the buffers of data, filled with a batch: one buffer an entry, for all batches."""
+        return self._filled(self._data_buffers, self._data, batch, self._padding[0])
+
+    def get_label(self, batch: ArrayDataBatch) -> list[FloatArray]:
+        """Return the buffers of labels, filled with a batch."""
+        return self._filled(self._label_buffers, self._label, batch, self._padding[1])
+
+    def _filled(
+        self, buffers: list[FloatArray], entries: Named, batch: ArrayDataBatch, padding: float
+    ) -> list[FloatArray]:
+        n = self.count_samples(batch)
+        for buffer, (_, array) in zip(buffers, entries, strict=True):
+            buffer[self._at(0, n)] = array[self._at(batch.start, batch.stop)]
+            buffer[self._at(n, self.batch_size)] = padding
+        return buffers
 
 
-def _column(arrays: list[Array], batch_size: int, last: Array | None) -> Array:
-    if len(arrays) == batch_size:
-        return np.stack(arrays)
-    first = arrays[0]
-    out = np.zeros((batch_size, *first.shape), first.dtype) if last is None else last.copy()
-    out[: len(arrays)] = arrays
-    return out
+def _named(given: Any, name: str, what: str) -> Named:
+    """Return (name, float32 array) pairs of one of the forms that were taken."""
+    if isinstance(given, np.ndarray) or (given and _is_array(given)):
+        given = ((name, given),)
+    elif _is_pair(given):
+        given = (given,)
+    if not isinstance(given, list | tuple):
+        raise ArrayError(f"Invalid {what} argument type: {type(given).__name__}")
+    for pair in given:
+        if not _is_pair(pair):
+            raise ArrayError(
+                f"Invalid {what} argument type: {pair!r:.60} is not a (name, array) pair"
+            )
+    return [(key, np.asarray(array, np.float32)) for key, array in given]
+
+
+def _is_array(given: Any) -> bool:
+    """Whether something is an array, or a list of numbers."""
+    if not isinstance(given, list):
+        return isinstance(given, np.ndarray)
+    return all(isinstance(n, int | float | np.number | np.bool_) for n in given)
+
+
+def _is_pair(given: Any) -> bool:
+    pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+    return pair and _is_array(given[1])

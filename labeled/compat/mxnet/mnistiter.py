@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,14 @@ from labeled.compat.mxnet.parameters import (
     flag_of,
     integer_of,
     read_parameters,
-    text_of,
 )
 from labeled.compat.mxnet.twister import Twister
 from labeled.errors import FileFormatError, LoaderError
 
-Array = npt.NDArray[Any]
-
 PARAMETERS = {
     **NAMES,
-    "image": Parameter(text_of, "./train-images-idx3-ubyte"),
-    "label": Parameter(text_of, "./train-labels-idx1-ubyte"),
+    "image": Parameter(str, "./train-images-idx3-ubyte"),
+    "label": Parameter(str, "./train-labels-idx1-ubyte"),
     "batch_size": Parameter(integer_of, 128, least=1),
     "shuffle": Parameter(flag_of, True),
     "flat": Parameter(flag_of, False),
@@ -37,8 +34,7 @@ PARAMETERS = {
     "silent": Parameter(flag_of, False),
     "num_parts": Parameter(integer_of, 1, least=1),
     "part_index": Parameter(integer_of, 0, least=0),
-    "prefetch_buffer": Parameter(integer_of, 4),
-    "dtype": Parameter(text_of, "float32"),
+    "dtype": Parameter(str, "float32"),
 }
 
 log = logging.getLogger(__name__)
@@ -71,52 +67,38 @@ class MNISTIter(MXDataProvider):
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
         version = checked_version(version)
         asked = read_parameters("MNISTIter", PARAMETERS, parameters, strict=strict)
-        part, parts = asked["part_index"], asked["num_parts"]
+        part, parts, size = asked.part_index, asked.num_parts, asked.batch_size
         if part >= parts:
             raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")
-        if asked["dtype"] != "float32":
-            raise LoaderError(f"MNISTIter: dtype={asked['dtype']!r} must be float32")
-        images = _part(_read(asked["image"], 2), part, parts)
-        labels = _part(_read(asked["label"], 0), part, parts)
+        if asked.dtype != "float32":
+            raise LoaderError(f"MNISTIter: dtype={asked.dtype!r} must be float32")
+        images, labels = (
+            values[int(len(values) / parts * part) : int(len(values) / parts * (part + 1))]
+            for values in (_read(asked.image, 2), _read(asked.label, 0))
+        )
         if len(labels) < len(images):
             raise FileFormatError(
-                f"{asked['label']!r} holds {len(labels)} labels for the {len(images)} pictures of "
-                f"{asked['image']!r} (part {part} of {parts}); name files that belong together"
+                f"{asked.label!r} holds {len(labels)} labels for the {len(images)} pictures of "
+                f"{asked.image!r} (part {part} of {parts}); name files that belong together"
             )
-        if asked["shuffle"]:
-            order = Twister(asked["seed"]).shuffled(len(images))
+        if asked.shuffle:
+            order = Twister(asked.seed).shuffled(len(images))
             images, labels = images[order], labels[order]
-        shape = (-1,) if asked["flat"] else (1, *images.shape[1:])
-        batches = _Whole(images.reshape(len(images), *shape), labels, asked["batch_size"])
-        if not asked["silent"]:
+        shape = images.shape[1:]
+        images = images.reshape(len(images), *([math.prod(shape)] if asked.flat else [1, *shape]))
+        if not asked.silent:
             log.info(
                 "MNISTIter: load %d images, shuffle=%d, shape=%s",
-                len(images), asked["shuffle"], (asked["batch_size"], *batches.images.shape[1:]),
+                len(images), asked.shuffle, (size, *images.shape[1:]),
             )  # fmt: skip
+
+        def batches() -> Iterator[DataBatch]:
+            for stop in range(size, len(images) + 1, size):
+                data = images[stop - size : stop].astype(np.float32) * np.float32(1 / 256)
+                label = labels[stop - size : stop].astype(np.float32)
+                yield DataBatch([data], [label], 0, np.zeros(size, np.uint64))
+
         super().__init__(batches, version, asked)
-
-
-@dataclass(eq=False)
-class _Whole:
-    """Whole batches of arrays in memory."""
-
-    images: npt.NDArray[np.uint8]
-    labels: npt.NDArray[np.uint8]
-    batch_size: int
-    _place: int = field(default=0, init=False)
-
-    def next(self) -> DataBatch | None:
-        stop = self._place + self.batch_size
-        if stop > len(self.images):
-            return None
-        images, labels = self.images[self._place : stop], self.labels[self._place : stop]
-        self._place = stop
-        data = images.astype(np.float32) * np.float32(1 / 256)
-        index = np.zeros(self.batch_size, np.uint64)
-        return DataBatch([data], [labels.astype(np.float32)], 0, index)
-
-    def reset(self) -> None:
-        self._place = 0
 
 
 def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
@@ -138,10 +120,3 @@ def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
             "cut off, or not an IDX file of bytes"
         )
     return found[begin : begin + claimed].reshape(lengths)
-
-
-def _part(values: npt.NDArray[np.uint8], part: int, parts: int) -> npt.NDArray[np.uint8]:
-    """Return the examples of one part; cut in double precision."""
-    count = len(values)
-    start, stop = int(count / parts * part), int(count / parts * (part + 1))
-    return np.array(values[start:stop])

@@ -15,7 +15,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -31,72 +32,8 @@ RULES: tuple[Rules, ...] = ("seed", "0.9.5", "1.9.1 v1", "1.9.1")
 REQUIRED = object()
 """Marks a parameter without a default."""
 
-SHAPE = re.compile(r"\s*[([]?\s*(-?\d+\s*(?:,\s*-?\d+\s*)*)?(,?)\s*([)\]]?)\s*")
 
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter: how its text is read, its default, and the least value it may have.
-
-    A parameter that is `optional` stays None where None is given; others take their default.
-    """
-
-    read: Callable[[str], Any]
-    default: Any = REQUIRED
-    least: int | None = None
-    optional: bool = False
-
-
-def read_parameters(
-    iterator: str, known: Mapping[str, Parameter], given: Mapping[str, Any], *, strict: bool
-) -> dict[str, Any]:
-    """Return the value of every known parameter.
-
-    Raises
-    ------
-    LoaderError
-        If a value cannot be read, is too small, or one that is required is missing.
-    OptionError
-        With `strict`: if a word is unknown.
-    """
-    for name in given:
-        if strict and name not in known:
-            hint = did_you_mean(name, known, limit=99)
-            raise OptionError(f"{iterator} has no parameter {name!r}; {hint}")
-    return {name: _value(iterator, name, one, given) for name, one in known.items()}
-
-
-def _value(iterator: str, name: str, parameter: Parameter, given: Mapping[str, Any]) -> Any:
-    value = given.get(name)
-    if value is None:
-        if parameter.optional and name in given:
-            return None
-        if parameter.default is REQUIRED:
-            raise LoaderError(f"{iterator}: the parameter {name} is required and was not given")
-        return parameter.default
-    try:
-        found = parameter.read(str(value))
-    except ValueError:
-        kind = parameter.read.__name__.removesuffix("_of")
-        raise LoaderError(f"{iterator}: {name}={value!r} is not a valid {kind}") from None
-    except OverflowError:
-        raise LoaderError(f"{iterator}: {name}={value!r} is too large for 32 bits") from None
-    if parameter.least is not None and found < parameter.least:
-        raise LoaderError(f"{iterator}: {name}={value!r} must be at least {parameter.least}")
-    return found
-
-
-def checked_version(version: Any) -> Version:
-    """Return the version whose rules are meant."""
-    if version not in VERSIONS:
-        raise LoaderError(f"version={version!r} is none of {', '.join(map(repr, VERSIONS))}")
-    found: Version = version
-    return found
-
-
-def text_of(text: str) -> str:
-    """Return a text as it is."""
-    return text
+# how text is read
 
 
 def integer_of(text: str) -> int:
@@ -137,14 +74,11 @@ def shape_of(text: str) -> tuple[int, ...]:
     >>> shape_of("(3, 48, 64)"), shape_of("[4]"), shape_of("4"), shape_of("()")
     ((3, 48, 64), (4,), (4,), ())
     """
-    found = SHAPE.fullmatch(text)
-    opened = text.strip()[:1] in ("(", "[")
-    if found is None or opened != bool(found[3]) or (not opened and found[2]):
-        raise ValueError(text)
-    numbers = found[1]
-    if numbers is None and (found[2] or not opened):
-        raise ValueError(text)
-    return tuple(int(n) for n in numbers.split(",")) if numbers else ()
+    text = text.strip()
+    if text[:1] + text[-1:] not in ("()", "[]"):
+        return tuple(map(int, text.split(",")))
+    lengths = text[1:-1].strip().removesuffix(",")
+    return tuple(map(int, lengths.split(","))) if lengths else ()
 
 
 def integers_of(text: str) -> tuple[int, ...]:
@@ -158,127 +92,154 @@ def integers_of(text: str) -> tuple[int, ...]:
     return tuple(int(n) for n in text.strip().strip("()[]").split(",") if n.strip())
 
 
-# what the iterators of images know
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: how its text is read, its default, the least value, and who knew it.
+
+    A parameter that is `optional` stays None where None is given; others take their default.
+    """
+
+    read: Callable[[str], Any]
+    default: Any = REQUIRED
+    least: int | None = None
+    optional: bool = False
+    since: Rules = "seed"
+
 
 NAMES = {
-    "data_name": Parameter(text_of, "data"),
-    "label_name": Parameter(text_of, "softmax_label", optional=True),
+    "data_name": Parameter(str, "data"),
+    "label_name": Parameter(str, "softmax_label", optional=True),
+    "prefetch_buffer": Parameter(integer_of, 4),
 }
 """Parameters of every iterator."""
 
 NO_LIMIT = 1e10
 
-
-@dataclass(frozen=True)
-class PictureParameters:
-    """What an iterator of images does to a picture, by the names of its parameters.
-
-    They are read by their annotations. A side, place or angle of -1 stands for none; what
-    `inter_method` means is in :mod:`.augmenter`, what `mirror` and later ones mean in
-    :class:`~.augmenter.Output`.
-    """
-
-    resize: int = -1
-    rotate: int = -1
-    max_rotate_angle: int = 0
-    rotate_list: tuple[int, ...] = ()
-    max_shear_ratio: float = 0
-    max_aspect_ratio: float = 0
-    min_aspect_ratio: float | None = None
-    min_random_scale: float = 1
-    max_random_scale: float = 1
-    min_img_size: float = 0
-    max_img_size: float = NO_LIMIT
-    fill_value: int = 255
-    pad: int = 0
-    inter_method: int = 1
-    rand_crop: bool = False
-    crop_y_start: int = -1
-    crop_x_start: int = -1
-    min_crop_size: int = -1
-    max_crop_size: int = -1
-    random_resized_crop: bool = False
-    min_random_area: float = 1
-    max_random_area: float = 1
-    brightness: float = 0
-    contrast: float = 0
-    saturation: float = 0
-    pca_noise: float = 0
-    random_h: int = 0
-    random_s: int = 0
-    random_l: int = 0
-    mirror: bool = False
-    rand_mirror: bool = False
-    mean_r: float = 0
-    mean_g: float = 0
-    mean_b: float = 0
-    mean_a: float = 0
-    std_r: float = 1
-    std_g: float = 1
-    std_b: float = 1
-    std_a: float = 1
-    scale: float = 1
-    max_random_contrast: float = 0
-    max_random_illumination: float = 0
-
-
-READERS = {"int": integer_of, "bool": flag_of, "tuple[int, ...]": integers_of}
-OF_PICTURES = {
-    one.name: Parameter(READERS.get(str(one.type), number_of), one.default)
-    for one in fields(PictureParameters)
-}
-OF_IMAGES = {
+IMAGES = {
     **NAMES,
-    "path_imgrec": Parameter(text_of, "./data/imgrec.rec"),
-    "path_imglist": Parameter(text_of, ""),
+    "path_imgrec": Parameter(str, "./data/imgrec.rec"),
+    "path_imglist": Parameter(str, ""),
+    "path_imgidx": Parameter(str, "", since="1.9.1"),
     "label_width": Parameter(integer_of, 1, least=1),
     "data_shape": Parameter(shape_of),
     "batch_size": Parameter(integer_of, least=1),
     "round_batch": Parameter(flag_of, True),
-    "prefetch_buffer": Parameter(integer_of, 4),
     "preprocess_threads": Parameter(integer_of, 4, least=1),
     "verbose": Parameter(flag_of, True),
     "num_parts": Parameter(integer_of, 1, least=1),
     "part_index": Parameter(integer_of, 0),
     "shuffle": Parameter(flag_of, False),
     "seed": Parameter(integer_of, 0),
-    "mean_img": Parameter(text_of, ""),
-    **OF_PICTURES,
-    "shuffle_chunk_size": Parameter(integer_of, 0, least=0),
-    "shuffle_chunk_seed": Parameter(integer_of, 0),
-    "aug_seq": Parameter(text_of, "aug_default"),
-    "path_imgidx": Parameter(text_of, ""),
-    "seed_aug": Parameter(integer_of, None),
-    "dtype": Parameter(text_of, "float32"),
-    "ctx": Parameter(text_of, "gpu"),
-    "device_id": Parameter(integer_of, 0),
+    "seed_aug": Parameter(integer_of, None, since="1.9.1"),
+    "shuffle_chunk_size": Parameter(integer_of, 0, least=0, since="1.9.1 v1"),
+    "shuffle_chunk_seed": Parameter(integer_of, 0, since="1.9.1 v1"),
+    "dtype": Parameter(str, "float32", since="1.9.1"),
+    "ctx": Parameter(str, "gpu", since="1.9.1"),
+    "device_id": Parameter(integer_of, 0, since="1.9.1"),
+    "aug_seq": Parameter(str, "aug_default", since="1.9.1 v1"),
+    # what happens to a picture; sides, places and angles of -1 stand for none
+    "resize": Parameter(integer_of, -1, since="0.9.5"),
+    "rotate": Parameter(integer_of, -1),
+    "max_rotate_angle": Parameter(integer_of, 0),
+    "rotate_list": Parameter(integers_of, ()),
+    "max_shear_ratio": Parameter(number_of, 0),
+    "max_aspect_ratio": Parameter(number_of, 0),
+    "min_aspect_ratio": Parameter(number_of, None, since="1.9.1 v1"),
+    "min_random_scale": Parameter(number_of, 1),
+    "max_random_scale": Parameter(number_of, 1),
+    "min_img_size": Parameter(number_of, 0),
+    "max_img_size": Parameter(number_of, NO_LIMIT),
+    "fill_value": Parameter(integer_of, 255),
+    "pad": Parameter(integer_of, 0, since="0.9.5"),
+    "inter_method": Parameter(integer_of, 1),
+    "rand_crop": Parameter(flag_of, False),
+    "crop_y_start": Parameter(integer_of, -1),
+    "crop_x_start": Parameter(integer_of, -1),
+    "min_crop_size": Parameter(integer_of, -1),
+    "max_crop_size": Parameter(integer_of, -1),
+    "random_resized_crop": Parameter(flag_of, False, since="1.9.1 v1"),
+    "min_random_area": Parameter(number_of, 1, since="1.9.1 v1"),
+    "max_random_area": Parameter(number_of, 1, since="1.9.1 v1"),
+    "brightness": Parameter(number_of, 0, since="1.9.1 v1"),
+    "contrast": Parameter(number_of, 0, since="1.9.1 v1"),
+    "saturation": Parameter(number_of, 0, since="1.9.1 v1"),
+    "pca_noise": Parameter(number_of, 0, since="1.9.1 v1"),
+    "random_h": Parameter(integer_of, 0),
+    "random_s": Parameter(integer_of, 0),
+    "random_l": Parameter(integer_of, 0),
+    "mirror": Parameter(flag_of, False),
+    "rand_mirror": Parameter(flag_of, False),
+    "mean_img": Parameter(str, ""),
+    "mean_r": Parameter(number_of, 0),
+    "mean_g": Parameter(number_of, 0),
+    "mean_b": Parameter(number_of, 0),
+    "mean_a": Parameter(number_of, 0),
+    "std_r": Parameter(number_of, 1, since="1.9.1 v1"),
+    "std_g": Parameter(number_of, 1, since="1.9.1 v1"),
+    "std_b": Parameter(number_of, 1, since="1.9.1 v1"),
+    "std_a": Parameter(number_of, 1, since="1.9.1 v1"),
+    "scale": Parameter(number_of, 1),
+    "max_random_contrast": Parameter(number_of, 0),
+    "max_random_illumination": Parameter(number_of, 0),
 }
-SINCE: dict[Rules, tuple[str, ...]] = {
-    "0.9.5": ("resize", "pad"),
-    "1.9.1 v1": (
-        *("min_aspect_ratio", "random_resized_crop", "min_random_area", "max_random_area"),
-        *("brightness", "contrast", "saturation", "pca_noise", "std_r", "std_g", "std_b", "std_a"),
-        *("shuffle_chunk_size", "shuffle_chunk_seed", "aug_seq"),
-    ),
-    "1.9.1": ("path_imgidx", "seed_aug", "dtype", "ctx", "device_id"),
-}
-"""The parameters that came later than the seed; the others were there from the beginning."""
 
 
-def image_parameters(rules: Rules) -> dict[str, Parameter]:
-    """Return the parameters that an iterator of images knew.
+def checked_version(version: Any) -> Version:
+    """Return the version whose rules are meant."""
+    if version not in VERSIONS:
+        raise LoaderError(f"version={version!r} is none of {', '.join(map(repr, VERSIONS))}")
+    found: Version = version
+    return found
 
-    Examples
-    --------
-    >>> [name for name in SINCE["0.9.5"] if name in image_parameters("seed")]
-    []
+
+def read_parameters(
+    iterator: str,
+    table: Mapping[str, Parameter],
+    given: Mapping[str, Any],
+    *,
+    strict: bool,
+    rules: Rules = "1.9.1",
+) -> SimpleNamespace:
+    """Return the value of every parameter; those that came after `rules` have their default.
+
+    Raises
+    ------
+    LoaderError
+        If a value cannot be read, is too small, or one that is required is missing.
+    OptionError
+        With `strict`: if a word is unknown.
     """
-    later = RULES[RULES.index(rules) + 1 :]
-    unknown = {name for one in later for name in SINCE[one]}
-    known = {name: one for name, one in OF_IMAGES.items() if name not in unknown}
-    if rules in ("1.9.1 v1", "1.9.1"):
-        known["path_imgrec"] = Parameter(text_of)
-    return known
+    age = RULES.index(rules)
+    known = [name for name, one in table.items() if RULES.index(one.since) <= age]
+    for name in given:
+        if strict and name not in known:
+            hint = did_you_mean(name, known, limit=99)
+            raise OptionError(f"{iterator} has no parameter {name!r}; {hint}")
+    found = {
+        name: _value(iterator, name, one, given) if name in known else one.default
+        for name, one in table.items()
+    }
+    return SimpleNamespace(**found)
+
+
+def _value(iterator: str, name: str, parameter: Parameter, given: Mapping[str, Any]) -> Any:
+    value = given.get(name)
+    if value is None:
+        if parameter.optional and name in given:
+            return None
+        if parameter.default is REQUIRED:
+            raise LoaderError(f"{iterator}: the parameter {name} is required and was not given")
+        return parameter.default
+    try:
+        found = parameter.read(str(value))
+    except ValueError:
+        kind = parameter.read.__name__.removesuffix("_of")
+        raise LoaderError(f"{iterator}: {name}={value!r} is not a valid {kind}") from None
+    except OverflowError:
+        raise LoaderError(f"{iterator}: {name}={value!r} is too large for 32 bits") from None
+    if parameter.least is not None and found < parameter.least:
+        raise LoaderError(f"{iterator}: {name}={value!r} must be at least {parameter.least}")
+    return found
 
 
 # paths
@@ -292,8 +253,8 @@ def files_of(uri: str) -> list[str]:
     FileFormatError
         If there is none.
     """
-    paths = uri.split("#")[0].split("?")[0]
-    found = [file for path in paths.split(";") if path for file in _files(path)]
+    paths = uri.split("#")[0].split("?")[0].split(";")
+    found = [file for path in paths if path for file in _files(path.removeprefix("file://"))]
     sized = [file for file in found if os.path.getsize(file)]
     if not sized:
         raise FileFormatError(f"no file with anything in it matches {uri!r}")
@@ -313,21 +274,16 @@ def options_of(uri: str) -> dict[str, str]:
 
 
 def _files(path: str) -> Iterator[str]:
-    path = path.removeprefix("file://")
     if os.path.isfile(path):
         yield path
         return
-    folder, pattern = (path, None) if os.path.isdir(path) else os.path.split(path)
-    if not os.path.isdir(folder or "."):
-        return
-    with os.scandir(folder or ".") as entries:
-        for entry in entries:
-            if entry.is_file() and (pattern is None or _matches(pattern, entry.name)):
-                yield os.path.join(folder, entry.name)
-
-
-def _matches(pattern: str, name: str) -> bool:
+    folder, pattern = (path, ".*") if os.path.isdir(path) else os.path.split(path)
     try:
-        return re.fullmatch(pattern, name) is not None
-    except re.error:
-        return False
+        fits = re.compile(pattern, re.DOTALL).fullmatch
+    except re.error:  # a name, and no pattern
+        return
+    if os.path.isdir(folder or "."):
+        with os.scandir(folder or ".") as entries:
+            for one in entries:
+                if one.is_file() and fits(one.name):
+                    yield os.path.join(folder, one.name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numbers
 import os
-import struct
 from collections.abc import Callable
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
@@ -18,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import FileFormatError, LabeledError
+from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import opencv
 from labeled.formats.recordio.framing import (
     HEAD_BYTES,
+    HEADER,
     LAST,
     WHOLE,
     FramingError,
@@ -29,19 +30,8 @@ from labeled.formats.recordio.framing import (
     part_at,
     unframe,
 )
+from labeled.formats.recordio.records import offsets_of
 
-__all__ = [
-    "IRHeader",
-    "MXIndexedRecordIO",
-    "MXRecordIO",
-    "pack",
-    "pack_img",
-    "rec2idx",
-    "unpack",
-    "unpack_img",
-]
-
-_HEADER = struct.Struct("<IfQQ")
 _JPEG, _PNG = (".JPG", ".JPEG"), (".PNG",)
 
 
@@ -313,8 +303,8 @@ def pack(header: IRHeader, s: bytes) -> bytes:
     with np.errstate(over="ignore"):  # becomes infinite
         labels = np.asarray(header.label, dtype=np.float32)
     if isinstance(header.label, numbers.Number):
-        return _HEADER.pack(*header._replace(flag=0, label=labels.item())) + s
-    return _HEADER.pack(*header._replace(flag=labels.size, label=0)) + labels.tobytes() + s
+        return HEADER.pack(*header._replace(flag=0, label=labels.item())) + s
+    return HEADER.pack(*header._replace(flag=labels.size, label=0)) + labels.tobytes() + s
 
 
 def unpack(s: bytes) -> tuple[IRHeader, bytes]:
@@ -325,10 +315,10 @@ def unpack(s: bytes) -> tuple[IRHeader, bytes]:
     FileFormatError
         If it is shorter than its header says.
     """
-    if len(s) < _HEADER.size:
-        raise FileFormatError(f"a record of {len(s)} bytes has no header of {_HEADER.size}")
-    header = IRHeader(*_HEADER.unpack(s[: _HEADER.size]))
-    s = s[_HEADER.size :]
+    if len(s) < HEADER.size:
+        raise FileFormatError(f"a record of {len(s)} bytes has no header of {HEADER.size}")
+    header = IRHeader(*HEADER.unpack(s[: HEADER.size]))
+    s = s[HEADER.size :]
     if len(s) < 4 * header.flag:
         raise FileFormatError(f"a record claims {header.flag:,} labels; {len(s):,} bytes follow")
     if header.flag > 0:
@@ -363,10 +353,6 @@ def pack_img(
 
 def rec2idx(uri: str, idx_path: str) -> None:
     """Write the index of a record file, with keys 0, 1, 2, ..."""
-    record = MXRecordIO(uri, "r")
     with open(idx_path, "w", encoding="utf-8") as out:
-        offset, number = record._file.tell(), 0
-        while record.read() is not None:
+        for number, offset in enumerate(offsets_of(stamp_of(uri))[:-1].tolist()):
             out.write(f"{number}\t{offset}\n")
-            offset, number = record._file.tell(), number + 1
-    record.close()
