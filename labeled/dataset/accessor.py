@@ -35,7 +35,7 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions
 from labeled.loader.plan import plan_batches
 from labeled.selection import Selection
-from labeled.sources.source import AnySource, Source
+from labeled.sources.source import Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
 
 P = ParamSpec("P")
@@ -114,12 +114,11 @@ def batches(
     return Loader(plan_batches(sources, rows, spaces, n_rows, asked))
 
 
-def _source(array: xr.DataArray, dim: str, name: str) -> AnySource:
+def _source(array: xr.DataArray, dim: str, name: str) -> Source:
     """Return what the loader reads: numbers in memory as they lie there, else dask blocks."""
-    from labeled.sources.blocks import BlockSource
 
     if not isinstance(array.variable._data, np.ndarray) or array.dtype.kind not in "biufc":
-        return BlockSource.of(array, dim, name)
+        return Source.of_lazy(array, dim, name)
     turned = array.transpose(dim, ...)
     return Source.of_array(name, tuple(map(str, turned.dims)), turned.values)
 

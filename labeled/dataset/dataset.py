@@ -46,8 +46,7 @@ from labeled.samplers.listed import Sampler
 from labeled.samplers.plan import Last
 from labeled.selection import Request, Selection
 from labeled.sources.loading import enough_memory, load_rows
-from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource, Source
+from labeled.sources.source import Source
 from labeled.spaces import SourceInfo, Space, row_space, space_of
 from labeled.transforms.sample import Sample
 
@@ -57,7 +56,6 @@ if TYPE_CHECKING:  # imported by the methods that need them
     from labeled.providers import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
-DatasetSource = Source | RaggedSource
 Rows = Array | Ragged
 """Rows in memory, decoded."""
 
@@ -121,9 +119,9 @@ class Dataset:
         }
 
     @cached_property
-    def _sources(self) -> dict[str, DatasetSource]:
+    def _sources(self) -> dict[str, Source]:
         """Each source with its parts of axes taken, loaded or not."""
-        out: dict[str, DatasetSource] = {}
+        out: dict[str, Source] = {}
         there = self.files.catalog.sources
         for name in self.sources:
             source = there[name]
@@ -487,7 +485,7 @@ class Dataset:
                 raise SpaceTypeError(
                     f"with_spaces({name}=...) takes a space, such as VectorSpace(3), not {space!r}"
                 )
-            if isinstance(source, RaggedSource) or source.dtype.kind in TEXT_KINDS:
+            if source.ragged is not None or source.dtype.kind in TEXT_KINDS:
                 held = "text" if source.ragged is None else "examples of different shapes"
                 raise SpaceTypeError(
                     f"{source.where} holds {held}, which has no space; only dense numbers have one"
@@ -520,7 +518,7 @@ class Dataset:
         self._check_source(name)
         assert isinstance(name, str)
         source = self._sources[name]
-        if isinstance(source, RaggedSource):
+        if source.ragged is not None:
             return source.select(self.selection(name))
         return data_array(self, name)
 
@@ -559,9 +557,6 @@ class Dataset:
 
         self._check_source(name)
         source = self._sources[name]
-        if isinstance(source, RaggedSource):
-            source.reader()  # says so
-        assert isinstance(source, Source)
         return read_block(source, self.selection(name)[start:stop])
 
     def chunk_rows(self, name: str) -> int:
@@ -617,7 +612,7 @@ class Dataset:
         from labeled.display.progress import progress_bar
 
         there = device_of(device)
-        ragged = [n for n, one in self._sources.items() if isinstance(one, RaggedSource)]
+        ragged = [n for n, one in self._sources.items() if one.ragged is not None]
         if there is not None and ragged:
             raise LoaderError(
                 f"load(device=): examples of {ragged[0]!r} in {self.where} differ in shape, and "
@@ -626,8 +621,7 @@ class Dataset:
 
         rows, loaded, n_bytes = self._rows, {}, 0
         for name, source in self._sources.items():
-            if isinstance(source, Source):
-                source.check_claim(len(rows[name]))
+            source.check_claim(len(rows[name]))
             n_bytes += len(rows[name]) * source.row_bytes
         with progress_bar(progress, n_bytes, "load") as advance:
             for name, source in self._sources.items():
@@ -888,7 +882,7 @@ class Dataset:
 
         def served(used: list[str], size: int, **loading: Any) -> Loader:
             for source in map(self._sources.__getitem__, used):
-                if isinstance(source, RaggedSource):
+                if source.ragged is not None:
                     raise LoaderError(
                         f"{source.where}: {source.ragged}; a provider has one shape for all: give "
                         "batches() a pipeline that makes it, and its loader to IteratorProvider"
@@ -993,12 +987,12 @@ class Dataset:
 
 
 def spaces_of(
-    sources: Mapping[str, AnySource], rows: Mapping[str, Selection], given: Mapping[str, Space]
+    sources: Mapping[str, Source], rows: Mapping[str, Selection], given: Mapping[str, Space]
 ) -> dict[str, Space]:
     """Return the space of each dense numeric source: the one given, or what dims and dtype say."""
     spaces = {}
     for name, source in sources.items():
-        if isinstance(source, RaggedSource):
+        if source.ragged is not None:
             continue
         if name in given:
             spaces[name] = given[name]
@@ -1008,11 +1002,11 @@ def spaces_of(
     return spaces
 
 
-def isel_source(source: DatasetSource, dim: str, request: Any) -> DatasetSource:
+def isel_source(source: Source, dim: str, request: Any) -> Source:
     """Take part of one dim of a source; a source without the dim stays as it is."""
     if dim not in source.dims[1:]:
         return source
-    if isinstance(source, RaggedSource):
+    if source.ragged is not None:
         raise DimsError(
             f"dim {dim!r} of {source.where} has another length in every example ({source.ragged}), "
             f"so isel() cannot cut it; pad() the source, or leave it out with select()"
@@ -1024,10 +1018,10 @@ def isel_source(source: DatasetSource, dim: str, request: Any) -> DatasetSource:
         raise type(error)(f"{error} ({source.where})") from None
 
 
-def _loaded(source: DatasetSource, rows: Selection, advance: Any) -> Rows:
+def _loaded(source: Source, rows: Selection, advance: Any) -> Rows:
     """Read rows into memory, decoded; ragged ones lie flat."""
     with enough_memory(source, rows):
-        if isinstance(source, RaggedSource):
+        if source.ragged is not None:
             examples = source.select(rows).load()
             advance(len(rows) * source.row_bytes)
             return examples

@@ -21,7 +21,6 @@ from labeled.formats.format import Options, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, SourceHeader, fingerprint, vlen_base
 from labeled.formats.reader import Io
 from labeled.selection import Selection
-from labeled.sources.ragged import RaggedSource
 from labeled.sources.source import Source, decoded_dtype
 
 MAX_LISTED = 6
@@ -46,7 +45,7 @@ class Catalog:
 
     headers: tuple[FileHeader, ...]
     marks: tuple[Mark, ...]
-    sources: Mapping[str, Source | RaggedSource]
+    sources: Mapping[str, Source]
     variables: Mapping[str, Source]
     """Coordinates and variables carried whole; those along the example dim are joined."""
     splits: Mapping[str, Mapping[str, Selection]]
@@ -71,13 +70,12 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
             _check_compatible(first, header)
         times = tuple([stamp.mtime_ns for stamp in header.stamps])
         marks.append(Mark(header.n_bytes, header.fingerprint, times))
-    sources: dict[str, Source | RaggedSource] = {}
+    sources: dict[str, Source] = {}
     variables: dict[str, Source] = {}
     splits: dict[str, dict[str, Selection]] = {}
     for name in first.sources:
         of_files = tuple([header.sources[name] for header in headers])
-        kind = Source if of_files[0].ragged is None else RaggedSource
-        sources[name] = kind.of(of_files, io)
+        sources[name] = Source.of(of_files, io)
     for name, variable in first.variables.items():  # without the example dim, of the first file
         many = headers if _is_along(variable, first) else headers[:1]
         variables[name] = Source.of(tuple([header.variables[name] for header in many]), io)

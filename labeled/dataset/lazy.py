@@ -39,8 +39,8 @@ from labeled._optional import LazyModule
 from labeled.errors import DimsError, warn
 from labeled.formats.reader import read_rows
 from labeled.selection import Selection
-from labeled.sources.blocks import BLOCK_BYTES
 from labeled.sources.loading import enough_memory
+from labeled.sources.readers import BLOCK_BYTES
 from labeled.sources.source import Source
 
 da: Any = LazyModule("dask.array")

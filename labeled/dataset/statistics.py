@@ -15,7 +15,6 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions
 from labeled.loader.plan import plan_batches
 from labeled.ragged.flat import block_cuts, elements_of
-from labeled.sources.ragged import RaggedSource
 from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
 READ_BYTES = 4 << 20
@@ -41,7 +40,7 @@ def statistics_of(dataset: Dataset, name: str, progress: bool | None) -> dict[st
             f"{source.where} holds {'text' if text else source.dtype}, which has no mean{counted}"
         )
     total = Moments()
-    if isinstance(source, RaggedSource):
+    if source.ragged is not None:
         measure, examples = Measure.of(source.dims, None, source.dtype), source.select(rows)
         n_bytes = elements_of(examples.shapes) * source.dtype.itemsize
         for start, stop in pairwise(block_cuts(n_bytes, READ_BYTES)):

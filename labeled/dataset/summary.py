@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from dask.utils import format_bytes
 
-from labeled.dataset.dataset import Dataset, DatasetSource
+from labeled.dataset.dataset import Dataset
 from labeled.dataset.joining import Catalog
 from labeled.dataset.selecting import heaviest
 from labeled.display.plots import Axes, draw_splits
 from labeled.display.summary import Interval, Strip, Summary, Table
 from labeled.display.text import count_words, shortened, sizes_words
 from labeled.errors import ArrayError
-from labeled.sources.ragged import RaggedSource
+from labeled.sources.source import Source
 
 NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
 
@@ -150,9 +150,9 @@ def _alike(words_of: Mapping[str, str]) -> str:
     return ", ".join([*few, *(["..."] if len(names) > _LISTED else [])])
 
 
-def _source_cells(source: DatasetSource, n_rows: int) -> tuple[str, ...]:
-    text = not isinstance(source, RaggedSource) and source.dtype.kind == "O"
-    if isinstance(source, RaggedSource):
+def _source_cells(source: Source, n_rows: int) -> tuple[str, ...]:
+    text = source.ragged is None and source.dtype.kind == "O"
+    if source.ragged is not None:
         size = "ragged" if source.loaded is None else format_bytes(source.loaded.nbytes)
     else:
         n_bytes = n_rows * math.prod(source.row_shape) * source.dtype.itemsize
@@ -161,12 +161,12 @@ def _source_cells(source: DatasetSource, n_rows: int) -> tuple[str, ...]:
     return source.name, dims, "text" if text else dtype, size, _stored_words(source)
 
 
-def _stored_words(source: DatasetSource) -> str:
+def _stored_words(source: Source) -> str:
     """Say how a source is stored: chunks and filters."""
     if source.loaded is not None:
         return "memory"
     header = source.headers[0]
-    if isinstance(source, RaggedSource) and "values" not in header.parts:
+    if source.ragged is not None and "values" not in header.parts:
         return "records" if header.storage == "records" else "rows of variable length"
     header = header.parts.get("values", header)
     whole = "column of a table, " if header.is_column else ""

@@ -55,7 +55,6 @@ def to_xarray(dataset: Dataset) -> xr.Dataset:
 def data_array(dataset: Dataset, name: str) -> xr.DataArray:
     """Return a dense source as a DataArray; dims, attributes and coordinates of the file."""
     source = dataset._sources[name]
-    assert isinstance(source, Source)
     coords = _coordinates(dataset, dataset.files.catalog, source)
     arrays = {name: LazyArray(source, dataset.selection(name), source.dims)}
     return _dataset_of(Arrays(arrays, coords, coords.keys()), dataset.chunks)[name]
@@ -94,7 +93,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
         )
     catalog, rows, parts = dataset.files.catalog, dataset._rows, {}
     for name, source in dataset._sources.items():
-        if isinstance(source, Source):
+        if source.ragged is None:
             parts[name] = LazyArray(source, rows[name], source.dims)
     clashing = _clashing_dims(parts)
     if clashing:

@@ -36,7 +36,6 @@ from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
 from labeled.samplers.windows import shuffle_argument
-from labeled.sources.source import Source
 
 GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""
@@ -391,7 +390,7 @@ def explain_source(
 def mapped_bytes(source_reader: SourceReader) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
     source, layout, kind = source_reader.source, source_reader.layout, source_reader.reader.kind
-    if source_reader.keep or not isinstance(source, Source) or source.io == "pread":
+    if source_reader.keep or source.ragged is not None or source.io == "pread":
         return 0
     if kind == "records" and layout.expensive:  # pictures
         return sum([header.file.size for header in source.headers])

@@ -38,8 +38,7 @@ from labeled.permute.arguments import checked_factor, compute_dtype, result_dtyp
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import fill_of, padded
 from labeled.selection import Selection
-from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource
+from labeled.sources.source import Source
 from labeled.spaces import (
     CompiledSpecs,
     DataSpecsMapping,
@@ -102,7 +101,7 @@ class Cast:
         """Which axis of a batch counts its rows."""
         return 0 if self.axes is None else self.axes.index(0)
 
-    def sizes(self, source: AnySource, n_rows: int) -> dict[str, int]:
+    def sizes(self, source: Source, n_rows: int) -> dict[str, int]:
         """Return the dims of a batch of `n_rows`, with their lengths."""
         if self.n_classes is not None:
             return {source.dims[0]: n_rows, f"{source.name}_class": self.n_classes}
@@ -127,7 +126,7 @@ class Cast:
 
 
 def casts_of(
-    options: BatchOptions, sources: Mapping[str, AnySource], spaces: Mapping[str, Space]
+    options: BatchOptions, sources: Mapping[str, Source], spaces: Mapping[str, Space]
 ) -> dict[str, Cast]:
     """Work out the change of each source that has one.
 
@@ -151,7 +150,7 @@ def casts_of(
     casts = {}
     for name, source in sources.items():
         numeric = source.dtype.kind in "biufc" and not isinstance(spaces.get(name), IndexSpace)
-        plain = asked if numeric or isinstance(source, RaggedSource) else {}
+        plain = asked if numeric or source.ragged is not None else {}
         dtype, scale, shift = (
             option.get(name) if isinstance(option, Mapping) else plain.get(key)
             for key, option in asked.items()
@@ -185,10 +184,10 @@ def casts_of(
     return casts
 
 
-def _axes(source: AnySource, layout: str | Sequence[str]) -> tuple[int, ...] | None:
+def _axes(source: Source, layout: str | Sequence[str]) -> tuple[int, ...] | None:
     """Return the order of axes that a layout names; None where it is that of the file."""
     names = tuple(layout.split() if isinstance(layout, str) else layout)
-    if isinstance(source, RaggedSource):
+    if source.ragged is not None:
         raise LoaderError(
             f"{source.where}: layout= orders the axes of arrays, and its examples differ in shape; "
             "leave it out"
@@ -202,10 +201,10 @@ def _axes(source: AnySource, layout: str | Sequence[str]) -> tuple[int, ...] | N
     return None if axes == tuple(range(len(axes))) else axes
 
 
-def _one_hot(source: AnySource, n: int, dtype: np.dtype[Any] | None) -> Cast:
+def _one_hot(source: Source, n: int, dtype: np.dtype[Any] | None) -> Cast:
     """Return what makes rows of zeros and a one of labels, in float32 if no dtype is given."""
     n = integer(f"one_hot of {source.name!r}", n, least=1)
-    whole = source.dtype.kind in "iu" and not isinstance(source, RaggedSource)
+    whole = source.dtype.kind in "iu" and source.ragged is None
     if not whole or math.prod(source.row_shape) != 1:
         raise LoaderError(
             f"{source.where}: one_hot= takes one whole number a row, and this is {source.dtype} "
@@ -218,14 +217,14 @@ def _one_hot(source: AnySource, n: int, dtype: np.dtype[Any] | None) -> Cast:
     return Cast(dtype, n_classes=n)
 
 
-def _check_names(option: Any, sources: Mapping[str, AnySource], argument: str) -> None:
+def _check_names(option: Any, sources: Mapping[str, Source], argument: str) -> None:
     for name in option:
         if name not in sources:
             hint = did_you_mean(name, sources)
             raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
 
 
-def _checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
+def _checked_dtype(value: Any, source: Source) -> np.dtype[Any] | None:
     """Return what was asked for as a dtype, None as None; torch's have names of NumPy's."""
     if value is None:
         return None
@@ -243,12 +242,12 @@ def _checked_dtype(value: Any, source: AnySource) -> np.dtype[Any] | None:
     return found
 
 
-def _factor(source: AnySource, dtype: Any, option: str, value: Any) -> Any:
+def _factor(source: Source, dtype: Any, option: str, value: Any) -> Any:
     """Check a scale or shift; shape a list of them so that it runs along the channel dim."""
     if value is None:
         return None
     shaped, factors, dims = value, as_array("scale or shift", value, LoaderError), source.dims
-    if factors.ndim and isinstance(source, RaggedSource):
+    if factors.ndim and source.ragged is not None:
         raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
     if factors.ndim:
         axis = dims.index("channel") if "channel" in dims else len(dims) - 1
@@ -303,7 +302,7 @@ def can_hold(dtype: np.dtype[Any], value: Any) -> bool:
     return True
 
 
-def _check_padding(source: AnySource, value: Any, *dtypes: np.dtype[Any]) -> None:
+def _check_padding(source: Source, value: Any, *dtypes: np.dtype[Any]) -> None:
     for dtype in dtypes:
         if not can_hold(dtype, value):
             raise LoaderError(
@@ -396,11 +395,11 @@ class RaggedForm:
 
 
 def _ragged_form(
-    source: RaggedSource,
+    source: Source,
     options: BatchOptions,
     cast: Cast,
     value: Any,
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
 ) -> RaggedForm:
     """Decide how a ragged source is laid out without specs."""
     name, layout = source.name, options.ragged
@@ -417,7 +416,7 @@ def _ragged_form(
     return form
 
 
-def shape_blocks(source: RaggedSource, selection: Selection) -> Iterator[tuple[Rows, Rows]]:
+def shape_blocks(source: Source, selection: Selection) -> Iterator[tuple[Rows, Rows]]:
     """Yield rows and the shapes of their examples, some at a time; reads all shapes."""
     reader = source.examples()
     for first in range(0, len(selection), SHAPE_ROWS):
@@ -457,7 +456,7 @@ class BatchLayout:
 
     def __init__(
         self,
-        sources: Mapping[str, AnySource],
+        sources: Mapping[str, Source],
         padding: Mapping[str, Any],
         specs: CompiledSpecs | None,
         casts: Mapping[str, Cast],
@@ -518,7 +517,7 @@ class BatchLayout:
         for name, source in self.sources.items():
             sizes = self.casts.get(name, Cast()).sizes(source, 0)
             dims, shapes = tuple(sizes)[1:], [tuple(sizes.values())[1:]]
-            if isinstance(source, RaggedSource):
+            if source.ragged is not None:
                 blocks = shape_blocks(source, selections[name])
                 found = list(chain.from_iterable(extreme_shapes(block) for _, block in blocks))
                 several = np.array(found, np.int64).reshape(-1, len(source.dims) - 1)
@@ -579,11 +578,11 @@ class BatchLayout:
 
 def layout_of(
     options: BatchOptions,
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
     spaces: Mapping[str, Space],
     *,
     pads: bool,
-) -> tuple[Mapping[str, AnySource], BatchLayout]:
+) -> tuple[Mapping[str, Source], BatchLayout]:
     """Decide how batches are laid out, and which sources that needs.
 
     Raises
@@ -611,7 +610,7 @@ def layout_of(
                     "the pipeline"
                 )
         for name, source in sources.items():
-            if isinstance(source, RaggedSource):
+            if source.ragged is not None:
                 cast = casts.get(name, Cast())
                 ragged[name] = _ragged_form(source, options, cast, padding[name], sources)
     else:
@@ -622,7 +621,7 @@ def layout_of(
         for space, name in DataSpecsMapping(options.specs).specs_to_index:
             if name in sources and name not in infos:
                 what, remedy = "no numbers", "read it without specs"
-                if isinstance(sources[name], RaggedSource):
+                if sources[name].ragged is not None:
                     what = "examples of different shapes"
                     remedy += ": ragged='pad' makes arrays of them"
                 raise SpecsError(

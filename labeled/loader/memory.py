@@ -42,8 +42,7 @@ from labeled.loader.source_readers import bytes_by_position
 from labeled.samplers.units import Units
 from labeled.samplers.windows import Mode
 from labeled.selection import Selection
-from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource
+from labeled.sources.source import Source
 from labeled.transforms.running import MadeOf
 
 Rows = npt.NDArray[np.int64]
@@ -398,7 +397,7 @@ def plan_memory(
     rows: OrderedRows,
     layout: BatchLayout,
     pipeline_makes: MadeOf | None,
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
     selections: Mapping[str, Selection],
     grouping: Grouping,
     *,
@@ -425,7 +424,7 @@ def plan_memory(
     row_bytes, scratch_bytes = layout.out_row_bytes, 0
     for name, source in sources.items():
         nbytes[name] = len(selections[name]) * source.row_bytes
-        if isinstance(source, RaggedSource):
+        if source.ragged is not None:
             sizes = bytes_by_position(source, selections[name], grouping.position_of)
             worst[name] = WorstCase(sizes, rows.mode, grouping.units, rows.repeats)
             layout_bytes[name] = ragged_layout_bytes(
@@ -466,7 +465,7 @@ def plan_memory(
 
 
 def ragged_layout_bytes(
-    source: RaggedSource,
+    source: Source,
     selection: Selection,
     worst: WorstCase,
     rows: OrderedRows,
@@ -493,7 +492,7 @@ def terms_of(
     rows: OrderedRows,
     layout: BatchLayout,
     pipeline_makes: MadeOf | None,
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
     worst: Mapping[str, WorstCase],
     layout_bytes: Mapping[str, int],
     units: Units,
@@ -502,7 +501,7 @@ def terms_of(
 ) -> Terms:
     """Add up what is needed where the sources `kept`, of so many bytes each, are kept."""
     wanted, mode, n_rows, held_rows = rows.options, rows.mode, rows.n_rows, rows.held_rows
-    read, kept_bytes = dict[str, AnySource](), 0
+    read, kept_bytes = dict[str, Source](), 0
     for name, source in sources.items():
         # What is kept is read at once or not at all, so nothing is where rows may be left out.
         if name in kept and source.loaded is None and not wanted.skips:
@@ -716,7 +715,7 @@ def n_cores() -> int:
 
 
 def _too_small(
-    least: Terms, sources: Mapping[str, AnySource], selections: Mapping[str, Selection]
+    least: Terms, sources: Mapping[str, Source], selections: Mapping[str, Selection]
 ) -> str:
     """State the sum that is needed, term by term, and what would help."""
     wanted = least.rows.options
@@ -729,7 +728,7 @@ def _too_small(
     if least.chunked and least.buffer_bytes(least.unit_rows) > large_bytes:
         remedies.append("write the file with smaller chunks ('labeled repack')")
     for name, source in sources.items():  # a damaged example may claim any size
-        sizes = source.sizes[selections[name].rows] if isinstance(source, RaggedSource) else ()
+        sizes = source.sizes[selections[name].rows] if source.ragged is not None else ()
         if len(sizes) and max(sizes) > OUTSIZED * max(1, np.median(sizes)):
             row = int(np.argmax(sizes))
             taken = format_bytes(int(sizes[row]) * source.dtype.itemsize)

@@ -37,8 +37,7 @@ from labeled.samplers.windows import (
 )
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
-from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource
+from labeled.sources.source import Source
 
 Rows = npt.NDArray[np.int64]
 
@@ -65,7 +64,7 @@ class Grouping:
     position_of: Rows | None = None
 
 
-def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
+def governing_source(sources: Mapping[str, Source]) -> Source:
     """Choose the source whose stored chunks decide what is read together.
 
     The one that is dearest to read again: filtered chunks first, then the widest rows.
@@ -76,7 +75,7 @@ def governing_source(sources: Mapping[str, AnySource]) -> AnySource:
     return max(sources.values(), key=lambda one: (one.layout.expensive, one.row_bytes, one.name))
 
 
-def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
+def group_rows(source: Source, selection: Selection, mode: Mode) -> Grouping:
     """Find the units of a selection; index lists are grouped by stored chunk when shuffled."""
     n, least = len(selection), max(1, -(-UNIT_BYTES // max(1, source.row_bytes)))
     if mode == "full":
@@ -100,7 +99,7 @@ def group_rows(source: AnySource, selection: Selection, mode: Mode) -> Grouping:
     return Grouping(units_of_groups(chunk[position_of], least), position_of)
 
 
-def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource:
+def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> Source:
     """Find the source whose examples are measured for buckets.
 
     Raises
@@ -114,14 +113,14 @@ def bucket_source(rows: OrderedRows, sources: Mapping[str, Any]) -> RaggedSource
             f"bucket={bucket!r} arranges rows within their windows: give shuffle='window' with it, "
             f"and neither balance, weights nor sampler"
         )
-    ragged = [name for name, source in sources.items() if isinstance(source, RaggedSource)]
+    ragged = [name for name, source in sources.items() if source.ragged is not None]
     name = ragged[0] if bucket is True and len(ragged) == 1 else bucket
     if name not in ragged:
         raise LoaderError(
             f"bucket={bucket!r} must name the ragged source whose examples are measured; there are "
             f"{ragged or 'none'}"
         )
-    found: RaggedSource = sources[name]
+    found: Source = sources[name]
     return found
 
 
@@ -154,7 +153,7 @@ class OrderedRows:
 
 def ordered_rows(
     options: BatchOptions,
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
     selections: Mapping[str, Selection],
     n_rows: int,
 ) -> OrderedRows:
@@ -188,7 +187,7 @@ def ordered_rows(
 def read_classes(
     option: str,
     name: Any,
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
     selections: Mapping[str, Selection],
 ) -> npt.NDArray[Any]:
     """Read one class label a row, as :func:`read_values` does; NaN is an error."""
@@ -201,7 +200,7 @@ def read_classes(
 def read_values(
     option: str,
     name: Any,
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
     selections: Mapping[str, Selection],
 ) -> npt.NDArray[Any]:
     """Read one value a row.
@@ -226,7 +225,7 @@ def read_values(
         able = [
             one
             for one, source in sources.items()
-            if not isinstance(source, RaggedSource) and np.prod(source.row_shape) == 1
+            if source.ragged is None and np.prod(source.row_shape) == 1
         ]
         what = "source of one value a row" if able else "source"
         hint = did_you_mean(str(name), able or sources)
@@ -243,7 +242,7 @@ def epoch_plan_of(
     rows: OrderedRows,
     grouping: Grouping,
     window_rows: int,
-    measured: RaggedSource | None,
+    measured: Source | None,
     selections: Mapping[str, Selection],
 ) -> AnyPlan:
     """Arrange the first epoch; examples of `measured` share batches with others of their size."""

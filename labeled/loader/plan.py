@@ -46,8 +46,7 @@ from labeled.samplers.plan import plan_hash
 from labeled.samplers.units import UniformUnits
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection
-from labeled.sources.ragged import RaggedSource
-from labeled.sources.source import AnySource
+from labeled.sources.source import Source
 from labeled.spaces import Space
 from labeled.transforms.running import CompiledPipeline, made_of
 
@@ -169,7 +168,7 @@ def plan_device(
     stored: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
     for source_reader in source_readers:
         source, dtype = source_reader.source, source_reader.source.stored_dtype
-        plain = not isinstance(source, RaggedSource) and not source.decodes
+        plain = source.ragged is None and not source.decodes
         if plain and on_gpus(dtype) and dtype.isnative:
             stored[source_reader.name] = source.row_shape, dtype
     kept = 0
@@ -316,7 +315,7 @@ class LoaderPlan:
 
 
 def plan_batches(
-    sources: Mapping[str, AnySource],
+    sources: Mapping[str, Source],
     selections: Mapping[str, Selection],
     spaces: Mapping[str, Space],
     n_rows: int,
@@ -364,7 +363,7 @@ def plan_batches(
         chosen, keep = selections[name], name in sizes.kept
         source_readers.append(
             RaggedSourceReader(source, chosen, sizes.example_bytes[name], keep=keep)
-            if isinstance(source, RaggedSource)
+            if source.ragged is not None
             else SourceReader(source, chosen, keep=keep)
         )
     epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, measured, selections)

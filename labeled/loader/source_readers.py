@@ -27,8 +27,8 @@ from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of
 from labeled.sources.loading import Read, Task, load_rows, read_of, sorted_read, tasks_of
-from labeled.sources.ragged import RaggedSource, cost_of
-from labeled.sources.source import AnySource
+from labeled.sources.readers import cost_of
+from labeled.sources.source import Source
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ class SourceReader:
         Read once, and kept in memory for this and all later epochs.
     """
 
-    def __init__(self, source: AnySource, selection: Selection, *, keep: bool = False) -> None:
+    def __init__(self, source: Source, selection: Selection, *, keep: bool = False) -> None:
         self.source, self.selection, self.keep = source, selection, keep
         self.name, self.layout, self.row_bytes = source.name, source.layout, source.row_bytes
         self.reader: Any = source.reader()
@@ -198,12 +198,12 @@ class RaggedSourceReader(SourceReader):
         What a row takes in a buffer: as much as no job exceeds on average.
     """
 
-    source: RaggedSource
+    source: Source
     kept: RaggedReader | None
     """The rows themselves, by position."""
 
     def __init__(
-        self, source: RaggedSource, selection: Selection, buffer_row_bytes: int, *, keep: bool
+        self, source: Source, selection: Selection, buffer_row_bytes: int, *, keep: bool
     ) -> None:
         self.source, self.selection, self.keep, self.kept = source, selection, keep, None
         self.name, self.layout, self.row_bytes = source.name, source.layout, buffer_row_bytes
@@ -278,7 +278,7 @@ class RaggedSourceReader(SourceReader):
         return cost_of(self.reader, self.selection.rows)
 
 
-def bytes_by_position(source: RaggedSource, selection: Selection, position_of: Rows | None) -> Rows:
+def bytes_by_position(source: Source, selection: Selection, position_of: Rows | None) -> Rows:
     """Bytes of the example at each position of the order."""
     rows = selection.rows if position_of is None else selection.take(position_of)
     return source.sizes[rows] * source.dtype.itemsize + OBJECT_BYTES

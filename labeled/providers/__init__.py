@@ -58,8 +58,7 @@ from labeled.providers.batch import (
 from labeled.samplers.permutation import key_of
 from labeled.samplers.windows import shard_bounds
 from labeled.selection import Selection
-from labeled.sources.blocks import BlockSource
-from labeled.sources.source import AnySource, Source
+from labeled.sources.source import Source
 
 __all__ = [
     "ArrayDataProvider",
@@ -457,7 +456,7 @@ def ArrayDataProvider(
     )
 
 
-def _source_of(name: str, array: Any) -> AnySource:
+def _source_of(name: str, array: Any) -> Source:
     """Return an array as a source of the loader, samples first."""
     dims: tuple[Any, ...] = ()
     if isinstance(array, xr.DataArray) and array.dims:
@@ -469,7 +468,7 @@ def _source_of(name: str, array: Any) -> AnySource:
     dims = ("batch", *map(str, inner))
     if is_lazy:
         _check_unmasked(name, array._meta)
-        return BlockSource.of(xr.DataArray(array, dims=dims), "batch", name)
+        return Source.of_lazy(xr.DataArray(array, dims=dims), "batch", name)
     values = to_host(values)
     return Source.of_array(name, dims, values.astype(values.dtype.newbyteorder("="), copy=False))
 

@@ -1,5 +1,5 @@
 """Named arrays, whatever lies behind them: what batches are read from.
 
-`source` and `ragged` are one array of one or several files, or in memory; `blocks` makes one of an
-xarray variable. `loading` turns rows into reads.
+`source` is the one `Source`, of files, in memory or lazy, dense or ragged; `readers` has those that
+stand for several files or blocks. `loading` turns rows into reads.
 """

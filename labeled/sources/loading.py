@@ -22,7 +22,7 @@ from labeled.errors import explain_memory_errors
 from labeled.formats.reader import PIECE_BYTES, Reader, count, pieces, row_nbytes
 from labeled.permute.workers import processors
 from labeled.selection import Selection, runs_of
-from labeled.sources.source import AnySource
+from labeled.sources.source import Source
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -74,7 +74,7 @@ def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> list[Task]
     return tasks
 
 
-def enough_memory(source: AnySource, selection: Selection) -> AbstractContextManager[None]:
+def enough_memory(source: Source, selection: Selection) -> AbstractContextManager[None]:
     """Name what was read where memory does not suffice for it.
 
     Raises
@@ -92,7 +92,7 @@ def enough_memory(source: AnySource, selection: Selection) -> AbstractContextMan
 
 
 def load_rows(
-    source: AnySource,
+    source: Source,
     selection: Selection,
     threads: int = 1,
     advance: Callable[[int], object] | None = None,

@@ -3,28 +3,39 @@
 A source knows its dims, shape and dtype, which part of each row is wanted, how rows lie in
 storage, and how to make a reader. It holds no handle and pickles as headers; readers are built
 where they are used. Row numbers count through all files, in the order they were joined.
+
+The rows of a ragged source are examples of different shapes: `examples` reads them, `reader` does
+not. Their sizes are read once where an order or a memory bound depends on them (eight bytes a
+row), and are left behind when the source travels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
+from labeled.errors import DimsError, LoaderError
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import DecodingReader, decode
 from labeled.formats.header import CF, SourceHeader, decode_text, is_text
+from labeled.formats.memory import BLOCK_BYTES
 from labeled.formats.reader import PIECE_BYTES, Io, JoinedReader, MemoryReader, Reader, read_rows
 from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
 from labeled.formats.registry import format_named
+from labeled.ragged import Ragged, RaggedReader
+from labeled.selection import Selection
+from labeled.sources.readers import DaskBlocks, JoinedRagged, in_blocks
 
 Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,42 +73,9 @@ class RowLayout:
     mapped: bool = False
 
 
-class AnySource(Protocol):
-    """What reading, ordering and batching ask of a source, whatever lies behind it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def dims(self) -> tuple[str, ...]: ...
-    @property
-    def n_rows(self) -> int: ...
-    @property
-    def row_shape(self) -> tuple[int, ...]: ...
-    @property
-    def row_bytes(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def stored_dtype(self) -> np.dtype[Any]: ...
-    @property
-    def decodes(self) -> bool: ...
-    @property
-    def loaded(self) -> Any:
-        """The rows in memory; None where they are read."""
-
-    @property
-    def where(self) -> str: ...
-    @property
-    def token(self) -> str: ...
-    @property
-    def layout(self) -> RowLayout: ...
-    def reader(self) -> Reader: ...
-    def decode(self, raw: Array) -> Array: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A named array of one or several files.
+    """A named array of one or several files, or in memory.
 
     Parameters
     ----------
@@ -109,11 +87,13 @@ class Source:
     file_dims : tuple of str
         Names of all axes in the file, the example dim first.
     region : Region
-        What is taken of the trailing axes.
+        What is taken of the trailing axes; nothing of ragged examples.
     io : {"auto", "pread", "mmap"}
         How bytes are read.
-    loaded : array, optional
+    loaded : array or Ragged, optional
         The rows themselves, decoded, where they were read into memory.
+    blocks : DaskBlocks, optional
+        The blocks of which rows are computed, in place of files.
     """
 
     name: str
@@ -121,20 +101,19 @@ class Source:
     file_dims: tuple[str, ...]
     region: Region
     io: Io = "auto"
-    loaded: Array | None = None
+    loaded: Any = None
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    blocks: DaskBlocks | None = None
 
     dims: tuple[str, ...] = field(init=False, repr=False)
     """Names of the axes that are left, the example dim first."""
+    ragged: str | None = field(init=False, repr=False)
+    """Why examples differ in shape; None where they do not."""
     n_rows: int = field(init=False, repr=False)
     row_shape: tuple[int, ...] = field(init=False, repr=False)
-    """Lengths by ``dims[1:]``."""
+    """Lengths by ``dims[1:]``; nothing where a row is one object, an example of any shape."""
     stored_dtype: np.dtype[Any] = field(init=False, repr=False)
     """The dtype that a reader hands out: mostly the file's, in native byte order."""
-    dtype: np.dtype[Any] = field(init=False, repr=False)
-    """The dtype of decoded values."""
-    row_bytes: int = field(init=False, repr=False)
-    """Bytes of one row as stored in memory before decoding."""
     cf: CF | None = field(init=False, repr=False)
     """How stored values are decoded; None where the reader decodes each file its own way."""
     packed_differently: bool = field(init=False, repr=False)
@@ -145,34 +124,45 @@ class Source:
     """Whether stored values differ from what they mean: CF conventions, or text."""
 
     def __post_init__(self) -> None:
-        dims = list(self.file_dims[:1])
-        for dim, part in zip(self.file_dims[1:], self.region, strict=True):
-            if not isinstance(part, int):
+        dims, row_shape = list(self.file_dims[:1]), region_shape(self.region)
+        for dim, taken in zip(self.file_dims[1:], self.region, strict=False):
+            if not isinstance(taken, int):
                 dims.append(dim)
-        n_rows, row_shape, cf, differ, text = 1, region_shape(self.region), None, False, False
-        taken: Region = ()
-        if self.loaded is not None:
-            n_rows, stored_dtype = len(self.loaded), self.loaded.dtype
-        else:
-            first, *others = self.headers
-            n_rows = first.n_rows if self.file_dims else 1
-            for other in others:
-                n_rows += other.n_rows
-                differ = differ or repr(other.cf) != repr(first.cf)
+        n_rows, ragged, cf, differ, text = 1, None, None, False, False
+        part: Region = ()
+        here = self.loaded if self.blocks is None else self.blocks.data
+        if here is not None:
+            n_rows, stored_dtype = len(here), here.dtype
+            if isinstance(here, Ragged):
+                ragged = "every example has its own shape"
+        if self.headers:
+            first = self.headers[0]
+            ragged = first.ragged
+        if here is None:
+            n_rows = 0
+            for header in self.headers:
+                n_rows += header.n_rows if self.file_dims else 1
+                differ = differ or repr(header.cf) != repr(first.cf)
             cf = None if differ else first.cf
             text = first.dtype.kind == "O" and is_text(first.dtype)
-            taken = () if is_whole(self.region, first.row_shape) else self.region
             stored_dtype = decoded_dtype(first) if differ else first.dtype.newbyteorder("=")
+            part = () if is_whole(self.region, first.row_shape) else self.region
+        if ragged is not None:  # values are decoded where they are read
+            dims, row_shape, stored_dtype = [*self.file_dims], (), np.dtype(object)
+            cf, differ, text, part = None, False, False, ()
+        else:
+            row_bytes = math.prod(row_shape) * stored_dtype.itemsize
+            dtype = stored_dtype if cf is None else cf.dtype
+            self.__dict__.update(dtype=dtype, row_bytes=row_bytes)
         self.__dict__.update(
             dims=tuple(dims),
+            ragged=ragged,
             n_rows=n_rows,
             row_shape=row_shape,
             stored_dtype=stored_dtype,
-            dtype=stored_dtype if cf is None else cf.dtype,
-            row_bytes=math.prod(row_shape) * stored_dtype.itemsize,
             cf=cf,
             packed_differently=differ,
-            part=taken,
+            part=part,
             decodes=cf is not None or text,
         )
 
@@ -180,16 +170,44 @@ class Source:
     def of(cls, headers: tuple[SourceHeader, ...], io: Io = "auto") -> Source:
         """Make the source of one header a file, taking whole rows."""
         first = headers[0]
-        return cls(first.name, headers, first.dims, whole(first.row_shape), io, attrs=first.attrs)
+        region = whole(first.row_shape) if first.ragged is None else ()
+        return cls(first.name, headers, first.dims, region, io, attrs=first.attrs)
 
     @classmethod
     def of_array(cls, name: str, dims: tuple[str, ...], rows: Array) -> Source:
         """Make the source of an array in memory, its example dim first."""
         return cls(name, (), dims, whole(rows.shape[1:]), loaded=rows)
 
+    @classmethod
+    def of_lazy(cls, array: xr.DataArray, dim: Hashable, name: str) -> Source:
+        """Make the source of a DataArray that is computed; whole dask blocks are its chunks.
+
+        One that is read when it is used becomes blocks of whole stored chunks of about 16 MiB,
+        whole along all other dims.
+
+        Raises
+        ------
+        DimsError
+            If `dim` is not among its dims.
+        LoaderError
+            If its blocks have unknown lengths.
+        """
+        if dim not in array.dims:
+            raise DimsError(f"variable {name!r} has no dim {dim!r}; its dims are {array.dims}")
+        turned = in_blocks(array.transpose(dim, ...))
+        data, dims = turned.data, tuple(map(str, turned.dims))
+        if any(math.isnan(n) for axis in data.chunks for n in axis):
+            raise LoaderError(
+                f"variable {name!r} has blocks of unknown length; call .compute_chunk_sizes() on "
+                "its dask array first"
+            )
+        blocks = DaskBlocks(data, f"variable {name!r}")
+        return cls(name, (), dims, whole(data.shape[1:]), blocks=blocks)
+
     def in_memory(self, rows: Any) -> Source:
         """Put decoded rows in memory in the place of those in the files."""
-        return replace(self, loaded=rows, file_dims=self.dims, region=whole(rows.shape[1:]))
+        region = whole(rows.shape[1:]) if self.ragged is None else ()
+        return replace(self, loaded=rows, file_dims=self.dims, region=region)
 
     def as_stored(self) -> Source:
         """Return the source without CF decoding, with all attributes of the file.
@@ -201,14 +219,34 @@ class Source:
         headers = tuple(replace(header, cf=None) for header in self.headers)
         return replace(self, headers=headers, attrs={**self.attrs, **headers[0].used_attrs})
 
-    @property
-    def ragged(self) -> str | None:
-        return None
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as headers: all else follows from them."""
+        return Source, tuple(getattr(self, one.name) for one in fields(self) if one.init)
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of decoded values, or of the elements of ragged examples."""
+        return self.examples().dtype
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of one row in memory before decoding; of an average example of a ragged source."""
+        return max(1, int(self.sizes.sum()) * self.dtype.itemsize // max(1, self.n_rows))
+
+    @cached_property
+    def sizes(self) -> Rows:
+        """How many elements each ragged example has; reads offsets or lengths of all, once."""
+        return self.examples().sizes(range(self.n_rows))
 
     @property
     def where(self) -> str:
         """How messages name the source and its file."""
-        return where_of(self.name, self.headers)
+        if self.blocks is not None:
+            return self.blocks.where
+        if not self.headers:
+            return f"source {self.name!r} in memory"
+        more = f" and {len(self.headers) - 1} more files" if len(self.headers) > 1 else ""
+        return f"source {self.name!r} in {self.headers[0].file.path!r}{more}"
 
     @property
     def file_starts(self) -> tuple[int, ...]:
@@ -221,50 +259,17 @@ class Source:
         """Chunk shape in the file (of the first file), or None where data are contiguous."""
         return None if self.loaded is not None else self.headers[0].chunks
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Travel as headers: how rows lie in storage follows from them."""
-        return {name: value for name, value in self.__dict__.items() if name != "layout"}
-
     @cached_property
     def layout(self) -> RowLayout:
         """What is stored together, counted through all files."""
         if self.loaded is not None:
-            return RowLayout(None, direct=True, mapped=True)
-        first, in_part = self.headers[0], bool(self.part)
-        chunks, here, kinds, scratch, expensive = first.chunks, True, set(), 2 * PIECE_BYTES, False
-        plain = across = even = True
-        start, files = 0, []
-        for header in self.headers:
-            kinds.add(header.storage)
-            here = here and not is_remote(header.file.path)
-            scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes)
-            expensive = expensive or bool(header.filters)
-            plain = plain and header.dtype.isnative and not header.detail
-            across = across and (header.chunks or ())[1:] == header.row_shape
-            if chunks is not None:
-                even = even and header.chunks == chunks and start % chunks[0] == 0
-                files.append((start, start + header.n_rows, (header.chunks or chunks)[0]))
-            start += header.n_rows
-        mappable = here and self.io != "pread"
-        if chunks is None:
-            direct = kinds == {"contiguous"} and not in_part and not self.packed_differently
-            random = kinds <= {"contiguous", "records"} and here
-            mapped = direct and mappable
-            return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
-        itemsize = self.stored_dtype.itemsize
-        scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
-        # rows of chunks, or parts of rows, lie in the file as they are
-        picked = plain and mappable and not in_part and not expensive and kinds == {"chunked"}
-        edges = None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
-        return RowLayout(
-            chunks[0],
-            edges,
-            scratch,
-            expensive,
-            random=False,
-            picked=picked,
-            mapped=picked and across,
-        )
+            dense = self.ragged is None
+            return RowLayout(None, direct=dense, mapped=dense)
+        if self.blocks is not None:
+            rows = int(np.diff(self.blocks.edges).max(initial=0)) or 1
+            edges, scratch = self.blocks.edges, 2 * rows * self.row_bytes
+            return RowLayout(rows, edges, scratch, expensive=True, random=False)
+        return _dense_layout(self) if self.ragged is None else _ragged_layout(self)
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
@@ -286,15 +291,27 @@ class Source:
         UnsafeFileError
             If `n_rows` rows are out of all proportion to what the file stores.
         """
-        if self.loaded is None:
-            for header in self.headers:
-                wanted = min(n_rows, header.n_rows) * self.row_bytes
-                format_named(header.format).check_claim(header, wanted)
+        for header in self.headers if self.loaded is None and self.ragged is None else ():
+            wanted = min(n_rows, header.n_rows) * self.row_bytes
+            format_named(header.format).check_claim(header, wanted)
 
     def reader(self) -> Reader:
-        """Make a reader of stored values, rows numbered through all files."""
+        """Make a reader of stored values, rows numbered through all files.
+
+        Raises
+        ------
+        LoaderError
+            If rows have no common shape; see :meth:`examples`.
+        """
+        if self.ragged is not None:
+            raise LoaderError(
+                f"{self.where} holds examples of different shapes ({self.ragged}), where rows of "
+                "one shape are needed; name another source"
+            )
         if self.loaded is not None:
             return MemoryReader(self.loaded)
+        if self.blocks is not None:
+            return JoinedReader(self.blocks.readers(), "blocks")
         readers: list[Reader] = []
         for header in self.headers:
             opened = format_named(header.format)
@@ -303,6 +320,18 @@ class Source:
                 reader = DecodingReader(reader, header.cf)
             readers.append(reader)
         return readers[0] if len(readers) == 1 else JoinedReader(tuple(readers))
+
+    def examples(self) -> RaggedReader:
+        """Make a reader of ragged examples, rows numbered through all files."""
+        if self.loaded is not None:
+            reader: RaggedReader = self.loaded.reader
+            return reader
+        readers = tuple(format_named(h.format).open_ragged(h, self.io) for h in self.headers)
+        return readers[0] if len(readers) == 1 else JoinedRagged(readers)
+
+    def select(self, selection: Selection) -> Ragged:
+        """Return some ragged examples, lazily."""
+        return Ragged(self.examples(), selection, self.dims, self.name, self.attrs)
 
     def whole(self) -> Array:
         """Read every row, decoded; the value of a variable without axes."""
@@ -318,8 +347,17 @@ class Source:
 
     @cached_property
     def token(self) -> str:
-        """A digest of which file data this is: paths, sizes, times, dataset, region."""
-        digest = digest_of(self.headers)
+        """A digest of which data this is: of files, paths, sizes, times, datasets, the region."""
+        digest = hashlib.blake2b(digest_size=16)
+        for header in self.headers:
+            stamp = header.file
+            which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
+            digest.update(repr(which).encode())
+        if self.ragged is not None:
+            digest.update(repr((self.name, self.dims, self.loaded is None)).encode())
+            return digest.hexdigest()
+        if self.blocks is not None:
+            return str(self.blocks.data.name)
         for part in self.region:
             digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
         ways = tuple(header.cf for header in self.headers) if self.packed_differently else self.cf
@@ -334,29 +372,66 @@ class Source:
         return self.token
 
 
-def where_of(name: str, headers: Sequence[SourceHeader]) -> str:
-    """Return how messages name a source and its file."""
-    if not headers:
-        return f"source {name!r} in memory"
-    more = f" and {len(headers) - 1} more files" if len(headers) > 1 else ""
-    return f"source {name!r} in {headers[0].file.path!r}{more}"
+def _dense_layout(source: Source) -> RowLayout:
+    first, in_part = source.headers[0], bool(source.part)
+    chunks, here, kinds, scratch, expensive = first.chunks, True, set(), 2 * PIECE_BYTES, False
+    plain = across = even = True
+    start, files = 0, []
+    for header in source.headers:
+        kinds.add(header.storage)
+        here = here and not is_remote(header.file.path)
+        scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes)
+        expensive = expensive or bool(header.filters)
+        plain = plain and header.dtype.isnative and not header.detail
+        across = across and (header.chunks or ())[1:] == header.row_shape
+        if chunks is not None:
+            even = even and header.chunks == chunks and start % chunks[0] == 0
+            files.append((start, start + header.n_rows, (header.chunks or chunks)[0]))
+        start += header.n_rows
+    mappable = here and source.io != "pread"
+    if chunks is None:
+        direct = kinds == {"contiguous"} and not in_part and not source.packed_differently
+        random = kinds <= {"contiguous", "records"} and here
+        mapped = direct and mappable
+        return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
+    itemsize = source.stored_dtype.itemsize
+    scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
+    # rows of chunks, or parts of rows, lie in the file as they are
+    picked = plain and mappable and not in_part and not expensive and kinds == {"chunked"}
+    edges = None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
+    mapped = picked and across
+    return RowLayout(
+        chunks[0], edges, scratch, expensive, random=False, picked=picked, mapped=mapped
+    )
 
 
-def digest_of(headers: Iterable[SourceHeader]) -> hashlib.blake2b:
-    """Begin a digest with which files these are, as they are now, and which dataset in them."""
-    digest = hashlib.blake2b(digest_size=16)
-    for header in headers:
-        stamp = header.file
-        which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
-        digest.update(repr(which).encode())
-    return digest
+def _ragged_layout(source: Source) -> RowLayout:
+    """Rows at which chunks of flat values begin; a row that two share belongs to the first."""
+    headers, itemsize = source.headers, source.dtype.itemsize
+    values = [header.parts.get("values", header) for header in headers]
+    longest, total = int(source.sizes.max(initial=0)), int(source.sizes.sum())
+    chunk = max((value.chunks or (0,))[0] * value.dtype.itemsize for value in values)
+    scratch = min(BLOCK_BYTES, total * itemsize) + 2 * max(longest * itemsize, chunk)
+    scratch += max(header.scratch_bytes for header in headers)
+    expensive = any(header.filters for header in values)
+    if any("values" not in header.parts for header in headers) or values[0].chunks is None:
+        alone = "values" in headers[0].parts or headers[0].storage == "records"
+        here = not any(is_remote(header.file.path) for header in headers)
+        return RowLayout(None, None, scratch, expensive, random=alone and here)
+    start, edges = 0, [np.zeros(1, np.int64)]
+    for header, value in zip(headers, values, strict=True):
+        ends = np.cumsum(source.sizes[start : start + header.n_rows])
+        step = max(1, (value.chunks or (1,))[0])
+        borders = np.arange(step, value.n_rows, step)
+        edges.append(start + np.searchsorted(ends, borders, side="left") + 1)
+        start += header.n_rows
+        edges.append(np.array([start], np.int64))
+    cuts: Rows = np.unique(np.concatenate(edges))
+    cuts = cuts[cuts <= source.n_rows]
+    rows = max(1, source.n_rows // max(1, len(cuts) - 1))
+    return RowLayout(rows, cuts, scratch, expensive, random=False)
 
 
 def decoded_dtype(header: SourceHeader) -> np.dtype[Any]:
     """Return the dtype of one file's values after CF decoding, in native byte order."""
     return header.dtype.newbyteorder("=") if header.cf is None else header.cf.dtype
-
-
-def is_elsewhere(headers: Iterable[SourceHeader]) -> bool:
-    """Whether a row may take a request of its own, so that rows are best read in stretches."""
-    return any(map(is_remote, [header.file.path for header in headers]))

@@ -1,0 +1,200 @@
+"""Readers that stand for several: examples of joined files, and the blocks of a dask array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+from dask.base import get_scheduler, optimize
+from dask.core import flatten
+from dask.local import get_sync
+from dask.optimization import cull
+
+from labeled._optional import LazyModule
+from labeled.errors import ReadError
+from labeled.formats.reader import UNSTORED, ByteRanges, Cost, MemoryReader
+from labeled.formats.reader import Rows as FileRows
+from labeled.ragged import Flat, RaggedReader
+from labeled.ragged.flat import (
+    AnyRows,
+    Rows,
+    copy_segments,
+    elements_of,
+    flat_by,
+    offsets_of,
+    own_examples,
+    read_at,
+)
+
+Array = npt.NDArray[Any]
+
+core: Any = LazyModule("dask.array.core")
+
+BLOCK_BYTES = 1 << 24
+"""Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
+
+
+# ---------------------------------------------------------------- ragged examples of several files
+def cost_of(reader: RaggedReader, rows: Rows) -> Cost:
+    """Count what reading examples takes; one call where a reader does not count."""
+    nbytes = int(reader.sizes(rows).sum()) * reader.dtype.itemsize
+    count = getattr(reader, "cost", None)
+    if count is not None:
+        counted: Cost = replace(count(rows), bytes_used=nbytes)
+        return counted
+    stored_sizes = getattr(reader, "stored_sizes", None)
+    return Cost(nbytes if stored_sizes is None else int(stored_sizes(rows).sum()), nbytes, 1)
+
+
+class JoinedRagged:
+    """Readers of ragged sources one after another; follows ``RaggedReader``."""
+
+    chunk_rows = 1
+
+    def __init__(self, readers: Sequence[RaggedReader]) -> None:
+        first = readers[0]
+        self.readers, self.n_axes, self.dtype = readers, first.n_axes, first.dtype
+        self._starts = offsets_of(np.array([reader.n_rows for reader in readers], np.int64))
+        self.n_rows = int(self._starts[-1])
+        self.where = f"{first.where} and {len(readers) - 1} more files"
+        self.kind = "+".join(sorted({reader.kind for reader in readers}))
+        self.why = f"{len(readers)} files: {'; '.join(sorted({r.why for r in readers}))}"
+
+    def _by_file(self, rows: AnyRows) -> Iterator[tuple[RaggedReader, Rows, Rows]]:
+        """Yield (reader, places among `rows`, rows of that file) for each file that is hit."""
+        listed = np.asarray(rows, np.int64)
+        which = np.searchsorted(self._starts, listed, side="right") - 1
+        for number in np.unique(which):
+            places = np.flatnonzero(which == number)
+            yield self.readers[number], places, listed[places] - self._starts[number]
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        out = np.empty((len(rows), self.n_axes), np.int64)
+        for reader, places, own in self._by_file(rows):
+            out[places] = reader.shapes(own)
+        return out
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        out = np.empty(len(rows), np.int64)
+        for reader, places, own in self._by_file(rows):
+            out[places] = reader.sizes(own)
+        return out
+
+    def cost(self, rows: AnyRows) -> Cost:
+        """Count what reading examples takes, file by file."""
+        return sum([cost_of(reader, own) for reader, _, own in self._by_file(rows)], Cost())
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        return self.read_flat_by(1, rows)
+
+    def read_flat_by(self, threads: int, rows: AnyRows) -> Flat:
+        """Return the examples one after another, read by so many threads."""
+        parts, shapes = [], np.empty((len(rows), self.n_axes), np.int64)
+        for reader, places, own in self._by_file(rows):
+            flat = flat_by(threads, reader, own)
+            shapes[places] = flat.shapes
+            parts.append((places, flat))
+        offsets = offsets_of(elements_of(shapes))
+        out = np.empty(int(offsets[-1]), self.dtype)
+        for places, (values, starts, _) in parts:
+            copy_segments(out, offsets[places], values, starts[:-1], np.diff(starts))
+        return Flat(out, offsets, shapes)
+
+    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
+        """Read examples to their places, file by file; see :func:`labeled.ragged.flat.read_at`."""
+        shapes = np.empty((len(rows), self.n_axes), np.int64)
+        for reader, which, own in self._by_file(rows):
+            shapes[which] = read_at(reader, own, out, places[which], sizes[which])
+        return shapes
+
+    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
+        """Yield examples in the order of `rows`, each in memory of its own."""
+        made = np.empty(len(rows), object)
+        for reader, places, own in self._by_file(rows):
+            for place, example in zip(places.tolist(), own_examples(reader, own), strict=True):
+                made[place] = example
+        yield from made
+
+
+# ---------------------------------------------------------------- dask blocks
+class DaskBlocks:
+    """A dask array whose blocks along axis 0 are computed one by one, each when rows are needed.
+
+    The scheduler that is active computes them: a distributed client, else the reading thread. The
+    memory that a graph needs while it computes a block is its own; only the blocks handed over
+    count.
+    """
+
+    def __init__(self, data: Any, where: str) -> None:
+        self.data, self.where = data, where
+        self.edges = np.cumsum([0, *data.chunks[0]], dtype=np.int64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without the optimised graph, which is made anew where it is needed."""
+        return DaskBlocks, (self.data, self.where)
+
+    def readers(self) -> list[BlockReader]:
+        """Return a reader of the rows of each block."""
+        return [BlockReader(self, number) for number in range(len(self.edges) - 1)]
+
+    @cached_property
+    def _graph(self) -> tuple[dict[Any, Any], list[Any]]:
+        """The optimised graph as a dict, and the keys of the blocks (nested by axis)."""
+        (data,) = optimize(self.data)
+        return dict(data.__dask_graph__()), data.__dask_keys__()
+
+    def block(self, number: int) -> Array:
+        """Compute block `number` along the example dim, whole along all others."""
+        graph, keys = self._graph
+        get = get_scheduler() or get_sync
+        if getattr(get, "__module__", "").startswith("dask."):
+            get = get_sync  # blocks are already computed side by side, by the reading threads
+        try:
+            small, _ = cull(graph, list(flatten([keys[number]])))
+            found = get(small, keys[number])
+        except Exception as error:
+            start, stop = self.edges[number], self.edges[number + 1]
+            raise ReadError(
+                f"{self.where}: computing rows {start} to {stop - 1} failed: {error}"
+            ) from error
+        several = isinstance(keys[number], list)  # one inside the other, axis by axis
+        return np.asarray(core.concatenate3([found]) if several else found)
+
+
+class BlockReader:
+    """The rows of one block; a :class:`~labeled.formats.reader.Reader`."""
+
+    kind, why = "dask", "whole blocks are computed"
+
+    def __init__(self, blocks: DaskBlocks, number: int) -> None:
+        self.blocks, self.number = blocks, number
+        self.row_shape, self.dtype = blocks.data.shape[1:], blocks.data.dtype
+        self.n_rows = int(blocks.data.chunks[0][number])
+        self.chunk_rows = max(1, self.n_rows)
+
+    def read(self, rows: FileRows, out: Array, places: Rows | None = None) -> None:
+        MemoryReader(self.blocks.block(self.number)).read(rows, out, places)
+
+    def byte_ranges(self, rows: FileRows) -> Sequence[ByteRanges]:
+        """Count the block as read: what a graph reads to compute it is not known."""
+        n_bytes = np.array([self.n_rows * math.prod(self.row_shape) * self.dtype.itemsize])
+        return (ByteRanges(None, np.full(1, UNSTORED), n_bytes, 1),)
+
+
+def in_blocks(array: xr.DataArray) -> xr.DataArray:
+    """Make a lazy array one of dask blocks: whole stored chunks, about 16 MiB, along axis 0."""
+    if array.chunks is not None:
+        return array
+    if isinstance(array.variable._data, np.ndarray):
+        return array.chunk()
+    dim, n_rows = array.dims[0], array.shape[0]
+    stored = array.encoding.get("preferred_chunks", {}).get(dim, 1)
+    step = stored if isinstance(stored, int) else stored[0]
+    rows = BLOCK_BYTES // max(1, array.nbytes // max(1, n_rows))
+    return array.chunk({dim: max(1, rows // step) * step})
