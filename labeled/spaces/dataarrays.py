@@ -24,7 +24,7 @@ from xarray.indexes import PandasMultiIndex
 
 from labeled.dims import ROLES, SPATIAL, Axis, Found, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
-from labeled.spaces.arrays import canonical_axes, is_dask
+from labeled.spaces.arrays import canonical_axes
 from labeled.spaces.kinds import (
     ArraySpace,
     ConvNDSpace,
@@ -109,18 +109,23 @@ def format_dataarray(
             f"{space}: a DataArray holds no scipy sparse array; lay out its data instead: "
             "space.format_as(x.data, ...)"
         )
-    reading = _read(x, space, dims, own)
-    data = reading.own.format_as(reading.data, space)
-    if isinstance(reading.own, ConvNDSpace):
-        if isinstance(space, ConvNDSpace):
-            return _moved(reading, space, data)
-        by_axis = dict(zip(reading.own.axes, reading.dims, strict=True))
-        order = [by_axis[axis] for axis in canonical_axes(len(reading.own.shape))]
+    read = _read(x, space, dims, own)
+    x, data = read.x, read.own.format_as(read.data, space)
+    dim_of = dict(zip(read.own.axis_names(), read.dims, strict=True))
+    if isinstance(read.own, ConvNDSpace) and not isinstance(space, ConvNDSpace):
+        order = [dim_of[axis] for axis in canonical_axes(len(read.own.shape))]
         made = [dim for dim in order[1:] if dim is not None]
-        return _flattened(reading.x, data, made, reading.new_names.get("feature", "feature"))
-    if isinstance(space, ConvNDSpace):
-        return _unflattened(reading, space, data)
-    return _rows(reading, space, data)
+        return _flattened(x, data, made, read.new_names.get("feature", "feature"))
+    if isinstance(space, ConvNDSpace) and not isinstance(read.own, ConvNDSpace):
+        return _unflattened(read, space, data)
+    alike = isinstance(read.own, IndexSpace) == isinstance(space, IndexSpace)
+    if alike and None not in read.dims:
+        order = [dim_of[axis] for axis in space.axis_names()]
+        return _remember(_array_of(x, data, order, x.transpose(*order, transpose_coords=False)), x)
+    batch, axis = read.dims[0], str(space.axis_names()[1])
+    kept = x.drop_vars(_touching(x, read.dims[1:]))
+    rows = _array_of(x, data, (batch, read.new_names.get(axis, axis)), kept)
+    return _remember(rows, x) if alike else rows
 
 
 def undo_format(x: xr.DataArray) -> xr.DataArray:
@@ -152,7 +157,14 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     """
     record = _record_of(x)
     if record is not None:
-        return _from_flat(x, record)
+        feature, made = record["dim"], record["dims"]
+        batch = next(dim for dim in x.dims if dim != feature)
+        images = ConvNDSpace(record["sizes"], 1)
+        rows = x.transpose(batch, feature).data
+        data = VectorSpace(rows.shape[1]).format_as(rows, images)[..., 0]
+        restored = _unstacked(x, data, (batch, *made), feature, made, record["coords"])
+        order = [dim if dim in made else batch for dim in record["order"]]
+        return restored.transpose(*order, transpose_coords=False)
     order, encoding = x.encoding.get(ORIGIN, (None, None))
     if order is None:
         raise DimsError(
@@ -170,39 +182,47 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
 
 
 # ---------------------------------------------------------------- reading a DataArray
-def _read(
-    x: xr.DataArray, space: ArraySpace, dims: Names | None, own: Space | None = None
-) -> _Reading:
+def _read(x: xr.DataArray, space: ArraySpace, dims: Names | None, own: Any = None) -> _Reading:
     there, new = _split_names(x, dims)
-    if own is None:
-        if isinstance(space, ConvNDSpace):
-            for dim in [dim for dim in x.dims if isinstance(x.xindexes.get(dim), PandasMultiIndex)]:
-                x = x if role_of(dim) == "batch" or dim in there.values() else x.unstack([dim])
-        own = _own_space(x, space, there)
-    added: list[Axis] = []  # an axis of length 1 that x may lack
-    if isinstance(own, ConvNDSpace):
-        n_spatial, axes = len(own.shape), tuple(own.axes)
-        found = find_axes(x.dims, n_spatial, there)
-        names = [found.dim_of_axis.get(axis) for axis in axes]
-        if own.channels == 1 and not isinstance(space, ConvNDSpace):
-            added = ["c"]
-    elif isinstance(own, VectorSpace | IndexSpace):
-        n_spatial, axes = 0, own.axis_names()
-        found = find_axes(x.dims, _n_spatial(x, there), there)
+    to_images = isinstance(space, ConvNDSpace)
+    if own is None and to_images:
+        stacked = [dim for dim in x.dims if isinstance(x.xindexes.get(dim), PandasMultiIndex)]
+        x = x.unstack([d for d in stacked if role_of(d) != "batch" and d not in there.values()])
+    asked = space if own is None else own
+    n_spatial = len(asked.shape) if isinstance(asked, ConvNDSpace) else _n_spatial(x, there)
+    found = find_axes(x.dims, n_spatial, there)
+    own = _row_space(x, found, to_images) if own is None else own
+    names = found.dim_of_axis
+    axes: tuple[Axis, ...]
+    added: Axis | None = None  # an axis of length 1 that `x` may lack
+    if isinstance(own, VectorSpace | IndexSpace):
+        axes = own.axis_names()
         row = _row_dim(x, found, axes[1])
-        names = [found.dim_of_axis.get("b"), found.dim_of_axis.get(axes[1]) if row is None else row]
-        if x.ndim == 1 and isinstance(own, IndexSpace):
-            added = [axes[1]]
+        names = {axis: names[axis] for axis in axes if axis in names}
+        names |= {} if row is None else {axes[1]: row}
+        added = axes[1] if x.ndim == 1 and isinstance(own, IndexSpace) else None
+    elif own is None or isinstance(own, ConvNDSpace):
+        axes = canonical_axes(n_spatial)
+        if not n_spatial:  # neither images nor rows
+            axes = ("b", "c", "feature") if to_images else ("b", "feature")
+        names = {axis: dim for axis, dim in names.items() if axis in axes}
+        added = "c" if not to_images and (own is None or own.channels == 1) else None
     else:
         raise SpaceTypeError(f"{own}: a DataArray is not a batch of this space")
-    missing = [axis for axis, name in zip(axes, names, strict=True) if name is None]
-    wrong = [dim for dim in x.dims if dim not in names]
-    if wrong or (missing and missing != added):
-        raise _mismatch(x.dims, own, missing, wrong, n_spatial)
-    data = x.transpose(*[name for name in names if name is not None]).data
-    if missing:
-        data = data[(*(slice(None),) * axes.index(missing[0]), None)]
-    return _Reading(x, own, data, tuple(names), new)
+    missing: list[Axis] = [axis for axis in axes if axis not in names and axis != added]
+    wrong = [dim for dim in x.dims if dim not in names.values()]
+    if missing or wrong:
+        raise _mismatch(x.dims, asked, missing, wrong, n_spatial)
+    if own is None:
+        axis_at = {dim: axis for axis, dim in names.items()}
+        order = [axis_at[dim] for dim in x.dims] + (["c"] if "c" not in names else [])
+        shape = [x.sizes[names[i]] for i in range(n_spatial)]
+        own = ConvNDSpace(shape, x.sizes[names["c"]] if "c" in names else 1, axes=order)
+    dim_at = tuple(names.get(axis) for axis in own.axis_names())
+    data = x.transpose(*[dim for dim in dim_at if dim is not None]).data
+    if None in dim_at:
+        data = data[(*(slice(None),) * dim_at.index(None), None)]
+    return _Reading(x, own, data, dim_at, new)
 
 
 def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
@@ -223,17 +243,15 @@ def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     return there, new
 
 
-def _own_space(x: xr.DataArray, space: ArraySpace, there: Names) -> ArraySpace:
-    """Return what `x` is, as far as the target space and its own dims show."""
-    labels = x.dtype.kind in "iu" and not isinstance(space, ConvNDSpace)
-    found = find_axes(x.dims, _n_spatial(x, there), there)
-    if labels and (x.ndim == 1 or "index" in found.dim_of_axis):
-        return IndexSpace(None, 1 if x.ndim == 1 else x.sizes[found.dim_of_axis["index"]])
+def _row_space(x: xr.DataArray, found: Found, to_images: bool) -> ArraySpace | None:
+    """Return what `x` is, as far as its own dims and dtype show; None where it holds images."""
+    if x.dtype.kind in "iu" and not to_images:
+        if x.ndim == 1:
+            return IndexSpace(None, 1)
+        if "index" in found.dim_of_axis:
+            return IndexSpace(None, x.sizes[found.dim_of_axis["index"]])
     row = _row_dim(x, found, "feature")
-    if row is not None:
-        return VectorSpace(x.sizes[row])
-    n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else _n_spatial(x, there)
-    return _images_of(x, n_spatial, there, space)
+    return None if row is None else VectorSpace(x.sizes[row])
 
 
 def _row_dim(x: xr.DataArray, found: Found, axis: str) -> Hashable | None:
@@ -248,26 +266,6 @@ def _n_spatial(x: xr.DataArray, there: Names) -> int:
     given = set(there.values())
     by_role = sum(role_of(dim) in SPATIAL for dim in x.dims if dim not in given)
     return by_role + sum(isinstance(axis, int) or axis in SPATIAL for axis in there)
-
-
-def _images_of(x: xr.DataArray, n_spatial: int, there: Names, space: ArraySpace) -> ConvNDSpace:
-    """Return the space of `x` as images, channels optional where they get flattened."""
-    found = find_axes(x.dims, n_spatial, there)
-    axis_at = {dim: axis for axis, dim in found.dim_of_axis.items()}
-    needed = canonical_axes(n_spatial)
-    if not isinstance(space, ConvNDSpace):
-        needed = needed[:-1]
-    missing: list[Axis] = [axis for axis in needed if axis not in found.dim_of_axis]
-    wrong = [dim for dim in x.dims if axis_at.get(dim) in (None, "feature", "index")]
-    if n_spatial == 0 and not isinstance(space, ConvNDSpace):  # neither images nor rows
-        missing.append("feature")
-        wrong = [dim for dim in x.dims if axis_at.get(dim) != "b"]
-    if missing or wrong or n_spatial == 0:
-        raise _mismatch(x.dims, space, missing, wrong, n_spatial)
-    length = {axis: x.sizes[dim] for axis, dim in found.dim_of_axis.items()}
-    axes = (*(axis_at[dim] for dim in x.dims), *(() if "c" in length else ("c",)))
-    shape = tuple(length[i] for i in range(n_spatial))
-    return ConvNDSpace(shape, length.get("c", 1), axes=axes)
 
 
 def _mismatch(
@@ -298,25 +296,6 @@ def _mismatch(
 
 
 # ---------------------------------------------------------------- names put back
-def _moved(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
-    x = reading.x
-    dim_of = dict(zip(reading.own.axis_names(), reading.dims, strict=True))
-    order = [dim_of[axis] for axis in space.axis_names()]
-    made = _array_of(x, data, order, x.transpose(*order, transpose_coords=False))
-    return _remember(made, x)
-
-
-def _rows(reading: _Reading, space: ArraySpace, data: Any) -> xr.DataArray:
-    x, (batch, row) = reading.x, reading.dims
-    alike = isinstance(reading.own, IndexSpace) == isinstance(space, IndexSpace)
-    if alike and row is not None:
-        return _moved(reading, reading.own, data)
-    axis = str(space.axis_names()[1])
-    name = reading.new_names.get(axis, axis)
-    made = _array_of(x, data, (batch, name), x.drop_vars(_touching(x, [row])))
-    return _remember(made, x) if alike else made
-
-
 def _remember(made: xr.DataArray, x: xr.DataArray) -> xr.DataArray:
     made.encoding = {**x.encoding, ORIGIN: (x.dims, x.encoding)}
     return made
@@ -383,19 +362,8 @@ def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
     return {**record, "dim": feature}
 
 
-def _from_flat(x: xr.DataArray, record: dict[str, Any]) -> xr.DataArray:
-    feature, made = record["dim"], record["dims"]
-    batch = next(dim for dim in x.dims if dim != feature)
-    images = ConvNDSpace(record["sizes"], 1)
-    flat = VectorSpace(images.get_total_dimension())
-    data = flat.format_as(x.transpose(batch, feature).data, images)[..., 0]
-    restored = _unstacked(x, data, (batch, *made), feature, made, record["coords"])
-    order = (dim if dim in made else batch for dim in record["order"])
-    return restored.transpose(*order, transpose_coords=False)
-
-
-def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
-    x, (batch, feature) = reading.x, reading.dims
+def _unflattened(read: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
+    x, (batch, feature) = read.x, read.dims
     axes, record = canonical_axes(len(space.shape))[1:], _record_of(x)
     if record is not None and tuple(record["sizes"]) != (*space.shape, space.channels):
         record = None
@@ -403,7 +371,7 @@ def _unflattened(reading: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArr
     for position, axis in enumerate(axes):
         role = name_of(axis, len(space.shape))
         known = role if record is None else record["dims"][position]
-        by_axis[axis] = reading.new_names.get(axis, reading.new_names.get(role, known))
+        by_axis[axis] = read.new_names.get(axis, read.new_names.get(role, known))
     made = [str(by_axis[axis]) for axis in axes]
     before = record["coords"] if record is not None and record["dims"] == made else {}
     order = tuple(by_axis[axis] for axis in space.axes)
@@ -420,29 +388,22 @@ def _unstacked(
 ) -> xr.DataArray:
     """Return `data` under `dims`, coordinates along `feature` brought to those of `made`.
 
-    Coordinates of `before` get the dims that they had; others all of those made, and those
-    that are named as a dim that is made become its own, or are left out where they do not fit.
+    Coordinates of `before` get the dims that they had, others all of those made; none of those
+    may be called as one of them.
     """
     along = _touching(x, (feature,))
     result = _array_of(x, data, dims, x.drop_vars(along))
     batch = next(dim for dim in dims if dim not in made)
-    sizes: dict[Hashable, int] = {dim: int(result.sizes[dim]) for dim in made}
-    numbers = np.arange(math.prod(sizes.values())).reshape(tuple(sizes.values()))
+    lengths = [int(result.sizes[dim]) for dim in made]
+    grid = xr.Variable(made, np.arange(math.prod(lengths)).reshape(lengths))
     coords: dict[Hashable, xr.Variable] = {}
     for name in along:
-        variable = _plain(x, name)
+        if name not in before and name in made:
+            continue
         own = [dim if dim in made else batch for dim in before.get(name, ())]
-        if name in made and not own:
-            own = [name]
-        grid = xr.Variable(tuple(sizes), numbers)
-        if own:
-            grid = grid.isel({dim: 0 for dim in sizes if dim not in own})
-        found = variable.isel({feature: grid})
+        places = grid.isel({dim: 0 for dim in made if dim not in own} if own else {})
+        found = _plain(x, name).isel({feature: places})
         coords[name] = found.transpose(*own) if own else found
-        if name in made and name not in before:
-            again = _stacked(coords[name], sizes, feature)
-            if is_dask(variable.data) or not again.equals(variable):
-                del coords[name]
     result.attrs.pop(RECORD, None)
     return result.assign_coords(coords)
 

@@ -25,7 +25,7 @@ asks for that needs no data. A null component counts no columns and no rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from itertools import product
@@ -59,6 +59,7 @@ from labeled.spaces.arrays import (
 )
 
 Axes = tuple[str | int, ...]
+SEQUENCES = (Sequence, np.ndarray)
 Batch = Any
 """An array, a scipy sparse matrix, a dask array, a DataArray, None, or a tuple of batches."""
 
@@ -122,13 +123,9 @@ def call_for(who: object, work: Callable[..., Any], *args: Any) -> Any:
     try:
         return work(*args)
     except SpaceError as error:
-        raise _about(who, error) from None
-
-
-def _about(who: object, error: SpaceError) -> SpaceError:
-    if str(error).startswith((AT, f"{who}: ")):
-        return error
-    return type(error)(f"{who}: {error}").at_row(error.row)
+        if str(error).startswith((AT, f"{who}: ")):
+            raise
+        raise type(error)(f"{who}: {error}").at_row(error.row) from None
 
 
 def call_at(number: int, work: Callable[..., Any], *args: Any) -> Any:
@@ -208,10 +205,7 @@ class Space:
                 f"{self}: expected a numeric batch, found a {found}; use the name without np_, or "
                 "pass its values"
             )
-        try:
-            self.check(batch)
-        except SpaceError as error:
-            raise _about(self, error) from None
+        call_for(self, self.check, batch)
 
     def validate(self, batch: Batch) -> None:
         """Check what shape, dims and dtype show about a lazy batch; nothing is computed.
@@ -224,10 +218,11 @@ class Space:
     def np_batch_size(self, batch: Batch) -> int:
         """Return how many rows a numeric batch has, after checking it."""
         self.np_validate(batch)
-        return self.batch_rows(batch)
+        n = self.batch_rows(batch)
+        return int(n) if n == n else 0
 
-    def batch_rows(self, batch: Batch) -> int:
-        """Return how many rows a batch known to be valid has."""
+    def batch_rows(self, batch: Batch) -> float:
+        """Return how many rows a valid batch has; NaN where there is no data, or nobody knows."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ to another space
@@ -289,10 +284,7 @@ class Space:
         if library is not None:
             return by_dlpack(partial(self.np_format_as, space=space), batch, library)
         self.np_validate(batch)
-        try:
-            result = run(batch, self, space)
-        except SpaceError as error:
-            raise _about(self, error) from None
+        result = call_for(self, run, batch, self, space)
         space.np_validate(result)
         return result
 
@@ -328,6 +320,8 @@ class ArraySpace(Space):
     """Kinds of dtype that a batch may have."""
     family: ClassVar[type]
     """Spaces of one family are equal by value."""
+    sparse = False
+    """Whether batches are scipy sparse arrays."""
 
     def _settle(self, **checked: Any) -> None:
         """Put checked values in the place of those given."""
@@ -354,11 +348,6 @@ class ArraySpace(Space):
             shown.append(f"dtype={self.dtype.name!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    @property
-    def sparse(self) -> bool:
-        """Whether batches are scipy sparse arrays."""
-        return False
-
     def axis_names(self) -> tuple[Any, ...]:
         """Return what the axes of a batch are called in messages."""
         raise NotImplementedError
@@ -384,8 +373,10 @@ class ArraySpace(Space):
         zeros = np.zeros(self.sizes(rows), wanted)
         return csr(zeros) if self.sparse else zeros
 
-    def batch_rows(self, batch: Batch) -> int:
-        return int(batch.shape[self.get_batch_axis()])
+    def batch_rows(self, batch: Batch) -> float:
+        data = named.data_of(batch, self) if has_names(batch) else batch
+        n: float = data.shape[self.get_batch_axis()]
+        return n
 
     def check(self, batch: Batch) -> None:
         if type(batch) is np.ndarray and not self.sparse:  # the batches of a training loop
@@ -534,7 +525,7 @@ class SequenceSpace(ArraySpace):
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
         raise UnsupportedSpaceError(f"{self}: a sequence has no length of its own")
 
-    def batch_rows(self, batch: Batch) -> int:
+    def batch_rows(self, batch: Batch) -> float:
         return 1
 
 
@@ -629,19 +620,19 @@ class ConvNDSpace(ArraySpace):
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
         name = type(self).__name__
-        found = _listed(self.shape)
-        if found is None:
+        if not isinstance(self.shape, SEQUENCES):
             raise SpaceTypeError(
                 f"{name}: shape must be a sequence of lengths, found {self.shape!r}"
             )
-        shape = tuple([_whole(f"{name}: shape[{i}]", n) for i, n in enumerate(found)])
-        channels = _whole(f"{name}: channels", self.channels)
+        length: dict[str | int, int] = {"c": _whole(f"{name}: channels", self.channels)}
+        for i, n in enumerate(self.shape):
+            length[i] = _whole(f"{name}: shape[{i}]", n)
+        shape, channels = tuple(length.values())[1:], length["c"]
         expected = canonical_axes(len(shape))
         axes = expected if self.axes is None else _ordered(self.axes, expected, name)
-        lengths = [channels if axis == "c" else shape[int(axis)] for axis in axes if axis != "b"]
         at = axes.index("b")
-        object.__setattr__(self, "_before", tuple(lengths[:at]))
-        object.__setattr__(self, "_after", tuple(lengths[at:]))
+        object.__setattr__(self, "_before", tuple(map(length.__getitem__, axes[:at])))
+        object.__setattr__(self, "_after", tuple(map(length.__getitem__, axes[at + 1 :])))
         self._settle(shape=shape, channels=channels, axes=axes)
 
     @property
@@ -703,10 +694,10 @@ class Conv2DSpace(ConvNDSpace):
             )
         count = num_channels if channels is None else channels
         assert count is not None
-        found = _listed(shape)
-        if found is not None and len(found) != 2:
-            raise SpaceError(f"Conv2DSpace: shape must be (rows, columns), found {found}")
-        super().__init__(shape if found is None else found, count, axes, dtype)
+        given: Any = shape
+        if isinstance(given, SEQUENCES) and len(given) != 2:
+            raise SpaceError(f"Conv2DSpace: shape must be (rows, columns), found {tuple(given)}")
+        super().__init__(shape, count, axes, dtype)
 
 
 for _family in (VectorSpace, IndexSpace, VectorSequenceSpace, IndexSequenceSpace, ConvNDSpace):
@@ -717,23 +708,12 @@ def _whole(name: str, value: Any, least: int = 1) -> int:
     return whole(name, value, least=least, error=SpaceError)
 
 
-def _listed(x: Any) -> tuple[Any, ...] | None:
-    """Return the items of what has an order of its own, None for sets and single things."""
-    if isinstance(x, Set | Mapping):
-        return None
-    try:
-        return tuple(x)
-    except TypeError:
-        return None
-
-
 def _ordered(axes: Any, expected: Axes, name: str) -> Axes:
     """Return `axes` as plain names and numbers, after checking that they are an order."""
-    listed = _listed(axes)
-    if listed is None:
+    if not isinstance(axes, SEQUENCES):
         raise SpaceTypeError(f"{name}: axes must be an order of {expected}, found {axes!r}")
     order: list[str | int] = []
-    for axis in listed:
+    for axis in axes:
         number = isinstance(axis, int | np.integer) and not isinstance(axis, bool)
         order.append(int(axis) if number else str(axis))
     if len(order) == len(expected) and set(order) == set(expected):
@@ -779,8 +759,8 @@ class NullSpace(Space):
         if batch is not None:
             raise SpaceTypeError(f"expected None, found {type(batch).__qualname__}")
 
-    def batch_rows(self, batch: Batch) -> int:
-        return 0
+    def batch_rows(self, batch: Batch) -> float:
+        return math.nan
 
 
 @dataclass(frozen=True, repr=False)
@@ -856,29 +836,17 @@ class CompositeSpace(Space):
         found_rows: dict[str, float] = {}
         for i, (component, part) in enumerate(zip(self.components, batch, strict=True)):
             call_at(i, call_for, component, component.check, part)
-            rows = _rows(component, part)
+            rows = component.batch_rows(part)
             if rows == rows:  # known, and not of a null component
                 found_rows[f"[{i}]"] = rows
         if len({*found_rows.values()}) > 1:
             shown = ", ".join(f"{where} has {rows}" for where, rows in found_rows.items())
             raise SpaceError(f"the components differ in rows: {shown}")
 
-    def batch_rows(self, batch: Batch) -> int:
+    def batch_rows(self, batch: Batch) -> float:
         pairs = zip(self.components, batch, strict=True)
-        return next((n for part, x in pairs if (n := part.batch_rows(x))), 0)
-
-
-def _rows(space: Space, batch: Batch) -> float:
-    """Rows of one valid part; NaN where not known yet, or where there is no data."""
-    if isinstance(space, CompositeSpace):
-        counts = (_rows(*pair) for pair in zip(space.components, batch, strict=True))
+        counts = (part.batch_rows(x) for part, x in pairs)
         return next((n for n in counts if n == n), math.nan)
-    if batch is None or not isinstance(space, ArraySpace):
-        return math.nan
-    if has_names(batch):
-        batch = named.data_of(batch, space)
-    n = batch.shape[space.get_batch_axis()]
-    return math.nan if n != n else space.batch_rows(batch)
 
 
 # ---------------------------------------------------------------- what a source's numbers mean

@@ -192,13 +192,11 @@ def _components_fit(source: CompositeSpace, target: CompositeSpace) -> None:
     if found != wanted:
         raise SpaceError(f"{found} components are not {wanted} components ({target})")
     for i, (part, other) in enumerate(zip(source.components, target.components, strict=True)):
-        call_at(i, call_for, part, _component_fits, part, other)
-
-
-def _component_fits(part: Space, other: Space) -> None:
-    if isinstance(part, CompositeSpace) != isinstance(other, CompositeSpace):
-        raise SpaceTypeError(f"the trees differ, the target has {other} there")
-    route_between(part, other)
+        if isinstance(part, CompositeSpace) != isinstance(other, CompositeSpace):
+            raise SpaceTypeError(
+                f"component [{i}], {part}: the trees differ, the target has {other} there"
+            )
+        call_at(i, route_between, part, other)
 
 
 def _by_component(batch: Batch, source: CompositeSpace, target: CompositeSpace) -> Batch:
@@ -286,25 +284,16 @@ def side_by_side(pieces: list[Any]) -> Any:
     """
     if not any(map(is_dask, pieces)):
         return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
-    if not any(n != n for piece in pieces for n in piece.shape):
-        return da.concatenate(pieces, axis=1)
-    whole = [da.asarray(piece).rechunk({1: -1}) for piece in pieces]
-    counts = [piece.numblocks[0] for piece in whole]
-    if len(set(counts)) > 1:
-        raise SpaceError(
-            f"the components have {counts} chunks of rows, of lengths not known; call "
-            "compute_chunk_sizes() on them first"
-        )
-    return da.blockwise(
-        lambda *parts: side_by_side(list(parts)),
-        (0, 1),
-        *(part for i, piece in enumerate(whole) for part in (piece, (0, 2 + i))),
-        token="format_as",
-        new_axes={1: sum(piece.shape[1] for piece in whole)},
-        concatenate=True,
-        align_arrays=False,
-        meta=side_by_side([piece._meta for piece in whole]),
-    )
+    if any(n != n for piece in pieces for n in piece.shape):
+        counts = [piece.numblocks[0] for piece in pieces]
+        if len(set(counts)) > 1:
+            raise SpaceError(
+                f"the components have {counts} chunks of rows, of lengths not known; call "
+                "compute_chunk_sizes() on them first"
+            )
+        rows = (np.nan,) * counts[0]
+        pieces = [da.Array(x.dask, x.name, (rows, *x.chunks[1:]), meta=x._meta) for x in pieces]
+    return da.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
 
 
 # ---------------------------------------------------------------- dask batches
