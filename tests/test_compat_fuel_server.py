@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import pickle
@@ -17,13 +18,13 @@ from fuel.schemes import SequentialScheme
 from fuel.server import recv_arrays, send_arrays, start_server
 from fuel.streams import DataStream, ServerDataStream
 from fuel.utils.parallel import producer_consumer
-from fuel_served import Counting
+from fuel_served import N_ITEMS, Counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
-from labeled.compat.fuel.exceptions import ServerError, ServerTimeoutError
+from labeled.compat.fuel.config_parser import ServerError, ServerTimeoutError
 from labeled.compat.fuel.server import arrays_of, message_of
 
 ROWS = np.arange(40.0).reshape(10, 4)
@@ -163,6 +164,20 @@ def test_an_error_of_the_stream_reaches_a_client_behind_the_items_before_it(serv
     port, _ = serve(Counting(dtype=object))
     with pytest.raises(ServerError, match="raised OldTypeError: arrays of object cannot be sent"):
         client(port).get_data()
+
+
+def test_clients_share_the_items_of_epochs(serve, client):
+    port, _ = serve(Counting())
+    clients = client(port), client(port)
+    found = [[tuple(stream.get_data()[0].tolist())] for stream in clients]
+    last = max(items[0][0] for items in found) + 1  # both are there before this epoch begins
+    for stream, items in zip(clients, found, strict=True):
+        while items[-1][0] <= last:
+            with contextlib.suppress(StopIteration):
+                items.append(tuple(stream.get_data()[0].tolist()))
+        assert items == sorted(items)
+    taken = sorted(item for items in found for item in items if item[0] <= last)
+    assert taken == [(epoch, n) for epoch in range(last + 1) for n in range(N_ITEMS)]
 
 
 def drain(stream):

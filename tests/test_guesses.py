@@ -89,11 +89,6 @@ def test_parts_of_the_package_are_imported_when_asked_for():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
-def test_data_sets_that_fuel_had_built_in_are_answered_by_where_they_went():
-    with pytest.raises(ImportError, match="MNIST neither; open its file by H5PYDataset"):
-        exec("from labeled.compat.fuel.datasets import MNIST")
-
-
 def test_splits_asked_for_in_the_wrong_place_are_shown_the_right_one(ds):
     with pytest.raises(LabeledError, match=r"'train' .* is a split.*ds\.split\('train'\).*are 'x'"):
         ds["train"]

@@ -1,7 +1,7 @@
 """Settings: what was assigned, else the environment, else a YAML file, else a default.
 
 The file is ``~/.fuelrc``, or what the environment variable ``FUEL_CONFIG`` names. It is
-read once, when this module is imported.
+read once, when this module is imported. The kinds of error that only Fuel had stand here, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,24 @@ from typing import Any
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from labeled.compat.errors import OldAttributeError, OldValueError
-from labeled.compat.fuel.exceptions import ConfigurationError
+from labeled.errors import LabeledError
+
+
+class AxisLabelsMismatchError(OldValueError):
+    """A source has other axis labels than a transformer expects."""
+
+
+class ServerError(LabeledError, RuntimeError):
+    """A data server ended, or was replaced in the middle of an epoch; the message says why."""
+
+
+class ServerTimeoutError(LabeledError, TimeoutError):
+    """A data server gave no sign of life for as long as a client waits."""
+
+
+class ConfigurationError(LabeledError):
+    """A setting is asked for that has no value."""
+
 
 NOT_SET = object()
 
@@ -54,12 +71,7 @@ class Configuration:
         env_var : str, optional
             The environment variable that may hold it.
         """
-        entry: dict[str, Any] = {"type": type_}
-        if default is not NOT_SET:
-            entry["default"] = default
-        if env_var is not None:
-            entry["env_var"] = env_var
-        self.config[key] = entry
+        self.config[key] = {"type": type_, "default": default, "env_var": env_var}
 
     def load_yaml(self) -> None:
         """Read the file of settings, where there is one.
@@ -86,18 +98,12 @@ class Configuration:
         if key not in entries:
             raise OldAttributeError(f"no setting {key!r}; there are {sorted(entries)}")
         entry = entries[key]
-        variable = entry.get("env_var")
-        if "value" in entry:
-            value = entry["value"]
-        elif variable is not None and variable in os.environ:
-            value = os.environ[variable]
-        elif "yaml" in entry:
-            value = entry["yaml"]
-        elif "default" in entry:
-            value = entry["default"]
-        else:
-            raise ConfigurationError(f"{key!r} is not set; assign config.{key}, or set {variable}")
-        return entry["type"](value)
+        given = {"environment": os.environ.get(entry["env_var"] or "", NOT_SET), **entry}
+        for where in ("value", "environment", "yaml", "default"):
+            if given.get(where, NOT_SET) is not NOT_SET:
+                return entry["type"](given[where])
+        variable = entry["env_var"]
+        raise ConfigurationError(f"{key!r} is not set; assign config.{key}, or set {variable}")
 
     def __setattr__(self, key: str, value: Any) -> None:
         if key in self.config:

@@ -25,7 +25,7 @@ import numpy as np
 
 from labeled._optional import extra_module
 from labeled.compat.errors import OldTypeError, OldValueError
-from labeled.compat.fuel.exceptions import ServerError
+from labeled.compat.fuel.config_parser import ServerError
 
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"

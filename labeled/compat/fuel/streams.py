@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from labeled.compat.errors import OldAttributeError, OldValueError
-from labeled.compat.fuel.exceptions import ServerError, ServerTimeoutError
+from labeled.compat.fuel.config_parser import ServerError, ServerTimeoutError
 from labeled.compat.fuel.schemes import IterationScheme
 from labeled.compat.fuel.server import DEFAULT_PORT, MAX_BYTES, recv_arrays, zeromq
 

@@ -29,8 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.errors import OldOSError, OldTypeError, OldValueError
-from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.exceptions import ConfigurationError
+from labeled.compat.fuel.config_parser import ConfigurationError, config
 
 Rows = npt.NDArray[np.int64]
 
@@ -317,13 +316,22 @@ def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
     [0, 1, 4, 9]
     """
 
+    def getstate(self: Any) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in lazy_attributes:
+            if isinstance(state.pop("_" + name, None), Iterator):
+                raise OldValueError(
+                    f"{name!r} of {type(self).__name__} is an iterator: its place would be lost"
+                )
+        return state
+
     def decorate(cls: Class) -> Class:
         if not hasattr(cls, "load"):
             raise OldValueError(f"{cls.__name__} has lazy attributes, so it needs a method load()")
         for name in lazy_attributes:
             setattr(cls, name, _lazy(name))
         if getattr(cls, "__getstate__", None) is getattr(object, "__getstate__", None):
-            setattr(cls, "__getstate__", _getstate_without(lazy_attributes))  # noqa: B010 (a class)
+            setattr(cls, "__getstate__", getstate)  # noqa: B010 (a class)
         return cls
 
     return decorate
@@ -339,23 +347,7 @@ def _lazy(name: str) -> property:
             raise OldValueError(f"load() of {type(self).__name__} does not set {name!r}")
         return getattr(self, held)
 
-    def put(self: Any, value: Any) -> None:
-        setattr(self, held, value)
-
-    return property(get, put)
-
-
-def _getstate_without(lazy_attributes: tuple[str, ...]) -> Callable[[Any], dict[str, Any]]:
-    def getstate(self: Any) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        for name in lazy_attributes:
-            if isinstance(state.pop("_" + name, None), Iterator):
-                raise OldValueError(
-                    f"{name!r} of {type(self).__name__} is an iterator: its place would be lost"
-                )
-        return state
-
-    return getstate
+    return property(get, lambda self, value: setattr(self, held, value))
 
 
 def find_in_data_path(filename: str) -> str:
@@ -396,33 +388,18 @@ def cache_file(filename: str) -> str:
         return filename
     copy = os.path.join(folder, os.path.splitdrive(path)[1].lstrip(os.sep))
     try:
+        there = os.stat(path)
         os.makedirs(os.path.dirname(copy), exist_ok=True)
-        if not os.path.exists(copy) and _has_room(folder, os.path.getsize(path)):
-            _copy(path, copy)
-        return copy if _is_current(copy, path) else filename
+        if not os.path.exists(copy):
+            disk = shutil.disk_usage(folder)
+            if disk.used + there.st_size > MAX_DISK_USE * disk.total:
+                return filename
+            with tempfile.TemporaryDirectory(dir=os.path.dirname(copy)) as beside:
+                part = os.path.join(beside, "part")
+                shutil.copy2(path, part)
+                os.replace(part, copy)  # it appears under its name only once it is whole
+        here = os.stat(copy)
     except OSError:
         return filename
-
-
-def _has_room(folder: str, n_bytes: int) -> bool:
-    disk = shutil.disk_usage(folder)
-    return disk.used + n_bytes <= MAX_DISK_USE * disk.total
-
-
-def _copy(path: str, copy: str) -> None:
-    """Make a copy, which appears under its name only once it is whole."""
-    handle, part = tempfile.mkstemp(dir=os.path.dirname(copy))
-    os.close(handle)
-    try:
-        shutil.copy2(path, part)
-        os.replace(part, copy)
-    except BaseException:
-        os.unlink(part)
-        raise
-
-
-def _is_current(copy: str, path: str) -> bool:
-    if not os.path.exists(copy):
-        return False
-    here, there = os.stat(copy), os.stat(path)
-    return here.st_size == there.st_size and here.st_mtime >= there.st_mtime
+    current = here.st_size == there.st_size and here.st_mtime >= there.st_mtime
+    return copy if current else filename

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numbers
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -34,8 +34,8 @@ from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
 from labeled.formats.header import FileStamp, SourceHeader, vlen_base
-from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
+from labeled.ragged import RaggedReader
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
 from labeled.sources.source import Source
@@ -125,7 +125,8 @@ class H5PYDataset(Dataset):
         else:
             self.path = cache_file(os.fspath(file_or_path))
             self.external_file_handle = None
-        _check_sets(which_sets)
+        if isinstance(which_sets, str) or not all(isinstance(name, str) for name in which_sets):
+            raise OldValueError(f"which_sets is an iterable of split names, found {which_sets!r}")
         self.which_sets = which_sets
         self.user_given_subset = subset if subset else slice(None)
         self.load_in_memory = load_in_memory
@@ -135,7 +136,12 @@ class H5PYDataset(Dataset):
         self._out_of_memory_open()
         file = self._file_handle
         table = _table_of(file)
-        _check_known(self.path, self.which_sets, table.splits)
+        names = tuple(which_sets)
+        if not names:
+            raise OldTypeError("which_sets is empty; name at least one split")
+        unknown = [name for name in names if name not in table.splits]
+        if unknown:
+            raise OldValueError(f"{self.path!r} has no split {unknown}; there are {table.splits}")
         self.provides_sources = _provided_by_all(table, self.which_sets)
         self.vlen_sources = [name for name in table.sources if is_ragged(file, name)]
         self.default_axis_labels = {name: labels_of(file, name) for name in table.sources}
@@ -295,10 +301,9 @@ class H5PYDataset(Dataset):
         self.subsets = subsets
         self.data_sources, self.source_shapes = None, None
         if self.load_in_memory:
-            stored = [stored_rows(file, name) for name in self.sources]
             self.data_sources = tuple(
-                subset.index_within_subset(rows, slice(None))
-                for rows, subset in zip(stored, subsets, strict=True)
+                subset.index_within_subset(StoredRows(file, name), slice(None))
+                for name, subset in zip(self.sources, subsets, strict=True)
             )
             self.source_shapes = tuple(
                 np.array([example.shape for example in values])
@@ -349,8 +354,6 @@ class H5PYDataset(Dataset):
             self._out_of_memory_open()
         stored = self._rows_of(external if external else self._file_handles[self.path])
         if isinstance(request, list):
-            request = _as_run(request)
-        if isinstance(request, list):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)
         pairs = zip(self.subsets, stored, strict=True)
@@ -360,7 +363,7 @@ class H5PYDataset(Dataset):
         """Return what reads each source; made once for each opening of the file."""
         opened, rows = self.__dict__.get("_opened_rows", (None, []))
         if opened is not file:
-            rows = [stored_rows(file, name) for name in self.sources]
+            rows = [StoredRows(file, name) for name in self.sources]
             self._opened_rows = (file, rows)
         return rows  # type: ignore[no-any-return]  # from __dict__
 
@@ -399,30 +402,6 @@ def _provided_by_all(table: Table, splits: Iterable[str]) -> tuple[str, ...]:
         here = set(_provided_by(table, split))
         common = common & here if common else here
     return tuple(sorted(common))
-
-
-def _check_sets(which_sets: Any) -> None:
-    if isinstance(which_sets, str) or not all(isinstance(name, str) for name in which_sets):
-        raise OldValueError(f"which_sets is an iterable of split names, found {which_sets!r}")
-
-
-def _check_known(path: str, which_sets: Any, known: tuple[str, ...]) -> None:
-    names = tuple(which_sets)
-    if not names:
-        raise OldTypeError("which_sets is empty; name at least one split")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise OldValueError(f"{path!r} has no split {unknown}; there are {list(known)}")
-
-
-def _as_run(request: list[Any]) -> list[Any] | slice:
-    """Return a list of consecutive rows as a slice: how sequential schemes ask for them."""
-    if len(request) < 2 or not isinstance(request[0], int) or not isinstance(request[-1], int):
-        return request
-    first, last = request[0], request[-1]
-    if last - first != len(request) - 1 or request != list(range(first, last + 1)):
-        return request
-    return slice(first, last + 1)
 
 
 def _check_order(request: list[Any], sort_indices: bool) -> None:
@@ -482,7 +461,7 @@ class PytablesDataset(Dataset):
         """Open the file and find the arrays."""
         self.h5file = h5py.File(self.path, "r")
         group = "/" + self.data_node.strip("/")
-        self.nodes = [stored_rows(self.h5file, f"{group}/{name}") for name in self.sources_in_file]
+        self.nodes = [StoredRows(self.h5file, f"{group}/{name}") for name in self.sources_in_file]
 
     def close_file(self) -> None:
         """Close the file; it is opened again when rows are asked for."""
@@ -498,35 +477,50 @@ class PytablesDataset(Dataset):
             rows = slice((request.start or 0) + self.start, stop, request.step)
             return tuple(node[rows] for node in nodes)
         if isinstance(request, list):
-            return tuple(self._listed(node, request) for node in nodes)
+            listed = np.asarray(request, np.int64) + self.start
+            return tuple(node.take_rows(listed) for node in nodes)
         raise OldValueError(f"rows are asked for by a slice or a list, found {request!r}")
-
-    def _listed(self, node: StoredRows, request: list[int]) -> Any:
-        return node.take_rows(np.asarray(request, np.int64) + self.start)
 
 
 # ---------------------------------------------------------------- rows of one source
-SHARED_BYTES = 1 << 25
-"""From this size on, reading is shared among threads."""
-
-DECODED_BYTES = 1 << 21
-"""From this size on, decoding is shared among threads."""
+READ_THREADS = min(4, os.cpu_count() or 1)
+"""How many threads decode the rows of a request; plain bytes are read by the caller."""
 
 
 class StoredRows:
-    """Rows of a dataset; indexed as old code indexed datasets.
+    """Rows of a source of an open file; indexed as old code indexed datasets.
 
     Parameters
     ----------
-    dataset : h5py.Dataset
-    n_rows : int
-    read : callable (range or array of int) -> array
+    file : h5py.File
+        Rows are read by byte range where it is on a disk and open for reading only.
+    name : str
     """
 
-    def __init__(self, dataset: h5py.Dataset, n_rows: int, read: Callable[[Any], Any]) -> None:
-        self.dataset, self.read = dataset, read
-        self.shape: tuple[int, ...] = (n_rows, *dataset.shape[1:])
+    def __init__(self, file: h5py.File, name: str) -> None:
+        dataset, parts = file[name], parts_of(file, name)
+        self.dataset, self.parts = dataset, parts
+        self.shape: tuple[int, ...] = (rows_of(file, name), *dataset.shape[1:])
         self.dtype: np.dtype[Any] = dataset.dtype
+        self.source: Source | None = None
+        self.examples: RaggedReader | None = None
+        on_disk = file.mode == "r" and file.driver in ("sec2", "stdio")
+        if not (on_disk and os.path.isfile(file.filename)):
+            return
+        stamp = stamp_of(file.filename)
+        if not parts and vlen_base(dataset.dtype) is None:
+            header = _header(stamp, dataset, name)
+            plain = header.storage in ("contiguous", "chunked", "empty")
+            if plain and not header.dtype.hasobject:
+                self.source = Source.of((header,))
+            return
+        headers = {role: _header(stamp, part, role) for role, part in parts.items()}
+        n_axes = headers["shapes"].shape[1] if "shapes" in headers else 1
+        if "offsets" in parts:
+            headers["values"] = _header(stamp, dataset, name)
+        why = "rows of variable length"
+        ragged = {"ragged": why, "parts": headers, "shape": self.shape[:1]}
+        self.examples = open_ragged(_header(stamp, dataset, name, n_axes, **ragged))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -534,33 +528,45 @@ class StoredRows:
     def __getitem__(self, request: Any) -> Any:
         """Return the rows of a slice, or one row without its axis."""
         if isinstance(request, slice):
-            return self.read(range(*request.indices(len(self))))
-        return self.read(range(request, request + 1))[0]
+            return self.take_rows(range(*request.indices(len(self))))
+        return self.take_rows(range(request, request + 1))[0]
 
-    def take_rows(self, rows: Ints) -> Any:
-        """Return listed rows, in any order and as often as they are listed."""
-        return self.read(np.asarray(rows, np.int64))
+    def take_rows(self, rows: Any) -> Any:
+        """Return listed rows or those of a range, in any order and as often as they are listed."""
+        rows = rows if isinstance(rows, range) else np.asarray(rows, np.int64)
+        if self.examples is not None:
+            return self.examples.read_flat(rows).examples()
+        if self.source is not None:
+            threads = READ_THREADS if self.source.layout.expensive else 1
+            values = load_rows(self.source, Selection.of(rows), threads)
+            return values.astype(self.dtype, copy=False)
+        rows = np.asarray(rows, np.int64)
+        if "offsets" in self.parts:
+            starts, stops = (_from_handle(self.parts["offsets"], rows + more) for more in (0, 1))
+            found = np.empty(len(rows), object)
+            for place, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+                found[place] = self.dataset[start:stop]
+        else:
+            found = _from_handle(self.dataset, rows)
+        if "shapes" in self.parts:
+            for place, shape in enumerate(_from_handle(self.parts["shapes"], rows).tolist()):
+                found[place] = found[place].reshape(shape)
+        return found
 
 
-def stored_rows(file: h5py.File, name: str) -> StoredRows:
-    """Return the rows of a source of an open file."""
-    dataset, parts, n_rows, stamp = (
-        file[name],
-        parts_of(file, name),
-        rows_of(file, name),
-        _stamp(file),
-    )
-    if not parts and vlen_base(dataset.dtype) is None:
-        return StoredRows(dataset, n_rows, _dense_read(dataset, name, stamp))
-    if stamp is None:
-        return StoredRows(dataset, n_rows, lambda rows: _examples(dataset, parts, np.array(rows)))
-    headers = {role: _header(part, role, stamp) for role, part in parts.items()}
-    n_axes = headers["shapes"].shape[1] if "shapes" in headers else 1
-    if "offsets" in parts:
-        headers["values"] = _header(dataset, name, stamp)
-    header = _header(dataset, name, stamp, headers, n_axes, (n_rows,))
-    reader = open_ragged(header)
-    return StoredRows(dataset, n_rows, lambda rows: reader.read_flat(rows).examples())
+def _header(
+    stamp: FileStamp, dataset: h5py.Dataset, name: str, n_inner: int = 0, **ragged: Any
+) -> SourceHeader:
+    dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
+    return replace(header_of(stamp, dataset, name, dims), **ragged)
+
+
+def _from_handle(dataset: h5py.Dataset, rows: Ints) -> Any:
+    """Read listed rows through HDF5: ascending, each once."""
+    wanted, places = np.unique(rows, return_inverse=True)
+    if len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1:
+        return dataset[wanted[0] : wanted[-1] + 1][places]
+    return dataset[wanted][places]
 
 
 def is_ragged(file: h5py.File, name: str) -> bool:
@@ -572,7 +578,7 @@ def is_ragged(file: h5py.File, name: str) -> bool:
         If it has more axes than one.
     """
     dataset = file[name]
-    if not dataset.shape or not (is_flat(dataset) or "shapes" in dataset.dims[0].keys()):  # noqa: SIM118 (not a mapping)
+    if not dataset.shape or not (is_flat(dataset) or "shapes" in [*dataset.dims[0].keys()]):
         return False
     if len(dataset.shape) > 1:
         raise OldValueError(
@@ -600,81 +606,8 @@ def labels_of(file: h5py.File, name: str) -> tuple[str, ...]:
     """Return the names of a source's axes; a name that is not set is empty."""
     dims, parts = file[name].dims, parts_of(file, name)
     if "offsets" in parts:
-        n_axes = parts["shapes"].shape[1] if "shapes" in parts else 1
-        return example_dims(file[name], n_axes)
+        return example_dims(file[name], parts["shapes"].shape[1] if "shapes" in parts else 1)
     own = tuple(dim.label for dim in dims)
     if not parts:
         return own
-    inner = dims[0]["shape_labels"][...].tolist()
-    return (own[0], *(to_text(bytes(label)) for label in inner))
-
-
-def _dense_read(dataset: h5py.Dataset, name: str, stamp: FileStamp | None) -> Callable[[Any], Any]:
-    header = None if stamp is None else _header(dataset, name, stamp)
-    if (
-        header is None
-        or header.storage not in ("contiguous", "chunked", "empty")
-        or header.dtype.hasobject
-    ):
-        return lambda rows: _from_handle(dataset, np.array(rows))
-    source = Source.of((header,))
-    reader = source.reader()
-    shared_bytes = DECODED_BYTES if source.layout.expensive else SHARED_BYTES
-
-    def read(rows: Any) -> Any:
-        if len(rows) * source.row_bytes >= shared_bytes:
-            values = load_rows(source, Selection.of(rows), min(4, os.cpu_count() or 1))
-        else:
-            wanted = rows if isinstance(rows, range) else np.asarray(rows, np.int64)
-            values = read_rows(reader, wanted)
-        return values.astype(dataset.dtype, copy=False)
-
-    return read
-
-
-def _stamp(file: h5py.File) -> FileStamp | None:
-    """Return which file this is, if its bytes are those on a disk; None otherwise."""
-    if file.mode != "r" or file.driver not in ("sec2", "stdio"):
-        return None
-    return stamp_of(file.filename) if os.path.isfile(file.filename) else None
-
-
-def _header(
-    dataset: h5py.Dataset,
-    name: str,
-    stamp: FileStamp,
-    parts: dict[str, SourceHeader] | None = None,
-    n_inner: int = 0,
-    shape: tuple[int, ...] | None = None,
-) -> SourceHeader:
-    is_vlen = vlen_base(dataset.dtype) is not None
-    dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
-    return replace(
-        header_of(stamp, dataset, name, dims),
-        shape=dataset.shape if shape is None else shape,
-        ragged="rows of variable length" if parts or is_vlen else None,
-        parts=parts or {},
-    )
-
-
-def _from_handle(dataset: h5py.Dataset, rows: Ints) -> Any:
-    """Read listed rows through HDF5: ascending, each once."""
-    if len(rows) and rows[-1] - rows[0] == len(rows) - 1 and (np.diff(rows) == 1).all():
-        return dataset[rows[0] : rows[-1] + 1]
-    wanted, places = np.unique(rows, return_inverse=True)
-    return dataset[wanted][places]
-
-
-def _examples(dataset: h5py.Dataset, parts: dict[str, h5py.Dataset], rows: Ints) -> Any:
-    """Read listed examples of different shapes through HDF5."""
-    if "offsets" in parts:
-        starts, stops = (_from_handle(parts["offsets"], rows + more).tolist() for more in (0, 1))
-        found = np.empty(len(rows), object)
-        for place, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-            found[place] = dataset[start:stop]
-    else:
-        found = _from_handle(dataset, rows)
-    if "shapes" in parts:
-        for place, shape in enumerate(_from_handle(parts["shapes"], rows).tolist()):
-            found[place] = found[place].reshape(shape)
-    return found
+    return (own[0], *(to_text(bytes(label)) for label in dims[0]["shape_labels"][...].tolist()))

@@ -1,4 +1,4 @@
-"""Streams behind streams: of values, of sources, between examples and batches; fetching ahead."""
+"""Streams behind streams: values, sources, examples and batches, windows; fetching ahead."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections import abc, deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from labeled.compat.errors import OldKeyError, OldNotImplementedError, OldValueError
-from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.exceptions import AxisLabelsMismatchError
+from labeled.compat.fuel.config_parser import AxisLabelsMismatchError, config
 from labeled.compat.fuel.schemes import BatchSizeScheme, IterationScheme
 from labeled.compat.fuel.streams import AbstractDataStream
 
@@ -194,18 +194,11 @@ class ExpectsAxisLabels:
         checked: set[str] = self.__dict__.setdefault("_checked_axis_labels", set())
         if source_name in checked:
             return
+        who = f"{type(self).__name__} expects source {source_name!r} to have the axes {expected}"
         if actual is None:
-            log.warning(
-                "%s cannot verify the axes of source %r, which has no labels; it expects %s",
-                type(self).__name__,
-                source_name,
-                expected,
-            )
+            log.warning("%s; it has no labels", who)
         elif expected != actual:
-            raise AxisLabelsMismatchError(
-                f"{type(self).__name__} expects source {source_name!r} to have the axes "
-                f"{expected}, found {actual}"
-            )
+            raise AxisLabelsMismatchError(f"{who}, found {actual}")
         checked.add(source_name)
 
 
@@ -411,10 +404,9 @@ class Rename(AgnosticTransformer):
         on_non_existent: str = "raise",
         **kwargs: Any,
     ) -> None:
-        if on_non_existent not in ("raise", "ignore", "warn"):
-            raise OldValueError(
-                f"on_non_existent is 'raise', 'ignore' or 'warn', found {on_non_existent!r}"
-            )
+        choices = ("raise", "ignore", "warn")
+        if on_non_existent not in choices:
+            raise OldValueError(f"on_non_existent is one of {choices}, found {on_non_existent!r}")
         missing = [name for name in names if name not in data_stream.sources]
         if missing and on_non_existent == "raise":
             raise OldKeyError(f"the stream has no sources {missing}; it has {data_stream.sources}")
@@ -613,18 +605,11 @@ class Batch(Transformer):
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
         if request is None:
             raise OldValueError("a size is asked for")
-        examples = []
-        for _ in range(request):
-            try:
-                examples.append(next(self.child_epoch_iterator))
-            except StopIteration:
-                if not examples or self.strictness == 1:
-                    raise
-                if self.strictness > 1:
-                    raise OldValueError(
-                        f"the last batch has {len(examples)} examples in the place of {request}"
-                    ) from None
-                break
+        examples = list(islice(self.child_epoch_iterator, request))
+        if not examples or (len(examples) < request and self.strictness == 1):
+            raise StopIteration
+        if len(examples) < request and self.strictness > 1:
+            raise OldValueError(f"the last batch has {len(examples)} examples, not {request}")
         return tuple(stacked(values) for values in zip(*examples, strict=True))
 
 
@@ -692,30 +677,96 @@ class Padding(Transformer):
     def transform_batch(self, batch: Any) -> tuple[Any, ...]:
         filled: list[Any] = []
         for source, values in zip(self.data_stream.sources, batch, strict=False):
-            if source in self.mask_sources:
-                filled += _padded(source, values, self.mask_dtype)
-            else:
-                filled.append(values)
+            filled += self._padded(source, values) if source in self.mask_sources else [values]
         return tuple(filled)
 
+    def _padded(self, source: str, values: Any) -> list[Any]:
+        """Return sequences filled to one length, and their mask."""
+        sequences = [np.asarray(one) for one in values]
+        inner = {one.shape[1:] if one.ndim else None for one in sequences}
+        if None in inner or len(inner) > 1:
+            raise OldValueError(
+                f"source {source!r} cannot be padded: its examples are sequences that differ in "
+                f"length only; found the shapes {sorted({one.shape for one in sequences})}. Name "
+                "the sources to pad in mask_sources"
+            )
+        lengths = np.array([len(one) for one in sequences])
+        shape = (len(sequences), max(lengths), *sequences[0].shape[1:])
+        filled = np.zeros(shape, sequences[0].dtype)
+        for row, one in zip(filled, sequences, strict=True):
+            row[: len(one)] = one
+        mask = np.arange(filled.shape[1]) < lengths[:, None]
+        return [filled, mask.astype(self.mask_dtype)]
 
-def _padded(source: str, values: Any, mask_dtype: Any) -> tuple[Any, Any]:
-    """Return sequences filled to one length, and their mask."""
-    sequences = [np.asarray(one) for one in values]
-    if not all(one.ndim for one in sequences):
-        raise OldValueError(
-            f"source {source!r} holds single values, and no sequences that could be padded; name "
-            "those that do in mask_sources"
+
+# ---------------------------------------------------------------- windows
+class Window(Transformer):
+    """Pairs of windows, source and target, that slide over each sequence by one step.
+
+    Parameters
+    ----------
+    offset : int
+        Where the target begins: counted from the beginning of the source if they overlap,
+        else from its end.
+    source_window, target_window : int
+        Their lengths.
+    overlapping : bool
+    data_stream : AbstractDataStream
+        Of examples, with one source.
+    target_source : str
+        The name of the second source.
+
+    Raises
+    ------
+    OldValueError
+        If the stream gives batches, or several sources.
+    """
+
+    def __init__(
+        self,
+        offset: int,
+        source_window: int,
+        target_window: int,
+        overlapping: bool,
+        data_stream: Any,
+        target_source: str = "targets",
+        **kwargs: Any,
+    ) -> None:
+        if not data_stream.produces_examples:
+            raise OldValueError("windows slide over examples; the stream gives batches")
+        if len(data_stream.sources) > 1:
+            raise OldValueError(f"windows slide over one source, found {data_stream.sources}")
+        super().__init__(data_stream, True, **kwargs)
+        self.sources = (*data_stream.sources, target_source)
+        self.source_window, self.target_window = source_window, target_window
+        self._shift = offset if overlapping else source_window + offset
+        self.sentence: Any = []
+        self.index = 0
+
+    def get_epoch_iterator(self, as_dict: bool = False) -> Any:
+        self.sentence = []
+        return super().get_epoch_iterator(as_dict=as_dict)
+
+    def get_data(self, request: Any = None) -> tuple[Any, Any]:
+        check_no_request(self, request)
+        reach = max(self.source_window, self._shift + self.target_window)
+        while self.index + reach > len(self.sentence) or not len(self.sentence):
+            (self.sentence,) = next(self.child_epoch_iterator)
+            self.index = max(0, -self._shift)
+        first, second = self.index, self.index + self._shift
+        self.index += 1
+        return (
+            self.sentence[first : first + self.source_window],
+            self.sentence[second : second + self.target_window],
         )
-    inner = {one.shape[1:] for one in sequences}
-    if len(inner) > 1:
-        raise OldValueError(
-            f"sequences of source {source!r} may differ in length only; found the shapes "
-            f"{sorted(inner)} besides"
-        )
-    lengths = np.array([len(one) for one in sequences])
-    filled = np.zeros((len(sequences), max(lengths), *inner.pop()), sequences[0].dtype)
-    for row, one in zip(filled, sequences, strict=True):
-        row[: len(one)] = one
-    mask = np.arange(filled.shape[1]) < lengths[:, None]
-    return filled, mask.astype(mask_dtype)
+
+
+class NGrams(Window):
+    """Stretches of `ngram_order` symbols, each with the symbol that follows."""
+
+    def __init__(self, ngram_order: int, *args: Any, **kwargs: Any) -> None:
+        super().__init__(0, ngram_order, 1, False, *args, **kwargs)
+
+    def get_data(self, request: Any = None) -> tuple[Any, Any]:
+        source, target = super().get_data(request)
+        return source, target[0]
