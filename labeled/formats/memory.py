@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from labeled.formats.region import Array, Ints
-from labeled.permute import compiler
+from labeled.permute import compiled
 from labeled.permute.arguments import address_of
 
 GROUPS = Path("/proc/self/cgroup")
@@ -168,7 +168,7 @@ def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None =
         out[place] = rows if wanted is None else np.take(rows, wanted, axis=0, mode="clip")
         return
     large = out.nbytes >= STREAMED_BYTES
-    if large and compiler.pays_off(rows.nbytes) and _kernels().scatter(out, place, rows, wanted):
+    if large and compiled.pays_off(rows.nbytes) and _kernels().scatter(out, place, rows, wanted):
         return
     if wanted is not None:
         rows = np.take(rows, wanted, axis=0, mode="clip")
@@ -183,7 +183,7 @@ def take_rows(stored: Array, rows: Ints, out: Array) -> None:
     row some time before it is copied.
     """
     large = stored.nbytes >= STREAMED_BYTES and out.nbytes >= PICKED_BYTES
-    if large and not out.dtype.hasobject and compiler.pays_off(out.nbytes):
+    if large and not out.dtype.hasobject and compiled.pays_off(out.nbytes):
         row_bytes = out.nbytes // len(out)
         target = out.reshape(-1).view(np.uint8).reshape(len(out), row_bytes)
         if _kernels().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
@@ -200,7 +200,7 @@ def pick_rows(stored: Array, at: Ints, target: Array) -> None:
         rows = stored[first : first + n * row_bytes].reshape(n, row_bytes)
         take_rows(rows, at // row_bytes, target)
         return
-    if compiler.pays_off(target.nbytes) and _kernels().pick(stored, at, target):
+    if compiled.pays_off(target.nbytes) and _kernels().pick(stored, at, target):
         return
     if row_bytes < LONG_ROW_BYTES:
         target, anywhere = items(target, row_bytes), items_anywhere(stored, row_bytes)

@@ -3,11 +3,13 @@
 Positions only: no dim has a name here, and nothing here knows what an array holds. Callers that
 know names turn them into axis numbers once, then ask for :func:`copy` or :func:`gather`.
 
-What is decided here is *how* an array is copied: NumPy's own copy where that is as fast as memory
-(the fast axis stays last), tiles of plain NumPy (:mod:`~labeled.permute.blocked`), or compiled
-kernels (:mod:`~labeled.permute.kernels`, the extra ``fast``), which are imported by the first
-copy large enough to earn the second that importing and compiling them costs. All ways give the
-same result; a scaled copy multiplies and adds in two rounded steps on every one of them.
+What is decided here is *how* an array is copied: tiles of plain NumPy, or NumPy's own copy where
+that is as fast as memory (:mod:`~labeled.permute.tiles`), or compiled kernels
+(:mod:`~labeled.permute.compiled`, the extra ``fast``), which are imported by the first copy large
+enough to earn the second that importing and compiling them costs. CuPy arrays have a kernel of
+their own (:mod:`~labeled.permute.cuda`); those of any other array-API library are served by its
+own functions. All ways give the same result; a scaled copy multiplies and adds in two rounded
+steps on every one of them.
 
 The environment variable ``LABELED_FAST=0`` turns the compiled kernels off; it is read when a
 shape is copied for the first time.
@@ -20,18 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from labeled.device import kernels_at
+from labeled import device
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, blocked, compiled, libraries
+from labeled.permute import arguments, compiled, cuda, tiles
 from labeled.permute.arguments import Array
-from labeled.permute.plan import Plan, Request, plan
+from labeled.permute.compiled import available, describe, forget
+from labeled.permute.plan import Request, plan
 
 __all__ = ["Taken", "available", "copy", "describe", "empty", "forget", "gather"]
-
-KNOWN_COPIES = 512
-"""Copies left to NumPy that are remembered: a microsecond matters beside so few."""
-
-_plain: dict[tuple[Any, ...], Plan] = {}
 
 
 class Taken:
@@ -119,17 +117,9 @@ def copy(
     if isinstance(src, Taken):
         changes = {"dtype": dtype, "scale": scale, "shift": shift, "threads": threads}
         return gather(src.src, src.rows, axes, out=out, **changes)
-    if not isinstance(src, np.ndarray | np.generic):
-        with kernels_at(src):
-            return libraries.copy(src, axes, out=out, dtype=dtype, scale=scale, shift=shift)
-    src, axes = np.asarray(src), tuple(axes)
-    if dtype is None and scale is None and shift is None and (threads is None or threads >= 1):
-        known = _plain.get((src.shape, src.strides, axes))
-        if known is not None and known.final is src.dtype:
-            result = arguments.checked_out(out, known.shape, known.final, src)
-            result[...] = src.transpose(known.order)
-            return result
-    return _permute(src, axes, None, out, dtype, (scale, shift), threads)
+    if isinstance(src, np.ndarray | np.generic):
+        return _permute(np.asarray(src), axes, None, out, dtype, (scale, shift), threads)
+    return _in_its_library(src, axes, None, out, dtype, scale, shift)
 
 
 def gather(
@@ -173,14 +163,12 @@ def gather(
            [16,  4, 16],
            [20,  8, 20]], dtype=uint8)
     """
-    if not isinstance(src, np.ndarray | np.generic):
-        with kernels_at(src):
-            return libraries.gather(src, rows, axes, out=out, dtype=dtype, scale=scale, shift=shift)
-    src = np.asarray(src)
-    if src.ndim == 0:
+    if getattr(src, "ndim", 1) == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
-    chosen = arguments.checked_rows(rows, src.shape[0])
-    return _permute(src, tuple(axes), chosen, out, dtype, (scale, shift), threads)
+    if isinstance(src, np.ndarray):
+        chosen = arguments.checked_rows(rows, src.shape[0])
+        return _permute(src, axes, chosen, out, dtype, (scale, shift), threads)
+    return _in_its_library(src, axes, rows, out, dtype, scale, shift)
 
 
 def empty(shape: Sequence[int], dtype: Any) -> Array:
@@ -194,29 +182,9 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
     return arguments.empty(tuple(shape), np.dtype(dtype))
 
 
-def available() -> bool:
-    """Say whether large copies use compiled kernels: ``fast`` is installed and not turned off."""
-    return compiled.available()
-
-
-def describe() -> str:
-    """Return one line about how large copies are made, for plans and reports."""
-    return compiled.describe()
-
-
-def forget() -> None:
-    """Forget how shapes were copied before, and look at ``LABELED_FAST`` again.
-
-    Examples
-    --------
-    >>> forget()
-    """
-    compiled.forget()
-
-
 def _permute(
     src: Array,
-    axes: tuple[int, ...],
+    axes: Sequence[int],
     rows: arguments.Rows | None,
     out: Any,
     dtype: Any,
@@ -225,21 +193,73 @@ def _permute(
 ) -> Array:
     if threads is not None and threads < 1:
         raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
-    scaled, shifted = (None if f is None else np.shape(f) for f in factors)
-    n_rows = None if rows is None else len(rows)
-    found = plan(Request(src.shape, src.strides, src.dtype, axes, dtype, scaled, shifted, n_rows))
+    scale, shift = factors
+    found = plan(
+        Request(
+            src.shape,
+            src.strides,
+            src.dtype,
+            tuple(axes),
+            dtype,
+            None if scale is None else np.shape(scale),
+            None if shift is None else np.shape(shift),
+            None if rows is None else len(rows),
+        )
+    )
     result = arguments.checked_out(out, found.shape, found.final, src)
     if result.size == 0:
         return result
-    by_numpy = found.cut is None or result.nbytes < compiled.USE_BYTES
-    if found.pure and rows is None and by_numpy and found.tile is None:
-        if dtype is None and len(_plain) < KNOWN_COPIES:
-            _plain[src.shape, src.strides, axes] = found
-        result[...] = src.transpose(found.order)
-        return result
-    scale = arguments.checked_factor("scale", factors[0], found.compute)
-    shift = arguments.checked_factor("shift", factors[1], found.compute)
+    scale = arguments.checked_factor("scale", scale, found.compute)
+    shift = arguments.checked_factor("shift", shift, found.compute)
     if not compiled.run(found, result, src, rows, scale, shift, threads):
-        count = compiled.worth_threads(threads, result.nbytes + result.size * src.itemsize)
-        blocked.run(found, result, src, rows, scale, shift, count)
+        count = compiled.worth_threads(threads, found.moved_bytes)
+        tiles.run(found, result, src, rows, scale, shift, count)
     return result
+
+
+# ---------------------------------------------------------------- any other library
+def _in_its_library(
+    src: Any, axes: Sequence[int], rows: Any, out: Any, dtype: Any, scale: Any, shift: Any
+) -> Any:
+    """Permute, cast and scale where `src` is; the same rules as for NumPy arrays."""
+    try:
+        xp = device.namespace(src)
+    except TypeError:
+        raise ArrayError(
+            f"{type(src).__name__} is neither a NumPy array nor one of an array-API library; "
+            f"pass numpy.asarray(...) of it"
+        ) from None
+    if out is not None:
+        raise ArrayError(f"out is for NumPy arrays; leave it out for {type(src).__name__}")
+    order = arguments.checked_order(axes, src.ndim)
+    chosen = None if rows is None else arguments.checked_rows(rows, src.shape[0])
+    with device.kernels_at(src):
+        if device.is_cupy(src):
+            src = cuda.aligned(src)
+            made = cuda.copied(src, order, dtype, scale, shift, chosen)
+            if made is not None:
+                return made
+        result = src if chosen is None else xp.take(src, xp.asarray(chosen), axis=0)
+        final = dtype
+        if scale is not None or shift is not None:
+            compute, final = _dtypes(xp, src.dtype, dtype)
+            result = xp.astype(result, compute)
+            there = {} if device.is_cupy(src) else {"device": src.device}  # CuPy's is current
+            if scale is not None:
+                result = result * xp.asarray(scale, dtype=compute, **there)
+            if shift is not None:
+                result = result + xp.asarray(shift, dtype=compute, **there)
+        result = xp.permute_dims(result, order)
+        return device.owned_copy(result if final is None else xp.astype(result, final))
+
+
+def _dtypes(xp: Any, src: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return the dtypes of the arithmetic and of the result."""
+    if isinstance(src, np.dtype):  # CuPy's dtypes are NumPy's
+        result = arguments.result_dtype(src, dtype, True)
+        return arguments.compute_dtype(src, result), result
+    small = (xp.bool, xp.int8, xp.uint8, xp.int16, xp.uint16, xp.int32, xp.uint32)
+    default = xp.float32 if src in small else src if xp.isdtype(src, "real floating") else None
+    final = dtype if dtype is not None else default if default is not None else xp.float64
+    narrow = (src in small or src == xp.float32) and final == xp.float32
+    return (xp.float32 if narrow else xp.float64), final

@@ -1,36 +1,60 @@
-"""Running plans on the compiled kernels: when to load them, tables, scratch memory, threads.
+"""Copies by compiled kernels: when numba is imported, which kernel fits, its table, its factors.
 
-Importing and compiling the kernels costs about a second, so nothing here touches numba until a
-copy is large enough (`LOAD_BYTES`); from then on smaller copies use them too. Everything that
-follows from the plan alone is kept with it, so that a batch costs a few microseconds besides
-its bytes.
+Importing numba (extra ``fast``) and compiling costs about a second, so nothing here touches it
+until a copy is large enough (`LOAD_BYTES`), or enough bytes were moved without it
+(:func:`pays_off`). With ``NUMBA_DISABLE_JIT`` set, as who debugs or measures coverage sets it,
+loops would run as plain Python, a hundred times slower: then all is done as without numba.
+
+The kernels see a copy as its fast axis, its *rows* (axes along which the destination is
+contiguous, taken as one), and everything else, the *outer* axes:
+
+* ``runs``: the fast axis is last in the destination too. Long runs that only move are left to
+  NumPy.
+* ``weaves``: two to four rows; planes become interleaved pixels.
+* ``unweaves``: a fast axis of length two to four beside the rows; pixels become planes.
+* ``tiles``: anything else.
+
+Scale and shift become one small table over (outer, fast, row), of length 1 where nothing depends
+on it. Everything that follows from the plan alone is kept, so that a batch costs a few
+microseconds besides its bytes.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import math
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from labeled.errors import how_to_install
-from labeled.permute import compiler, workers
+from labeled.permute import workers
 from labeled.permute.arguments import CACHE_LINE, Array, Rows, address_of
-from labeled.permute.blocked import merged_factor
-from labeled.permute.plan import Cut, Plan
+from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Shape
 
-LOAD_BYTES = 1 << 18
-"""The first copy of so many bytes imports the kernels."""
+Loop = Callable[..., Any]
 
-USE_BYTES = 1 << 14
+OFF, SWITCH = "NUMBA_DISABLE_JIT", "LABELED_FAST"
+"""numba's own variable, which turns compiling off; ours, which leaves compiled loops alone."""
+
+LOAD_BYTES = 1 << 19
+"""The first copy that reads and writes so many bytes imports the kernels."""
+
+USE_BYTES = 1 << 15
 """Once they are imported, copies of so many bytes use them."""
+
+PAID_BYTES = 1 << 30
+"""Bytes moved without compiled loops, which took about as long as importing numba takes."""
 
 SHARE_BYTES = 1 << 24
 """Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
@@ -40,6 +64,21 @@ STREAM_BYTES = 1 << 21
 
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
+
+ENOUGH_ROW_BYTES = 256
+"""Axes join the rows until a row of the destination is so long."""
+
+ENOUGH_RUNS = 1024
+"""Axes join the rows of ``runs`` until there are so many."""
+
+SHORT_RUN_BYTES = 64
+"""Runs up to this are moved by a kernel, longer ones as fast by NumPy."""
+
+SMALL_TILE_BYTES = 256
+"""Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
+
+FACTOR_SHARE = 4
+"""A table of factors may have one entry for so many items; beyond, NumPy does as well."""
 
 KEPT_FACTORS = 64
 """Scales and shifts of so many numbers are laid out once, and known again by their bytes."""
@@ -53,21 +92,34 @@ HEADER = 8
 _local = threading.local()
 _kernels: ModuleType | None = None
 _failed = ""
-_entries: dict[tuple[Any, ...], Any] = {}
+_codes: dict[tuple[Any, ...], Any] = {}
 _spent_s = 0.0
+_moved_bytes = 0
+
+
+# ---------------------------------------------------------------- whether numba is there
+def wanted() -> bool:
+    """Whether compiled loops may be used: neither numba's compiler nor our use of it is off."""
+    return os.environ.get(OFF, "") in ("", "0") and os.environ.get(SWITCH) != "0"
+
+
+@cache
+def installed() -> bool:
+    """Whether numba can be found; looked for once, which takes longer than a small copy."""
+    return importlib.util.find_spec("numba") is not None
 
 
 def available() -> bool:
     """Say whether the kernels are installed and not turned off."""
-    return not _failed and compiler.wanted() and (_kernels is not None or compiler.installed())
+    return not _failed and wanted() and (_kernels is not None or installed())
 
 
 def describe() -> str:
     """Return one line for plans and reports."""
-    if os.environ.get(compiler.SWITCH) == "0":
-        return f"blocked NumPy (compiled kernels turned off by {compiler.SWITCH}=0)"
-    if not compiler.wanted():
-        return f"blocked NumPy (numba is disabled by {compiler.OFF})"
+    if os.environ.get(SWITCH) == "0":
+        return f"blocked NumPy (compiled kernels turned off by {SWITCH}=0)"
+    if not wanted():
+        return f"blocked NumPy (numba is disabled by {OFF})"
     if not available():
         absent = f"numba is not installed: {how_to_install('numba', 'fast')}"
         return f"blocked NumPy ({_failed or absent})"
@@ -76,6 +128,54 @@ def describe() -> str:
     return f"compiled kernels ({_spent_s:.1f} s spent on loading and compiling)"
 
 
+def forget() -> None:
+    """Look at the switch and for numba again, for plans that were run before, too."""
+    _call.cache_clear()
+    installed.cache_clear()
+
+
+def pays_off(n_bytes: int) -> bool:
+    """Whether to move so many bytes by compiled loops: numba is imported, or that pays by now.
+
+    It is imported here, once this process has moved :data:`PAID_BYTES` bytes without it.
+    """
+    global _moved_bytes
+    if not wanted():
+        return False
+    if hasattr(sys.modules.get("numba"), "njit"):
+        return True
+    if _moved_bytes > PAID_BYTES:  # it is not there, does not load, or another thread is at it
+        return False
+    _moved_bytes += n_bytes
+    if _moved_bytes <= PAID_BYTES or not installed():
+        return False
+    with suppress(ImportError):
+        importlib.import_module("numba")
+    return hasattr(sys.modules.get("numba"), "njit")
+
+
+def loop(function: Loop, **options: Any) -> Loop:
+    """Compile at the first call, without the GIL; keep the code where numba may write."""
+    njit: Any = importlib.import_module("numba").njit
+    made: Any
+    try:
+        made = njit(nogil=True, cache=True, **options)(function)
+    except RuntimeError:  # no folder to write to: neither beside the file nor the user's own
+        made = njit(nogil=True, **options)(function)
+    for name in ("save_overload", "load_overload"):
+        method = getattr(made._cache, name, None)
+        if method is None:
+            continue
+
+        def unless_full(*args: Any, method: Loop = method) -> Any:
+            with suppress(OSError):  # the disk is full, with the code compiled and ready
+                return method(*args)
+
+        setattr(made._cache, name, unless_full)
+    return cast(Loop, made)
+
+
+# ---------------------------------------------------------------- a copy by a kernel
 def run(
     plan: Plan,
     dst: Array,
@@ -96,15 +196,15 @@ def run(
         table[place].reshape(shape)[...] += (rows * row_bytes)[:, None]
     factors: tuple[Array | None, Array | None] = (None, None)
     if not plan.pure:
-        factors = _factor(plan, scale, 1.0), _factor(plan, shift, -0.0)
+        factors = _factor(call, scale, 1.0, src.ndim), _factor(call, shift, -0.0, src.ndim)
     to = address_of(dst)
     streamed = int(call.streams and to % CACHE_LINE == 0)
     fixed = (*call.kinds, address_of(src), to, table, *factors, streamed)
 
     def work(first: int, last: int) -> None:
-        call.kernel(*fixed, first, last, _scratch())
+        call.code(*fixed, first, last, _scratch())
 
-    workers.share(work, call.n_units, worth_threads(threads, call.moved_bytes))
+    workers.share(work, call.n_units, worth_threads(threads, plan.moved_bytes))
     return True
 
 
@@ -116,16 +216,10 @@ def worth_threads(asked: int | None, moved_bytes: int) -> int:
     return min(most, moved_bytes // (SHARE_BYTES // 2))
 
 
-def forget() -> None:
-    """Look at the switch and for numba again, for plans that were run before, too."""
-    _call.cache_clear()
-    compiler.forget()
-
-
 def _worth_loading(plan: Plan) -> bool:
     """Load the kernels if a copy is large enough; say whether they are there."""
     global _kernels, _failed, _spent_s
-    if plan.cut is None or _moved_bytes(plan, plan.cut) < 2 * LOAD_BYTES or not available():
+    if plan.moved_bytes < LOAD_BYTES or not available() or _cut(plan) is None:
         return False
     started = time.perf_counter()
     try:
@@ -136,162 +230,197 @@ def _worth_loading(plan: Plan) -> bool:
     return _kernels is not None
 
 
-def _moved_bytes(plan: Plan, cut: Cut) -> int:
-    """Return the bytes read and written."""
-    return plan.size * (cut.item.itemsize + plan.final.itemsize)
+class Cut(NamedTuple):
+    """The merged axes by the part they play, for one kernel."""
+
+    kernel: str
+    item: np.dtype[Any]
+    final: np.dtype[Any]
+    outer: Shape
+    rows: Shape
+    kept: tuple[bool, ...]
+    """Whether factors change along (outer, fast, rows)."""
+
+
+@lru_cache(maxsize=512)
+def _cut(plan: Plan) -> Cut | None:
+    """Return the kernel and what it sees; None where NumPy makes the copy."""
+    items, fast = _items(plan), plan.fast
+    if items is None or fast is None:
+        return None
+    lengths, size = plan.lengths, plan.final.itemsize
+    last = len(lengths) - 1
+    n_fast = lengths[fast]
+    if fast == last:
+        kernel, rows = "runs", _joined(lengths, range(last - 1, -1, -1), ENOUGH_RUNS)
+        if plan.pure and (n_fast * size > SHORT_RUN_BYTES or plan.axis is not None):
+            return None
+    else:
+        kernel, rows = "tiles", _joined(lengths, range(last, fast, -1), ENOUGH_ROW_BYTES // size)
+        n_rows = math.prod(lengths[a] for a in rows)
+        step = plan.at[last] if plan.axis != last else 0
+        if 2 <= n_rows <= 4 and plan.to[fast] == n_rows * size:
+            kernel = "weaves"
+        elif 2 <= n_fast <= 4 and step == n_fast * plan.item.itemsize:
+            kernel, rows = "unweaves", (last,)
+        elif plan.pure and n_rows * n_fast * size < SMALL_TILE_BYTES:
+            return None
+    outer = tuple(a for a in range(len(lengths)) if a != fast and a not in rows)
+    parts = (outer, (fast,), rows)
+    kept = [any(plan.varies[a] for a in part) for part in parts]
+    if kernel in ("weaves", "unweaves"):
+        along, across = (1, 2) if kernel == "weaves" else (2, 1)
+        if kept[along]:
+            return None
+        kept[across] = not plan.pure
+    table = math.prod(
+        lengths[a] for part, one in zip(parts, kept, strict=True) if one for a in part
+    )
+    if table > max(64, plan.size // FACTOR_SHARE):
+        return None
+    return Cut(kernel, *items, outer, rows, tuple(kept))
+
+
+def _items(plan: Plan) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+    """Return the item types that a kernel would see, or None where it cannot."""
+    item, final = plan.item, plan.final
+    if plan.pure:
+        moved = MOVED.get(item.itemsize)
+        known = moved is not None and item.kind in "biufcmMV" and not item.hasobject
+        return (np.dtype(moved), np.dtype(moved)) if known else None
+    native = item.isnative and final.isnative and plan.compute == final
+    if not native or item.char not in CAST_FROM or final.char not in CAST_TO:
+        return None
+    return (np.dtype(np.uint8) if item.kind == "b" else item), final
+
+
+def _joined(lengths: Shape, axes: Sequence[int], enough: int) -> Shape:
+    """Return the first of `axes`, from inner to outer, that are one run of the destination."""
+    chosen: Shape = ()
+    for axis in axes:
+        if chosen and math.prod(lengths[a] for a in chosen) >= enough:
+            break
+        chosen = (axis, *chosen)
+    return chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
     """What follows from a plan alone: a kernel and its arguments."""
 
-    kernel: Any
+    plan: Plan
+    code: Any
     kinds: tuple[Any, ...]
     table: Rows
     streams: bool
     """Whether to store past the caches, where the destination begins at a cache line."""
     n_units: int
-    moved_bytes: int
     gathered: tuple[slice, tuple[int, int, int], int] | None
     """Which offsets of the table depend on gathered rows, their shape and the bytes of a row."""
+    factor_axes: Shape
+    """The order of axes in a table of factors."""
+    factor_shape: Shape
 
 
 @lru_cache(maxsize=1024)
 def _call(plan: Plan) -> _Call | None:
     """Return a call that is ready to run; None where the kernels are turned off, or do not pay."""
-    cut = plan.cut
-    if cut is None or _moved_bytes(plan, cut) < 2 * USE_BYTES or not available():
+    cut = _cut(plan)
+    if cut is None or plan.moved_bytes < USE_BYTES or not available():
         return None
-    n_outer, n_rows = (math.prod(plan.lengths[a] for a in part) for part in (cut.outer, cut.rows))
-    n_fast, by_runs = plan.lengths[cut.fast], cut.kernel == "runs"
-    step = plan.dst_strides[cut.rows[-1] if by_runs and cut.rows else cut.fast]
+    fast, lengths, by_runs = plan.fast, plan.lengths, cut.kernel == "runs"
+    assert fast is not None
+    parts = (cut.outer, (fast,), cut.rows)
+    n_outer, n_fast, n_rows = (math.prod(lengths[a] for a in part) for part in parts)
+    step = plan.to[cut.rows[-1] if by_runs and cut.rows else fast]
     block = max(1, 16 * BLOCK_ITEMS // n_fast) if by_runs else BLOCK_ITEMS
+
+    # factors lie as the kernel walks, with one for all steps along a part where nothing changes
+    factor_axes: Shape = ()
+    factor_shape: Shape = ()
+    by, items = [0, 0, 0], 1
+    for number in (1, 2, 0) if by_runs else (2, 1, 0):
+        by[number] = items if cut.kept[number] else 0
+        shape = [lengths[a] if cut.kept[number] else 1 for a in parts[number]]
+        factor_axes, factor_shape = (*parts[number], *factor_axes), (*shape, *factor_shape)
+        items *= math.prod(shape)
+
     # everything a kernel reads: sizes, outer offsets and offsets of rows; those along a gathered
     # axis are left at zero, as they differ from call to call
-    header = (n_outer, n_rows, n_fast, step, block, *_factor_steps(plan, cut))
-    outer_dst = _offsets(plan, plan.dst_strides, cut.outer)
-    outer_src, row_src = (
-        _offsets(plan, plan.src_strides, part, plan.axis) for part in (cut.outer, cut.rows)
-    )
-    table: Rows = np.concatenate([header, outer_src, outer_dst, row_src])
+    at = [0 if a == plan.axis else step for a, step in enumerate(plan.at)]
+    outer_dst = _offsets(lengths, plan.to, cut.outer)
+    table: Rows = np.concatenate([
+        (n_outer, n_rows, n_fast, step, block, *by),
+        _offsets(lengths, at, cut.outer), outer_dst, _offsets(lengths, at, cut.rows),
+    ])  # fmt: skip
+    gathered = None
+    if plan.axis is not None:
+        part, start, count = cut.outer, HEADER, n_outer
+        if plan.axis in cut.rows:
+            part, start, count = cut.rows, HEADER + 2 * n_outer, n_rows
+        inner = math.prod(lengths[a] for a in part[part.index(plan.axis) + 1 :])
+        n = lengths[plan.axis]
+        place = slice(start, start + count)
+        gathered = place, (count // (n * inner), n, inner), plan.at[plan.axis]
+
     tile_rows = max(TILE_RUN // cut.final.itemsize, CACHE_LINE // cut.item.itemsize)
-    units = {
-        "runs": -(-n_rows // block),
-        "unweaves": -(-n_rows // block),
-        "weaves": -(-n_fast // block),
-        "tiles": -(-n_rows // tile_rows) * -(-n_fast // block),
-    }
+    units = {"weaves": -(-n_fast // block), "tiles": -(-n_rows // tile_rows) * -(-n_fast // block)}
     large = cut.kernel == "tiles" and plan.size * plan.final.itemsize >= STREAM_BYTES
-    in_lines = bool(step % CACHE_LINE == 0 and not np.any(outer_dst % CACHE_LINE))
-    kinds = (
-        np.empty(0, cut.item),
-        np.empty(0, cut.final),
-        (0,) * {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1),
-    )
+    woven = {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1)
+    kinds = np.empty(0, cut.item), np.empty(0, cut.final), (0,) * woven
     return _Call(
-        _entry(plan, cut, kinds, table),
+        plan,
+        _code(cut, kinds, None if plan.pure else np.empty(0, plan.compute)),
         kinds,
         table,
-        large and in_lines,
-        n_outer * units[cut.kernel],
-        _moved_bytes(plan, cut),
-        _gathered(plan, cut, n_outer, n_rows),
+        large and bool(step % CACHE_LINE == 0 and not np.any(outer_dst % CACHE_LINE)),
+        n_outer * units.get(cut.kernel, -(-n_rows // block)),
+        gathered,
+        factor_axes,
+        factor_shape,
     )
 
 
-def _entry(plan: Plan, cut: Cut, kinds: tuple[Any, ...], table: Rows) -> Any:
+def _code(cut: Cut, kinds: tuple[Any, ...], factor: Array | None) -> Any:
     """Return the code of a kernel for some types of items, compiled where it is not yet."""
     global _spent_s
-    signature = (cut.kernel, cut.item, cut.final, plan.pure, len(kinds[-1]))
-    if signature not in _entries:
+    key = (cut.kernel, cut.item, cut.final, factor is None, len(kinds[-1]))
+    if key not in _codes:
         assert _kernels is not None
         started = time.perf_counter()
-        factor = None if plan.pure else _factor(plan, None, 1.0)
-        args = (*kinds, 0, 0, table, factor, factor, 0, 0, 0, 0)
-        _entries[signature] = _kernels.entry(cut.kernel, args)
+        args = (*kinds, 0, 0, np.zeros(HEADER + 3, np.int64), factor, factor, 0, 0, 0, 0)
+        _codes[key] = _kernels.entry(cut.kernel, args)
         _spent_s += time.perf_counter() - started
-    return _entries[signature]
+    return _codes[key]
 
 
-def _offsets(
-    plan: Plan, strides: tuple[int, ...], axes: tuple[int, ...], without: int | None = None
-) -> Rows:
+def _offsets(lengths: Shape, steps: Sequence[int], axes: Shape) -> Rows:
     """Return the byte offset of every step along `axes`, the last running fastest."""
-    offsets: Rows = np.zeros(1, np.int64)
-    for axis in axes:
-        step = 0 if axis == without else strides[axis]
-        steps = np.arange(plan.lengths[axis], dtype=np.int64) * step
-        offsets = (offsets[:, None] + steps).reshape(-1)
-    return offsets
+    lines = np.ix_(*[np.arange(lengths[axis]) * steps[axis] for axis in axes])
+    return np.asarray(sum(lines), np.int64).reshape(-1)
 
 
-def _gathered(
-    plan: Plan, cut: Cut, n_outer: int, n_rows: int
-) -> tuple[slice, tuple[int, int, int], int] | None:
-    """Return where a table holds the offsets of gathered rows."""
-    axis = plan.axis
-    if axis is None:
-        return None
-    part, start, count = cut.outer, HEADER, n_outer
-    if axis in cut.rows:
-        part, start, count = cut.rows, HEADER + 2 * n_outer, n_rows
-    at = part.index(axis)
-    before = math.prod(plan.lengths[a] for a in part[:at])
-    after = math.prod(plan.lengths[a] for a in part[at + 1 :])
-    return slice(start, start + count), (before, plan.lengths[axis], after), plan.src_strides[axis]
-
-
-# ---------------------------------------------------------------- scale and shift
-def _factor_axes(plan: Plan, cut: Cut) -> list[tuple[int, int, int]]:
-    """Return (part, axis, length) of a table of factors; what is read as one comes last."""
-    parts = (cut.outer, (cut.fast,), cut.rows)
-    order = (0, 2, 1) if cut.kernel == "runs" else (0, 1, 2)
-    return [
-        (part, axis, plan.lengths[axis] if cut.kept[part] else 1)
-        for part in order
-        for axis in parts[part]
-    ]
-
-
-def _factor_steps(plan: Plan, cut: Cut) -> list[int]:
-    """Return how many factors one step along (outer, fast, rows) is worth."""
-    steps, items = [0, 0, 0], 1
-    for part, _, length in reversed(_factor_axes(plan, cut)):
-        if cut.kept[part]:
-            steps[part] = steps[part] or items
-            items *= length
-    return steps
-
-
-def _factor(plan: Plan, factor: Array | None, neutral: float) -> Array:
-    """Lay a factor out for a kernel; without one, what changes nothing."""
+def _factor(call: _Call, factor: Array | None, neutral: float, ndim: int) -> Array:
+    """Lay a factor out for a kernel; without one, what changes nothing (-0.0 keeps -0.0)."""
     if factor is None:
-        return _few_factors(plan, neutral, None, b"")
+        return _kept_factor(call, (), np.array(neutral, call.plan.compute).tobytes(), ndim)
     if factor.size <= KEPT_FACTORS:
-        return _few_factors(plan, neutral, factor.shape, factor.tobytes())
-    return _factor_table(plan, neutral, factor)
+        return _kept_factor(call, factor.shape, factor.tobytes(), ndim)
+    return _factor_table(call, factor, ndim)
 
 
 @lru_cache(maxsize=512)
-def _few_factors(plan: Plan, neutral: float, shape: tuple[int, ...] | None, values: bytes) -> Array:
+def _kept_factor(call: _Call, shape: Shape, values: bytes, ndim: int) -> Array:
     """Lay out a factor that is the same from batch to batch."""
-    factor = None if shape is None else np.frombuffer(values, plan.compute).reshape(shape)
-    return _factor_table(plan, neutral, factor)
+    return _factor_table(call, np.frombuffer(values, call.plan.compute).reshape(shape), ndim)
 
 
-def _factor_table(plan: Plan, neutral: float, factor: Array | None) -> Array:
-    """Return what kernels read as a factor; they may read a few numbers past the end.
-
-    Adding -0.0 keeps every number, -0.0 included.
-    """
-    assert plan.cut is not None
-    axes = _factor_axes(plan, plan.cut)
-    wanted = [length for _, _, length in axes]
-    n = math.prod(wanted)
-    table: Array = np.full(n + 4, neutral, plan.compute)
-    if factor is not None:
-        laid = merged_factor(plan, factor, len(plan.order)).transpose([axis for _, axis, _ in axes])
-        table[:n].reshape(wanted)[...] = laid
+def _factor_table(call: _Call, factor: Array, ndim: int) -> Array:
+    """Return what kernels read as a factor; they may read a few numbers past the end."""
+    laid = call.plan.over_axes(factor, ndim).transpose(call.factor_axes)
+    n = math.prod(call.factor_shape)
+    table: Array = np.zeros(n + 4, call.plan.compute)
+    table[:n].reshape(call.factor_shape)[...] = laid
     return table
 
 

@@ -34,8 +34,7 @@ from numba.extending import intrinsic
 
 from labeled.permute.arguments import CACHE_LINE as LINE
 from labeled.permute.arguments import address_of
-from labeled.permute.compiled import HEADER, TILE_RUN
-from labeled.permute.compiler import Loop, loop
+from labeled.permute.compiled import HEADER, TILE_RUN, Loop, loop
 
 WIDE = 4
 """Lines of a row staged in one go, at most: each row is another page, or another set of a cache."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import ArrayError, FileFormatError
-from labeled.permute import compiler
+from labeled.permute import compiled
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -297,7 +297,7 @@ def _compiled(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows
     """Copy segments by compiled loops, without the GIL; False where these are not at hand."""
     item, alike = out.itemsize, out.dtype == source.dtype and not out.dtype.hasobject
     packed = out.flags.c_contiguous and source.flags.c_contiguous
-    if not (alike and packed and compiler.pays_off(int(sizes.sum()) * item)):
+    if not (alike and packed and compiled.pays_off(int(sizes.sum()) * item)):
         return False
     loops = importlib.import_module("labeled.permute.kernels")
     to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)

@@ -102,6 +102,10 @@ def asarray(values, dtype=None, order=None, *, copy=None, blocking=False):
     return values if isinstance(values, ndarray) else ndarray(np.array(values, dtype))
 
 
+def broadcast_arrays(*arrays):
+    return [wrapped(one) for one in np.broadcast_arrays(*own(arrays))]
+
+
 class cuda:
     class Device:
         def __init__(self, number=0):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.permute.compiler import Loop, loop
+from labeled.permute.compiled import Loop, loop
 
 
 @loop

@@ -48,7 +48,7 @@ from labeled.formats.header import (
 from labeled.formats.memory import scratch
 from labeled.formats.reader import describe
 from labeled.formats.region import Array
-from labeled.permute import compiler
+from labeled.permute import compiled
 from labeled.permute.arguments import address_of
 
 CHECKSUM_BYTES = 4
@@ -455,7 +455,7 @@ def _unshuffle(item: int, data: Array, out: Array) -> int:
         return len(data)
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and compiler.pays_off(len(data)):
+    if item in (2, 4, 8) and compiled.pays_off(len(data)):
         _loops().unshuffle(planes, elements)
     else:
         for byte, plane in enumerate(planes):
@@ -498,7 +498,7 @@ def fletcher32(data: Array) -> int:
     '0x4ff029c7'
     """
     words = data[: len(data) & ~1].view("<u2")
-    if compiler.pays_off(len(data)):
+    if compiled.pays_off(len(data)):
         first, second = (int(total) for total in _loops().sums(words))
     else:
         first, second = _sums(words)

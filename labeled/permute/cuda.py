@@ -1,0 +1,410 @@
+"""Permuting copies of CuPy arrays, by one kernel.
+
+**This has not run on a GPU yet.** The source is compiled for this processor by the tests, and
+every result compared with NumPy's; speed and behaviour on a device are unknown.
+
+The kernel gathers rows, permutes, casts, scales and shifts in one pass; what a copy does not ask
+for is not compiled in. A block of threads copies one tile: it reads along the fast axis of the
+source, converts, keeps the tile in shared memory, and writes along the destination, so both sides
+are touched in whole segments. Rows are all axes behind the fast one, taken as one; the offset of
+each row of a tile is computed once a block. Where the fast axis is the last one, too, rows are all
+axes before it, and a block copies many short runs as they are. One compiled kernel for each pair
+of item types serves every shape: the shape travels with the launch, as a small table.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled.device import is_cupy
+from labeled.permute.arguments import Rows
+from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, packed, plan
+
+TILE_BYTES = 1 << 14
+TILE_ITEMS = 1 << 12
+TILE_ROWS = 64
+MAX_ROWS = 512
+"""Rows of a tile at most: what short fast axes (channels) are made up for with."""
+
+THREADS = 256
+MAX_BLOCKS = (1 << 31) - 1
+"""What one launch takes along the first axis of its grid."""
+
+NARROW_ITEMS = (1 << 31) - (1 << 16)
+"""Arrays of fewer items are walked with 32-bit numbers."""
+
+MAX_AXES = 12
+TABLE_NUMBERS = 13 + 4 * MAX_AXES
+WORD_BYTES = 4
+FEW_FACTORS = 64
+"""So many factors travel with a launch, whose arguments may take 4 KiB."""
+
+OPTIONS = ("--fmad=false",)
+"""Scale and shift are two rounded steps here as everywhere."""
+
+SOURCE = r"""
+typedef INDEX Big;
+typedef unsigned int Word;
+struct Table { Big number[TABLE_NUMBERS]; };
+struct Factors { FACTOR scale[FEW_FACTORS], shift[FEW_FACTORS]; };
+struct Place { Big src, factor; };
+
+#if HALF_ITEM || HALF_FINAL
+#ifdef __CUDACC__
+__device__ inline float widened(unsigned short bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+__device__ inline unsigned short halved(float value) {
+    unsigned short bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#endif
+#endif
+
+// The table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast,
+// 6 tiles_rows, 7 pitch, 8 and 9 steps along the fast axis of source and factors, 10 outer axes,
+// 11 row axes, 12 whether the fast axis is the last one of the result, then (length, source,
+// factors, whether rows are gathered along it) of each outer axis and each row axis, the
+// innermost first.
+__device__ inline Big walk(const Table& table, int from, int count, Big index, Place& at,
+                           Big picked) {
+    for (int k = 0; k < count; ++k, from += 4) {
+        Big next = index / table.number[from], step = index - next * table.number[from];
+        at.src += step * table.number[from + 1];
+        at.factor += step * table.number[from + 2];
+        if (table.number[from + 3]) picked = step;
+        index = next;
+    }
+    return picked;
+}
+
+__device__ inline FINAL converted(const Table& table, const ITEM* __restrict__ src,
+                                  const FACTOR* scale, const FACTOR* shift, const Place& at,
+                                  Big along) {
+    const ITEM value = src[at.src + along * table.number[8]];
+#if PURE
+    return value;
+#else
+#if HALF_ITEM
+    FACTOR wide = (FACTOR)widened(value);
+#else
+    FACTOR wide = (FACTOR)value;
+#endif
+#if SCALED
+    const Big factor = at.factor + along * table.number[9];
+    wide = wide * scale[factor];
+    wide = wide + shift[factor];
+#endif
+#if HALF_FINAL
+    return halved(wide);
+#else
+    return wide;
+#endif
+#endif
+}
+
+// picked: the first item of each gathered row
+extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restrict__ dst,
+                                   const Big* __restrict__ picked,
+                                   const __grid_constant__ Table table,
+#if FEW
+                                   const __grid_constant__ Factors factors) {
+    const FACTOR* scale = factors.scale;
+    const FACTOR* shift = factors.shift;
+#else
+                                   const FACTOR* __restrict__ scale,
+                                   const FACTOR* __restrict__ shift) {
+#endif
+    __shared__ __align__(8) FINAL tile[TILE_ITEMS + 16 * MAX_ROWS / sizeof(FINAL)];
+    __shared__ Place rows[MAX_ROWS];
+    const Big n_fast = table.number[1], n_rows = table.number[2];
+    const int tile_fast = (int)table.number[3], tile_rows = (int)table.number[4];
+    const int pitch = (int)table.number[7];
+    const Big tiles_rows = table.number[6], tiles = table.number[5] * tiles_rows;
+    const Big outer = blockIdx.x / tiles, rest = blockIdx.x - outer * tiles;
+    // neighbours write next to one another: what they share of a line is joined in the cache
+    const Big fast_tile = rest / tiles_rows;
+    const Big first = fast_tile * tile_fast, row = (rest - fast_tile * tiles_rows) * tile_rows;
+    const int fasts = (int)(n_fast - first < tile_fast ? n_fast - first : tile_fast);
+    const int count = (int)(n_rows - row < tile_rows ? n_rows - row : tile_rows);
+    const int n_outer_axes = (int)table.number[10], n_row_axes = (int)table.number[11];
+    const int outer_axes = 13, row_axes = outer_axes + 4 * n_outer_axes;
+    for (int j = threadIdx.x; j < count; j += blockDim.x) {
+        Place at = {};
+        Big from = walk(table, outer_axes, n_outer_axes, outer, at, 0);
+        from = walk(table, row_axes, n_row_axes, row + j, at, from);
+#if PICKED
+        at.src += picked[from];
+#endif
+        rows[j] = at;
+    }
+    __syncthreads();
+    // places go on by a block's threads: no division for each item
+    const int threads = blockDim.x;
+#if PACK > 1
+    // a word of PACK items at a time, on both sides
+    const int words = fasts / PACK, word_rows = count / PACK;
+    const int next_line = threads / words, next_word = threads % words;
+    int line = threadIdx.x / words, word = threadIdx.x % words;
+    for (int t = threadIdx.x; t < words * count; t += threads) {
+        *(Word*)&tile[line * pitch + word * PACK] =
+            *(const Word*)&src[rows[line].src + first + word * PACK];
+        word += next_word, line += next_line;
+        if (word >= words) word -= words, ++line;
+    }
+    __syncthreads();
+    FINAL* const packed = dst + (outer * n_fast + first) * n_rows + row;
+    const int next_item = threads / word_rows, next_four = threads % word_rows;
+    int item = threadIdx.x / word_rows, four = threadIdx.x % word_rows;
+    for (int t = threadIdx.x; t < fasts * word_rows; t += threads) {
+        Word made = 0;
+        for (int k = 0; k < PACK; ++k)
+            made |= (Word)tile[(four * PACK + k) * pitch + item] << (8 * sizeof(FINAL) * k);
+        *(Word*)&packed[item * n_rows + four * PACK] = made;
+        four += next_four, item += next_item;
+        if (four >= word_rows) four -= word_rows, ++item;
+    }
+    return;
+#endif
+    const int items = fasts * count;
+    const int next_row = threads / fasts, next_fast = threads % fasts;
+    int j = threadIdx.x / fasts, i = threadIdx.x % fasts;
+    const int last = (int)table.number[12];
+    for (int t = threadIdx.x; t < items; t += threads) {
+        const Big along = first + i;
+        const FINAL value = converted(table, src, scale, shift, rows[j], along);
+        if (last) dst[(row + j) * n_fast + along] = value;
+        else tile[j * pitch + i] = value;
+        i += next_fast, j += next_row;
+        if (i >= fasts) i -= fasts, ++j;
+    }
+    if (last) return;
+    __syncthreads();
+    const int next_column = threads / count, next_along = threads % count;
+    FINAL* const to = dst + (outer * n_fast + first) * n_rows + row;
+    i = threadIdx.x / count, j = threadIdx.x % count;
+    for (int t = threadIdx.x; t < items; t += threads) {
+        to[i * n_rows + j] = tile[j * pitch + i];
+        i += next_column, j += next_along;
+        if (j >= count) j -= count, ++i;
+    }
+}
+"""
+
+TYPES = {
+    "B": "unsigned char", "b": "signed char", "H": "unsigned short", "h": "short",
+    "I": "unsigned int", "i": "int", "L": "unsigned long long", "l": "long long",
+    "Q": "unsigned long long", "q": "long long", "?": "unsigned char", "f": "float", "d": "double",
+    "e": "unsigned short",
+}  # fmt: skip
+
+
+class Items(NamedTuple):
+    """What a kernel is compiled for."""
+
+    item: np.dtype[Any]
+    final: np.dtype[Any]
+    factor: np.dtype[Any]
+    picked: bool
+    """Whether rows are gathered."""
+    scaled: bool
+    place: np.dtype[Any]
+    """Of places: with 32 bits a thread takes less than half as many registers as with 64."""
+    few: bool = False
+    """Whether factors travel with the launch, rather than lie on the device."""
+    pack: int = 1
+    """How many items are moved at a time, as one word of four bytes."""
+
+
+class Launch(NamedTuple):
+    """How the kernel makes a copy; the same for every array of a shape."""
+
+    plan: Plan
+    items: Items
+    blocks: int
+    table: npt.NDArray[Any]
+
+
+def copied(
+    src: Any, axes: Sequence[int], dtype: Any, scale: Any, shift: Any, rows: Rows | None = None
+) -> Any | None:
+    """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
+
+    Items of `src` lie at multiples of their size (:func:`aligned`). What describes the copy
+    travels with the launch, and so do factors that are few and on the host: nothing but the
+    numbers of gathered rows is sent to the device first.
+    """
+    cupy = sys.modules["cupy"]
+    if dtype is None and scale is None and shift is None:
+        item = _run_item(src, axes)
+        if item is not None:
+            shape = (*src.shape[:-1], src.shape[-1] * src.dtype.itemsize // item.itemsize)
+            steps = (*src.strides[:-1], item.itemsize)
+            runs = cupy.ndarray(shape, item, src.data, steps)
+            made = copied(runs, axes, None, None, None, rows)
+            if made is not None:
+                return made.view(src.dtype)
+    factors = [f if f is None or is_cupy(f) else np.asarray(f) for f in (scale, shift)]
+    scale_shape, shift_shape = (None if f is None else tuple(f.shape) for f in factors)
+    n_rows = None if rows is None else len(rows)
+    axes, shape, strides = tuple(axes), tuple(src.shape), tuple(src.strides)
+    request = Request(shape, strides, src.dtype, axes, dtype, scale_shape, shift_shape, n_rows)
+    launch = launch_of(request)
+    if launch is None or launch.blocks > MAX_BLOCKS:
+        return None
+    found, items = launch.plan, launch.items
+    result = cupy.empty(found.shape, found.final)
+    if not found.size:
+        return result
+    if int(src.data.ptr) % WORD_BYTES:
+        items = items._replace(pack=1)
+    picked = src
+    if rows is not None:
+        first = rows * (src.strides[0] // src.dtype.itemsize)
+        picked = cupy.asarray(first.astype(items.place))
+    sent: tuple[Any, ...] = (src, src)
+    if found.scaled:
+        both = [
+            found.over_axes(f.astype(found.compute), src.ndim)
+            for f in (
+                np.array(neutral) if f is None else f
+                for f, neutral in zip(factors, (1.0, -0.0), strict=True)
+            )
+        ]
+        if items.few and not any(map(is_cupy, both)):
+            sent = (np.zeros((2, FEW_FACTORS), items.factor),)
+            for line, factor in zip(sent[0], np.broadcast_arrays(*both), strict=True):
+                line[: factor.size] = factor.reshape(-1)
+        else:
+            items = items._replace(few=False)
+            both = cupy.broadcast_arrays(*map(cupy.asarray, both))
+            sent = tuple(map(cupy.ascontiguousarray, both))
+    run = kernel(cupy, items, int(src.device.id))
+    run((launch.blocks,), (THREADS,), (src, result, picked, launch.table, *sent))
+    return result
+
+
+def aligned(src: Any) -> Any:
+    """Return a CuPy array, copied byte by byte if its items are not at multiples of their size.
+
+    A view of bytes may begin anywhere; a device cannot load items from there.
+    """
+    size = src.dtype.itemsize
+    if not any(place % size for place in (int(src.data.ptr), *src.strides)):
+        return src
+    cupy = sys.modules["cupy"]
+    memory = cupy.ndarray((*src.shape, size), np.uint8, src.data, (*src.strides, 1))
+    return cupy.ascontiguousarray(memory).view(src.dtype)[..., 0]
+
+
+def _run_item(src: Any, axes: Sequence[int]) -> np.dtype[Any] | None:
+    """Return wider items to move, where the last axis stays as it lies; None where none fit."""
+    last = src.ndim - 1
+    if last < 1 or axes[-1] not in (last, -1) or src.strides[-1] != src.dtype.itemsize:
+        return None
+    n_bytes = src.shape[-1] * src.dtype.itemsize
+    width = math.gcd(8, n_bytes, int(src.data.ptr), *src.strides[:-1])
+    return np.dtype(MOVED[width]) if width > src.dtype.itemsize else None
+
+
+@lru_cache(maxsize=512)
+def launch_of(request: Request) -> Launch | None:
+    """Describe a copy to the kernel, see `SOURCE`; None where it does not fit."""
+    found, item_bytes = plan(request), request.dtype.itemsize
+    axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
+    reach = sum((n - 1) * abs(s) for n, s in zip(request.shape, request.strides, strict=True))
+    wide = max(reach // item_bytes, found.size) >= NARROW_ITEMS
+    items = _item_types(found, np.dtype(np.int64 if wide else np.int32))
+    if items is None or not axes or len(found.lengths) > MAX_AXES:
+        return None
+    whole = np.zeros(TABLE_NUMBERS, items.place)
+    if not found.size:
+        return Launch(found, items, 0, whole)
+    lengths, size = found.lengths, found.final.itemsize
+    fast = axes[-1] if found.fast is None else found.fast
+    factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
+    factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
+    src = [0 if a == found.axis else step // item_bytes for a, step in enumerate(found.at)]
+    outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
+    runs = not rows
+    if runs:
+        outer, rows = rows, outer
+    n_outer, n_rows = (math.prod(lengths[axis] for axis in part) for part in (outer, rows))
+    n_fast, most = lengths[fast], tile_items(found.final)
+    tile_fast = min(n_fast, most // (1 if runs else min(n_rows, TILE_ROWS)))
+    tile_rows = min(n_rows, MAX_ROWS, most // tile_fast)
+    tiles_fast, tiles_rows = -(-n_fast // tile_fast), -(-n_rows // tile_rows)
+    # an odd number of words between rows keeps the columns of a tile in different banks
+    words = -(-tile_fast * size // 4) | 1
+    pitch = words * 4 // size if size <= 4 else tile_fast | 1
+    numbers = [
+        n_outer, n_fast, n_rows, tile_fast, tile_rows, tiles_fast, tiles_rows, pitch,
+        src[fast], factor[fast], len(outer), len(rows), int(runs),
+    ]  # fmt: skip
+    for axis in (*outer, *rows):
+        numbers += [lengths[axis], src[axis], factor[axis], int(axis == found.axis)]
+    whole[: len(numbers)] = numbers
+    # small items that only move are loaded and stored as words, where these lie together
+    pack = WORD_BYTES // size
+    fits = found.pure and pack > 1 and not runs and src[fast] == 1
+    fits = fits and not any(n % pack for n in (n_fast, n_rows, tile_fast, tile_rows))
+    apart = [step for axis, step in enumerate(found.at) if axis != fast]
+    few = found.scaled and math.prod(factor_shape) <= FEW_FACTORS
+    items = items._replace(
+        few=few, pack=pack if fits and not any(step % WORD_BYTES for step in apart) else 1
+    )
+    return Launch(found, items, n_outer * tiles_fast * tiles_rows, whole)
+
+
+def _item_types(found: Plan, place: np.dtype[Any]) -> Items | None:
+    """Return the item types of the kernel; pure moves see items as unsigned integers."""
+    src, final, picked = found.item, found.final, found.axis is not None
+    if found.pure:
+        moved = MOVED.get(src.itemsize)
+        item = np.dtype(moved)
+        return None if moved is None else Items(item, item, item, picked, False, place)
+    factor = np.dtype(np.float64 if final.char == "d" else np.float32)
+    known = src.char in CAST_FROM | {"e"} and final.char in CAST_TO | {"e"}
+    known = known and src.isnative and found.compute in (final, factor)
+    if not known or (final.char == "e" and src.char == "d"):  # which would be rounded twice
+        return None
+    return Items(src, final, factor, picked, found.scaled, place)
+
+
+@lru_cache(maxsize=256)
+def kernel(cupy: Any, items: Items, number: int) -> Any:
+    """Return the kernel for some item types on a device."""
+    named = {
+        "ITEM": TYPES[items.item.char],
+        "FINAL": TYPES[items.final.char],
+        "FACTOR": TYPES[items.factor.char],
+        "PURE": int(items.factor.kind != "f"),
+        "HALF_ITEM": int(items.item.char == "e"),
+        "HALF_FINAL": int(items.final.char == "e"),
+        "PICKED": int(items.picked),
+        "SCALED": int(items.scaled),
+        "FEW": int(items.few),
+        "PACK": items.pack,
+        "FEW_FACTORS": FEW_FACTORS,
+        "INDEX": TYPES[items.place.char],
+        "TABLE_NUMBERS": TABLE_NUMBERS,
+        "TILE_ITEMS": tile_items(items.final),
+        "MAX_ROWS": MAX_ROWS,
+    }
+    code = "".join(f"#define {name} {value}\n" for name, value in named.items()) + SOURCE
+    return cupy.RawModule(code=code, options=OPTIONS).get_function("permute")
+
+
+def tile_items(final: np.dtype[Any]) -> int:
+    """Return how many items of the result a tile in shared memory holds."""
+    return min(TILE_ITEMS, TILE_BYTES // final.itemsize)
