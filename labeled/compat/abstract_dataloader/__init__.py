@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from labeled.compat import put_aliases, put_modules
 from labeled.compat.abstract_dataloader import abstract, ext, generic, spec
-from labeled.compat.aliases import put_aliases, put_modules
 
 __all__ = ["MODULES", "abstract", "ext", "generic", "install_aliases", "spec"]
 

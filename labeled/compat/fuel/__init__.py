@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from labeled.compat.aliases import put_aliases
+from labeled.compat import put_aliases
 from labeled.compat.fuel.config_parser import config
 
 __all__ = ["MODULES", "config", "install_aliases"]

@@ -7,17 +7,20 @@ symbolic side, which was a graph of Theano variables, is a lazy dask graph here.
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
-from labeled.compat.aliases import put_aliases
+from labeled.compat import put_aliases
+
+config = SimpleNamespace(floatX="float64")
+"""The one setting: what the dtype ``'floatX'`` stands for. Assign before making spaces."""
 
 MODULES = {
     "": "",
     ".space": ".space",
-    ".format": ".target_format",
-    ".format.target_format": ".target_format",
+    ".format": ".utils",
+    ".format.target_format": ".utils",
     ".utils": ".utils",
-    ".utils.data_specs": ".utils",
+    ".utils.data_specs": ".iteration",
     ".utils.iteration": ".iteration",
     ".utils.rng": ".utils",
     ".datasets": ".datasets",

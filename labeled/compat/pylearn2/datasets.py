@@ -25,11 +25,12 @@ from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.iteration import (
     Convert,
     FiniteDatasetIterator,
+    flat_pairs,
+    is_flat_specs,
     resolve_iterator_class,
 )
 from labeled.compat.pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
-from labeled.compat.pylearn2.target_format import OneHotFormatter
-from labeled.compat.pylearn2.utils import is_flat_specs, make_np_rng
+from labeled.compat.pylearn2.utils import OneHotFormatter, make_np_rng
 
 DEFAULT_RNG = (17, 2, 946)
 """What every dataset drew from when no generator was given."""
@@ -58,7 +59,7 @@ class Dataset:
 
     def has_targets(self) -> bool:
         """Whether there are targets."""
-        return "targets" in _names(self.get_data_specs()[1])
+        return "targets" in [name for _, name in flat_pairs(self.get_data_specs())]
 
     def __iter__(self) -> FiniteDatasetIterator:
         return self.iterator()
@@ -116,17 +117,6 @@ class Dataset:
         return None
 
 
-def _names(source: Any) -> tuple[str, ...]:
-    return tuple(source) if isinstance(source, tuple | list) else (source,)
-
-
-def pairs_of(data_specs: Any) -> list[tuple[Any, str]]:
-    """Return the ``(space, source)`` pairs of flat specs."""
-    space, source = data_specs
-    spaces = space.components if isinstance(space, CompositeSpace) else [space]
-    return list(zip(spaces, _names(source), strict=False))
-
-
 class VectorSpacesDataset(Dataset):
     """Arrays in memory, one a source; axis 0 counts examples whatever the space says.
 
@@ -171,8 +161,8 @@ class VectorSpacesDataset(Dataset):
     def get(self, sources: tuple[str, ...], indexes: Any) -> tuple[Any, ...]:
         """Return the rows of some sources."""
         arrays = self.data if isinstance(self.data, tuple) else (self.data,)
-        by_name = dict(zip([name for _, name in pairs_of(self.data_specs)], arrays, strict=True))
-        return tuple(by_name[name][indexes] for name in sources)
+        names = [name for _, name in flat_pairs(self.data_specs)]
+        return tuple(arrays[names.index(name)][indexes] for name in sources)
 
 
 # ---------------------------------------------------------------- rows of a matrix
@@ -362,7 +352,7 @@ class DenseDesignMatrix(Dataset):
             partial(self.view_converter.get_formatted_batch, dspace=space)
             if name in viewed
             else None
-            for space, name in pairs_of(data_specs)
+            for space, name in flat_pairs(data_specs)
         ]
 
     # ------------------------------------------------------------ images

@@ -1,8 +1,13 @@
-"""The old iterators: over subsets of rows, and over the batches of a dataset.
+"""The old iterators, over subsets of rows and over the batches of a dataset, and what they serve.
 
 Rows are drawn from the old `RandomState` streams. An iterator is used up by one epoch,
 ``num_batches`` may be a float, and numbers of examples may promise more than there are. Natively,
 ``batches(sampler=list(iterator))`` serves the same rows.
+
+`DataSpecsMapping` is the old one, oddities included: a str source is a sequence of characters;
+`flatten` of anything but tuples, lists and spaces gives None; `nest` gives None at null
+positions, and cannot do so for spaces. The native mapping is
+:class:`labeled.spaces.DataSpecsMapping`.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ from labeled.compat.errors import (
     OldValueError,
     require,
 )
-from labeled.compat.pylearn2.space import CompositeSpace
-from labeled.compat.pylearn2.utils import is_flat_specs, make_np_rng, permutation
+from labeled.compat.pylearn2.space import CompositeSpace, NullSpace, Space
+from labeled.compat.pylearn2.utils import make_np_rng, permutation
 
 Convert = Callable[[Any], Any]
 
@@ -139,15 +144,13 @@ class SequentialSubsetIterator(_OneEpoch):
     [slice(0, 3, None), slice(3, 6, None)]
     """
 
-    count_of = staticmethod(np.ceil)  # a float, as the old count was
-
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         n = self._dataset_size
         if batch_size is None:
             if num_batches is None:
                 raise OldValueError(f"{type(self).__name__}: give batch_size or num_batches")
             return math.ceil(n / num_batches), num_batches
-        most = float(self.count_of(n / batch_size))
+        most = float(math.ceil(n / batch_size))  # a float, as the old count was
         if num_batches is not None and num_batches > most:
             raise OldValueError(f"{n} rows make {most} batches of {batch_size}, not {num_batches}")
         return batch_size, most if num_batches is None else num_batches
@@ -417,35 +420,32 @@ class FiniteDatasetIterator(_Iterator):
         self._dataset = dataset
         self._subset_iterator = subset_iterator
         self._return_tuple = return_tuple
-        _, spaces = _flat(data_specs)
-        composite, given = isinstance(data_specs[0], CompositeSpace), data_specs[1]
-        if composite and isinstance(given, str):
+        wanted, given = flat_pairs(data_specs), data_specs[1]
+        if isinstance(data_specs[0], CompositeSpace) and isinstance(given, str):
             raise OldValueError(
-                f"{data_specs[0]} takes a tuple of {len(spaces)} sources, found the name {given!r}"
-                f"; write {(given,) * len(spaces)}"
+                f"{data_specs[0]} takes a tuple of sources, found the name {given!r}"
             )
-        self._source = (
-            given if isinstance(given, tuple) else (given,)
-        )  # a list counts as one source
+        self._source = given if isinstance(given, tuple) else (given,)  # a list counts as one
+        spaces = getattr(data_specs[0], "components", [data_specs[0]])
         require(len(self._source) == len(spaces), f"{len(spaces)} spaces for the sources {given!r}")
         functions = [None] * len(spaces) if convert is None else list(convert)
         require(len(functions) == len(spaces), f"{len(functions)} functions for {len(spaces)}")
-        names, own_spaces = _flat(dataset.get_data_specs())
+        own = flat_pairs(dataset.get_data_specs())
+        names = [name for _, name in own]
         self._positions: list[int] = []
         self._convert: list[Convert] = []
-        for name, space, function in zip(self._source, spaces, functions, strict=True):
+        for (space, name), function in zip(wanted, functions, strict=True):
             if name not in names:
-                raise OldValueError(f"the dataset has no source {name!r}; it has {list(names)}")
+                raise OldValueError(f"the dataset has no source {name!r}; it has {names}")
             at = names.index(name)
             self._positions.append(at)
-            self._convert.append(function or partial(own_spaces[at].np_format_as, space=space))
+            self._convert.append(function or partial(own[at][0].np_format_as, space=space))
 
     def next(self) -> Any:
         """Return the next batch: a tuple, or the bare batch of a single source."""
         rows = next(self._subset_iterator)
-        found = tuple(
-            function(batch) for function, batch in zip(self._convert, self._read(rows), strict=True)
-        )
+        pairs = zip(self._convert, self._read(rows), strict=True)
+        found = tuple(function(batch) for function, batch in pairs)
         return found if self._return_tuple or len(found) > 1 else found[0]
 
     def _read(self, rows: Any) -> Sequence[Any]:
@@ -463,9 +463,161 @@ class FiniteDatasetIterator(_Iterator):
     stochastic = _of_subsets("stochastic")
 
 
-def _flat(specs: Any) -> tuple[tuple[str, ...], list[Any]]:
-    """Return the names and the spaces of specs that must be flat."""
-    require(is_flat_specs(specs), f"data_specs must be flat, found {specs}")
-    space, source = specs
+def flat_pairs(data_specs: Any) -> list[tuple[Any, str]]:
+    """Return the ``(space, source)`` pairs of specs, which must be flat."""
+    require(is_flat_specs(data_specs), f"data_specs must be flat, found {data_specs}")
+    space, source = data_specs
     spaces = space.components if isinstance(space, CompositeSpace) else [space]
-    return tuple(source) if isinstance(source, tuple | list) else (source,), spaces
+    names = source if isinstance(source, tuple | list) else (source,)
+    return list(zip(spaces, names, strict=False))
+
+
+# ---------------------------------------------------------------- specs
+Tree = Any
+"""An index, None for a null position, or a tuple of trees."""
+
+
+class DataSpecsMapping:
+    """The way between specs of any nesting and their distinct pairs.
+
+    Parameters
+    ----------
+    data_specs : (Space, source)
+
+    Attributes
+    ----------
+    specs_to_index : dict
+        Each distinct ``(space, source)`` and its number.
+    n_unique_specs : int
+    spec_mapping : nested tuple, int or None
+
+    Examples
+    --------
+    >>> from labeled.compat.pylearn2.space import VectorSpace
+    >>> x = VectorSpace(3)
+    >>> mapping = DataSpecsMapping((CompositeSpace((x, x)), ("features", "features")))
+    >>> mapping.flatten(("features", "features")), mapping.nest(5)
+    ('features', (5, 5))
+    """
+
+    def __init__(self, data_specs: tuple[Space, Any]) -> None:
+        self.specs_to_index: dict[tuple[Space, Any], int] = {}
+        space, source = data_specs
+        require(isinstance(space, Space), f"specs are (space, source), found {space!r} for a space")
+        self.spec_mapping = self._numbered(space, source)
+
+    @property
+    def n_unique_specs(self) -> int:
+        return len(self.specs_to_index)
+
+    def _numbered(self, space: Space, source: Any) -> Tree:
+        if isinstance(space, NullSpace):
+            require(source == "", f"the source of a NullSpace is '', found {source!r}")
+            return None
+        if isinstance(space, CompositeSpace):
+            n = len(space.components)
+            if len(source) != n:
+                raise OldValueError(f"{space} has {n} components; found the source {source!r}")
+            return tuple(map(self._numbered, space.components, source))
+        return self.specs_to_index.setdefault((space, _unwrapped(source)), self.n_unique_specs)
+
+    # ------------------------------------------------------------ nested to flat
+    def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
+        """Return what `nested` holds for each distinct pair.
+
+        Returns
+        -------
+        tuple, CompositeSpace, bare element or None
+            A tuple where `return_tuple`; the bare element where there is one pair; else
+            of the kind of `nested`, which is None for kinds that are neither tuple,
+            list nor space.
+        """
+        found: list[Any] = [None] * self.n_unique_specs
+        self._gather(nested, self.spec_mapping, found)
+        missing = any(item is None for item in found)
+        require(not missing, f"None among what is flattened: {nested!r}")
+        if return_tuple:
+            return tuple(found)
+        if self.n_unique_specs == 1:
+            return found[0]
+        if isinstance(nested, tuple | list):
+            return tuple(found)
+        return CompositeSpace(found) if isinstance(nested, Space) else None
+
+    def _gather(self, nested: Any, tree: Tree, found: list[Any]) -> None:
+        if isinstance(tree, tuple):
+            parts = nested.components if isinstance(nested, CompositeSpace) else nested
+            if len(parts) != len(tree):
+                raise OldValueError(f"expected {len(tree)} parts, found {len(parts)}")
+            for part, branch in zip(parts, tree, strict=True):
+                self._gather(part, branch, found)
+        elif tree is None:
+            nothing = isinstance(nested, NullSpace) or not nested
+            require(nothing, f"a null position holds nothing, found {nested!r}")
+        else:
+            item = _unwrapped(nested)
+            if found[tree] is None:
+                found[tree] = item
+            else:
+                same = bool(found[tree] == item)  # arrays fail here, for want of one truth value
+                require(same, f"one pair holds two things: {found[tree]!r} and {item!r}")
+
+    # ------------------------------------------------------------ flat to nested
+    def nest(self, flat: Any) -> Any:
+        """Return `flat`, one element a distinct pair, nested as the specs are.
+
+        Parameters
+        ----------
+        flat : Space, tuple, list, or a bare element
+            A bare element only where there is one pair.
+        """
+        of_spaces = isinstance(flat, Space)
+        if isinstance(flat, CompositeSpace):
+            parts: list[Any] = flat.components
+        else:
+            parts = list(flat) if isinstance(flat, tuple | list) else [flat]
+        n = self.n_unique_specs
+        require(len(parts) == n, f"expected {n} elements, found {len(parts)}")
+        return self._nested(parts, self.spec_mapping, of_spaces)
+
+    def _nested(self, parts: list[Any], tree: Tree, of_spaces: bool) -> Any:
+        if isinstance(tree, tuple):
+            branches = [self._nested(parts, branch, of_spaces) for branch in tree]
+            return CompositeSpace(branches) if of_spaces else tuple(branches)
+        if tree is not None:
+            return parts[tree]
+        if of_spaces:
+            raise OldTypeError("spaces are not nested around a NullSpace")
+        return None
+
+
+def _unwrapped(item: Any) -> Any:
+    """Return the element of a tuple or list of one."""
+    if not isinstance(item, tuple | list):
+        return item
+    if len(item) != 1:
+        raise OldValueError(f"expected one element, found {len(item)}: {item!r}")
+    return item[0]
+
+
+def is_flat_space(space: Any) -> bool:
+    """Whether `space` is elementary, or a composite of elementary spaces."""
+    if not isinstance(space, Space):
+        raise OldTypeError(f"expected a space, found {space!r}")
+    if not isinstance(space, CompositeSpace):
+        return True
+    return not any(isinstance(part, CompositeSpace) for part in space.components)
+
+
+def is_flat_source(source: Any) -> bool:
+    """Whether `source` is a str, or a tuple or list that holds no tuple or list."""
+    if isinstance(source, str):
+        return True
+    if not isinstance(source, tuple | list):
+        raise OldTypeError(f"a source is a str, tuple or list, found {source!r}")
+    return not any(isinstance(part, tuple | list) for part in source)
+
+
+def is_flat_specs(data_specs: tuple[Any, Any]) -> bool:
+    """Whether space and source are flat; their lengths are not compared."""
+    return is_flat_space(data_specs[0]) and is_flat_source(data_specs[1])

@@ -28,7 +28,7 @@ from labeled.compat.errors import (
     require,
 )
 from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.target_format import csr_matrix, one_hot
+from labeled.compat.pylearn2.utils import csr_matrix, one_hot
 from labeled.spaces import ConvNDSpace as NativeImages
 from labeled.spaces import VectorSpace as NativeVectors
 from labeled.spaces.arrays import da, is_dask, is_sparse, move_axes
@@ -93,8 +93,7 @@ def as_dtype_name(dtype: Any) -> str | None:
     name = str(dtype) if isinstance(dtype, np.dtype) else dtype
     if name is None:
         return None
-    if name == "floatX":
-        return config.floatX
+    name = config.floatX if name == "floatX" else name
     if isinstance(name, str) and name in DTYPES:
         return name
     raise OldTypeError(
@@ -216,32 +215,20 @@ class Space:
     # ------------------------------------------------------------ does a batch fit
     def np_validate(self, batch: Any) -> None:
         """Raise unless `batch` is a numeric batch of this space."""
-        self._require_numeric(batch)
         self._checked(batch, numeric=True)
 
     def validate(self, batch: Any) -> None:
         """Raise unless `batch` is one of this space: a lazy one as far as can be known."""
-        numeric = is_numeric_batch(batch) and not is_symbolic_batch(batch)
-        if not numeric:
-            self._require_symbolic(batch)
-        self._checked(batch, numeric=numeric)
-
-    def _require_numeric(self, batch: Any) -> None:
-        if not is_numeric_batch(batch):
-            raise OldTypeError(f"{self}: expected a numeric batch, found {type(batch).__name__}")
-
-    def _require_symbolic(self, batch: Any) -> None:
-        if not is_symbolic_batch(batch):
-            raise OldTypeError(f"{self}: expected a lazy batch, found {type(batch).__name__}")
+        self._checked(batch, numeric=is_numeric_batch(batch) and not is_symbolic_batch(batch))
 
     def _checked(self, batch: Any, *, numeric: bool) -> None:
-        """Run callbacks, then the class's own checks."""
-        callbacks = getattr(
-            self, "np_validate_callbacks" if numeric else "validate_callbacks", None
-        )
-        if callbacks is None:
+        """Look at the kind of batch, run callbacks, then the class's own checks."""
+        if not (is_numeric_batch(batch) if numeric else is_symbolic_batch(batch)):
+            wanted, found = "numeric" if numeric else "lazy", type(batch).__name__
+            raise OldTypeError(f"{self}: expected a {wanted} batch, found {found}")
+        if not hasattr(self, "validate_callbacks"):
             raise OldTypeError(f"{type(self).__name__}.__init__ did not call Space.__init__")
-        for callback in callbacks:
+        for callback in self.np_validate_callbacks if numeric else self.validate_callbacks:
             callback(batch)
         self._check(batch, numeric)
 
@@ -266,13 +253,11 @@ class Space:
     # ------------------------------------------------------------ to another space
     def np_format_as(self, batch: Any, space: Space) -> Any:
         """Lay a numeric batch out for another space; the result is not checked."""
-        self._require_numeric(batch)
         self._checked(batch, numeric=True)
         return self._formatted(batch, space)
 
     def format_as(self, batch: Any, space: Space) -> Any:
         """Lay a lazy batch out for another space, lazily."""
-        self._require_symbolic(batch)
         self._checked(batch, numeric=False)
         result = self._formatted(batch, space)
         if is_dask(result) and is_dask(batch) and result is not batch:
@@ -317,6 +302,7 @@ class SimplyTypedSpace(Space):
     """What two spaces of one class are compared by, and what is shown; callbacks apart."""
 
     sparse = False
+    dim: int
 
     def __init__(self, dtype: Any = "floatX", **callbacks: Any) -> None:
         super().__init__(**callbacks)
@@ -359,14 +345,13 @@ class SimplyTypedSpace(Space):
     # ------------------------------------------------------------ shapes
     def sizes(self, batch_size: int) -> tuple[int, ...]:
         """Return the shape of a batch."""
-        raise NotImplementedError
+        return (batch_size, self.dim)
 
     def get_total_dimension(self) -> int:
         return math.prod(self.sizes(1))
 
     def get_origin(self) -> Any:
-        axis, sizes = self.get_batch_axis(), self.sizes(1)
-        return np.zeros(sizes[:axis] + sizes[axis + 1 :])
+        return np.zeros(self.sizes(1)).squeeze(self.get_batch_axis())
 
     def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
         zeros = np.zeros(self.sizes(batch_size), self._zeros_dtype(dtype))
@@ -427,9 +412,6 @@ class VectorSpace(SimplyTypedSpace):
         super().__init__(dtype, **kw)
         self.dim, self.sparse = dim, sparse
 
-    def sizes(self, batch_size: int) -> tuple[int, ...]:
-        return (batch_size, self.dim)
-
 
 class _Labels(SimplyTypedSpace):
     """Rows of `dim` labels below `max_labels`."""
@@ -447,9 +429,6 @@ class _Labels(SimplyTypedSpace):
         if "int" not in dtype:
             raise OldValueError(f"{type(self).__name__}: dtype must be integer, found {dtype!r}")
         return super()._clean_dtype_arg(dtype)
-
-    def sizes(self, batch_size: int) -> tuple[int, ...]:
-        return (batch_size, self.dim)
 
 
 class IndexSpace(_Labels):
@@ -487,9 +466,6 @@ class VectorSequenceSpace(_Sequence):
     def __init__(self, dim: int, dtype: Any = "floatX", **kw: Any) -> None:
         super().__init__(dtype, **kw)
         self.dim = dim
-
-    def sizes(self, batch_size: int) -> tuple[int, ...]:
-        return (batch_size, self.dim)
 
 
 class IndexSequenceSpace(_Sequence, _Labels):
@@ -621,9 +597,7 @@ class CompositeSpace(Space):
         return f"{type(self).__name__}({', '.join(map(str, self.components))})"
 
     def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return False
-        return self.components == other.components
+        return type(self) is type(other) and self.components == other.components
 
     def __hash__(self) -> int:
         return hash((type(self), *self.components))
@@ -676,8 +650,7 @@ class CompositeSpace(Space):
 
     def restrict_batch(self, batch: Any, subset: Sequence[int]) -> Any:
         """Return the parts of a lazy `batch` that belong to :meth:`restrict`."""
-        self._require_symbolic(batch)
-        self.validate(batch)
+        self._checked(batch, numeric=False)
         chosen = tuple(batch[i] for i in subset)
         return chosen[0] if len(chosen) == 1 else chosen
 

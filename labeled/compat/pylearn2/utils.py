@@ -1,23 +1,33 @@
-"""Small helpers, random number generators, and the mapping between nested and flat specs.
+"""Small helpers, random number generators, and labels as indicator rows by the old rules.
 
-`DataSpecsMapping` is the old one, oddities included: a str source is a sequence of characters;
-`flatten` of anything but tuples, lists and spaces gives None; `nest` gives None at null
-positions, and cannot do so for spaces. The native mapping is
-:class:`labeled.spaces.DataSpecsMapping`.
+Labels out of range:
+
+=============  ===========================  ====================================
+layout         dense                        sparse
+=============  ===========================  ====================================
+`concatenate`  label too high: IndexError   wraps into another index's columns
+`merge`        label too high: IndexError   ValueError; repeats add up to 2, 3...
+`stack`        one more axis                ValueError
+=============  ===========================  ====================================
+
+A negative label counts from the end in the dense layouts. Native one-hot
+(:mod:`labeled.spaces.arrays`) refuses all of these.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from dask.local import get_sync
 
-from labeled.compat.errors import OldTypeError, OldValueError, require
+from labeled.compat.errors import OldIndexError, OldTypeError, OldValueError, require
 from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.space import CompositeSpace, NullSpace, Space
+from labeled.spaces.arrays import csr, is_dask
 
 
 def safe_zip(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -75,17 +85,17 @@ def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..
     (3, 2, 2, 1)
     """
     keys = [_only_key(x) for x in inputs]
-    several = isinstance(outputs, tuple | list)
-    wanted = [_only_key(y) for y in (outputs if several else [outputs])]
-    graphs = [dict(y.__dask_graph__()) for y in (outputs if several else [outputs])]
+    several = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+    wanted = [_only_key(y) for y in several]
+    graph: dict[Any, Any] = {}
+    for y in several:
+        graph |= dict(y.__dask_graph__())
 
     def call(*values: Any) -> Any:
         if len(values) != len(keys):
             raise OldTypeError(f"the function takes {len(keys)} batches, found {len(values)}")
-        given = dict(zip(keys, values, strict=True))
-        merged = {key: task for graph in graphs for key, task in graph.items()}
-        results = list(get_sync({**merged, **given}, wanted))
-        return results if several else results[0]
+        results = list(get_sync({**graph, **dict(zip(keys, values, strict=True))}, wanted))
+        return results if isinstance(outputs, tuple | list) else results[0]
 
     return call
 
@@ -140,155 +150,183 @@ def make_np_rng(
     return np.random.RandomState(DEFAULT_SEED if seed is None else seed)
 
 
-# ---------------------------------------------------------------- specs
-Tree = Any
-"""An index, None for a null position, or a tuple of trees."""
+# ---------------------------------------------------------------- labels as indicator rows
+MODES = ("concatenate", "merge", "stack")
 
 
-class DataSpecsMapping:
-    """The way between specs of any nesting and their distinct pairs.
+def csr_matrix(x: Any, shape: tuple[int, int] | None = None) -> Any:
+    """Return `x` as a ``scipy.sparse.csr_matrix``, where ``*`` multiplies matrices."""
+    made = csr(x, shape)  # says what to install where scipy is missing
+    return importlib.import_module("scipy.sparse").csr_matrix(made)
+
+
+class OneHotFormatter:
+    """Writes integer targets as indicator rows.
 
     Parameters
     ----------
-    data_specs : (Space, source)
-
-    Attributes
-    ----------
-    specs_to_index : dict
-        Each distinct ``(space, source)`` and its number.
-    n_unique_specs : int
-    spec_mapping : nested tuple, int or None
+    max_labels : int
+        How many labels there are.
+    dtype : dtype, optional
+        Of the result; floatX if not given.
 
     Examples
     --------
-    >>> from labeled.compat.pylearn2.space import VectorSpace
-    >>> x = VectorSpace(3)
-    >>> mapping = DataSpecsMapping((CompositeSpace((x, x)), ("features", "features")))
-    >>> mapping.flatten(("features", "features")), mapping.nest(5)
-    ('features', (5, 5))
+    >>> OneHotFormatter(3, dtype="uint8").format(np.array([[0, 2]]), mode="concatenate")
+    array([[1, 0, 0, 0, 0, 1]], dtype=uint8)
     """
 
-    def __init__(self, data_specs: tuple[Space, Any]) -> None:
-        self.specs_to_index: dict[tuple[Space, Any], int] = {}
-        space, source = data_specs
-        require(isinstance(space, Space), f"specs are (space, source), found {space!r} for a space")
-        self.spec_mapping = self._numbered(space, source)
+    def __init__(self, max_labels: Any, dtype: Any = None) -> None:
+        if not isinstance(max_labels, int | np.integer) or max_labels < 0:
+            raise OldValueError(f"max_labels must be an integer, 0 or more; found {max_labels!r}")
+        self._max_labels = int(max_labels)
+        name = config.floatX if dtype is None or dtype == "floatX" else dtype
+        try:
+            self._dtype = np.dtype(name)
+        except TypeError as error:
+            raise OldTypeError(f"dtype {dtype!r} is not a dtype: {error}") from error
 
-    @property
-    def n_unique_specs(self) -> int:
-        return len(self.specs_to_index)
-
-    def _numbered(self, space: Space, source: Any) -> Tree:
-        if isinstance(space, NullSpace):
-            require(source == "", f"the source of a NullSpace is '', found {source!r}")
-            return None
-        if isinstance(space, CompositeSpace):
-            if len(source) != len(space.components):
-                raise OldValueError(
-                    f"{space} has {len(space.components)} components, the source {source!r} has "
-                    f"{len(source)}"
-                )
-            pairs = zip(space.components, source, strict=True)
-            return tuple(self._numbered(part, name) for part, name in pairs)
-        return self.specs_to_index.setdefault((space, _unwrapped(source)), self.n_unique_specs)
-
-    # ------------------------------------------------------------ nested to flat
-    def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
-        """Return what `nested` holds for each distinct pair.
-
-        Returns
-        -------
-        tuple, CompositeSpace, bare element or None
-            A tuple where `return_tuple`; the bare element where there is one pair; else
-            of the kind of `nested`, which is None for kinds that are neither tuple,
-            list nor space.
-        """
-        found: list[Any] = [None] * self.n_unique_specs
-        self._gather(nested, self.spec_mapping, found)
-        missing = any(item is None for item in found)
-        require(not missing, f"None among what is flattened: {nested!r}")
-        if return_tuple:
-            return tuple(found)
-        if self.n_unique_specs == 1:
-            return found[0]
-        if isinstance(nested, tuple | list):
-            return tuple(found)
-        return CompositeSpace(found) if isinstance(nested, Space) else None
-
-    def _gather(self, nested: Any, tree: Tree, found: list[Any]) -> None:
-        if isinstance(tree, tuple):
-            parts = nested.components if isinstance(nested, CompositeSpace) else nested
-            if len(parts) != len(tree):
-                raise OldValueError(f"expected {len(tree)} parts, found {len(parts)}")
-            for part, branch in zip(parts, tree, strict=True):
-                self._gather(part, branch, found)
-        elif tree is None:
-            nothing = isinstance(nested, NullSpace) or not nested
-            require(nothing, f"a null position holds nothing, found {nested!r}")
-        else:
-            item = _unwrapped(nested)
-            if found[tree] is None:
-                found[tree] = item
-            else:
-                same = bool(found[tree] == item)  # arrays fail here, for want of one truth value
-                require(same, f"one pair holds two things: {found[tree]!r} and {item!r}")
-
-    # ------------------------------------------------------------ flat to nested
-    def nest(self, flat: Any) -> Any:
-        """Return `flat`, one element a distinct pair, nested as the specs are.
+    def format(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
+        """Return the indicator rows of `targets`.
 
         Parameters
         ----------
-        flat : Space, tuple, list, or a bare element
-            A bare element only where there is one pair.
+        targets : array of int, (n,) or (n, k)
+            With one axis, a single example of n labels for `concatenate` and `merge`.
+        mode : {'stack', 'concatenate', 'merge'}
+        sparse : bool
+            Return a csr matrix.
+
+        Returns
+        -------
+        array or csr matrix
+            `stack`: one axis more; `concatenate`: k blocks side by side; `merge`: one block.
         """
-        of_spaces = isinstance(flat, Space)
-        if isinstance(flat, CompositeSpace):
-            parts: list[Any] = flat.components
-        else:
-            parts = list(flat) if isinstance(flat, tuple | list) else [flat]
-        n = self.n_unique_specs
-        require(len(parts) == n, f"expected {n} elements, found {len(parts)}")
-        return self._nested(parts, self.spec_mapping, of_spaces)
+        return one_hot(targets, self._max_labels, mode, self._dtype, sparse=sparse)
 
-    def _nested(self, parts: list[Any], tree: Tree, of_spaces: bool) -> Any:
-        if isinstance(tree, tuple):
-            branches = [self._nested(parts, branch, of_spaces) for branch in tree]
-            return CompositeSpace(branches) if of_spaces else tuple(branches)
-        if tree is not None:
-            return parts[tree]
-        if of_spaces:
-            raise OldTypeError("spaces are not nested around a NullSpace")
-        return None
+    def theano_expr(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
+        """Return the lazy indicator rows of a dask array; labels are checked when computed."""
+        return one_hot(targets, self._max_labels, mode, self._dtype, sparse=sparse)
 
 
-def _unwrapped(item: Any) -> Any:
-    """Return the element of a tuple or list of one."""
-    if not isinstance(item, tuple | list):
-        return item
-    if len(item) != 1:
-        raise OldValueError(f"expected one element, found {len(item)}: {item!r}")
-    return item[0]
+def one_hot(
+    targets: Any, max_labels: int, mode: str = "stack", dtype: Any = None, *, sparse: bool = False
+) -> Any:
+    """Return indicator rows; see :class:`OneHotFormatter`."""
+    if mode not in MODES:
+        raise OldValueError(f"mode must be one of {MODES}, found {mode!r}")
+    if targets.ndim > 2:
+        raise OldValueError(f"targets have 1 or 2 axes, found {targets.ndim}: {targets.shape}")
+    if "int" not in str(targets.dtype):
+        raise OldTypeError(f"targets are integers, found {targets.dtype}")
+    if sparse and mode == "stack":
+        raise OldValueError("stacked indicators have an axis more than a sparse matrix")
+    made = np.dtype(config.floatX if dtype is None else dtype)
+    if is_dask(targets):
+        return _lazy(targets, max_labels, mode, made, sparse)
+    if sparse:
+        return _sparse(np.atleast_2d(targets), max_labels, mode, made)
+    return _dense(targets, max_labels, mode, made)
 
 
-def is_flat_space(space: Any) -> bool:
-    """Whether `space` is elementary, or a composite of elementary spaces."""
-    if not isinstance(space, Space):
-        raise OldTypeError(f"expected a space, found {space!r}")
-    if not isinstance(space, CompositeSpace):
-        return True
-    return not any(isinstance(part, CompositeSpace) for part in space.components)
+def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
+    if targets.size and int(targets.max()) >= max_labels:
+        raise OldIndexError(f"label {targets.max()} is out of range for {max_labels} labels")
+    if targets.size and int(targets.min()) < -max_labels:
+        raise OldIndexError(f"label {targets.min()} is out of range for {max_labels} labels")
+    marks = np.zeros((targets.size, max_labels), dtype)
+    marks[np.arange(targets.size), targets.reshape(-1).astype(np.int64)] = 1
+    stacked = marks.reshape((*targets.shape, max_labels))
+    if mode == "stack":
+        return stacked
+    if mode == "merge":
+        return stacked.max(axis=-2, initial=0)
+    return stacked.reshape((*targets.shape[:-1], targets.shape[-1] * max_labels))
 
 
-def is_flat_source(source: Any) -> bool:
-    """Whether `source` is a str, or a tuple or list that holds no tuple or list."""
-    if isinstance(source, str):
-        return True
-    if not isinstance(source, tuple | list):
-        raise OldTypeError(f"a source is a str, tuple or list, found {source!r}")
-    return not any(isinstance(part, tuple | list) for part in source)
+def _sparse(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
+    n, k = targets.shape
+    width = max_labels if mode == "merge" else k * max_labels
+    offsets = 0 if mode == "merge" else np.arange(k) * max_labels
+    columns = targets.astype(np.int64) + offsets
+    outside = columns[(columns < 0) | (columns >= width)]
+    if outside.size:  # beyond the matrix: the old code wrote it there all the same
+        raise OldValueError(f"column {outside[0]} is out of range for {width} columns")
+    places = (columns.reshape(-1), np.arange(0, n * k + 1, max(k, 1))[: n + 1])
+    made = csr_matrix((np.ones(n * k, dtype), *places), (n, width))
+    made.sum_duplicates()
+    return made
 
 
-def is_flat_specs(data_specs: tuple[Any, Any]) -> bool:
-    """Whether space and source are flat; their lengths are not compared."""
-    return is_flat_space(data_specs[0]) and is_flat_source(data_specs[1])
+def _lazy(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any], sparse: bool) -> Any:
+    """Do it chunk by chunk, each of whole rows."""
+    run, stacks = _sparse if sparse else _dense, mode == "stack"
+    require(targets.ndim == 2 or not sparse, "lazy sparse indicators need two axes")
+    rows = targets if stacks else targets.rechunk({targets.ndim - 1: -1})
+    width = max_labels * (targets.shape[-1] if mode == "concatenate" else 1)
+    return rows.map_blocks(
+        partial(run, max_labels=max_labels, mode=mode, dtype=dtype),
+        new_axis=[targets.ndim] if stacks else None,
+        chunks=(*(rows.chunks if stacks else rows.chunks[:-1]), (width,)),
+        dtype=dtype,
+        meta=csr_matrix(np.zeros((0, width), dtype)) if sparse else np.empty(0, dtype),
+    )
+
+
+def convert_to_one_hot(
+    integer_vector: Any,
+    dtype: Any = None,
+    max_labels: int | None = None,
+    mode: str = "stack",
+    sparse: bool = False,
+) -> Any:
+    """Return the indicator rows of integer labels, as many labels as the highest needs.
+
+    Examples
+    --------
+    >>> convert_to_one_hot([0, 2], dtype="uint8")
+    array([[1, 0, 0],
+           [0, 0, 1]], dtype=uint8)
+    """
+    labels = np.asarray(integer_vector)
+    require(labels.size == 0 or labels.min() >= 0, "labels are 0 or more")
+    require(labels.ndim <= 2, f"labels have 1 or 2 axes, found {labels.ndim}")
+    count = int(labels.max(initial=-1)) + 1 if max_labels is None else max_labels
+    return OneHotFormatter(count, dtype=dtype).format(labels, mode=mode, sparse=sparse)
+
+
+def compressed_one_hot(
+    labels: Any, dtype: Any = None, simplify_binary: bool = True
+) -> tuple[Any, Any]:
+    """Return indicator rows of the labels that occur, and these labels in ascending order.
+
+    Parameters
+    ----------
+    labels : array of int, (n,)
+    simplify_binary : bool
+        Write two labels as one column of 0 and 1.
+
+    Examples
+    --------
+    >>> rows, found = compressed_one_hot(np.array([7, 3, 7, 9]), dtype="uint8")
+    >>> rows
+    array([[0, 1, 0],
+           [1, 0, 0],
+           [0, 1, 0],
+           [0, 0, 1]], dtype=uint8)
+    >>> found
+    array([3, 7, 9])
+    >>> compressed_one_hot(np.array([7, 3, 7]), dtype="uint8")[0].T
+    array([[1, 0, 1]], dtype=uint8)
+    """
+    found = np.asarray(labels)
+    if found.dtype.kind not in "iu":
+        raise OldTypeError(f"labels are integers, found {found.dtype}")
+    if found.ndim != 1:
+        raise OldValueError(f"labels have one axis, found {found.ndim}: {found.shape}")
+    values, numbers = np.unique(found, return_inverse=True)
+    if simplify_binary and values.size == 2:
+        rows = numbers[:, None].astype(config.floatX if dtype is None else dtype)
+    else:
+        rows = convert_to_one_hot(numbers, dtype=dtype, max_labels=values.size)
+    return rows, values
