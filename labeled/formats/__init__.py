@@ -8,6 +8,6 @@ Reading: `reader` (what readers offer, and what follows from it), `contiguous` (
 `region` (parts of rows), `bytesource` (bytes by position, those of gzip-compressed files
 among them), `memory` (how much there is, and how rows move in it).
 
-Values: `cf` (packed numbers and times), `pictures` and `picture_heads`. Writing: `replacing` (whole
+Values: `cf` (packed numbers and times), `pictures`. Writing: `replacing` (whole
 files or none).
 """

@@ -1,60 +1,84 @@
-"""The door to the libraries that decode and encode pictures.
-
-JPEGs are decoded by simplejpeg, to where they belong; everything else, and what it refuses, by
-Pillow, which also reads the headers of other kinds than JPEG and PNG. OpenCV encodes, and changes
-pictures in pipelines.
+"""The door to the libraries that decode and encode pictures, and what the first bytes of one tell.
 
 A picture is uint8 by (height, width, channel), channels in the order red, green, blue,
 alpha; grey has one. Decoding leaves the GIL, so that a loader's threads work side by side.
-Pictures are turned upright here, from their EXIF data, and their size is checked before a
-byte is decoded.
+The sizes of JPEG and PNG are read here, in pure Python, because there are millions of them; their
+shapes are known, and absurd ones refused, before a library is asked to decode. JPEGs are turned
+upright from their EXIF data.
 
-The trade-off: a small PNG takes two to three times as long as with OpenCV, which takes memory for
-whatever a damaged one claims and knows fewer kinds. For JPEG the pixels of all libraries that build
-on libjpeg-turbo are the same, bit for bit.
+JPEGs are decoded by simplejpeg, to where they belong, and PNGs that are stored as they are wanted
+by OpenCV, which also encodes, and changes pictures in pipelines. Everything else, and what these
+two refuse, is decoded by Pillow. For JPEG the pixels of all libraries that build on libjpeg-turbo
+are the same, bit for bit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import struct
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled._optional import extra_module, import_optional
 from labeled.errors import ArrayError, MissingExtraError
-from labeled.formats.picture_heads import (
-    PictureError,
-    PictureHead,
-    checked,
-    head_of,
-    kind_of,
-    orientation_of,
-)
 
 Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
+Data = bytes | memoryview
 
 MAX_PIXELS = 1 << 28
 """Pictures of more pixels are refused unless a caller allows more."""
 
+LONGEST = (1 << 31) - 1
+"""Pixels of an edge, in any kind of picture."""
+
+HEAD_BYTES = 1 << 10
+"""So many bytes of a picture nearly always hold its size; where they do not, take all of it."""
+
 _COLOURS, _MODES = {1: "GRAY", 3: "RGB", 4: "RGBA"}, {1: "L", 3: "RGB", 4: "RGBA"}
 """What simplejpeg and Pillow call one, three and four channels."""
-_JPEG_END = b"\xff\xd9"
-_FORMATS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
-USUAL_QUALITY = 95
+_SEGMENT, _SOF = struct.Struct(">BBH"), struct.Struct(">BHHB")
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_ALONE = frozenset([0x01, *range(0xD0, 0xD8)])
+_EXIF, _EXIF_MARKER, _ORIENTATION = b"Exif\0\0", 0xE1, 0x0112
+_JPEG_END = b"\xff\xd9"
+
+_PNG, _IHDR = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB")
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
+"""By colour type; grey with alpha and palettes are decoded to colour."""
+
+_MAGICS = (
+    (b"\xff\xd8\xff", "jpeg"),
+    (_PNG, "png"),
+    (b"BM", "bmp"),
+    (b"GIF8", "gif"),
+    (b"II*\0", "tiff"),
+    (b"MM\0*", "tiff"),
+    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
+    (b"\xff\x0a", "jxl"),
+)
 
 _QUALITIES = {
-    ".jpg": ("IMWRITE_JPEG_QUALITY", 1, 100),
-    ".jpeg": ("IMWRITE_JPEG_QUALITY", 1, 100),
-    ".webp": ("IMWRITE_WEBP_QUALITY", 1, 100),
-    ".png": ("IMWRITE_PNG_COMPRESSION", 0, 9),
+    ".jpg": ("IMWRITE_JPEG_QUALITY", 1, 100, 95),
+    ".jpeg": ("IMWRITE_JPEG_QUALITY", 1, 100, 95),
+    ".webp": ("IMWRITE_WEBP_QUALITY", 1, 100, 95),
+    ".png": ("IMWRITE_PNG_COMPRESSION", 0, 9, None),
+    **dict.fromkeys((".bmp", ".tif", ".tiff"), ("", 0, -1, None)),
 }
-"""By suffix: OpenCV's option, the least quality and the most."""
+"""By suffix: OpenCV's option, the least quality, the most and the usual one."""
+
+
+class PictureError(ValueError):
+    """Bytes are no picture that can be decoded. Never leaves the formats."""
+
+
+class ShortHeadError(PictureError):
+    """The bytes end before the size; more of them may hold it."""
 
 
 @cache
@@ -77,12 +101,135 @@ def _pillow() -> Any:
 
 
 @cache
-def _simplejpeg() -> Any:
-    """Return simplejpeg; None where it is not installed."""
-    return import_optional("simplejpeg")
+def _faster(name: str) -> Any:
+    """Return a library that spares Pillow some work; None where it is not installed."""
+    return import_optional(name)
 
 
-def picture_head(data: bytes | memoryview) -> PictureHead:
+# what the first bytes tell
+
+
+class PictureHead(NamedTuple):
+    """What a picture is, before it is decoded.
+
+    Parameters
+    ----------
+    kind : str
+    height, width : int
+        As stored, before it is turned upright.
+    channels : int
+        1 grey, 3 colour, 4 with alpha.
+    orientation : int
+        1 to 8, as EXIF counts; 1 is upright.
+    body : int
+        Where the part of the bytes that holds pixels begins.
+    """
+
+    kind: str
+    height: int
+    width: int
+    channels: int
+    orientation: int = 1
+    body: int = 0
+
+    def shape(self) -> tuple[int, int, int]:
+        """Return (height, width, channels), once it is turned upright."""
+        if self.orientation >= 5:
+            return self.width, self.height, self.channels
+        return self.height, self.width, self.channels
+
+    def checked(self) -> PictureHead:
+        """Refuse a size that no picture has."""
+        if not (0 < self.height <= LONGEST and 0 < self.width <= LONGEST):
+            size = f"{self.height} x {self.width}"
+            raise PictureError(f"the {self.kind.upper()} is {size} pixels large")
+        return self
+
+
+def kind_of(data: Data) -> str | None:
+    """Return the kind of a picture by its magic bytes; None for none that is known.
+
+    Examples
+    --------
+    >>> kind_of(b"GIF89a"), kind_of(b"id,name")
+    ('gif', None)
+    """
+    begin = bytes(data[:16])
+    for magic, kind in _MAGICS:
+        if begin.startswith(magic):
+            return kind
+    if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP":
+        return "webp"
+    if begin[4:12] in (b"ftypavif", b"ftypavis"):
+        return "avif"
+    if begin[:1] == b"P" and begin[1:2] in b"123456" and begin[2:3].isspace():
+        return "pnm"
+    return None
+
+
+def head_of(data: Data) -> PictureHead | None:
+    """Return what the beginning of a JPEG or PNG tells; None for other kinds.
+
+    Raises
+    ------
+    ShortHeadError
+        If `data` ends too early.
+    PictureError
+        If it tells nonsense.
+    """
+    begin = bytes(data[:26])
+    if begin.startswith(b"\xff\xd8\xff"):
+        return _jpeg_head(memoryview(data))
+    if not begin.startswith(_PNG):
+        return None
+    if len(begin) < 26:
+        raise ShortHeadError("the PNG ends within its header")
+    width, height, _depth, colours = _IHDR.unpack_from(begin, 16)
+    if begin[12:16] != b"IHDR" or colours not in _PNG_CHANNELS:
+        raise PictureError("the PNG does not begin with a header that could be one")
+    return PictureHead("png", height, width, _PNG_CHANNELS[colours]).checked()
+
+
+def _jpeg_head(data: memoryview) -> PictureHead:
+    """Go from marker to marker until the frame that tells the size."""
+    at, n, turn = 2, len(data), 0
+    while at + 4 <= n:
+        begin, marker, length = _SEGMENT.unpack_from(data, at)
+        end = at + 2 + length
+        if begin != 0xFF:
+            raise PictureError(f"the JPEG has no marker at byte {at}")
+        if marker in _FRAMES:
+            if at + 10 > n:
+                break
+            _, height, width, channels = _SOF.unpack_from(data, at + 4)
+            colours = 1 if channels == 1 else 3
+            return PictureHead("jpeg", height, width, colours, turn or 1, end).checked()
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        elif marker in _ALONE:
+            at += 2
+        elif marker in (0xD9, 0xDA) or length < 2:
+            raise PictureError("the JPEG has no frame before its pixels")
+        else:
+            if marker == _EXIF_MARKER and not turn and data[at + 4 : at + 10] == _EXIF:
+                if end > n:
+                    break
+                turn = _orientation_of(bytes(data[at + 4 : end]))
+            at = end
+    raise ShortHeadError("the JPEG ends before it tells its size")
+
+
+def _orientation_of(exif: bytes) -> int:
+    """Return the orientation that EXIF data tell; 1 where they do not, or are damaged."""
+    found = _pillow().Exif()
+    with contextlib.suppress(Exception):  # what Pillow makes of damage is nearly any error
+        found.load(exif)
+        turn = found.get(_ORIENTATION)
+        return turn if turn in range(1, 9) else 1
+    return 1
+
+
+def picture_head(data: Data) -> PictureHead:
     """Return what a whole encoded picture is, without decoding it.
 
     Raises
@@ -91,39 +238,31 @@ def picture_head(data: bytes | memoryview) -> PictureHead:
         If it is not a picture.
     """
     head = head_of(data)
-    return _foreign_head(data) if head is None else head
-
-
-def _foreign_head(data: bytes | memoryview) -> PictureHead:
-    """Let Pillow, which reads headers only, tell the size of what is neither JPEG nor PNG."""
-    try:
+    if head is not None:
+        return head
+    try:  # Pillow reads headers only
         with _pillow().open(io.BytesIO(data)) as image:
             (width, height), bands = image.size, image.getbands()
             alpha = "A" in bands or "transparency" in image.info
             grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
-            turn = _foreign_orientation(image)
+            is_turned = image.format == "WEBP" and "exif" in image.info  # a TIFF turns itself
+            turn = _orientation_of(image.info["exif"]) if is_turned else 1
     except MissingExtraError:
         raise
     except _pillow().DecompressionBombError as error:
         raise PictureError(f"it claims more pixels than Pillow decodes: {error}") from error
-    except Exception as error:  # what Pillow makes of damage is nearly any of them
-        raise PictureError(f"Pillow does not open it as a picture ({_words(data)})") from error
+    except Exception as error:
+        what = f"{len(data):,} bytes, beginning with {bytes(data[:8])!r}" if data else "no bytes"
+        raise PictureError(f"Pillow does not open it as a picture ({what})") from error
     channels = 4 if alpha else 1 if grey else 3
-    return checked(PictureHead(kind_of(data) or "picture", height, width, channels, turn))
+    return PictureHead(kind_of(data) or "picture", height, width, channels, turn).checked()
 
 
-def _foreign_orientation(image: Any) -> int:
-    """Return what the EXIF data of a WebP say; decoders turn a TIFF themselves."""
-    exif = image.info.get("exif", b"") if image.format == "WEBP" else b""
-    return orientation_of(memoryview(exif.removeprefix(b"Exif\0\0")))
-
-
-def _words(data: bytes | memoryview) -> str:
-    return f"{len(data):,} bytes, beginning with {bytes(data[:8])!r}" if len(data) else "no bytes"
+# decoding
 
 
 def decode(
-    data: bytes | memoryview,
+    data: Data,
     channels: Channels = None,
     *,
     upright: bool = True,
@@ -173,13 +312,15 @@ def decode(
     turn = head.orientation if upright else 1
     shape = (head.height, head.width, wanted)
     image = None
-    if head.kind == "jpeg" and _simplejpeg() is not None:
+    if head.kind == "jpeg" and (simplejpeg := _faster("simplejpeg")) is not None:
         place = out if out is not None and out.shape == shape and turn == 1 else None
         with contextlib.suppress(ValueError):  # damage that another library may overlook
-            image = _simplejpeg().decode_jpeg(data, _COLOURS[wanted], strict=False, buffer=place)
+            image = simplejpeg.decode_jpeg(data, _COLOURS[wanted], strict=False, buffer=place)
             if place is not None and image.shape == shape:
                 return place
-    if image is None:
+    elif head.kind == "png" and wanted == head.channels:
+        image = _by_opencv(data)
+    if image is None or image.shape != shape:
         image = _by_pillow(data, head, wanted)
     if image.shape != shape:
         raise PictureError(
@@ -188,14 +329,39 @@ def decode(
     return turned(image, turn)
 
 
-def _ends(data: bytes | memoryview, body: int) -> bool:
+def _ends(data: Data, body: int) -> bool:
     """Whether a JPEG has an end marker behind its header; nearly always in its last bytes."""
     if len(data) > body + 2 and data[-1] == 0xD9 and data[-2] == 0xFF:
         return True
     return _JPEG_END in bytes(data[body:])
 
 
-def _by_pillow(data: bytes | memoryview, head: PictureHead, channels: int) -> Array:
+def _by_opencv(data: Data) -> Array | None:
+    """Decode a PNG of eight bits a channel as it is stored; None where that does not do."""
+    cv2 = _faster("cv2")
+    if cv2 is None or not _has_all_chunks(memoryview(data)):
+        return None
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    except cv2.error:
+        return None
+    if image is None or image.dtype != np.uint8:
+        return None
+    if image.ndim == 2:
+        return np.asarray(image[:, :, np.newaxis])
+    codes = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}
+    return np.asarray(cv2.cvtColor(image, codes[image.shape[2]]))
+
+
+def _has_all_chunks(png: memoryview) -> bool:
+    """Whether no chunk claims more than is there: OpenCV takes memory for it first."""
+    at = len(_PNG)
+    while at + 8 <= len(png) and png[at + 4 : at + 8] != b"IEND":
+        at += 12 + int.from_bytes(png[at : at + 4], "big")
+    return at + 12 <= len(png) and not any(png[at : at + 4])
+
+
+def _by_pillow(data: Data, head: PictureHead, channels: int) -> Array:
     try:
         with _pillow().open(io.BytesIO(data)) as image:
             if image.mode in ("F", "I"):  # Pillow would cut them off at 255
@@ -236,6 +402,9 @@ def turned(image: Array, orientation: int) -> Array:
     return np.ascontiguousarray(image[rows, columns])
 
 
+# encoding
+
+
 def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = None) -> bytes:
     """Encode a picture.
 
@@ -254,7 +423,7 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
         If the array is not a picture, or the format is unknown, cannot hold it, or has no such
         quality.
     """
-    cv2 = opencv()
+    cv2, suffix = opencv(), format.lower()
     pixels = np.asarray(image)
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
@@ -264,10 +433,17 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
             f"an array of {pixels.dtype} with shape {pixels.shape} is not a picture; pass uint8 by "
             "(height, width) or (height, width, 1, 3 or 4 channels)"
         )
-    suffix = format.lower()
-    if suffix not in _FORMATS:
-        raise ArrayError(f"format={format!r} must be one of {', '.join(map(repr, _FORMATS))}")
-    options = _options(suffix, quality)
+    if suffix not in _QUALITIES:
+        raise ArrayError(f"format={format!r} must be one of {', '.join(map(repr, _QUALITIES))}")
+    flag, least, most, usual = _QUALITIES[suffix]
+    whole: Any = quality
+    if quality is None:
+        whole = usual
+    elif isinstance(whole, bool) or whole not in range(least, most + 1):  # OpenCV would clip it
+        raise ArrayError(
+            f"quality={quality!r}: of {suffix} it is a whole number, {least} to {most}"
+        )
+    options = [] if whole is None else [getattr(cv2, flag), int(whole)]
     if pixels.ndim == 3:
         codes = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
         pixels = cv2.cvtColor(np.ascontiguousarray(pixels), codes[pixels.shape[2]])
@@ -278,15 +454,3 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     if not done:
         raise ArrayError(f"a picture {pixels.shape} cannot be encoded as {format}")
     return bytes(encoded)
-
-
-def _options(suffix: str, quality: Any) -> list[int]:
-    """Return the options of OpenCV; it would clip a wrong quality, and write to standard error."""
-    flag, least, most = _QUALITIES.get(suffix, ("", 0, 0))
-    if not flag or (quality is None and suffix == ".png"):
-        return []
-    value = USUAL_QUALITY if quality is None else quality
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (whole and least <= value <= most):
-        raise ArrayError(f"quality={value!r}: of {suffix} it is a whole number, {least} to {most}")
-    return [getattr(opencv(), flag), value]

@@ -23,8 +23,7 @@ import xarray as xr
 from labeled._validation import check_fields, whole
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError, UnfitPictureError
-from labeled.formats.picture_heads import PictureError
-from labeled.formats.pictures import Channels, decode
+from labeled.formats.pictures import Channels, PictureError, decode
 from labeled.ragged import Ragged
 from labeled.transforms.pictures import (
     GROUP_BYTES,

@@ -42,8 +42,7 @@ from labeled.compat.mxnet.parameters import (
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.picture_heads import PictureError, kind_of
-from labeled.formats.pictures import decode
+from labeled.formats.pictures import PictureError, decode, kind_of
 from labeled.formats.recordio.framing import HEADER, HEADER_BYTES, HeaderError, unpack
 from labeled.formats.recordio.records import RecordFile
 from labeled.transforms import read_mean_file, write_mean_file

@@ -35,7 +35,7 @@ from labeled.formats.format import (
 )
 from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader, fingerprint
 from labeled.formats.memory import put_rows
-from labeled.formats.picture_heads import PictureError, kind_of
+from labeled.formats.pictures import PictureError, kind_of
 from labeled.formats.reader import (
     ByteRanges,
     FileReader,

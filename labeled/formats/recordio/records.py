@@ -30,9 +30,8 @@ import numpy.typing as npt
 from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import FileRef, OpenFile, open_bytes, stamp_of
 from labeled.formats.header import FileStamp
-from labeled.formats.picture_heads import HEAD_BYTES as PICTURE_BYTES
-from labeled.formats.picture_heads import PictureError, ShortHeadError, head_of
-from labeled.formats.pictures import picture_head
+from labeled.formats.pictures import HEAD_BYTES as PICTURE_BYTES
+from labeled.formats.pictures import PictureError, ShortHeadError, head_of, picture_head
 from labeled.formats.recordio.framing import (
     ALIGNMENT,
     HEAD,
