@@ -48,7 +48,7 @@ _ALONE = frozenset([0x01, *range(0xD0, 0xD8)])
 _EXIF, _EXIF_MARKER, _ORIENTATION = b"Exif\0\0", 0xE1, 0x0112
 _JPEG_END = b"\xff\xd9"
 
-_PNG, _IHDR = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB")
+_PNG, _IHDR, _CHUNK = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB"), struct.Struct(">I4s")
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
 """By colour type; grey with alpha and palettes are decoded to colour."""
 
@@ -339,7 +339,7 @@ def _ends(data: Data, body: int) -> bool:
 def _by_opencv(data: Data) -> Array | None:
     """Decode a PNG of eight bits a channel as it is stored; None where that does not do."""
     cv2 = _faster("cv2")
-    if cv2 is None or not _has_all_chunks(memoryview(data)):
+    if cv2 is None or not _has_all_chunks(data):
         return None
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
@@ -353,12 +353,15 @@ def _by_opencv(data: Data) -> Array | None:
     return np.asarray(cv2.cvtColor(image, codes[image.shape[2]]))
 
 
-def _has_all_chunks(png: memoryview) -> bool:
+def _has_all_chunks(data: Data) -> bool:
     """Whether no chunk claims more than is there: OpenCV takes memory for it first."""
     at = len(_PNG)
-    while at + 8 <= len(png) and png[at + 4 : at + 8] != b"IEND":
-        at += 12 + int.from_bytes(png[at : at + 4], "big")
-    return at + 12 <= len(png) and not any(png[at : at + 4])
+    while at + 12 <= len(data):
+        n_bytes, kind = _CHUNK.unpack_from(data, at)
+        if kind == b"IEND":
+            return bool(n_bytes == 0)
+        at += 12 + n_bytes
+    return False
 
 
 def _by_pillow(data: Data, head: PictureHead, channels: int) -> Array:

@@ -44,7 +44,7 @@ from labeled.errors import (
     warn,
 )
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
-from labeled.formats.recordio.options import Decoding, RecordOptions
+from labeled.formats.recordio.format import Decoding
 from labeled.formats.region import Array
 from labeled.formats.registry import NETCDF3_MAGIC, all_formats, format_of_folder
 from labeled.ragged import Ragged
@@ -140,7 +140,7 @@ class Importer:
         Columns of a table to put side by side.
     options : mapping
         How pictures in a folder are decoded: the fields of
-        :class:`~labeled.formats.recordio.options.Decoding`.
+        :class:`~labeled.formats.recordio.format.Decoding`.
     """
 
     opener: Callable[[Any], Any]
@@ -236,7 +236,7 @@ class Importer:
                     f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
                 )
         found = list_pictures(path)
-        decoding = RecordOptions(**{"channels": 3, **self.options}).decoding
+        decoding = Decoding(**{"channels": 3, **self.options})
         sources, attrs = picture_sources(found, decoding)
         dims = {} if isinstance(sources["images"], Ragged) else {"images": DIMS}
         splits = found.splits or None

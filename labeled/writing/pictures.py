@@ -27,7 +27,7 @@ from labeled.dims import role_of
 from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError, FileFormatError, LoaderError, warn
 from labeled.formats.pictures import PictureError, picture_head
-from labeled.formats.recordio.options import Decoding
+from labeled.formats.recordio.format import Decoding
 from labeled.formats.recordio.writing import write_records
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target

@@ -23,7 +23,6 @@ is wrong; whoever reads adds the file and the row.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -74,30 +73,15 @@ def frame(payload: Buffer) -> bytes:
             f"{MAX_RECORD_BYTES:,}"
         )
     data = bytes(payload)
-    cuts = [*_magics(data), len(data)]
+    words = np.frombuffer(data[: len(data) // ALIGNMENT * ALIGNMENT], "<u4")
+    cuts = [*(np.flatnonzero(words == MAGIC) * ALIGNMENT).tolist(), len(data)]
+    flags = [WHOLE] if len(cuts) == 1 else [FIRST, *[MIDDLE] * (len(cuts) - 2), LAST]
     out, begin = [], 0
-    for number, end in enumerate(cuts):
-        flag = _flag(number, len(cuts))
+    for flag, end in zip(flags, cuts, strict=True):
         out += [HEAD.pack(MAGIC, flag << LENGTH_BITS | end - begin), data[begin:end]]
         begin = end + len(MAGIC_BYTES)
     out.append(bytes(-len(data) % ALIGNMENT))
     return b"".join(out)
-
-
-def _flag(number: int, count: int) -> int:
-    if count == 1:
-        return WHOLE
-    return FIRST if not number else LAST if number == count - 1 else MIDDLE
-
-
-def _magics(data: bytes) -> Iterator[int]:
-    """Yield where a payload holds the magic word, aligned."""
-    at = data.find(MAGIC_BYTES)
-    while at >= 0:
-        aligned = at % ALIGNMENT == 0
-        if aligned:
-            yield at
-        at = data.find(MAGIC_BYTES, at + (ALIGNMENT if aligned else 1))
 
 
 def part_at(data: Buffer, at: int = 0) -> tuple[int, int]:
@@ -248,14 +232,10 @@ def unpack(data: Buffer) -> Labelled:
     (7, [1.0, 2.5], b'xy')
     """
     view = memoryview(data)
-    if len(view) < HEADER_BYTES:
-        raise HeaderError(f"it has {len(view)} bytes, where a header alone takes {HEADER_BYTES}")
+    body = body_of(view)
     flag, label, id, _ = HEADER.unpack_from(view)
-    begin = HEADER_BYTES + flag * LABEL.itemsize
-    if begin > len(view):
-        raise HeaderError(f"it claims {flag:,} labels, more than its {len(view):,} bytes hold")
-    labels = np.frombuffer(view[HEADER_BYTES:begin], LABEL) if flag else np.array([label], LABEL)
-    return Labelled(id, labels, view[begin:])
+    behind = view[HEADER_BYTES : len(view) - len(body)]
+    return Labelled(id, np.frombuffer(behind, LABEL) if flag else np.array([label], LABEL), body)
 
 
 def body_of(data: memoryview) -> memoryview:
@@ -269,7 +249,8 @@ def body_of(data: memoryview) -> memoryview:
     n_bytes = len(data)
     if n_bytes < HEADER_BYTES:
         raise HeaderError(f"it has {n_bytes} bytes, where a header alone takes {HEADER_BYTES}")
-    begin = HEADER_BYTES + LABEL_BYTES * _FLAG.unpack_from(data)[0]
+    flag = _FLAG.unpack_from(data)[0]
+    begin = HEADER_BYTES + LABEL_BYTES * flag
     if begin > n_bytes:
-        raise HeaderError(f"it claims more labels than its {n_bytes:,} bytes hold")
+        raise HeaderError(f"it claims {flag:,} labels, more than its {n_bytes:,} bytes hold")
     return data[begin:]

@@ -73,7 +73,16 @@ READ_BYTES = 1 << 20
 GAP_BYTES = 1 << 12
 """Bytes between two records that are sooner read than skipped."""
 
+BLOCK_ROWS = 1 << 12
+"""Records that are looked at together."""
+
+THREADS = 8
+"""That wait for a disk; a cold one answers several at once."""
+
 HEAD_DTYPE = np.dtype([("magic", "<u4"), ("word", "<u4")])
+
+
+# where records begin
 
 
 @lru_cache(maxsize=KEPT_FILES)
@@ -94,8 +103,6 @@ def offsets_of(stamp: FileStamp, idx: FileStamp | None = None) -> Rows:
     FileFormatError
         If the file is not a RecordIO file or is cut short, or `idx` is not its index.
     """
-    if not stamp.size:
-        return np.zeros(1, np.int64)
     file = open_bytes(stamp)
     if idx is None:
         return _scanned(file, stamp)
@@ -164,13 +171,13 @@ def _read_idx(path: str) -> Rows:
     try:
         with open(path, encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                fields = line.split("\t") if "\t" in line else line.split()
-                if line.strip() and (len(fields) != 2 or not fields[1].strip().isdecimal()):
+                words = line.split("\t") if "\t" in line else line.split()
+                if line.strip() and (len(words) != 2 or not words[1].strip().isdecimal()):
                     raise FileFormatError(
                         f"line {number} of {path!r} is {line.strip()[:60]!r}; each line of an "
                         f"index is a key, a tab and the offset of a record; {REMEDY}"
                     )
-                offsets.extend(int(field) for field in fields[1:2])
+                offsets.extend(int(word) for word in words[1:2])
     except (OSError, ValueError, OverflowError) as error:
         if isinstance(error, FileFormatError):
             raise
@@ -197,6 +204,9 @@ def _problem_of(offsets: Rows, file: OpenFile) -> str | None:
         return f"its last record, at byte {offsets[-2]:,}, is none: {fault}"
     end += int(offsets[-2])
     return None if end == size else f"its last record ends at byte {end:,}, the file has {size:,}"
+
+
+# records by row
 
 
 @dataclass(frozen=True)
@@ -346,91 +356,71 @@ class RecordFile:
             a = b
 
 
-# what records begin with
-
-BLOCK_ROWS = 1 << 12
-"""Records that are looked at together."""
-
-THREADS = 8
-"""That wait for a disk; a cold one answers several at once."""
+# what all records begin with
 
 
 @dataclass(frozen=True, eq=False)
 class RecordTable:
-    """The headers of all records of a file, by row.
+    """How long the payloads of a file are, and what may be their headers, by row."""
 
-    Parameters
-    ----------
-    ids : uint64 (n,)
-    flags : uint32 (n,)
-        How many labels follow the header; 0 where it holds the only one.
-    labels : float32 (n,)
-        What the header itself holds.
-    payload_bytes : int64 (n,)
-        Of the payloads, their headers and labels left out.
-    """
-
-    ids: npt.NDArray[np.uint64]
-    flags: npt.NDArray[np.uint32]
-    labels: npt.NDArray[np.float32]
     payload_bytes: Rows
+    heads: Array
+    """Of :data:`~.framing.HEADER_DTYPE`."""
 
     @property
     def widths(self) -> Rows:
-        """How many labels each record has."""
-        return np.maximum(self.flags, 1).astype(np.int64)
+        """How many labels each record has; the only one may stand in the header."""
+        widths: Rows = np.maximum(self.heads["flag"], 1).astype(np.int64)
+        return widths
+
+    @property
+    def body_bytes(self) -> Rows:
+        """Bytes of the payloads, their headers and labels left out."""
+        n_labels = self.heads["flag"].astype(np.int64)
+        sizes: Rows = self.payload_bytes - HEADER_BYTES - LABEL.itemsize * n_labels
+        return sizes
 
 
 @lru_cache(maxsize=KEPT_FILES)
-def table_of(file: RecordFile) -> RecordTable:
-    """Return the headers of all records of a file.
+def table_of(file: RecordFile, *, labelled: bool = True) -> RecordTable:
+    """Return what all records of a file begin with; several threads read.
 
     Raises
     ------
     FileFormatError
-        If a record has no such header; names the first.
+        If one has no header of labels and ids, and is to have one; names the first.
     """
-    lengths, headers = _heads_of(file)
-    flags = headers["flag"]
-    sizes = lengths - HEADER_BYTES - LABEL.itemsize * flags.astype(np.int64)
-    for row in np.flatnonzero(sizes < 0)[:1].tolist():
-        try:
-            unpack(file.payload(row))
-        except HeaderError as fault:
-            raise FileFormatError(
-                f"record {row} of {file.stamp.path!r} has no header of labels and ids: {fault}; "
-                "open with content='raw' to have the payloads as they are"
-            ) from None
-    return RecordTable(headers["id"].copy(), flags.copy(), headers["label"].copy(), sizes)
-
-
-@lru_cache(maxsize=KEPT_FILES)
-def lengths_of(file: RecordFile) -> Rows:
-    """Return the bytes of all payloads of a file, whatever they hold: int64 (n,)."""
-    return _heads_of(file)[0]
-
-
-def _heads_of(file: RecordFile) -> tuple[Rows, Array]:
-    """Return the lengths of all payloads and what may be their headers; several threads read."""
+    if labelled:
+        table = table_of(file, labelled=False)
+        for row in np.flatnonzero(table.body_bytes < 0)[:1].tolist():
+            try:
+                unpack(file.payload(row))
+            except HeaderError as fault:
+                raise FileFormatError(
+                    f"record {row} of {file.stamp.path!r} has no header of labels and ids: "
+                    f"{fault}; open with content='raw' to have the payloads as they are"
+                ) from None
+        return table
     n = file.n_rows
-    lengths, headers = np.empty(n, np.int64), np.empty((n, HEADER_BYTES), np.uint8)
+    lengths, heads = np.empty(n, np.int64), np.empty((n, HEADER_BYTES), np.uint8)
 
     def some(first: int, last: int) -> None:
         for start in range(first * BLOCK_ROWS, min(n, last * BLOCK_ROWS), BLOCK_ROWS):
             rows = range(start, min(n, start + BLOCK_ROWS))
-            found = file.beginnings(rows, HEADER_BYTES)
-            lengths[start : rows.stop], headers[start : rows.stop] = found
+            lengths[start : rows.stop], heads[start : rows.stop] = file.beginnings(
+                rows, HEADER_BYTES
+            )
 
     share(some, -(-n // BLOCK_ROWS), THREADS)
-    return lengths, headers.view(HEADER_DTYPE)[:, 0]
+    return RecordTable(lengths, heads.view(HEADER_DTYPE)[:, 0])
 
 
 @lru_cache(maxsize=KEPT_FILES)
 def header_labels(file: RecordFile) -> Array:
     """Return the one label of each record, whether it stands in the header or behind it."""
-    table = table_of(file)
-    labels = table.labels.copy()
-    behind = np.flatnonzero(table.flags)
+    heads = table_of(file).heads
+    labels = heads["label"].copy()
+    behind = np.flatnonzero(heads["flag"])
     if len(behind):
         labels[behind] = labels_behind(file, behind, 1)[:, 0]
     return labels
@@ -440,9 +430,6 @@ def labels_behind(file: RecordFile, rows: AnyRows, width: int) -> npt.NDArray[np
     """Return the first `width` labels that follow the headers of some records."""
     _, begin = file.beginnings(rows, HEADER_BYTES + width * LABEL.itemsize)
     return np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)
-
-
-# pictures
 
 
 @lru_cache(maxsize=KEPT_FILES)
