@@ -110,12 +110,13 @@ def loops_of(dataset: labeled.Dataset, name: str, size: int, memory: str) -> Ite
                 out[...] = found[some[0] : some[-1] + 1]
             yield out, some
 
-    (path, *others), rows = dataset.files.paths, None
+    path, *others = dataset.files.paths
+    rows: Any = None
     if not others and os.path.isfile(path) and h5py.is_hdf5(path):
         rows = h5py.File(path, "r").get(name)
     plain = isinstance(rows, h5py.Dataset) and rows.shape == dataset.shapes[name]
     bare = plain and not rows.dtype.hasobject
-    offset = rows.id.get_offset() if bare and rows.chunks is None else None
+    offset: Any = rows.id.get_offset() if bare and rows.chunks is None else None
     yield Loop("labeled", False, ours(False))
     if plain:
         yield Loop("h5py, x[a:b]", False, by_h5py)

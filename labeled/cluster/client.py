@@ -31,7 +31,6 @@ Reached: TypeAlias = distributed.Client | Cluster | str
 
 MAX_NAMED = 8
 ASK_S = 2.0
-PAUSED = "it is paused, because its memory is nearly full, and begins nothing"
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,6 @@ class Worker:
     address: str
     name: str
     host: str
-    paused: bool = False
-    """Whether it begins nothing now, as its memory is nearly full."""
 
     def __str__(self) -> str:
         return f"{self.name!r} ({self.address}, host {self.host})"
@@ -179,7 +176,8 @@ def workers_of(
 ) -> dict[str, Worker]:
     """Return the workers there are now that may be used, by address.
 
-    The scheduler is asked itself: `client.scheduler_info` returns a field, into which the client
+    One that is paused, because its memory is nearly full, begins nothing and counts as gone. The
+    scheduler is asked itself: `client.scheduler_info` returns a field, into which the client
     puts an answer without workers every two seconds, also just before the field is read.
 
     Parameters
@@ -195,9 +193,9 @@ def workers_of(
         offered = info.get("resources") or {}
         has_all = all(offered.get(name, 0) >= need for name, need in (resources or {}).items())
         name = str(info["name"])
-        if has_all and (named is None or address in named or name in named):
-            paused = info.get("status") == "paused"
-            found[address] = Worker(address, name, str(info["host"]), paused)
+        chosen = named is None or address in named or name in named
+        if has_all and chosen and info.get("status") != "paused":
+            found[address] = Worker(address, name, str(info["host"]))
     return found
 
 
@@ -280,23 +278,17 @@ def ask(
     *args: Any,
 ) -> dict[Worker, str]:
     """Ask workers what is wrong; return what those say that have something, if still there."""
-    asked = {worker: sent(client, worker, question, *args) for worker in workers}
-    said = {worker: _answer(client, worker, future) for worker, future in asked.items()}
-    return {worker: words for worker, words in said.items() if words is not None}
-
-
-def _answer(client: distributed.Client, worker: Worker, future: Any) -> str | None:
-    """Wait for what a worker says, as long as it is there."""
-    while True:
-        try:
-            return said(future, timeout_s=ASK_S)
-        except TimeoutError:
-            now = workers_of(client).get(worker.address)
-            if now is None:
-                return None  # gone, and no worker any more
-            if now.paused:
-                future.cancel()
-                return PAUSED
+    found, asked = {}, {worker: sent(client, worker, question, *args) for worker in workers}
+    for worker, future in asked.items():
+        words, waits = None, True
+        while waits:
+            try:
+                words, waits = said(future, timeout_s=ASK_S), False
+            except TimeoutError:
+                waits = worker.address in workers_of(client)
+        if words is not None:
+            found[worker] = words
+    return found
 
 
 def said(future: Any, timeout_s: float | None = None) -> str | None:

@@ -19,14 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import distributed
 
 from labeled._validation import whole
 from labeled.cluster.client import (
-    PAUSED,
     Reached,
     Worker,
     ask,
@@ -34,7 +33,6 @@ from labeled.cluster.client import (
     connected,
     no_workers,
     read_problem,
-    said,
     sent,
     unable_words,
     versions,
@@ -47,14 +45,8 @@ from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
 
 log = logging.getLogger(__name__)
 
-LISTEN_S = 0.05
-"""How often reports are looked for."""
-
-LOOK_S, LOOK_PER_WORKER_S = 0.2, 0.005
-"""How often it is asked who is there: less often where there are many, as the answer is long."""
-
-QUIET_S = 5.0
-"""After how long without a word a part is taken from a worker that is paused."""
+LISTEN_S, LOOK_S = 0.05, 0.5
+"""How often reports are looked for, and how often it is asked who is there."""
 
 OF_DEVICES = ("device", "output", "pinned")
 """Options of ``batches`` that only a process with the device can check."""
@@ -106,7 +98,7 @@ def run_parts(
         How often a part may lose its worker in a row without having come further.
     wait_s : float
         How long to wait for a worker when there is none left. One that is paused, because its
-        memory is nearly full, is given no part, and what it has not begun goes to another.
+        memory is nearly full, counts as gone: its part goes to another.
     with_rows : bool
         Fold ``(data, rows, count)`` in the place of the batch alone.
     progress : bool, optional
@@ -149,21 +141,16 @@ def run_parts(
         there = workers_of(at, workers, needs)
         if not there:
             raise ClusterError(no_workers(workers, needs))
-        asked = [worker for worker in there.values() if not worker.paused]
-        unable = ask(at, asked, read_problem, dataset, versions())
-        unable = {worker: words for worker, words in unable.items() if words != PAUSED}
+        unable = ask(at, there.values(), read_problem, dataset, versions())
         if unable:
-            raise ClusterError(unable_words(unable, len(asked)))
+            raise ClusterError(unable_words(unable, len(there)))
         n_parts = len(there) if parts is None else parts
         run = f"labeled-parts-{uuid.uuid4().hex}"
-        works = [
-            PartWork(run, dataset, (i, n_parts), fold, init, every, options, with_rows)
-            for i in range(n_parts)
-        ]
+        work = PartWork(run, dataset, n_parts, fold, init, every, options, with_rows)
         total = None if batches_options.get("sampler") is not None else dataset.n_rows
         with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as advance:
             rules = _Rules(workers, needs, retries, wait_s)
-            accs = _Run(at, works, rules, [worker.address for worker in asked], advance).finish()
+            accs = _Run(at, work, rules, set(there), advance).finish()
     return reduce(combine, accs)
 
 
@@ -205,41 +192,24 @@ def _check_travels(given: Mapping[str, Any]) -> None:
 # ---------------------------------------------------------------- what a worker does
 @dataclass(frozen=True, eq=False)
 class PartWork:
-    """One part of an epoch, as a worker gets it.
-
-    Parameters
-    ----------
-    run : str
-        Name of the queue that takes reports.
-    part : (index, count)
-    fold : callable
-        ``fold(acc, batch) -> acc``.
-    init : value or callable
-        What the accumulator begins as, or what makes it.
-    every : int
-        Batches between two reports.
-    options : mapping
-        Of ``batches``.
-    with_rows : bool
-        Fold ``(data, rows, count)`` in the place of the batch alone.
-    """
+    """What workers do with their parts of an epoch; `run` names the queue that takes reports."""
 
     run: str
     dataset: Dataset
-    part: tuple[int, int]
+    n_parts: int
     fold: Callable[[Any, Any], Any]
     init: Any
     every: int
     options: Mapping[str, Any]
     with_rows: bool
 
-    def begin(self) -> Any:
-        """Return a fresh accumulator; workers that are threads have all parts' `init` in common."""
-        return self.init() if callable(self.init) else pickle.loads(cloudpickle.dumps(self.init))
+    @property
+    def stop(self) -> str:
+        """Name of the event that asks workers to end."""
+        return f"{self.run}-stop"
 
 
-@dataclass(frozen=True, eq=False)
-class Report:
+class Report(NamedTuple):
     """How far a part has come."""
 
     part: int
@@ -252,46 +222,51 @@ class Report:
     """The pickled pair (accumulator, loader state)."""
 
 
-def stop_name(run: str) -> str:
-    """Name of the event that asks workers to end."""
-    return f"{run}-stop"
-
-
-def run_part(work: PartWork, pair: bytes | None) -> None:
+def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
     """Fold what is left of a part, reporting on the way; runs on a worker."""
-    loader = work.dataset.batches(shard=work.part, **work.options)
+    loader = work.dataset.batches(shard=(part, work.n_parts), **work.options)
     work.dataset.files.check_times()  # since the loader looked, or before: either is noticed
-    if pair is None:
-        acc = work.begin()
-    else:
+    if pair is not None:
         acc, state = unpickled(pair)
         loader.load_state_dict(state)
-    reports, stop = distributed.Queue(work.run), distributed.Event(stop_name(work.run))
+    else:  # workers that are threads have all parts' `init` in common
+        init = work.init
+        acc = init() if callable(init) else pickle.loads(cloudpickle.dumps(init))
+    reports, stop = distributed.Queue(work.run), distributed.Event(work.stop)
     n_rows = folded = 0
+
+    def report() -> None:
+        state = loader.state_dict()
+        try:
+            told = cloudpickle.dumps((acc, state))
+        except Exception as error:
+            raise ClusterError(
+                f"what fold returned, a {type(acc).__name__}, does not pickle ({error}), so it "
+                "cannot be sent; return numbers, arrays, or an object with __getstate__"
+            ) from error
+        done = len(epoch) == 0
+        reports.put(pickle.dumps(Report(part, state["step"], n_rows, done, told)))
+
     try:
         with iter(loader.with_rows()) as epoch:
             if len(epoch) == 0:
-                reports.put(_report(work, acc, loader.state_dict(), 0, done=True))
+                report()
             for data, rows, count in epoch:
-                acc = _folded(work.fold, acc, (data, rows, count) if work.with_rows else data)
+                try:
+                    acc = work.fold(acc, (data, rows, count) if work.with_rows else data)
+                except (SystemExit, KeyboardInterrupt, GeneratorExit) as end:
+                    raise ClusterError(
+                        f"fold raised {end!r}, which would end the worker; raise an error in its "
+                        "place"
+                    ) from end
                 folded, n_rows = folded + 1, n_rows + count
-                done = len(epoch) == 0
-                if done or folded % work.every == 0:
-                    reports.put(_report(work, acc, loader.state_dict(), n_rows, done=done))
+                if len(epoch) == 0 or folded % work.every == 0:
+                    report()
                     n_rows = 0
-                    if done or stop.is_set():
+                    if stop.is_set():
                         return
     finally:
         reports.close()
-
-
-def _folded(fold: Callable[[Any, Any], Any], acc: Any, batch: Any) -> Any:
-    try:
-        return fold(acc, batch)
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as end:  # of which workers end
-        raise ClusterError(
-            f"fold raised {end!r}, which would end the worker; raise an error in its place"
-        ) from end
 
 
 def unpickled(pair: bytes) -> tuple[Any, dict[str, Any]]:
@@ -313,20 +288,6 @@ def unpickled(pair: bytes) -> tuple[Any, dict[str, Any]]:
     return acc, state
 
 
-def _report(
-    work: PartWork, acc: Any, state: Mapping[str, Any], n_rows: int, *, done: bool
-) -> bytes:
-    try:
-        pair = cloudpickle.dumps((acc, state))
-    except Exception as error:
-        raise ClusterError(
-            f"what fold returned, a {type(acc).__name__}, does not pickle ({error}), so it cannot "
-            "be sent; return numbers, arrays, or an object with __getstate__"
-        ) from error
-    report: bytes = pickle.dumps(Report(work.part[0], state["step"], n_rows, done, pair))
-    return report
-
-
 # ---------------------------------------------------------------- what the client does
 @dataclass(frozen=True)
 class _Rules:
@@ -342,36 +303,21 @@ class _Rules:
 class _Share:
     """A part on its way: who has it, and the last that was heard of it."""
 
-    work: PartWork
-    pair: bytes | None = None
+    part: int
+    words: str
+    pair: bytes = b""
     step: int = 0
     done: bool = False
     worker: Worker | None = None
     future: Any = None
-    reported_s: float = 0.0
-    """When it was given to its worker, or last reported on."""
     lost: list[str] = field(default_factory=list)
     """Workers lost in a row, since it last came further."""
-
-    @property
-    def words(self) -> str:
-        index, count = self.work.part
-        return f"part {index} of {count}"
 
     def take_back(self) -> None:
         """Take the part from its worker."""
         if self.future is not None:
             self.future.cancel()
         self.worker = self.future = None
-
-    def take(self, report: Report) -> bool:
-        """Take a report, unless it is of a worker thought lost, and what is known goes further."""
-        if self.done or (report.step <= self.step and not report.done):
-            return False
-        self.pair, self.step, self.done = report.pair, report.step, report.done
-        self.reported_s = time.monotonic()
-        self.lost.clear()
-        return True
 
 
 class _Run:
@@ -380,9 +326,9 @@ class _Run:
     Parameters
     ----------
     client : distributed.Client
-    works : sequence of PartWork
+    work : PartWork
     rules : _Rules
-    known : sequence of str
+    known : set of str
         Addresses of workers that see the files; others are asked when they join.
     advance : callable
         Called with the number of rows folded.
@@ -391,128 +337,83 @@ class _Run:
     def __init__(
         self,
         client: distributed.Client,
-        works: Sequence[PartWork],
+        work: PartWork,
         rules: _Rules,
-        known: Sequence[str],
+        known: set[str],
         advance: Callable[[int], None],
     ) -> None:
-        self._client, self._rules, self._advance = client, rules, advance
-        self._shares = [_Share(work) for work in works]
+        self._client, self._work, self._rules, self._advance = client, work, rules, advance
+        n = work.n_parts
+        self._shares = [_Share(part, f"part {part} of {n}") for part in range(n)]
         self._waiting = deque(self._shares)
         self._workers: dict[str, Worker] = {}
-        self._asked: dict[str, Any] = dict.fromkeys(known)
-        """By address what a worker is asked and has not answered; None where it has."""
-        self._rejected: set[str] = set()
-        self._run = works[0].run
-        self._reports = distributed.Queue(self._run, client=client)
+        self._known, self._rejected = known, set[str]()
+        self._reports = distributed.Queue(work.run, client=client)
 
     def finish(self) -> list[Any]:
         """Return the accumulator of every part, once all are done."""
-        look_s = alone_s = 0.0
+        look_s, seen_s = 0.0, time.monotonic()
         try:
             while not all(share.done for share in self._shares):
-                began_s = time.monotonic()
-                if began_s >= look_s:
+                if time.monotonic() >= look_s:
                     self._look_around()
-                    look_s = began_s + max(LOOK_S, LOOK_PER_WORKER_S * len(self._workers))
+                    look_s = time.monotonic() + LOOK_S
                 self._give_out()
                 time.sleep(LISTEN_S)
-                able = self._listen() or any(not w.paused for w in self._workers.values())
-                alone_s = 0.0 if able else alone_s + time.monotonic() - began_s
-                if alone_s > self._rules.wait_s:
-                    self._check_at_work()
-                    alone_s = 0.0
+                if self._listen() or self._workers:
+                    seen_s = time.monotonic()
+                elif time.monotonic() - seen_s > self._rules.wait_s:
+                    to_go = sum(not share.done for share in self._shares)
+                    raise ClusterError(
+                        f"every worker is gone or paused since {self._rules.wait_s:g} s, with "
+                        f"{to_go} parts to go; start workers, or give more wait_s="
+                    )
         except BaseException:
             with suppress(Exception):  # if the scheduler is there
-                distributed.Event(stop_name(self._run), client=self._client).set()
+                distributed.Event(self._work.stop, client=self._client).set()
             raise
         finally:
             for share in self._shares:
                 share.take_back()
             self._reports.close()
-        return [unpickled(share.pair or b"")[0] for share in self._shares]
+        return [unpickled(share.pair)[0] for share in self._shares]
 
     def _look_around(self) -> None:
-        """See who is gone, who is paused and who has come; ask who has come, without waiting."""
+        """See who is gone and who has come, and leave out who cannot read the files."""
         there = workers_of(self._client, self._rules.workers, self._rules.resources)
         for share in self._shares:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._lose(share)
-        self._asked = {a: future for a, future in self._asked.items() if a in there}
-        for address in there.keys() - self._asked.keys() - self._rejected:
-            work = self._shares[0].work
-            asked = sent(self._client, there[address], read_problem, work.dataset, versions())
-            self._asked[address] = asked
-        for address, asked in self._asked.items():
-            if asked is not None and asked.done():
-                self._asked[address] = None
-                words = said(asked)
-                if words is not None:
-                    self._rejected.add(address)
-                    warn(
-                        f"worker {there[address]} joined and is left out, for it cannot read the "
-                        f"files: {words}"
-                    )
-        for address in self._rejected:
-            self._asked.pop(address, None)
-        before = self._workers
-        self._workers = {a: there[a] for a, future in self._asked.items() if future is None}
-        for address, worker in self._workers.items():
-            if worker.paused and not (address in before and before[address].paused):
-                log.warning("worker %s is paused, for its memory is nearly full", worker)
+        new = [there[address] for address in there.keys() - self._known]
+        unable = ask(self._client, new, read_problem, self._work.dataset, versions())
+        for worker, words in unable.items():
+            self._rejected.add(worker.address)
+            warn(f"worker {worker} joined and is left out, for it cannot read the files: {words}")
+        self._known |= there.keys()
+        self._workers = {a: w for a, w in there.items() if a not in self._rejected}
 
     def _give_out(self) -> None:
         """Give parts in line to workers that have none."""
         busy = {share.worker.address for share in self._shares if share.worker is not None}
-        free = [w for a, w in self._workers.items() if a not in busy and not w.paused]
-        self._take_from_paused(len(free) - len(self._waiting))
+        free = [worker for address, worker in self._workers.items() if address not in busy]
         for worker in free[: len(self._waiting)]:
-            share = self._waiting.popleft()
-            share.worker, share.reported_s = worker, time.monotonic()
-            needs = self._rules.resources
-            share.future = sent(
-                self._client, worker, run_part, share.work, share.pair, resources=needs
+            share, needs = self._waiting.popleft(), self._rules.resources
+            args = self._work, share.part, share.pair or None
+            share.worker, share.future = (
+                worker,
+                sent(self._client, worker, run_part, *args, resources=needs),
             )
-
-    def _take_from_paused(self, n_idle: int) -> None:
-        """Put parts that nothing is heard of back in line, for workers that have nothing to do.
-
-        A paused worker goes on with what it has begun and begins nothing, which looks alike from
-        here; where both fold the same batches, what comes further counts.
-        """
-        quiet_s = time.monotonic() - QUIET_S
-        held = [share for share in self._held_by_paused() if share.reported_s < quiet_s]
-        for share in held[: max(n_idle, 0)]:
-            log.warning("%s goes from %s, which is paused, to another", share.words, share.worker)
-            share.take_back()
-            self._waiting.append(share)
-
-    def _held_by_paused(self) -> list[_Share]:
-        """Return the parts that paused workers have."""
-        paused = {address for address, worker in self._workers.items() if worker.paused}
-        held = [share for share in self._shares if share.worker is not None and not share.done]
-        return [share for share in held if share.worker and share.worker.address in paused]
-
-    def _check_at_work(self) -> None:
-        """Raise :class:`ClusterError` unless a paused worker is at a part that it had begun."""
-        held = self._held_by_paused()
-        if held and any(self._client.call_stack([share.future for share in held]).values()):
-            return  # a batch takes long, and it is not done
-        to_go = sum(not share.done for share in self._shares)
-        raise ClusterError(
-            f"every worker is {'paused' if self._workers else 'gone'} since "
-            f"{self._rules.wait_s:g} s, with {to_go} parts to go; start workers, or give more "
-            "wait_s="
-        )
 
     def _listen(self) -> bool:
         """Take reports, then look at what workers have come to; return whether there were any."""
-        ended = [share for share in self._shares if share.future is not None]
-        ended = [share for share in ended if share.future.done()]
+        ended = [one for one in self._shares if one.future is not None and one.future.done()]
         messages = self._reports.get(batch=True)
-        for message in messages:
-            report = pickle.loads(message)
-            if self._shares[report.part].take(report):
+        for report in map(pickle.loads, messages):
+            share = self._shares[report.part]
+            # whoever reports: also a worker thought lost, where it has come further
+            if not share.done and (report.step > share.step or report.done):
+                share.pair, share.step, share.done = report.pair, report.step, report.done
+                share.lost.clear()
                 self._advance(report.n_rows)
         for share in ended:
             error = share.future.exception() if share.future.status == "error" else None
@@ -521,8 +422,9 @@ class _Run:
             elif error is None or isinstance(error, distributed.KilledWorker):
                 self._lose(share)  # also where its last report went with the scheduler's memory
             else:
-                where = f"in {share.words}, on worker {share.worker}, after batch {share.step}"
-                error.add_note(where)
+                error.add_note(
+                    f"in {share.words}, on worker {share.worker}, after batch {share.step}"
+                )
                 raise error
         return bool(messages)
 
