@@ -159,9 +159,10 @@ def test_requests_name_rows(dataset, item, rows):
     ("item", "error", "words"),
     [
         (slice(2, None), SelectionTypeError, "does not say which rows"),
-        (slice(-3, 5), SelectionError, "counts from the end"),
+        (slice(-3, 5), SelectionError, "row -3 of a batch is negative"),
         ([1, -2], SelectionError, "row -2 of a batch is negative"),
-        (range(2, -3, -1), SelectionError, "negative rows"),
+        (range(2, -3, -1), SelectionError, "row -2"),
+        (range(-1, 3), SelectionError, "row -1"),
         ([True, False], SelectionTypeError, "a list of row numbers"),
         ([[1], [2]], SelectionTypeError, "a list of row numbers"),
         ("rows", SelectionTypeError, "a list of row numbers"),

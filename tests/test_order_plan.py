@@ -23,9 +23,7 @@ def units(draw):
     n_rows = draw(st.integers(0, 200))
     if draw(st.booleans()):
         start = draw(st.integers(0, 40))
-        return units_of_range(
-            start, start + n_rows, draw(st.integers(1, 40)), draw(st.integers(1, 9))
-        )
+        return units_of_range(start, start + n_rows, draw(st.integers(1, 40)))
     ids = draw(st.lists(st.integers(0, 25), min_size=n_rows, max_size=n_rows))
     return units_of_groups(sorted(ids), draw(st.integers(1, 9)))
 

@@ -81,14 +81,16 @@ def group_rows(source: Source, selection: Selection, mode: Mode) -> Grouping:
     if mode == "full":
         return Grouping(UniformUnits(n, 1, 1))
     layout, span = source.layout, selection.span
+    chunk_rows = layout.chunk_rows or 1
+    unit_rows = chunk_rows * -(-least // chunk_rows)
     if span is not None and span.step == 1:
         start, stop = span.start, max(span.start, span.stop)
         if layout.edges is not None:
             return Grouping(units_of_boundaries(start, stop, layout.edges, least))
-        return Grouping(units_of_range(start, stop, layout.chunk_rows, least))
+        return Grouping(units_of_range(start, stop, unit_rows))
     ranges = [p for p in selection.pieces if isinstance(p, range) and p.step > 0]
     if len(ranges) == len(selection.pieces):
-        return Grouping(units_of_ranges(ranges, layout.chunk_rows, least))
+        return Grouping(units_of_ranges(ranges, unit_rows))
     if mode == "file":
         return Grouping(UniformUnits(n, least, least))
     # A list is sorted by stored chunk, once: each chunk is then decoded once an epoch.

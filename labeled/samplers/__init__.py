@@ -1,8 +1,8 @@
 """Which rows are read together, and in what order they are handed out: integers only.
 
 `permutation` makes keyed bijections, `units` defines the smallest runs of rows that are read
-together, `windows` orders an epoch (file order, full shuffle, windows, buckets), `draws` samples
-with replacement, and `plan` shares an epoch out and walks through its windows and batches. `listed`
+together, `windows` orders an epoch (file order, full shuffle, windows, buckets, draws with
+replacement), and `plan` shares an epoch out and walks through its windows and batches. `listed`
 serves batches that a sampler lists, among them shuffled rows and sequences of consecutive rows.
 `state` saves a place and finds it again; `quality` predicts how well batches are mixed.
 """

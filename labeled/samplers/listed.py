@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import reprlib
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -100,7 +101,7 @@ class ListedBatches:
     @cached_property
     def edges(self) -> IntArray:
         """Places at which batches begin, and the number of all places, (batches + 1,)."""
-        return np.cumsum([0, *map(length_of, self.requests)], dtype=np.int64)
+        return np.cumsum([0, *map(_length_of, self.requests)], dtype=np.int64)
 
     @property
     def batch_rows(self) -> int:
@@ -110,29 +111,23 @@ class ListedBatches:
     def row_limit(self) -> int:
         """One more than the highest row that is asked for; 0 if none is."""
         limit = 0
-        for request in self.requests:
-            if length_of(request):
-                top = request.stop if isinstance(request, slice) else int(request.max()) + 1
-                limit = max(limit, top)
+        for request in filter(_length_of, self.requests):
+            top = request.stop if isinstance(request, slice) else int(request.max()) + 1
+            limit = max(limit, top)
         return limit
 
     @cached_property
     def digest(self) -> str:
-        found = hashlib.blake2b(digest_size=16)
-        for request in self.requests:
-            found.update(_token_of(request))
-        return found.hexdigest()
+        return _digest_of(*self.requests)
 
     def content(self, first: int, last: int) -> WindowRows:
         """Return the rows of batches ``[first, last)``: one run where they are consecutive."""
-        asked = [request for request in self.requests[first:last] if length_of(request)]
+        asked = list(filter(_length_of, self.requests[first:last]))
         slices = [request for request in asked if isinstance(request, slice)]
         follow = all(one.stop == two.start for one, two in pairwise(slices))
-        if asked and len(slices) == len(asked) and follow:
+        if slices and len(slices) == len(asked) and follow:
             return WindowRows(run=(slices[0].start, slices[-1].stop))
-        rows = [
-            one if isinstance(one, np.ndarray) else np.arange(one.start, one.stop) for one in asked
-        ]
+        rows = [np.r_[one].astype(np.int64) for one in asked]
         return WindowRows(listed=np.concatenate([np.zeros(0, np.int64), *rows]))
 
 
@@ -142,8 +137,8 @@ def as_request(item: Any) -> Request:
     Parameters
     ----------
     item : slice, range, int or sequence of int
-        A slice needs a stop and no negative ends; a step other than 1 makes an array. A
-        single number is a batch of one row.
+        A slice needs a stop; a step other than 1 makes an array. A single number is a batch of
+        one row.
 
     Raises
     ------
@@ -158,21 +153,14 @@ def as_request(item: Any) -> Request:
     (slice(0, 4, None), array([0, 2, 4]), array([5]))
     """
     if isinstance(item, slice):
-        ends = (0 if item.start is None else item.start, item.stop)
-        if not all(isinstance(end, int | np.integer) for end in ends):
+        start, stop, step = item.start or 0, item.stop, 1 if item.step is None else item.step
+        if not all(isinstance(end, int | np.integer) for end in (start, stop)):
             raise SelectionTypeError(
                 f"{item} does not say which rows; give it a whole start and stop"
             )
-        if min(ends) < 0:
-            raise SelectionError(
-                f"{item} counts from the end; a sampler does not know where that is"
-            )
-        item = range(int(ends[0]), int(ends[1]), 1 if item.step is None else item.step)
-    if isinstance(item, range):
-        if item and min(item[0], item[-1]) < 0:
-            raise SelectionError(f"{item} has negative rows; count rows from 0")
-        if item.step == 1:
-            return slice(item.start, max(item.start, item.stop))
+        item = range(int(start), int(stop), step)
+    if isinstance(item, range) and item.step == 1 and item.start >= 0:
+        return slice(item.start, max(item.start, item.stop))
     rows = np.asarray(item)
     if rows.size == 0 and not isinstance(item, np.ndarray):
         rows = rows.astype(np.int64)
@@ -181,22 +169,28 @@ def as_request(item: Any) -> Request:
             f"a batch is a slice, or a list of row numbers; found {reprlib.repr(item)}"
         )
     rows = np.atleast_1d(rows).astype(np.int64)
-    if rows.size and int(rows.min()) < 0:
-        raise SelectionError(f"row {rows.min()} of a batch is negative; count rows from 0")
+    if rows.size and rows.min() < 0:
+        raise SelectionError(
+            f"row {rows.min()} of a batch is negative; a sampler counts rows from 0, for it does "
+            "not know where the end is"
+        )
     rows.flags.writeable = False
     return rows
 
 
-def length_of(request: Request) -> int:
-    """Return how many rows a request names."""
+def _length_of(request: Request) -> int:
     return request.stop - request.start if isinstance(request, slice) else request.size
 
 
-def _token_of(rows: Request) -> bytes:
-    """Return bytes that differ where rows differ."""
-    if isinstance(rows, slice):
-        return repr(rows).encode()
-    return b"rows%d" % rows.size + np.ascontiguousarray(rows, "<i8").tobytes()
+def _digest_of(*requests: Request) -> str:
+    """Return a text that differs where rows differ."""
+    found = hashlib.blake2b(digest_size=16)
+    for rows in requests:
+        if isinstance(rows, slice):
+            found.update(repr(rows).encode())
+        else:
+            found.update(b"rows%d" % rows.size + np.ascontiguousarray(rows, "<i8").tobytes())
+    return found.hexdigest()
 
 
 # ---------------------------------------------------------------- a plan of listed batches
@@ -325,10 +319,7 @@ AnyPlan: TypeAlias = EpochPlan | SampledPlan
 # ---------------------------------------------------------------- samplers of our own
 @dataclass(frozen=True, eq=False, repr=False)
 class RowSequences:
-    """Batches of sequences of consecutive rows. Made by :func:`row_sequences` or `shuffled`.
-
-    A batch holds several sequences, one after another; ``reshape(-1, length, ...)`` gives them an
-    axis of their own. Sequences may overlap.
+    """Batches of sequences of consecutive rows, which may overlap; see :func:`row_sequences`.
 
     Parameters
     ----------
@@ -347,9 +338,9 @@ class RowSequences:
     starts: IntArray
     length: int
     batch_sequences: int
-    last: Literal["keep", "drop"] = "keep"
-    seed: Seed | None = None
-    epoch: int = 0
+    last: Literal["keep", "drop"]
+    seed: Seed | None
+    epoch: int
 
     def __len__(self) -> int:
         n, each = self.starts.size, self.batch_sequences
@@ -361,19 +352,17 @@ class RowSequences:
 
     def __repr__(self) -> str:
         drawn = "" if self.seed is None else f", seed={self.seed!r}, epoch={self.epoch}"
-        what = "rows" if self.length == 1 else f"sequences of {self.length:,} rows"
         return (
-            f"<{len(self):,} batches of {self.batch_sequences:,} {what}, "
-            f"{self.starts.size:,} in all{drawn}>"
+            f"<{len(self):,} batches of {self.batch_sequences:,} sequences of {self.length:,} "
+            f"rows, {self.starts.size:,} in all{drawn}>"
         )
 
     def __iter__(self) -> Iterator[Request]:
         starts = self.starts
         if self.seed is not None:
             seeds = self.seed if isinstance(self.seed, tuple) else (self.seed,)
-            starts = starts[
-                explicit_permutation(starts.size, key_of(*seeds, self.epoch, "sampler order", 1))
-            ]
+            key = key_of(*seeds, self.epoch, "sampler order", 1)
+            starts = starts[explicit_permutation(starts.size, key)]
         steps = np.arange(self.length)
         for number in range(len(self)):
             first = number * self.batch_sequences
@@ -385,7 +374,7 @@ class RowSequences:
     @cached_property
     def digest(self) -> str:
         numbers = (self.length, self.batch_sequences, self.last, repr(self.seed))
-        return f"{key_of('row sequences', *numbers, _token_of(self.starts).hex()):032x}"
+        return f"{key_of('row sequences', *numbers, _digest_of(self.starts)):032x}"
 
 
 @check_arguments(LoaderError)
@@ -454,14 +443,10 @@ def row_sequences(
             f"no sequence of {length:,} rows fits: the longest stretch of rows that belong "
             f"together has {int(np.diff(borders).max()):,}; give a smaller length"
         )
-    n_sequences = int(counts.sum())
-    with explain_memory_errors(
-        lambda why: f"the starts of {n_sequences:,} sequences do not fit in memory: {why}"
-    ):
-        numbers = np.arange(n_sequences) - np.repeat(np.cumsum(counts) - counts, counts)
+    with _room_for(int(counts.sum())):
+        numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = np.repeat(borders[:-1], counts) + numbers * step
-    seed = None if seed is None else _plain(seed)
-    return RowSequences(starts, length, size, last, seed, _whole("epoch", epoch))
+    return RowSequences(starts, length, size, last, _checked(seed), _whole("epoch", epoch))
 
 
 @check_arguments(LoaderError)
@@ -483,20 +468,22 @@ def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> Row
     >>> sorted(np.concatenate(list(shuffled(5, 3, seed=7))).tolist())
     [0, 1, 2, 3, 4]
     """
-    n_rows, size = _whole("n_rows", n_rows), _whole("batch_rows", batch_rows, 1)
-    try:
-        starts = np.arange(n_rows)
-    except MemoryError as error:
-        raise LoaderError(f"n_rows={n_rows:,}: {error}; shuffle=True needs no list") from error
-    return RowSequences(starts, 1, size, seed=_plain(seed), epoch=_whole("epoch", epoch))
+    n, size = _whole("n_rows", n_rows), _whole("batch_rows", batch_rows, 1)
+    with _room_for(n):
+        starts = np.arange(n)
+    return RowSequences(starts, 1, size, "keep", _checked(seed), _whole("epoch", epoch))
+
+
+def _room_for(n: int) -> AbstractContextManager[None]:
+    return explain_memory_errors(lambda why: f"{n:,} row numbers do not fit in memory: {why}")
+
+
+def _checked(seed: Seed | None) -> Seed | None:
+    for one in seed if isinstance(seed, tuple) else () if seed is None else (seed,):
+        whole("seed", one, error=LoaderError)
+    return seed
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:
     """Return a number of rows, batches or epochs; more than 2**62 cannot be counted."""
     return whole(name, value, least=least, most=1 << 62, error=LoaderError)
-
-
-def _plain(seed: Seed) -> Seed:
-    if isinstance(seed, tuple):
-        return tuple(whole("seed", one, error=LoaderError) for one in seed)
-    return whole("seed", seed, error=LoaderError)

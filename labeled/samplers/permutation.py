@@ -23,8 +23,6 @@ import struct
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import SelectionError
-
 IntArray = npt.NDArray[np.int64]
 Digits = npt.NDArray[np.uint32]
 
@@ -89,37 +87,24 @@ class Permutation:
     """
 
     def __init__(self, n: int, key: int) -> None:
-        if not 0 <= n < 1 << 62:
-            raise SelectionError(f"a permutation needs 0 <= n < 2**62, not n = {n}")
         self.n, self.key = n, key
         self._table = explicit_permutation(n, key) if n <= TABLE_ROWS else None
 
     def __reduce__(self) -> tuple[type[Permutation], tuple[int, int]]:
         return Permutation, (self.n, self.key)  # tables are quicker made than moved
 
-    def __call__(self, positions: npt.ArrayLike, *, inverse: bool = False) -> IntArray:
-        """Return the values at `positions` (any shape), as a new array.
+    def __call__(self, positions: IntArray, *, inverse: bool = False) -> IntArray:
+        """Return the values at `positions` (each in ``range(n)``), as a new array.
 
         With `inverse`, return the positions at which these values stand.
-
-        Raises
-        ------
-        SelectionError
-            If a position is not in ``range(n)``.
         """
-        asked = np.asarray(positions, np.int64)
-        if asked.size and not (asked.min() >= 0 and asked.max() < self.n):
-            raise SelectionError(
-                f"positions {asked.min()} to {asked.max()} asked for, but there are {self.n}: "
-                f"give values from 0 to {self.n - 1}"
-            )
         if self._table is None:
-            return self._walk(asked, inverse=inverse)
+            return self._walk(positions, inverse=inverse)
         table = self._table
         if inverse:
             table = np.empty_like(self._table)
             table[self._table] = np.arange(self.n)
-        return table[asked]
+        return table[positions]
 
     def _walk(self, values: IntArray, *, inverse: bool) -> IntArray:
         """Evaluate block by block; what falls beyond n goes round again."""
@@ -131,15 +116,14 @@ class Permutation:
         if inverse:
             rounds.reverse()
         out = np.empty(values.size, np.int64)
-        flat = values.reshape(-1)
-        for lo in range(0, flat.size, BLOCK):
-            block = _once(flat[lo : lo + BLOCK], radices, rounds, inverse=inverse)
+        for lo in range(0, values.size, BLOCK):
+            block = _once(values[lo : lo + BLOCK], radices, rounds, inverse=inverse)
             beyond = np.flatnonzero(block >= self.n)
             while beyond.size:
                 block[beyond] = _once(block[beyond], radices, rounds, inverse=inverse)
                 beyond = beyond[block[beyond] >= self.n]
             out[lo : lo + BLOCK] = block
-        return out.reshape(values.shape)
+        return out
 
 
 def _once(

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -27,7 +26,6 @@ import numpy.typing as npt
 from labeled.errors import LoaderError
 from labeled.samplers.permutation import IntArray, key_of
 from labeled.samplers.plan import EpochPlan
-from labeled.samplers.windows import WindowOrder
 
 SAMPLED_BATCHES = 800
 SEARCHED_BATCHES = 150  # for each size tried
@@ -153,18 +151,42 @@ def _mean_entropy(plan: EpochPlan, labels: Labels | None, sampled_batches: int) 
 
     Batches come in groups where it is much work to know the runs of a window.
     """
-    n_full, order = plan.n_rows // plan.batch_rows, plan.order
+    n_full, order, runs = plan.n_rows // plan.batch_rows, plan.order, 1
     if n_full == 0:
         return math.inf  # one short batch holds every row: as mixed as can be
-    runs = 1 if order.weights is None else order.window_rows // 8
     if order.mode == "window":
-        runs = 1 + order.window_rows * order.units.count // max(1, order.n_rows)
+        runs = 1 + order.window_rows * order.units.count // order.n_rows
+    elif order.weights is not None:
+        runs = order.window_rows // 8
     wanted = min(n_full, _affordable(sampled_batches, plan.batch_rows))
-    groups = max(1, min(wanted, SAMPLED_RUNS // runs))
+    groups = max(1, min(wanted, SAMPLED_RUNS // max(1, runs)))
     size = wanted // groups
     first = [(n_full - size) * group // max(1, groups - 1) for group in range(groups)]
     numbers = sorted({start + number for start in first for number in range(size)})
-    return _mean(map(_batch_rows(plan), numbers), labels, order.n_rows)
+    return _mean(_sampled(plan, numbers), labels, order.n_rows)
+
+
+def _sampled(plan: EpochPlan, numbers: Iterable[int]) -> Iterator[IntArray]:
+    """Yield the rows of batches: those of their real windows, there at random places."""
+    random, known = _random(plan, "batches"), None
+    for number in numbers:
+        parts = []
+        for order, lo, hi in plan.spans(number * plan.batch_rows, (number + 1) * plan.batch_rows):
+            first, last = order.window_at(lo)
+            if plan.order.mode in ("file", "full"):
+                parts.append(order.rows(lo, hi).rows)
+            elif plan.order.weights is not None:
+                if known != (order, first):
+                    known, rows = (order, first), order.rows(first, last).rows
+                parts.append(rows[lo - first : hi - first])
+            else:
+                if known != (order, first):
+                    known, runs = (order, first), order.whole_runs(first, last)
+                    ends = np.cumsum(runs[:, 1] - runs[:, 0])
+                places = random.choice(last - first, hi - lo, replace=False, shuffle=False)
+                run = ends.searchsorted(places, side="right")
+                parts.append(runs[run, 1] - (ends[run] - places))
+        yield np.concatenate(parts)
 
 
 def _affordable(n_batches: int, batch_rows: int) -> int:
@@ -176,37 +198,6 @@ def _mean(batches: Iterable[IntArray], labels: Labels | None, n_rows: int) -> fl
     """Mean entropy of batches of equal size, some of them at a time."""
     source, found = iter(batches), []
     while some := list(islice(source, 64)):
-        rows = np.concatenate(some)
-        classes = (rows * 10 + 9) // n_rows if labels is None else labels[rows]
-        found.append(batch_entropies(classes.reshape(len(some), -1)))
+        rows = np.stack(some)
+        found.append(batch_entropies((rows * 10 + 9) // n_rows if labels is None else labels[rows]))
     return float(np.mean(np.concatenate(found)))
-
-
-def _batch_rows(plan: EpochPlan) -> Callable[[int], IntArray]:
-    """Return what gives the rows of a batch: of its real windows, there at random places."""
-    random = _random(plan, "batches")
-
-    @lru_cache(maxsize=2)
-    def whole_window(order: WindowOrder, first: int, last: int) -> tuple[IntArray, IntArray]:
-        """Return the first rows and the ends of the runs of a window; of draws, the rows."""
-        if order.permuted is None:
-            return order.rows(first, last).rows, np.empty(0, np.int64)
-        runs = order.whole_runs(first, last)
-        return runs[:, 0], np.cumsum(runs[:, 1] - runs[:, 0])
-
-    def rows_between(order: WindowOrder, lo: int, hi: int) -> IntArray:
-        if order.order.mode in ("file", "full"):
-            return order.rows(lo, hi).rows
-        first, last = order.window_at(lo)
-        rows, ends = whole_window(order, first, last)
-        if not ends.size:
-            return rows[lo - first : hi - first]
-        places = random.choice(last - first, hi - lo, replace=False, shuffle=False)
-        run = ends.searchsorted(places, side="right")
-        return rows[run] + places - np.where(run > 0, ends[run - 1], 0)
-
-    def rows_at(number: int) -> IntArray:
-        spans = plan.spans(number * plan.batch_rows, (number + 1) * plan.batch_rows)
-        return np.concatenate([rows_between(*span) for span in spans])
-
-    return rows_at

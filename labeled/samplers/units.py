@@ -113,47 +113,36 @@ class ListedUnits:
 Units = UniformUnits | ListedUnits
 
 
-def units_of_range(
-    start: int, stop: int, chunk_rows: int | None = None, min_unit_rows: int = 1
-) -> UniformUnits:
+def units_of_range(start: int, stop: int, unit_rows: int = 1) -> UniformUnits:
     """Return the units of the file rows ``[start, stop)``, one row a position.
 
-    Units begin at multiples of the stored chunk, counted from row 0 of the file. Small
-    chunks are joined until a unit has `min_unit_rows`; ``chunk_rows=None`` says that
-    rows can be read at any place.
+    Units begin at multiples of `unit_rows`, counted from row 0 of the file: whole stored chunks,
+    or any number of rows where these can be read at any place.
 
     Examples
     --------
-    >>> units_of_range(100, 1000, chunk_rows=64, min_unit_rows=100)
+    >>> units_of_range(100, 1000, 128)
     UniformUnits(n_rows=900, unit_rows=128, first_rows=28, start=0)
     """
-    unit_rows = _unit_rows(chunk_rows, min_unit_rows)
-    return UniformUnits(max(0, stop - start), unit_rows, unit_rows - start % unit_rows)
+    return UniformUnits(stop - start, unit_rows, unit_rows - start % unit_rows)
 
 
-def units_of_ranges(
-    ranges: Sequence[range], chunk_rows: int | None = None, min_unit_rows: int = 1
-) -> ListedUnits:
+def units_of_ranges(ranges: Sequence[range], unit_rows: int = 1) -> ListedUnits:
     """Return the units of several ascending ranges of file rows, one after another.
 
     Examples
     --------
-    >>> units_of_ranges([range(0, 10, 3), range(20, 23)], chunk_rows=4).offsets
+    >>> units_of_ranges([range(0, 10, 3), range(20, 23)], 4).offsets
     array([0, 2, 3, 4, 7])
     """
-    unit_rows = _unit_rows(chunk_rows, min_unit_rows)
     edges: list[IntArray] = []
-    position, before = 0, None
-    for rows in ranges:
-        if not rows:
-            continue
+    position, before = 0, -1
+    for rows in filter(len, ranges):
         first, last = rows[0] // unit_rows, rows[-1] // unit_rows
-        if before != first:
-            edges.append(np.array([position]))
-        borders = np.arange(first + 1, last + 1, dtype=np.int64) * unit_rows
-        edges.append(position + np.unique(-((rows[0] - borders) // rows.step)))
+        borders = np.arange(first + (before == first), last + 1, dtype=np.int64) * unit_rows
+        edges.append(position + np.maximum(0, -((rows[0] - borders) // rows.step)))
         position, before = position + len(rows), last
-    return ListedUnits(np.concatenate([*edges, [position]]).astype(np.int64))
+    return ListedUnits(np.unique(np.concatenate([*edges, [position]]).astype(np.int64)))
 
 
 def units_of_boundaries(
@@ -172,10 +161,9 @@ def units_of_boundaries(
     array([ 0,  3,  4, 10])
     """
     edges = np.asarray(boundaries, np.int64)
-    if (np.diff(edges) <= 0).any():  # sorting what is sorted takes seconds where there are many
-        edges = np.unique(edges)
+    edges = edges[np.diff(edges, prepend=-1) > 0]  # an empty chunk begins where the next does
     inside = edges[(edges > start) & (edges < stop)] - start
-    return _joined(inside, max(0, stop - start), min_unit_rows)
+    return _joined(inside, stop - start, min_unit_rows)
 
 
 def units_of_groups(chunk_ids: npt.ArrayLike, min_unit_rows: int = 1) -> ListedUnits:
@@ -199,16 +187,9 @@ def units_of_groups(chunk_ids: npt.ArrayLike, min_unit_rows: int = 1) -> ListedU
     return _joined(np.flatnonzero(ids[1:] != ids[:-1]) + 1, ids.size, min_unit_rows)
 
 
-def _unit_rows(chunk_rows: int | None, min_unit_rows: int) -> int:
-    """Rows of as many stored chunks as hold `min_unit_rows`."""
-    chunk = chunk_rows or 1
-    return chunk * -(-max(1, min_unit_rows) // chunk)
-
-
 def _joined(inside: IntArray, n_rows: int, min_unit_rows: int) -> ListedUnits:
     """Join the units of ``n_rows`` positions, cut at `inside`, until each is long enough."""
-    ends = [n_rows] if n_rows else []
-    offsets = np.concatenate([[0], inside, ends]).astype(np.int64)
+    offsets = np.concatenate([[0], inside, [n_rows][:n_rows]]).astype(np.int64)
     if offsets.size < 3 or (np.diff(offsets) >= min_unit_rows).all():
         return ListedUnits(offsets)
     last = offsets.size - 1
