@@ -53,7 +53,7 @@ def test_what_comes_along_with_sources_is_shown_and_taken_by_name(tmp_path):
         np.testing.assert_array_equal(some[name].values, wanted[name].values)
     assert some["land"].lat.values.tolist() == [20.0, 30.0]
     with pytest.raises(
-        UnknownNameError, match=r"'land' in .* is not a source.*; ds\['land'\] gives it"
+        UnknownNameError, match=r"'land' in .* is not a source.*: ds\['land'\] gives it"
     ):
         dataset.select("land")
 

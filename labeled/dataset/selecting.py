@@ -79,26 +79,18 @@ def rows_of_splits(dataset: Dataset, names: Sequence[Any]) -> dict[str, Selectio
 
 
 def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:
-    splits = dataset.files.known.splits
-    share = next(iter(name.values()), 0.8) if isinstance(name, Mapping) else name
-    instead = None
-    if isinstance(share, float):
-        instead = f"draw splits use ds.train_test_split(train_size={share}, seed=7)"
-    elif isinstance(name, int | np.integer):
-        instead = f"choose rows use ds.subset({[*names]})"
-    elif isinstance(name, slice | np.ndarray):
-        instead = "choose rows use ds.subset(rows)"
-    if instead is not None:
+    splits, found = dataset.files.known.splits, f"no split {name!r} in {dataset.where}; "
+    if not isinstance(name, str):
+        share = next(iter(name.values()), 0.8) if isinstance(name, Mapping) else name
+        instead = f"choose rows use ds.subset({[*names] if isinstance(name, int) else 'rows'})"
+        if isinstance(share, float):
+            instead = f"draw splits use ds.train_test_split(train_size={share}, seed=7)"
         return f"split() takes names of splits ({did_you_mean('', splits)}); to {instead}"
     if name in dataset.sources:
-        return (
-            f"{name!r} in {dataset.where} is a source, not a split: ds.select({name!r}) has it "
-            f"alone, and splits are {listed(sorted(splits))}"
-        )
-    found = f"no split {name!r} in {dataset.where}; "
+        return f"{found}that is a source: ds.select({name!r}) has it alone"
     if any(source.startswith(f"{name}/") for source in dataset.sources):
         return f"{found}a group has that name: open it with group={name!r}"
-    return found + did_you_mean(str(name), splits)
+    return found + did_you_mean(name, splits)
 
 
 def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, ...]]) -> bool:
@@ -128,37 +120,26 @@ def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, 
 
 def why_no_source(dataset: Dataset, name: Any) -> str:
     """Say why a dataset has no source of that name."""
-    sources, catalog, where = dataset.sources, dataset.files.known, dataset.where
+    sources, known, where = dataset.sources, dataset.files.known, dataset.where
     if not isinstance(name, str):
         return (
             f"{name!r} is not the name of a source ({did_you_mean('', sources)}); for several "
             "sources use ds.select('a', 'b'), for rows ds[:10] or ds.subset(rows), for positions "
             "along an axis ds.isel(...)"
         )
-    if name in catalog.not_opened:
-        return f"{name!r} in {where} is not a source: {catalog.not_opened[name]}"
-    if name in catalog.variables:
-        return (
-            f"{name!r} in {where} is not a source but is carried along with them: it is a "
-            f"coordinate, or has no example dim; ds[{name!r}] gives it"
-        )
     inside = [source for source in sources if source.startswith(f"{name.rstrip('/')}/")]
+    no, hint = f"{name!r} in {where} is", did_you_mean(name, sources)
+    if name in known.not_opened:
+        return f"{no} not a source: {known.not_opened[name]}"
+    if name in known.variables:
+        return f"{no} not a source, but carried along with them: ds[{name!r}] gives it"
     if inside:
-        return (
-            f"{name!r} in {where} is a group, not a source; take {listed(inside)}, or pass "
-            f"group={name.strip('/')!r} when opening it"
-        )
-    if name in catalog.splits:
-        return (
-            f"{name!r} in {where} is a split, not a source: ds.split({name!r}) gives its rows, and "
-            f"sources are {listed(sources)}"
-        )
-    hint = did_you_mean(name, sources)
-    if name in catalog.sources:
-        return (
-            f"source {name!r} of {where} is not in this dataset (not selected, or not "
-            f"provided by {dataset.chosen or 'it'}); {hint}"
-        )
+        group = name.strip("/")
+        return f"{no} a group, not a source; take {listed(inside)}, or open it with {group=}"
+    if name in known.splits:
+        return f"{no} a split, not a source: ds.split({name!r}) gives its rows; {hint}"
+    if name in known.sources:
+        return f"{no} not selected, or not provided by {dataset.chosen or 'this dataset'}; {hint}"
     return f"no source {name!r} in {where}; {hint}"
 
 
@@ -175,20 +156,19 @@ def lengths_differ(dataset: Dataset) -> str:
     sources_of = _by_length(dataset)
     lengths = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
     there = "; ".join([*lengths[:MAX_LENGTHS], *["..."] * (len(lengths) > MAX_LENGTHS)])
-    found = f"the sources of {dataset.where} have different numbers of rows ({there}); "
-    agree = ", ".join(map(repr, heaviest(dataset)[:8]))
     splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
-    turned = ""
-    for name, source in dataset._sources.items():
-        if source.ragged is None and source.row_shape and source.row_shape[-1] in sources_of:
-            turned = (
-                f"; or, if examples lie along the last axis of {name!r}, name it in dims= and use "
-                "labeled.batches(ds.to_xarray(), 64, dim=...)"
-            )
-    return (
-        f"{found}select {'a split, or ' if splits else ''}sources of equal length: "
-        f"ds.select({agree}){turned}"
+    found = (
+        f"the sources of {dataset.where} have different numbers of rows ({there}); select "
+        f"{'a split, or ' if splits else ''}sources of equal length: "
+        f"ds.select({', '.join(map(repr, heaviest(dataset)[:8]))})"
     )
+    for name, source in dataset._sources.items():
+        if source.row_shape and source.row_shape[-1] in sources_of:
+            return (
+                f"{found}; or, if examples lie along the last axis of {name!r}, name it in dims= "
+                "and use labeled.batches(ds.to_xarray(), 64, dim=...)"
+            )
+    return found
 
 
 def _by_length(dataset: Dataset) -> dict[int, list[str]]:
@@ -208,18 +188,15 @@ def positions(dataset: Dataset, dim: str, label: Any, method: str | None, tolera
     SelectionError
         If a label is not there, or the coordinate cannot be searched as asked.
     """
-    dims: set[str] = set()
-    for name, source in dataset._sources.items():
-        if source.ragged is None:
-            dims.update(source.dims)
-            if dim in source.dims and dim in dataset[name].coords:
-                found = _found(dataset[name].coords[dim], label, method, tolerance)
-                is_row = isinstance(found, int) and any(
-                    one[0] == dim for one in dataset.dims.values()
-                )
-                return [found] if is_row else found
+    dense = [name for name, source in dataset._sources.items() if source.ragged is None]
+    dims = {dim for name in dense for dim in dataset.dims[name]}
     if dim not in dims:
         raise UnknownNameError(f"no source has a dim {dim!r}; {did_you_mean(dim, dims)}")
+    for name in dense:
+        if dim in dataset.dims[name] and dim in dataset[name].coords:
+            found = _found(dataset[name].coords[dim], label, method, tolerance)
+            of_rows = any(one[0] == dim for one in dataset.dims.values())
+            return [found] if of_rows and isinstance(found, int) else found
     raise UnknownNameError(
         f"dim {dim!r} has no coordinate to select by; take positions, isel(), or give a lazy array "
         f"one: ds['x'].assign_coords({dim}=values).sel(...)"
@@ -249,11 +226,10 @@ def _found(
         raise SelectionError(
             f"{dim}={label!r} is not found among {values.size:,} values{ends}: {error.args[0]}"
         ) from error
-    if found.ndim == 0:
-        return int(found)
-    if found.size and (np.diff(found) == 1).all():
+    if found.size and found.ndim and (np.diff(found) == 1).all():
         return slice(int(found[0]), int(found[-1]) + 1)
-    return [int(place) for place in found]
+    listed_places: int | list[int] = found.tolist()
+    return listed_places
 
 
 def split_rows(
@@ -264,7 +240,7 @@ def split_rows(
     *,
     seed: int,
     shuffle: bool,
-) -> tuple[Request, Request]:
+) -> tuple[Any, Any]:
     """Return the rows for training and those for testing; a quarter is for testing by default.
 
     Raises
@@ -276,27 +252,22 @@ def split_rows(
     if len(given) == 2 and all(isinstance(size, float) for size in given) and sum(given) > 1:
         raise SplitError(f"train_size={train_size} and test_size={test_size} are more than all")
     sizes = {"train": train_size, "test": test_size if given else 0.25}
+    stratify, values = rules["stratify"], _one_value_a_row(dataset, "stratify", rules["stratify"])
+    if values is not None:
+        where, labels = "stratify=", "labels"
+        if isinstance(stratify, str):
+            where = f"source {stratify!r} in {dataset.where}"
+            labels = f"ds[{stratify!r}].values" + ".ravel()" * (len(dataset.dims[stratify]) > 1)
+        check_classes(where, values, labels, SplitError)
     sides = splits_by_rules(
         {name: "rest" if size is None else size for name, size in sizes.items()},
         dataset.n_rows,
         seed=seed,
         in_order=not shuffle,
-        classes=_classes(dataset, rules["stratify"]),
+        classes=values,
         groups=_one_value_a_row(dataset, "groups", rules["groups"]),
     )
-    return _request(sides["train"]), _request(sides["test"])
-
-
-def _classes(dataset: Dataset, given: Any) -> npt.NDArray[Any] | None:
-    """Return what `stratify` means as one class for each row."""
-    values = _one_value_a_row(dataset, "stratify", given)
-    if values is not None:
-        where, name = "stratify=", "labels"
-        if isinstance(given, str):
-            where = f"source {given!r} in {dataset.where}"
-            name = f"ds[{given!r}].values" + ".ravel()" * (len(dataset.dims[given]) > 1)
-        check_classes(where, values, name, SplitError)
-    return values
+    return sides["train"], sides["test"]
 
 
 def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[Any] | None:
@@ -304,13 +275,8 @@ def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[A
     if given is None:
         return None
     if isinstance(given, str):
-        known = {*dataset.sources, *dataset.files.catalog.variables}
-        able = [
-            name
-            for name, source in dataset._sources.items()
-            if source.ragged is None and np.prod(source.row_shape) == 1
-        ]
-        if given not in known and able:
+        if given not in {*dataset.sources, *dataset.files.catalog.variables}:
+            able = [name for name, shape in dataset.shapes.items() if np.prod(shape[1:]) == 1]
             raise UnknownNameError(
                 f"{option}={given!r} is not a source of one value a row in {dataset.where}; "
                 f"{did_you_mean(given, able)}"
@@ -324,9 +290,3 @@ def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[A
             f"{n_rows} rows of {dataset.where}"
         )
     return values.reshape(-1)
-
-
-def _request(rows: Any) -> Request:
-    """Return rows as a request: a slice where they follow one another."""
-    request: Request = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-    return request
