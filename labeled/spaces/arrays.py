@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -233,18 +232,6 @@ def canonical_axes(n_spatial: int) -> tuple[str | int, ...]:
     return ("b", *range(n_spatial), "c")
 
 
-@lru_cache(maxsize=1024)
-def order_of(source: tuple[str | int, ...], target: tuple[str | int, ...]) -> tuple[int, ...]:
-    """Return the positions in `source` of the axes of `target`.
-
-    Examples
-    --------
-    >>> order_of(("b", "c", 0, 1), ("c", 0, 1, "b"))
-    (1, 2, 3, 0)
-    """
-    return tuple(map(source.index, target))
-
-
 def move_axes(x: Array, source: Axes, target: Axes) -> Array:
     """Return `x`, whose axes are in order `source`, in order `target`: a view, or `x` itself.
 
@@ -254,7 +241,7 @@ def move_axes(x: Array, source: Axes, target: Axes) -> Array:
     (3, 4, 5, 8)
     """
     source, target = tuple(source), tuple(target)
-    return x if source == target else permute_dims(x, order_of(source, target))
+    return x if source == target else permute_dims(x, tuple(map(source.index, target)))
 
 
 def flatten_rows(x: Array, axes: Axes) -> Array:

@@ -28,7 +28,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
-from itertools import product
+from itertools import product, repeat
 from typing import Any, ClassVar, NamedTuple, NoReturn, Self
 
 import numpy as np
@@ -322,6 +322,8 @@ class ArraySpace(Space):
     """Spaces of one family are equal by value."""
     sparse = False
     """Whether batches are scipy sparse arrays."""
+    dim = 0
+    _batch_axis = 0
 
     def _settle(self, **checked: Any) -> None:
         """Put checked values in the place of those given."""
@@ -352,9 +354,12 @@ class ArraySpace(Space):
         """Return what the axes of a batch are called in messages."""
         raise NotImplementedError
 
+    def sizes(self, n: int) -> tuple[int, ...]:
+        return (n, self.dim)
+
     def get_batch_axis(self) -> int:
         """Return the position of the batch axis."""
-        return 0
+        return self._batch_axis
 
     def get_total_dimension(self) -> int:
         return math.prod(self.sizes(1))
@@ -364,7 +369,7 @@ class ArraySpace(Space):
         return replace(self, **change)
 
     def get_origin_batch(self, n: int, dtype: Any = None) -> Any:
-        rows = _whole(f"{self}: the batch size", n, 0)
+        rows = _whole(f"{self}: the batch size", n, least=0)
         wanted = as_dtype(self.dtype if dtype is None else dtype)
         if wanted is None:
             wanted = np.dtype(np.float64 if "f" in self.kinds else np.int64)
@@ -454,13 +459,10 @@ class VectorSpace(ArraySpace):
                 f"a dtype is given by name: dtype={self.sparse!r}"
             )
         check_fields(self, SpaceTypeError)
-        self._settle(dim=_whole("VectorSpace: dim", self.dim, 0), sparse=bool(self.sparse))
+        self._settle(dim=_whole("VectorSpace: dim", self.dim, least=0), sparse=bool(self.sparse))
 
     def axis_names(self) -> tuple[str, str]:
         return ("b", "feature")
-
-    def sizes(self, n: int) -> tuple[int, int]:
-        return (n, self.dim)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -480,9 +482,6 @@ class LabelSpace(ArraySpace):
 
     def axis_names(self) -> tuple[str, str]:
         return ("b", "index")
-
-    def sizes(self, n: int) -> tuple[int, int]:
-        return (n, self.dim)
 
     def check(self, batch: Batch) -> None:
         super().check(batch)
@@ -557,9 +556,6 @@ class VectorSequenceSpace(SequenceSpace):
     def axis_names(self) -> tuple[str, str]:
         return ("time", "feature")
 
-    def sizes(self, n: int) -> tuple[int, int]:
-        return (n, self.dim)
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class IndexSequenceSpace(SequenceSpace, LabelSpace):
@@ -616,6 +612,7 @@ class ConvNDSpace(ArraySpace):
     # worked out once, because they are looked at for every batch
     _before: tuple[int, ...] = field(default=(), init=False)
     _after: tuple[int, ...] = field(default=(), init=False)
+    _batch_axis: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
@@ -631,6 +628,7 @@ class ConvNDSpace(ArraySpace):
         expected = canonical_axes(len(shape))
         axes = expected if self.axes is None else _ordered(self.axes, expected, name)
         at = axes.index("b")
+        object.__setattr__(self, "_batch_axis", at)
         object.__setattr__(self, "_before", tuple(map(length.__getitem__, axes[:at])))
         object.__setattr__(self, "_after", tuple(map(length.__getitem__, axes[at + 1 :])))
         self._settle(shape=shape, channels=channels, axes=axes)
@@ -646,9 +644,6 @@ class ConvNDSpace(ArraySpace):
 
     def sizes(self, n: int) -> tuple[int, ...]:
         return (*self._before, n, *self._after)
-
-    def get_batch_axis(self) -> int:
-        return len(self._before)
 
     def with_axes(self, axes: Sequence[str | int]) -> Self:
         """Return this space in another axis order."""
@@ -704,8 +699,7 @@ for _family in (VectorSpace, IndexSpace, VectorSequenceSpace, IndexSequenceSpace
     _family.family = _family
 
 
-def _whole(name: str, value: Any, least: int = 1) -> int:
-    return whole(name, value, least=least, error=SpaceError)
+_whole: Callable[..., int] = partial(whole, least=1, error=SpaceError)
 
 
 def _ordered(axes: Any, expected: Axes, name: str) -> Axes:
@@ -904,16 +898,16 @@ def space_of(
     found = np.dtype(dtype)
     if found.kind == "O":
         raise SpaceTypeError(f"{who} has rows of different lengths, which have no space of a batch")
-    roles = [role_of(dim) for dim in dims[1:]]
+    roles = list(map(role_of, dims[1:]))
     total = math.prod(lengths)
     if found.kind in "iu" and roles in ([], ["index"]) and total:
         return IndexSpace(None, total)
     n_spatial = sum(map(SPATIAL.__contains__, roles))
-    axes = [None if role is None else axis_of(role, n_spatial) for role in roles]
+    axes = [*map(axis_of, map(str, roles), repeat(n_spatial))]
     length = dict(zip(axes, lengths, strict=True))
     spatial = range(n_spatial)
     if n_spatial < 2 or 0 in lengths or len(length) != len(axes) or {*axes} - {"c"} != {*spatial}:
         return VectorSpace(total)
     order = ("b", *axes, *(() if "c" in axes else ("c",)))
     image = Conv2DSpace if n_spatial == 2 else ConvNDSpace
-    return image([length[i] for i in spatial], length.get("c", 1), axes=order)
+    return image([*map(length.__getitem__, spatial)], length.get("c", 1), axes=order)

@@ -67,16 +67,18 @@ def _finish(x: Any, source: Space, target: ArraySpace) -> Any:
     return cast(x, target.dtype, target.get_batch_axis())
 
 
-def _sizes_fit(source: Space, target: Space) -> None:
-    found, wanted = source.get_total_dimension(), target.get_total_dimension()
+def _fits(source: Any, target: Any) -> None:
+    """Refuse rows of another size, and casts that would lose values."""
+    if isinstance(source, SequenceSpace):
+        found, wanted = source.dim, target.dim
+    else:
+        found, wanted = source.get_total_dimension(), target.get_total_dimension()
     if found != wanted:
         raise SpaceError(f"rows hold {found} values, {target} expects {wanted}")
-
-
-def _dtypes_fit(source: ArraySpace, target: ArraySpace) -> None:
-    reason = None if source.dtype is None else why_not_cast(source.dtype, target.dtype)
-    if reason is not None:
-        raise SpaceTypeError(f"{reason} of {target}")
+    if isinstance(target, ArraySpace) and isinstance(source.dtype, np.dtype):
+        reason = why_not_cast(source.dtype, target.dtype)
+        if reason is not None:
+            raise SpaceTypeError(f"{reason} of {target}")
 
 
 # ---------------------------------------------------------------- vectors and images
@@ -181,11 +183,6 @@ def _relabelled(x: Any, source: LabelSpace, target: LabelSpace) -> Any:
     return _finish(x, source, target)
 
 
-def _widths_fit(source: VectorSequenceSpace, target: VectorSequenceSpace) -> None:
-    if source.dim != target.dim:
-        raise SpaceError(f"rows hold {source.dim} values, {target} expects {target.dim}")
-
-
 # ---------------------------------------------------------------- composites
 def _components_fit(source: CompositeSpace, target: CompositeSpace) -> None:
     found, wanted = len(source.components), len(target.components)
@@ -205,7 +202,7 @@ def _by_component(batch: Batch, source: CompositeSpace, target: CompositeSpace) 
 
 
 def _can_be_cut(source: VectorSpace, target: CompositeSpace) -> None:
-    _sizes_fit(source, target)
+    _fits(source, target)
     for i, part in enumerate(target.components):
         if not isinstance(part, NullSpace):
             try:
@@ -359,7 +356,7 @@ def _refused(source: Space, target: Space) -> None:
         kind = UnsupportedSpaceError
         if not isinstance(source, NullSpace) and not isinstance(target, NullSpace):
             with suppress(UnsupportedSpaceError):  # a sequence has no size
-                _sizes_fit(source, target)
+                _fits(source, target)
     raise kind(f"no conversion leads to {target}")
 
 
@@ -368,16 +365,16 @@ def _chunked(run: Callable[..., Batch], *checks: Callable[[Any, Any], None]) -> 
 
 
 ROUTES |= {
-    (VectorSpace, VectorSpace): _chunked(_recontained, _sizes_fit, _dtypes_fit),
-    (VectorSpace, ConvNDSpace): _chunked(_unflattened, _sizes_fit, _is_dense, _dtypes_fit),
+    (VectorSpace, VectorSpace): _chunked(_recontained, _fits),
+    (VectorSpace, ConvNDSpace): _chunked(_unflattened, _fits, _is_dense),
     (VectorSpace, CompositeSpace): Route(_cut, (_can_be_cut,)),
-    (ConvNDSpace, VectorSpace): _chunked(_flattened, _sizes_fit, _dtypes_fit),
-    (ConvNDSpace, ConvNDSpace): Route(_moved, (_sizes_fit, _shapes_fit, _dtypes_fit)),
+    (ConvNDSpace, VectorSpace): _chunked(_flattened, _fits),
+    (ConvNDSpace, ConvNDSpace): Route(_moved, (_fits, _shapes_fit)),
     (IndexSpace, VectorSpace): _chunked(_expanded, _labels_fit),
     (IndexSpace, IndexSpace): _chunked(_relabelled, _labels_are_the_same),
     (IndexSequenceSpace, VectorSequenceSpace): _chunked(_expanded, _labels_fit),
     (IndexSequenceSpace, IndexSequenceSpace): _chunked(_relabelled, _labels_are_the_same),
-    (VectorSequenceSpace, VectorSequenceSpace): _chunked(_finish, _widths_fit, _dtypes_fit),
+    (VectorSequenceSpace, VectorSequenceSpace): _chunked(_finish, _fits),
     (CompositeSpace, CompositeSpace): Route(_by_component, (_components_fit,)),
     (CompositeSpace, VectorSpace): Route(_joined, (_can_be_joined,)),
     (NullSpace, NullSpace): Route(_same),

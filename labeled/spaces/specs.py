@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,6 @@ from labeled.spaces.arrays import (
     canonical_axes,
     check_fits,
     csr,
-    order_of,
     value_for,
     why_not_cast,
 )
@@ -264,8 +264,8 @@ def _same(first: Any, second: Any) -> bool:
 
 def _nested(tree: Tree, entries: Any, of_spaces: bool = False) -> Any:
     if isinstance(tree, tuple):
-        parts = [_nested(part, entries, of_spaces) for part in tree]
-        return CompositeSpace(parts) if of_spaces else tuple(parts)
+        parts = tuple(map(_nested, tree, repeat(entries), repeat(of_spaces)))
+        return CompositeSpace(parts) if of_spaces else parts
     if tree is None:
         return NullSpace() if of_spaces else None
     return entries[tree]
@@ -617,7 +617,14 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
         ) from error
     if isinstance(own, IndexSpace):
         return _label_step(own, space, info, options)
-    view, order = _positions(own, space)
+    view = own.sizes(0)[1:]  # a row with one axis per name
+    order: tuple[int, ...] = (0, 1)  # axes of the result
+    if isinstance(own, ConvNDSpace):
+        to = space.axes if isinstance(space, ConvNDSpace) else canonical_axes(len(own.shape))
+        order = tuple(map(own.axes.index, to))
+    elif isinstance(space, ConvNDSpace):
+        view = (*space.shape, space.channels)
+        order = tuple(map(canonical_axes(len(space.shape)).index, space.axes))
     scale = _factor("scale", options["scale"], info, view, own, space)
     shift = _factor("shift", options["shift"], info, view, own, space)
     scaled = scale is not None or shift is not None
@@ -634,17 +641,6 @@ def _hint(own: ArraySpace, info: SourceInfo) -> str:
         return ""
     labels = f"with_spaces({info.name}=IndexSpace(max_labels, {own.dim}))"
     return f". If its integers are labels, say so: {labels}"
-
-
-def _positions(own: ArraySpace, space: ArraySpace) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the row shape that has one axis per name, and the order of the result's axes."""
-    if isinstance(own, ConvNDSpace):
-        to = space.axes if isinstance(space, ConvNDSpace) else canonical_axes(len(own.shape))
-        return own.sizes(0)[1:], order_of(own.axes, to)
-    if isinstance(space, ConvNDSpace):
-        canonical = canonical_axes(len(space.shape))
-        return (*space.shape, space.channels), order_of(canonical, space.axes)
-    return own.sizes(0)[1:], (0, 1)
 
 
 def _label_step(
