@@ -17,7 +17,6 @@ from labeled.transforms import (
     Pad,
     RandomCrop,
     RandomResizedCrop,
-    RandomSizedCrop,
     Resize,
     ShiftHSL,
 )
@@ -37,7 +36,6 @@ ALL = [
     Resize((11, 31)),
     Resize(shorter=14, method="bicubic"),
     Resize(least=(25, 30), method="nearest"),
-    RandomSizedCrop((8, 9), edge=(5, 15)),
     RandomResizedCrop((8, 9), area=(0.2, 0.9)),
     Affine(rotate=(-30, 30), shear=(-0.2, 0.2), scale=(0.8, 1.2), aspect=(0.8, 1.2)),
     Affine(rotate=(-30, 30), method="nearest", fill=9),

@@ -30,7 +30,6 @@ from labeled.transforms import (
     Normalize,
     Pad,
     RandomResizedCrop,
-    RandomSizedCrop,
     Resize,
     ShiftHSL,
     mean_image,
@@ -130,11 +129,9 @@ def test_borders_are_those_of_numpy_wherever_the_channels_lie(dtype):
 
 
 MORE = [
-    Affine(scale=(0.8, 1.2), canvas="scaled"),
-    Affine(scale=0.5, canvas="scaled"),
     Affine(rotate=(0, 9), canvas=(7, 8)),
     Augment([Resize(shorter=14), Pad(2)]),
-    Augment([Crop(8), Affine(scale=(0.5, 1.5), canvas="scaled")]),
+    Augment([Crop(8), Affine(scale=(0.5, 1.5))]),
 ]
 
 
@@ -165,8 +162,6 @@ def test_a_ragged_batch_stays_one_unless_all_pictures_come_out_alike(transform):
         (Resize(shorter=10**6), r"1,000,000 x 1,300,000 pixels"),
         (Resize(least=10**6), r"1,000,000 x 1,300,000 pixels"),
         (Affine(canvas=10**6), r"1,000,000 x 1,000,000 pixels"),
-        (Affine(scale=10**5, canvas="scaled"), r"100,000 x 100,000 pixels"),
-        (RandomSizedCrop(10**6, edge=(5, 5)), r"1,000,000 x 1,000,000 pixels"),
         (RandomResizedCrop(10**6), r"1,000,000 x 1,000,000 pixels"),
     ],
 )
@@ -211,7 +206,6 @@ def test_pictures_that_are_none(images, options, error, words):
         (lambda: Resize(), "found none"),
         (lambda: Resize(3, shorter=3), "size"),
         (lambda: Resize(3, method="cubic"), "did you mean 'bicubic'"),
-        (lambda: RandomSizedCrop(3, edge=(5, 4)), "least comes first"),
         (lambda: RandomResizedCrop(3, area=(0.1, 1.1)), "area"),
         (lambda: RandomResizedCrop(3, aspect=(0.0, 1.1)), "above 0"),
         (lambda: Affine(rotate=(3, 2)), "least comes first"),
@@ -313,7 +307,7 @@ def test_what_is_no_picture_names_its_row(ds):
 
 # -- mean images in files
 
-FORMS = ("newest", "v1", "oldest")
+FORMS = ("newest", "oldest")
 means = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=4, max_side=5))
 
 
@@ -344,11 +338,14 @@ def test_bytes_of_the_forms(tmp_path):
         "v1": struct.pack("<Iiqq", 0xF993FAC8, 2, 1, 3),
         "oldest": struct.pack("<III", 2, 1, 3),
     }
+    path = tmp_path / "mean.bin"
     for form, array in arrays.items():
-        path = tmp_path / form
-        write_mean_file(path, mean, form=form)
-        assert path.read_bytes() == head + array + context + values + tail
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(FORMS)  # no drafts are left
+        path.write_bytes(head + array + context + values + tail)
+        assert_array_equal(read_mean_file(path), mean)
+        if form in FORMS:
+            write_mean_file(path, mean, form=form)
+            assert path.read_bytes() == head + array + context + values + tail
+    assert list(tmp_path.iterdir()) == [path]  # no drafts are left
 
 
 def test_other_types_become_float32(tmp_path):

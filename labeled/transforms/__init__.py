@@ -46,10 +46,8 @@ from labeled.transforms.geometry import (
     Pad,
     RandomCrop,
     RandomResizedCrop,
-    RandomSizedCrop,
     Resize,
 )
-from labeled.transforms.meanimage import mean_image, read_mean_file, write_mean_file
 from labeled.transforms.sample import RowSpec, Sample, Stack, stack
 from labeled.transforms.series import synchronise, time_windows
 from labeled.transforms.steps import SampleContext, Stages, takes, whole
@@ -59,6 +57,9 @@ from labeled.transforms.values import (
     Jitter,
     Normalize,
     ShiftHSL,
+    mean_image,
+    read_mean_file,
+    write_mean_file,
 )
 
 __all__ = [
@@ -75,7 +76,6 @@ __all__ = [
     "PictureTransform",
     "RandomCrop",
     "RandomResizedCrop",
-    "RandomSizedCrop",
     "Resize",
     "RowSpec",
     "Sample",

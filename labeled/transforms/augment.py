@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -69,23 +69,18 @@ def size_of(name: str, value: Any, *, least: int = 1) -> tuple[int, int]:
     return height, width
 
 
-def number_of(name: str, value: Any, *, least: float = -math.inf) -> float:
-    """Return a finite number of at least so much."""
+def number_of(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:
+    """Return a finite number within bounds."""
     known = type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
-    if not known or abs(value) >= 1 << 63 or value < least:
-        more = "" if least == -math.inf else f" of {least:g} or more"
-        raise AugmentError(f"{name}={value!r} must be a finite number{more}")
+    if not known or abs(value) >= 1 << 63 or not least <= value <= most:
+        bounds = f" from {least:g} to {most:g}" if most < math.inf else f" of {least:g} or more"
+        raise AugmentError(
+            f"{name}={value!r} must be a finite number{bounds if least > -math.inf else ''}"
+        )
     return float(value)
 
 
-def chance_of(name: str, value: Any) -> float:
-    """Return a number from 0 to 1."""
-    if not 0 <= number_of(name, value) <= 1:
-        raise AugmentError(f"{name}={value!r} must be from 0 to 1")
-    return float(value)
-
-
-def range_of(name: str, value: Any) -> tuple[float, float]:
+def range_of(name: str, value: Any, *, above: float = -math.inf) -> tuple[float, float]:
     """Return (least, most); one number is both.
 
     Examples
@@ -99,15 +94,13 @@ def range_of(name: str, value: Any) -> tuple[float, float]:
     low, high = (number_of(name, one) for one in both)
     if low > high:
         raise AugmentError(f"{name}={value!r}: the least comes first")
+    if low <= above:
+        raise AugmentError(f"{name}={value!r} must be above {above:g}")
     return low, high
 
 
-def above_zero(name: str, value: Any) -> tuple[float, float]:
-    """Return (least, most), both above 0."""
-    low, high = range_of(name, value)
-    if low <= 0:
-        raise AugmentError(f"{name}={value!r} must be above 0")
-    return low, high
+not_negative = partial(number_of, least=0)
+above_zero = partial(range_of, above=0)
 
 
 # names in, names out
@@ -116,38 +109,30 @@ Dims = Sequence[Hashable]
 
 INNER: tuple[Axis, ...] = (0, 1, "c")
 """Axes of a picture on its way."""
+EVERY: tuple[Axis, ...] = ("b", *INNER)
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """Pictures, and what they were before they were opened.
+    """Pictures, and how what held them named their axes.
 
     Parameters
     ----------
     pictures : array (n, height, width, channel), or list of arrays (height, width, channel)
-        Views of the source.
-    source : object
-        What was given.
-    dims : tuple of names
-        Of all pictures together, or of each picture of a list.
-    axes : tuple
-        Which axis each dim is: ``'b'``, ``'c'``, 0 or 1.
+        Views of what was given.
+    names : mapping
+        The name of each axis, ``'b'``, ``'c'``, 0 or 1, in the order in which they were given;
+        ``'b'`` comes first where pictures came one by one.
+    source : DataArray, optional
+        What was given, if it has labels.
     listed : bool
         Whether they came one by one, in a list or an array of objects.
     """
 
     pictures: Array | list[Array]
-    source: Any
-    dims: tuple[Hashable, ...]
-    axes: tuple[Axis, ...]
+    names: Mapping[Axis, Hashable]
+    source: xr.DataArray | None
     listed: bool = False
-
-    def plan(self, rows: Any) -> Plan:
-        """Return a plan that changes nothing yet."""
-        sizes = np.array([one.shape[:2] for one in self.pictures], np.int64)
-        first = self.pictures[0]
-        numbers, dtype = np.asarray(rows, np.int64), first.dtype.newbyteorder("=")
-        return Plan(numbers, sizes, int(first.shape[2]), dtype)
 
     def made(self, plan: Plan, axes: Sequence[Axis] | None, dtype: Any, *, always_one: bool) -> Any:
         """Carry a plan out: return changed pictures as what was given, labels and all.
@@ -159,63 +144,47 @@ class Opened:
         always_one : bool
             Whether pictures of any sizes would have come out as one array.
         """
-        wanted = self._order(axes)
+        given = tuple(self.names)
+        wanted = tuple(a for a in (axes or given) if a != "b" or "b" in given)
+        if not set(given) <= set(wanted) <= {*given, "c"} or len(set(wanted)) != len(wanted):
+            raise DimsError(f"axes={axes} are not an order of {given}")
         if "c" not in wanted and plan.n_channels != 1:
             raise DimsError(
-                f"dims {self.dims} have no place for {plan.n_channels} channels; name a channel dim"
+                f"dims {tuple(self.names.values())} have no place for {plan.n_channels} channels; "
+                "name a channel dim"
             )
-        objects = self.listed and isinstance(self.source, xr.DataArray) and not always_one
+        objects = self.listed and self.source is not None and not always_one
         if objects or (self.listed and plan.size is None):
-            return self._one_by_one(plan, wanted, dtype, objects)
-        every: tuple[Axis, ...] = ("b", *INNER)
-        left_out = [axis for axis in every if axis not in wanted]
-        order = [every.index(axis) for axis in (*left_out, *wanted)]
+            return self._one_by_one(plan, [a for a in wanted if a != "b"], dtype, objects)
+        left_out = [axis for axis in EVERY if axis not in wanted]
+        order = [EVERY.index(axis) for axis in (*left_out, *wanted)]
         array = plan.batch(self.pictures, order, dtype)[(0,) * len(left_out)]
-        return self._labelled(array, wanted)
+        if self.source is None:
+            return array
+        moved, dims = {self.names[0], self.names[1]}, self._named(wanted)
+        sizes = dict(zip(dims, array.shape, strict=True))
+        coords = {  # those that are still true
+            name: coord for name, coord in self.source.coords.items()
+            if all(sizes.get(dim) == coord.sizes[dim] for dim in coord.dims)
+            and not moved & set(coord.dims)
+        }  # fmt: skip
+        return xr.DataArray(array, coords, dims, self.source.name, self.source.attrs)
 
-    def _one_by_one(self, plan: Plan, wanted: tuple[Axis, ...], dtype: Any, objects: bool) -> Any:
-        inner = tuple(axis for axis in wanted if axis != "b")
+    def _one_by_one(self, plan: Plan, inner: list[Axis], dtype: Any, objects: bool) -> Any:
         order = [INNER.index(axis) for axis in (*{*INNER}.difference(inner), *inner)]
-        found = plan.pictures(self.pictures, order, dtype)
-        made = [one if len(inner) == 3 else one[0] for one in found]
-        if not objects:
-            return [self._labelled(one, inner) for one in made]
+        made = plan.pictures(self.pictures, order, dtype)
+        made = [one if len(inner) == len(INNER) else one[0] for one in made]
+        if not objects or self.source is None:
+            return made
         array = np.empty(len(made), object)
         for at, one in enumerate(made):
             array[at] = one
         closed = self.source.copy(data=array)
-        closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._names(inner)}
+        closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._named(inner)}
         return closed
 
-    def _order(self, axes: Sequence[Axis] | None) -> tuple[Axis, ...]:
-        given = ("b", *self.axes) if self.listed else self.axes
-        if axes is None:
-            return given
-        wanted = tuple(axis for axis in axes if axis != "b" or "b" in given)
-        if not set(given) <= set(wanted) <= {*given, "c"} or len(set(wanted)) != len(wanted):
-            raise DimsError(f"axes={tuple(axes)} are not an order of {given}")
-        return wanted
-
-    def _names(self, axes: Sequence[Axis]) -> tuple[Hashable, ...]:
-        named = dict(zip(self.axes, self.dims, strict=True))
-        if self.listed and isinstance(self.source, xr.DataArray):
-            named["b"] = self.source.dims[0]
-        return tuple(named.get(axis, name_of(axis, 2)) for axis in axes)
-
-    def _labelled(self, array: Array, wanted: tuple[Axis, ...]) -> Any:
-        """Return an array with the labels of the source that are still true; plain without any."""
-        like = self.source
-        if not isinstance(like, xr.DataArray):
-            return array
-        moved = {dim for dim, axis in zip(self.dims, self.axes, strict=True) if axis in (0, 1)}
-        dims = self._names(wanted)
-        sizes = dict(zip(dims, array.shape, strict=True))
-        coords = {
-            name: coord for name, coord in like.coords.items()
-            if all(sizes.get(dim) == coord.sizes[dim] for dim in coord.dims)
-            and not moved & set(coord.dims)
-        }  # fmt: skip
-        return xr.DataArray(array, coords, dims, like.name, like.attrs)
+    def _named(self, axes: Sequence[Axis]) -> tuple[Hashable, ...]:
+        return tuple(self.names.get(axis, name_of(axis, 2)) for axis in axes)
 
 
 def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Opened:
@@ -239,46 +208,38 @@ def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Ope
     AugmentError
         If the values are not numbers in this machine's memory.
     """
-    if isinstance(images, Ragged | list | tuple):
-        source = list(images)
-        return _open_list(source, source, dims)
-    if not isinstance(images, xr.DataArray):
-        return _open_array(images, images, dims, batch=batch)
-    if images.dtype == object and images.ndim == 1:
-        known = images.encoding.get(EXAMPLE_DIMS) if dims is None else dims
-        return _open_list(images, list(images.data), known)
-    return _open_array(images, images.data, images.dims, batch=batch)
-
-
-def _open_array(source: Any, array: Any, dims: Dims | None, *, batch: bool = False) -> Opened:
-    found, axes = _axes(array, dims, batch=batch)
-    every: tuple[Axis, ...] = ("b", *INNER)
-    view = array.transpose([axes.index(axis) for axis in every if axis in axes])
-    missing = [at for at, axis in enumerate(every) if axis not in axes]
-    return Opened(np.expand_dims(view, missing), source, found, axes)
-
-
-def _open_list(source: Any, images: Sequence[Any], dims: Dims | None) -> Opened:
-    if len(images) == 0:
+    source = images if isinstance(images, xr.DataArray) else None
+    objects = source is not None and source.dtype == object and source.ndim == 1
+    if not objects and not isinstance(images, Ragged | list | tuple):
+        if source is not None:
+            images, dims = source.data, source.dims
+        return Opened(*_view(images, dims, batch=batch), source)
+    if source is not None:
+        images, dims = source.data, source.encoding.get(EXAMPLE_DIMS) if dims is None else dims
+    if not len(images):
         raise AugmentError("an empty list does not show how many channels pictures have")
-    opened = [_open_array(one, one, dims) for one in images]
-    first = opened[0]
-    if "b" in first.axes or any(one.axes != first.axes for one in opened):
+    views = [_view(one, dims) for one in images]
+    names = views[0][1]
+    if "b" in names or any(tuple(other) != tuple(names) for _, other in views):
         raise DimsError("pictures of a list have one order of dims, without a batch dim")
-    pictures = [one.pictures[0] for one in opened]
+    pictures = [view[0] for view, _ in views]
     kinds = sorted({f"{one.shape[2]} of {one.dtype}" for one in pictures})
     if len(kinds) > 1:
         raise AugmentError(
             f"pictures have channels {' and '.join(kinds)}; give all one dtype and the same number "
             "of channels, encoded ones when they are opened (channels=3)"
         )
-    return Opened(pictures, source, first.dims, first.axes, listed=True)
+    counts = name_of("b", 2) if source is None else source.dims[0]
+    return Opened(pictures, {"b": counts, **names}, source, listed=True)
 
 
-def _axes(
-    array: Any, dims: Dims | None, *, batch: bool
-) -> tuple[tuple[Hashable, ...], tuple[Axis, ...]]:
-    """Find which axis each dim is; in a `batch` a dim of any name may be the one of examples."""
+def _view(
+    array: Any, dims: Dims | None, *, batch: bool = False
+) -> tuple[Array, dict[Axis, Hashable]]:
+    """Return pictures as (n, height, width, channel), and the name of each axis they have.
+
+    In a `batch` a dim of any name may be the one of examples.
+    """
     if not isinstance(array, np.ndarray):
         what = type(array).__name__
         hint = "pass a NumPy array, a DataArray or a list of them; copy others to the host first"
@@ -298,12 +259,15 @@ def _axes(
     if batch and "b" not in found.dim_of_axis and len(found.others) == 1:
         found = find_axes(dims, 2, {"b": found.others[0]})
     axis_of = {dim: axis for axis, dim in found.dim_of_axis.items()}
-    if found.others or not {0, 1} <= set(axis_of.values()) <= {"b", *INNER}:
+    if found.others or not {0, 1} <= set(axis_of.values()) <= {*EVERY}:
         raise DimsError(
             f"dims {tuple(dims)} are not those of pictures: height and width, and at most batch "
             "and channel; rename the others, or select one of them"
         )
-    return tuple(dims), tuple(axis_of[dim] for dim in dims)
+    names = {axis_of[dim]: dim for dim in dims}
+    axes = list(names)
+    view = array.transpose([axes.index(axis) for axis in EVERY if axis in names])
+    return np.expand_dims(view, [at for at, one in enumerate(EVERY) if one not in names]), names
 
 
 # transforms
@@ -314,13 +278,13 @@ class PictureTransform:
 
     axes: Sequence[Axis] | None = None
     dtype: npt.DTypeLike | None = None
-    dims: Sequence[Hashable] | None = None
-    checks: ClassVar[tuple[tuple[str, Callable[[str, Any], Any]], ...]] = ()
+    dims: Dims | None = None
+    checks: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {}
     """What parameters have to be, besides of their types; called with name and value."""
 
     def __post_init__(self) -> None:
-        check_fields(self, AugmentError, but=("size",))
-        for name, check in self.checks:
+        check_fields(self, AugmentError, but=("size", "canvas"))
+        for name, check in self.checks.items():
             if getattr(self, name) is not None:
                 check(name, getattr(self, name))
 
@@ -374,21 +338,20 @@ class PictureTransform:
                 f"rows must be {n} whole numbers, one a picture; found {numbers.dtype} of "
                 f"shape {numbers.shape}"
             )
-        seeds = operator.index(seed), operator.index(epoch)
-        if n:
-            return self._made(opened, numbers, seeds)
-        blank = np.zeros_like(opened.pictures, shape=(1, *np.shape(opened.pictures)[1:]))
-        made = self._made(replace(opened, pictures=blank), np.zeros(1, np.int64), seeds)
-        at = (opened.axes if self.axes is None else tuple(self.axes)).index("b")
-        return made[(*(slice(None),) * at, slice(0, 0))]
-
-    def _made(self, opened: Opened, rows: npt.NDArray[Any], seeds: tuple[int, int]) -> Any:
-        plan = opened.plan(rows)
-        self.draw(plan, RowRandom(plan.rows, *seeds))
+        if not n:  # what becomes of one picture shows the shape of none
+            blank = np.zeros_like(opened.pictures, shape=(1, *np.shape(opened.pictures)[1:]))
+            opened, numbers = replace(opened, pictures=blank), np.zeros(1, np.int64)
+        pictures, own = opened.pictures, opened.pictures[0].dtype.newbyteorder("=")
+        sizes = np.array([one.shape[:2] for one in pictures], np.int64)
+        plan = Plan(numbers.astype(np.int64), sizes, int(pictures[0].shape[2]), own)
+        self.draw(plan, RowRandom(plan.rows, operator.index(seed), operator.index(epoch)))
         dtype = None if self.dtype is None else np.dtype(self.dtype)
         plan.finish(dtype)
-        always_one = self.one_size(False)
-        return opened.made(plan, self.axes, dtype, always_one=always_one)
+        made = opened.made(plan, self.axes, dtype, always_one=self.one_size(False))
+        if n:
+            return made
+        at = tuple(opened.names if self.axes is None else self.axes).index("b")
+        return made[(*(slice(None),) * at, slice(0, 0))]
 
     def draw(self, plan: Plan, random: RowRandom) -> None:
         """Add what happens to the pictures of a batch to a plan that is new."""
@@ -452,7 +415,7 @@ class Augment(PictureTransform):
     transforms: Sequence[PictureTransform]
     axes: Sequence[Axis] | None = None
     dtype: npt.DTypeLike | None = None
-    dims: Sequence[Hashable] | None = None
+    dims: Dims | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -482,24 +445,21 @@ class Augment(PictureTransform):
         return before
 
 
-def _pictures_of(
-    row: RowSpec, dims: Sequence[Hashable] | None
-) -> tuple[list[PictureSize], int] | None:
+def _pictures_of(row: RowSpec, dims: Dims | None) -> tuple[list[PictureSize], int] | None:
     """Return the sizes of pictures, and their channels; None where rows are not pictures."""
-    names: Sequence[Hashable] = row.dims
-    if dims is not None:
-        found = find_axes(dims, 2)
-        names = [dim for dim in dims if dim != found.dim_of_axis.get("b")]
+    dims = row.dims if dims is None else dims
     try:
-        axis_of = {dim: axis for axis, dim in find_axes(names, 2).dim_of_axis.items()}
-        axes = [axis_of[dim] for dim in names]
-    except (DimsError, KeyError):
+        axes = find_axes(dims, 2)
+    except DimsError:
         return None
-    if not {0, 1} <= set(axes) or any(len(shape) != len(axes) for shape in row.shapes):
+    found = axes.dim_of_axis
+    names = [dim for dim in dims if dim != found.get("b")]
+    fit = {0, 1} <= set(found) and all(len(shape) == len(names) for shape in row.shapes)
+    if axes.others or not fit:
         return None
-    lengths = [dict(zip(axes, shape, strict=True)) for shape in row.shapes]
-    n_channels = max((one.get("c", 1) for one in lengths), default=1)
-    return [(one[0], one[1]) for one in lengths], n_channels
+    sizes = [dict(zip(names, shape, strict=True)) for shape in row.shapes]
+    n_channels = max((one.get(found.get("c"), 1) for one in sizes), default=1)
+    return [(one[found[0]], one[found[1]]) for one in sizes], n_channels
 
 
 # encoded pictures

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from labeled.transforms.augment import (
     Range,
     Size,
     above_zero,
-    chance_of,
     number_of,
     range_of,
     size_of,
@@ -41,14 +40,9 @@ Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 TRIES = 10
 
-FLAGS = {
-    "nearest": "INTER_NEAREST",
-    "area": "INTER_AREA",
-    "bilinear": "INTER_LINEAR",
-    "bicubic": "INTER_CUBIC",
-    "lanczos": "INTER_LANCZOS4",
-}
+CODES = {"nearest": 0, "bilinear": 1, "bicubic": 2, "area": 3, "lanczos": 4}
 """What OpenCV calls the methods."""
+NEAREST_EXACT = 6
 
 
 class OfOneSize(PictureTransform):
@@ -82,11 +76,11 @@ class Crop(OfOneSize):
     y: int | None = None
     x: int | None = None
 
-    checks = (
-        ("size", size_of),
-        ("y", partial(whole_of, least=0)),
-        ("x", partial(whole_of, least=0)),
-    )
+    checks: ClassVar = {
+        "size": size_of,
+        "y": partial(whole_of, least=0),
+        "x": partial(whole_of, least=0),
+    }
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
@@ -115,7 +109,7 @@ class RandomCrop(OfOneSize):
 
     size: Size
 
-    checks = (("size", size_of),)
+    checks: ClassVar = {"size": size_of}
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         size = size_of("size", self.size)
@@ -134,7 +128,7 @@ class Mirror(PictureTransform):
 
     chance: float = 0.5
 
-    checks = (("chance", chance_of),)
+    checks: ClassVar = {"chance": partial(number_of, least=0, most=1)}
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         plan.mirror(random.coin("turned", self.chance))
@@ -155,7 +149,7 @@ class Pad(PictureTransform):
     width: int | tuple[int, int]
     fill: float = 0.0
 
-    checks = (("width", partial(size_of, least=0)), ("fill", number_of))
+    checks: ClassVar = {"width": partial(size_of, least=0), "fill": number_of}
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         down, across = size_of("width", self.width, least=0)
@@ -221,11 +215,11 @@ class Resize(PictureTransform):
     method: Method = "bilinear"
     antialias: bool = True
 
-    checks = (
-        ("size", size_of),
-        ("shorter", partial(whole_of, least=1)),
-        ("least", size_of),
-    )
+    checks: ClassVar = {
+        "size": size_of,
+        "shorter": partial(whole_of, least=1),
+        "least": size_of,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -256,67 +250,8 @@ class Resize(PictureTransform):
         )
 
 
-class _ResizedWindow(OfOneSize):
-    """A window of random size is cut out and resized."""
-
-    method: Method
-    antialias: bool
-
-    def windows(self, plan: Plan, random: RowRandom) -> IntArray:
-        """Draw the size of a window in each picture."""
-        raise NotImplementedError
-
-    def corners(self, random: RowRandom, rest: IntArray) -> IntArray:
-        """Draw where a window begins that leaves so much of each picture."""
-        return random_corners(random, rest)
-
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
-        windows = self.windows(plan, random)
-        plan.crop(self.corners(random, plan.sizes - windows), windows)
-        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
-
-
 @dataclass(frozen=True)
-class RandomSizedCrop(_ResizedWindow):
-    """Cut out a square of random size at a random place, and resize it.
-
-    Parameters
-    ----------
-    size : int or (height, width)
-        What the square becomes.
-    edge : (int, int)
-        Least and largest edge of the square.
-    centred : bool
-        Keep the square in the middle.
-    method, antialias
-        As for :class:`Resize`.
-    """
-
-    size: Size
-    edge: tuple[int, int]
-    centred: bool = False
-    method: Method = "bilinear"
-    antialias: bool = True
-
-    checks = (("size", size_of), ("edge", size_of))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.edge[0] > self.edge[1]:
-            raise AugmentError(f"edge={self.edge!r}: the least comes first")
-
-    def windows(self, plan: Plan, random: RowRandom) -> IntArray:
-        least, most = self.edge
-        margins(plan, (most, most))
-        edges = least + random.integers("edge", np.full(len(plan), most - least + 1))
-        return np.stack([edges, edges], axis=1)
-
-    def corners(self, random: RowRandom, rest: IntArray) -> IntArray:
-        return rest // 2 if self.centred else random_corners(random, rest)
-
-
-@dataclass(frozen=True)
-class RandomResizedCrop(_ResizedWindow):
+class RandomResizedCrop(OfOneSize):
     """Cut out a window of random area and proportions at a random place, and resize it.
 
     After ten windows that do not fit, the largest one in the middle whose proportions lie
@@ -340,14 +275,19 @@ class RandomResizedCrop(_ResizedWindow):
     method: Method = "bilinear"
     antialias: bool = True
 
-    checks = (("size", size_of), ("area", above_zero), ("aspect", above_zero))
+    checks: ClassVar = {"size": size_of, "area": above_zero, "aspect": above_zero}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.area[1] > 1:
             raise AugmentError(f"area={self.area!r}: a window is at most all of the picture")
 
-    def windows(self, plan: Plan, random: RowRandom) -> IntArray:
+    def add_to(self, plan: Plan, random: RowRandom) -> None:
+        windows = self._windows(plan, random)
+        plan.crop(random_corners(random, plan.sizes - windows), windows)
+        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
+
+    def _windows(self, plan: Plan, random: RowRandom) -> IntArray:
         """Draw the sizes of windows until they fit."""
         low, high = self.aspect
         pixels, (heights, widths) = plan.sizes.prod(axis=1), plan.sizes.T
@@ -381,10 +321,8 @@ class Affine(PictureTransform):
     scale : float or (float, float)
     aspect : float or (float, float)
         Width over height of what was square; the mean of both factors is `scale`.
-    canvas : {"same", "scaled"} or (height, width)
-        Size of the result: as before; times `scale`; or given.
-    limits : (float, float)
-        Least and largest side of a scaled canvas.
+    canvas : int or (height, width), optional
+        Size of the result; as before when not given.
     fill : float
         Value of what lies outside of the picture; rounded and clipped where pictures hold whole
         numbers.
@@ -401,27 +339,18 @@ class Affine(PictureTransform):
     shear: Range = 0.0
     scale: Range = 1.0
     aspect: Range = 1.0
-    canvas: Literal["same", "scaled"] | Size = "same"
-    limits: tuple[float, float] = (1.0, 1e5)
+    canvas: Size | None = None
     fill: float = 0.0
     method: Sampling = "bilinear"
 
-    checks = (
-        ("rotate", range_of),
-        ("shear", range_of),
-        ("scale", above_zero),
-        ("aspect", above_zero),
-        ("limits", above_zero),
-        ("fill", number_of),
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.canvas, str):
-            return
-        size = size_of("canvas", self.canvas)
-        if np.ndim(self.canvas):
-            object.__setattr__(self, "canvas", size)
+    checks: ClassVar = {
+        "rotate": range_of,
+        "shear": range_of,
+        "scale": above_zero,
+        "aspect": above_zero,
+        "canvas": size_of,
+        "fill": number_of,
+    }
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         drawn = [
@@ -429,26 +358,12 @@ class Affine(PictureTransform):
             for name in ("rotate", "shear", "scale", "aspect")
         ]
         matrices = [_matrix(*numbers) for numbers in np.stack(drawn, axis=1).tolist()]
-        sizes = [
-            self._size((height, width), scale)
-            for (height, width), scale in zip(plan.sizes.tolist(), drawn[2].tolist(), strict=True)
-        ]
+        canvas = None if self.canvas is None else size_of("canvas", self.canvas)
+        sizes = plan.sizes.tolist() if canvas is None else [canvas] * len(plan)
         plan.change(lambda x, at: warped(x, matrices[at], sizes[at], self.fill, self.method), sizes)
 
     def one_size(self, before: bool) -> bool:
-        if self.canvas not in ("same", "scaled"):
-            return True
-        low, high = range_of("scale", self.scale)
-        return before and (self.canvas == "same" or low == high)
-
-    def _size(self, before: PictureSize, scale: float) -> PictureSize:
-        if self.canvas == "same":
-            return before
-        if self.canvas != "scaled":
-            return size_of("canvas", self.canvas)
-        low, high = self.limits
-        height, width = (max(1, int(min(max(scale * n, low), high))) for n in before)
-        return height, width
+        return before or self.canvas is not None
 
 
 def resize(plan: Plan, sizes: list[PictureSize], method: Method, antialias: bool) -> None:
@@ -465,9 +380,8 @@ def resized(x: Array, size: PictureSize, method: Method, antialias: bool) -> Arr
 
 
 def _resized(x: Array, size: PictureSize, method: Method) -> Array:
-    cv2 = opencv()
-    how = cv2.INTER_NEAREST_EXACT if method == "nearest" else getattr(cv2, FLAGS[method])
-    return by_opencv(x, lambda values: cv2.resize(values, size[::-1], interpolation=how))
+    how = NEAREST_EXACT if method == "nearest" else CODES[method]
+    return by_opencv(x, lambda values: opencv().resize(values, size[::-1], interpolation=how))
 
 
 def warped(x: Array, matrix: FloatArray, size: PictureSize, fill: float, method: Sampling) -> Array:
@@ -488,7 +402,7 @@ def warped(x: Array, matrix: FloatArray, size: PictureSize, fill: float, method:
     return by_opencv(
         x,
         lambda values: cv2.warpAffine(
-            values, moved, size[::-1], flags=getattr(cv2, FLAGS[method]),
+            values, moved, size[::-1], flags=CODES[method],
             borderMode=cv2.BORDER_CONSTANT, borderValue=(fill,) * 4,
         ),
     )  # fmt: skip

@@ -210,24 +210,14 @@ class Plan:
         return [np.array(x.transpose(order), final, order="C") for x in made]
 
     def batch(self, given: Sequence[Array] | Array, order: Sequence[int], dtype: Any) -> Array:
-        """Make all pictures as one array.
+        """Make all pictures, which have one size, as one array.
 
         Parameters
         ----------
         order : sequence of int
             Of the axes (picture, height, width, channel).
-
-        Raises
-        ------
-        AugmentError
-            If they have different sizes.
         """
-        if self.size is None:
-            sizes = sorted({*map(tuple, self.sizes.tolist())})
-            raise AugmentError(
-                f"pictures of different sizes, {sizes[:3]} ..., do not make one array; end with a "
-                "Crop or a Resize to one size"
-            )
+        assert self.size is not None, "arrays hold pictures of one size"
         by_picture = (0, *(axis for axis in order if axis != 0))
         lengths = len(self), *self.size, self.n_channels
         final = np.dtype(self.dtype if dtype is None else dtype)

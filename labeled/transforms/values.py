@@ -4,18 +4,25 @@
 floats these are carried out together, in the copy that makes the batch; integers are rounded and
 clipped at once, except by `Normalize`, which makes floats of them.
 
+The mean of many pictures is computed with some rows in memory at a time. In files, as MXNet saves
+them, all numbers are little-endian: a list of arrays, and a list of their names. An array comes in
+three forms, distinguished by its first word.
+
 Channels of colours are R, G, B. `peak` is the value of white: the largest of an integer dtype and 1
 for floats when not given. OpenCV converts colours, those of hue in float32.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import permutations
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +30,17 @@ import xarray as xr
 
 from labeled._validation import as_array
 from labeled.dims import find_axes
-from labeled.errors import AugmentError
+from labeled.errors import ArrayError, AugmentError, FileFormatError
 from labeled.formats.pictures import opencv
+from labeled.formats.replacing import check_target, replacing
 from labeled.permute.arguments import result_dtype
-from labeled.transforms.augment import PictureTransform, number_of
-from labeled.transforms.meanimage import read_mean_file
+from labeled.transforms.augment import (
+    PictureTransform,
+    above_zero,
+    not_negative,
+    number_of,
+    open_pictures,
+)
 from labeled.transforms.pictures import (
     Array,
     FloatArray,
@@ -40,14 +53,6 @@ from labeled.transforms.pictures import (
 )
 
 PerChannel = float | Sequence[float]
-
-not_negative = partial(number_of, least=0)
-
-
-def _peak(name: str, value: float) -> None:
-    if number_of(name, value) <= 0:
-        raise AugmentError(f"{name}={value!r} must be above 0")
-
 
 GREY = (0.299, 0.587, 0.114)
 
@@ -77,7 +82,7 @@ class Normalize(PictureTransform):
     std: PerChannel = 1.0
     scale: float = 1.0
 
-    checks = (("scale", number_of),)
+    checks: ClassVar = {"scale": number_of}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,7 +121,7 @@ class Contrast(PictureTransform):
     most: float
     about: float | None = None
 
-    checks = (("most", not_negative), ("about", number_of))
+    checks: ClassVar = {"most": not_negative, "about": number_of}
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         factors = random.uniform("factor", 1 - self.most, 1 + self.most)
@@ -138,7 +143,7 @@ class Illumination(PictureTransform):
 
     most: float
 
-    checks = (("most", not_negative),)
+    checks: ClassVar = {"most": not_negative}
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         amounts = random.uniform("amount", -self.most, self.most)[:, np.newaxis]
@@ -160,7 +165,7 @@ class Jitter(PictureTransform):
     contrast: float = 0.0
     saturation: float = 0.0
 
-    checks = tuple((name, not_negative) for name in ("brightness", "contrast", "saturation"))
+    checks: ClassVar = dict.fromkeys(("brightness", "contrast", "saturation"), not_negative)
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         amounts = {n: getattr(self, n) for n in ("brightness", "contrast", "saturation")}
@@ -202,12 +207,12 @@ class ShiftHSL(PictureTransform):
     lightness: float = 0.0
     peak: float | None = None
 
-    checks = (
-        ("hue", not_negative),
-        ("saturation", not_negative),
-        ("lightness", not_negative),
-        ("peak", _peak),
-    )
+    checks: ClassVar = {
+        "hue": not_negative,
+        "saturation": not_negative,
+        "lightness": not_negative,
+        "peak": above_zero,
+    }
 
     def add_to(self, plan: Plan, random: RowRandom) -> None:
         check_channels(plan, 3, "ShiftHSL")
@@ -286,3 +291,160 @@ _JITTERS: dict[str, Callable[[Array, float], Array]] = {
     "contrast": _contrasted,
     "saturation": _saturated,
 }
+
+
+# the mean of many pictures, and the files that hold it
+
+BLOCK_BYTES = 1 << 24
+
+LIST_MAGIC = 0x112
+NEWEST_MAGIC = 0xF993FAC9
+V1_MAGIC = 0xF993FAC8
+CPU = 1
+DTYPES = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")
+"""Type flags, by number."""
+
+MAX_AXES = 32
+
+
+def mean_image(pictures: xr.DataArray) -> xr.DataArray:
+    """Compute the mean picture of a source, out of core.
+
+    Parameters
+    ----------
+    pictures : DataArray
+        The first dim counts pictures. A lazy one is read some rows at a time.
+
+    Returns
+    -------
+    DataArray (channel, height, width), float32
+        Summed up in float64. :func:`write_mean_file` saves it, ``Normalize(mean=...)`` takes it.
+
+    Raises
+    ------
+    AugmentError
+        If there is no picture, or they have different sizes.
+
+    Examples
+    --------
+    >>> images = xr.DataArray(np.arange(8.0).reshape(2, 1, 2, 2), dims=("b", "c", "y", "x"))
+    >>> mean_image(images).values.tolist()
+    [[[2.0, 3.0], [4.0, 5.0]]]
+    """
+    n = len(pictures)
+    if not n:
+        raise AugmentError("there is no picture, and so no mean")
+    step = max(1, BLOCK_BYTES // max(1, pictures.nbytes // n))
+    total: Any = 0
+    shapes = set[tuple[int, ...]]()
+    for start in range(0, n, step):
+        some = open_pictures(pictures[start : start + step].load(), None).pictures
+        shapes |= {one.shape for one in some}
+        if len(shapes) > 1:
+            raise AugmentError(
+                f"pictures of sizes {sorted(shapes)} have no mean; crop or resize them"
+            )
+        total = total + np.sum(some, axis=0, dtype=np.float64)
+    mean = xr.DataArray((total / n).astype(np.float32), dims=("height", "width", "channel"))
+    return mean.transpose("channel", "height", "width")
+
+
+def read_mean_file(path: str | os.PathLike[str]) -> npt.NDArray[np.float32]:
+    """Return the first array of a file, a mean image as a rule.
+
+    Parameters
+    ----------
+    path : path
+        Written by MXNet, of any age, or by :func:`write_mean_file`.
+
+    Returns
+    -------
+    float32 array
+        Of a mean image: (channel, height, width), planes R, G, B.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is missing, cut off, or of another kind.
+    """
+    name = os.fspath(path)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{name!r} cannot be read: {error}") from error
+    try:
+        return _first_array(content)
+    except struct.error:
+        found = f"ends at byte {len(content)}, in the middle of a header"
+    except ValueError as fault:
+        found = str(fault)
+    raise FileFormatError(
+        f"{name!r} {found}; a mean image written by MXNet or by write_mean_file was expected"
+    )
+
+
+def _first_array(content: bytes) -> npt.NDArray[np.float32]:
+    magic, _, n_arrays, form = struct.unpack_from("<QQQI", content)
+    if magic != LIST_MAGIC or n_arrays < 1:
+        raise ValueError(f"begins with {magic:#x} and holds {n_arrays} arrays")
+    at, n_axes, kind = struct.calcsize("<QQQI"), form, "I"
+    if form == NEWEST_MAGIC:
+        storage, n_axes = struct.unpack_from("<ii", content, at)
+        at, kind = at + 8, "q"
+        if storage != 0:
+            raise ValueError(f"holds an array of storage type {storage}, not a dense one")
+    elif form == V1_MAGIC:
+        (n_axes,) = struct.unpack_from("<i", content, at)
+        at, kind = at + 4, "q"
+    if not 1 <= n_axes <= MAX_AXES:
+        raise ValueError(f"holds an array of {n_axes} axes")
+    head = f"<{n_axes}{kind}iii"
+    *shape, _, _, flag = struct.unpack_from(head, content, at)
+    at += struct.calcsize(head)
+    if not 0 <= flag < len(DTYPES):
+        raise ValueError(f"holds an array of unknown type {flag}")
+    dtype, size = np.dtype(DTYPES[flag]), math.prod(shape)
+    if min(shape) < 0 or at + size * dtype.itemsize > len(content):
+        raise ValueError(f"says it holds an array of shape {shape}, {dtype}, and ends before")
+    return np.frombuffer(content, dtype, size, at).reshape(shape).astype(np.float32)
+
+
+def write_mean_file(
+    path: str | os.PathLike[str],
+    mean: npt.ArrayLike,
+    *,
+    form: Literal["newest", "oldest"] = "newest",
+) -> None:
+    """Write one array so that MXNet reads it.
+
+    Parameters
+    ----------
+    path : path
+        Replaced in one step if it is there.
+    mean : array (channel, height, width)
+        Stored as float32.
+    form : {"newest", "oldest"}
+        "oldest" is what releases before 1.0 read.
+
+    Raises
+    ------
+    ArrayError
+        If `form` is neither.
+    WriteError
+        If the file cannot be written; what was there before is untouched.
+    """
+    array = np.ascontiguousarray(mean, "<f4")
+    shape64, tail = struct.pack(f"<{array.ndim}q", *array.shape), struct.pack("<iii", CPU, 0, 0)
+    if form == "newest":
+        head = struct.pack("<Iii", NEWEST_MAGIC, 0, array.ndim) + shape64
+    elif form == "oldest":
+        head = struct.pack(f"<I{array.ndim}I", array.ndim, *array.shape)
+    else:
+        raise ArrayError(f"form={form!r} must be 'newest' or 'oldest'")
+    name = b"mean_img"
+    pieces = (
+        struct.pack("<QQQ", LIST_MAGIC, 0, 1), head, tail, array.tobytes(),
+        struct.pack("<QQ", 1, len(name)), name,
+    )  # fmt: skip
+    with replacing(check_target(path, overwrite=True)) as part:
+        Path(part).write_bytes(b"".join(pieces))
