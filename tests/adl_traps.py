@@ -15,14 +15,13 @@ from traps import DOCS, Traps
 
 import labeled
 from labeled import transforms
-from labeled.compat.abstract_dataloader import abstract, generic
-from labeled.compat.abstract_dataloader.ext import graph, sample
+from labeled.compat.abstract_dataloader import abstract, ext, generic
 
 
 def names(folder: str | Path) -> dict[str, Any]:
     """Return what the expressions may use; nothing of it is in files."""
     times = {"a": np.arange(10.0), "b": np.arange(0.5, 9.0, 0.5)}
-    old = {**vars(abstract), **vars(generic), "graph": graph, "sample_ld": sample.sample_ld}
+    old = {**vars(abstract), **vars(generic), "graph": ext, "sample_ld": ext.sample_ld}
     return {
         "np": np,
         "times": times,

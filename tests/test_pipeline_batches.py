@@ -394,11 +394,3 @@ def test_lost_rows_of_ragged_examples_are_lost_with_the_others(tmp_path):
     with pytest.warns(LabeledWarning, match="is left out"):
         found = [([int(one[0]) for one in b["sound"].values], b.rows.tolist()) for b in loader]
     assert found == [([0, 2, 3, 4],) * 2, ([6, 7, 8],) * 2]
-
-
-def test_torch_modules_take_tensors_that_share_memory(dataset):
-    torch = pytest.importorskip("torch")
-    halve = torch.nn.Sequential(torch.nn.Flatten(0), torch.nn.Identity())
-    pipeline = Stages({"images": halve}, batch=lambda batch: batch["images"].float() / 2)
-    found = torch.cat(list(dataset.batches(30, pipeline=pipeline)))
-    np.testing.assert_array_equal(found.numpy(), IMAGES.reshape(N, -1) / 2)

@@ -111,9 +111,9 @@ def test_coordinates_are_stacked_too():
     [
         ([], "no samples"),
         ([np.zeros(2), np.zeros(3)], r"different shapes, \(2,\) and \(3,\)"),
-        ([{"a": 1}, {"b": 1}], r"\['b'\], the first one \['a'\]"),
+        ([{"a": 1}, {"b": 1}], r"dict\['b'\], the first one dict\['a'\]"),
         ([{"a": {"b": 1}}, {"a": {"b": "x"}}], r"at \['a'\]\['b'\].*str, the first one int"),
-        ([(1, 2), (1,)], "1 parts, the first one 2"),
+        ([(1, 2), (1,)], "tuple of 1 parts, the first one tuple of 2"),
         ([xr.DataArray([1], dims="a"), xr.DataArray([1], dims="b")], r"dims \('b',\)"),
         ([xr.DataArray([1], [("f", [i])]) for i in (1, 2)], "coordinates of samples do not agree"),
         ([xr.DataArray([1], dims="batch")] * 2, "have a dim 'batch' already"),

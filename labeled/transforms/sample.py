@@ -67,19 +67,13 @@ def extreme_shapes(shapes: npt.NDArray[np.int64]) -> tuple[Shape, ...]:
     >>> extreme_shapes(np.array([[4, 4], [2, 9], [3, 3], [9, 2]]))
     ((2, 9), (9, 2))
     """
-    found = {tuple(map(int, shapes[n])) for n in _extreme_places(shapes)}
-    return tuple(sorted(found))
-
-
-def _extreme_places(shapes: npt.NDArray[np.int64]) -> Iterator[int]:
     if not len(shapes):
-        return
-    yield int(shapes.prod(axis=1).argmax())
-    for lengths in shapes.T:
-        yield from (int(lengths.argmax()), int(lengths.argmin()))
-    for one, other in combinations(shapes.T, 2):
-        ratio = one / np.maximum(other, 1)
-        yield from (int(ratio.argmax()), int(ratio.argmin()))
+        return ()
+    stretched = [one / np.maximum(other, 1) for one, other in combinations(shapes.T, 2)]
+    places = {int(shapes.prod(axis=1).argmax())}
+    for column in (*shapes.T, *stretched):
+        places |= {int(column.argmax()), int(column.argmin())}
+    return tuple(sorted({tuple(shapes[at].tolist()) for at in places}))
 
 
 def data_array(array: Array, dims: Dims, name: str | None) -> xr.DataArray:
@@ -163,23 +157,19 @@ def labelled_samples(
     dims: dict[str, Dims] = {}
     for name, value in batch.items():
         if not isinstance(value, xr.DataArray) or not value.ndim or len(value) != len(rows):
+            shape = getattr(value, "shape", "no shape")
             raise PipelineError(
-                f"{name!r} of a batch of {len(rows)} rows cannot be taken apart into samples: "
-                f"{_words(value)}; a whole-batch transform before per-sample ones must keep "
-                "labelled arrays whose first dim counts the examples"
+                f"{name!r} of a batch of {len(rows)} rows cannot be taken apart into samples: it "
+                f"is of type {type(value).__name__} with {shape}; a whole-batch transform before "
+                "per-sample ones must keep labelled arrays whose first dim counts the examples"
             )
         arrays[name], dims[name] = value.data, tuple(map(str, value.dims[1:]))
         if value.dtype == object and name in inner and value.ndim == 1:
             dims[name] = value.encoding.get(EXAMPLE_DIMS, inner[name])
     return [
-        Sample({name: _example(a, i) for name, a in arrays.items()}, dims, row)
+        Sample({name: np.asarray(a[i]) for name, a in arrays.items()}, dims, row)
         for i, row in enumerate(rows)
     ]
-
-
-def _example(array: Array, i: int) -> Array:
-    one = array[i]
-    return one if isinstance(one, np.ndarray) else np.asarray(one)
 
 
 def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
@@ -201,12 +191,6 @@ def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
     if hasattr(batch, "part"):
         return batch.part(places)
     return batch if batch is None else {name: one[places] for name, one in batch.items()}
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, xr.DataArray):
-        return f"a DataArray of dims {value.dims} and lengths {value.shape}"
-    return f"found {type(value).__name__}"
 
 
 @dataclass(frozen=True)
@@ -246,19 +230,20 @@ class Stack:
     def __call__(self, data: Sequence[Any]) -> Any:
         if not len(data):
             raise PipelineError("there are no samples to stack")
-        if self.axes is not None:
-            return _nested(list(data), self.axes)
-        return self._stacked(list(data), self.dim, "")
+        parts = list(data)
+        return (
+            self._stacked(parts, self.dim, "") if self.axes is None else _nested(parts, self.axes)
+        )
 
     def _stacked(self, parts: list[Any], dim: str, where: str) -> Any:
         first = parts[0]
         _check_alike(parts, where)
         if isinstance(first, Sample):
-            return {name: self._labelled(parts, name) for name in first.arrays}
+            return {name: self._of_source(parts, name) for name in first.arrays}
         if isinstance(first, Mapping):
             return {
                 name: self._stacked(
-                    [p[name] for p in parts], self.dims.get(name, dim), _in(where, name)
+                    [part[name] for part in parts], self.dims.get(name, dim), f"{where}[{name!r}]"
                 )
                 for name in first
             }
@@ -266,14 +251,18 @@ class Stack:
             return _stacked_labelled(parts, dim, where)
         if isinstance(first, tuple | list):
             made = [
-                self._stacked(list(column), dim, _in(where, i))
+                self._stacked(list(column), dim, f"{where}[{i}]")
                 for i, column in enumerate(zip(*parts, strict=True))
             ]
-            fields = hasattr(first, "_fields")
-            return type(first)(*made) if fields else type(first)(made)
-        return _stacked_plain(parts, where)
+            return type(first)(*made) if hasattr(first, "_fields") else type(first)(made)
+        torch = sys.modules.get("torch")  # not imported for this
+        if torch is not None and isinstance(first, torch.Tensor):
+            return torch.stack(parts)
+        if isinstance(first, np.ndarray | np.generic | bool | int | float | complex):
+            return _np_stack([np.asarray(part) for part in parts], where)
+        return parts
 
-    def _labelled(self, samples: list[Sample], name: str) -> xr.DataArray:
+    def _of_source(self, samples: list[Sample], name: str) -> xr.DataArray:
         array = _np_stack([sample.arrays[name] for sample in samples], repr(name))
         return data_array(array, (self.dims.get(name, self.dim), *samples[0].dims[name]), name)
 
@@ -282,70 +271,51 @@ stack: Callable[[Sequence[Any]], Any] = Stack()
 """Stack samples part by part; see :class:`Stack`."""
 
 
-def _in(where: str, name: object) -> str:
-    return f"{where}[{name!r}]"
-
-
 def _check_alike(parts: list[Any], where: str) -> None:
-    first = parts[0]
+    first = _structure(parts[0])
     for number, part in enumerate(parts):
-        if type(part) is not type(first):
-            found, expected = type(part).__name__, type(first).__name__
-        elif isinstance(first, Mapping) and set(part) != set(first):
-            found, expected = str(sorted(map(str, part))), str(sorted(map(str, first)))
-        elif isinstance(first, tuple | list) and len(part) != len(first):
-            found, expected = f"{len(part)} parts", str(len(first))
-        elif isinstance(first, xr.DataArray) and part.dims != first.dims:
-            found, expected = f"dims {part.dims}", str(first.dims)
-        else:
+        if _structure(part) == first:
             continue
+        found, expected = (
+            f"{kind.__name__}{sorted(map(str, inner)) if isinstance(inner, set) else inner}"
+            for kind, inner in (_structure(part), first)
+        )
         raise PipelineError(
-            f"samples differ{' at ' + where if where else ''}: sample {number} of the batch is or "
-            f"has {found}, the first one {expected}; let the transform make all alike, or give a "
+            f"samples differ{' at ' + where if where else ''}: sample {number} of the batch is "
+            f"{found}, the first one {expected}; let the transform make all alike, or give a "
             "collate= of your own"
         )
 
 
+def _structure(part: Any) -> tuple[type, Any]:
+    """Return what has to be the same in all samples."""
+    if isinstance(part, Mapping):
+        return type(part), set(part)
+    if isinstance(part, tuple | list):
+        return type(part), f" of {len(part)} parts"
+    return type(part), f" of dims {part.dims}" if isinstance(part, xr.DataArray) else ""
+
+
 def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.DataArray:
+    """Stack labelled arrays; coordinates that differ get the new dim, those of an index may not."""
     first = parts[0]
     if dim in first.dims:
         raise PipelineError(
             f"samples{where} have a dim {dim!r} already, which a batch needs to count them"
         )
-    if len(first.coords):
-        return _stacked_with_coords(parts, dim, where)
-    array = _np_stack([part.data for part in parts], where)
-    name = None if first.name is None else str(first.name)
-    made = data_array(array, (dim, *map(str, first.dims)), name)
-    made.attrs = dict(first.attrs)
-    return made
-
-
-def _stacked_with_coords(parts: list[xr.DataArray], dim: str, where: str) -> xr.DataArray:
-    """Stack labelled arrays; coordinates that differ get the new dim, those of an index may not."""
+    if not len(first.coords):
+        array = _np_stack([part.data for part in parts], where)
+        name = None if first.name is None else str(first.name)
+        made = data_array(array, (dim, *map(str, first.dims)), name)
+        made.attrs = dict(first.attrs)
+        return made
     try:
-        together: xr.DataArray = xr.concat(
-            parts, dim, coords="different", compat="equals", join="exact"
-        )
+        return xr.concat(parts, dim, coords="different", compat="equals", join="exact")
     except ValueError as error:
         raise PipelineError(
             f"the coordinates of samples{where} do not agree: {error}; drop_vars() them in the "
             "sample transform"
         ) from None
-    return together
-
-
-def _stacked_plain(parts: list[Any], where: str) -> Any:
-    first = parts[0]
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(first, torch.Tensor):
-        try:
-            return torch.stack(parts)
-        except RuntimeError as error:
-            raise PipelineError(f"tensors of samples{where} do not stack: {error}") from error
-    if isinstance(first, np.ndarray | np.generic | bool | int | float | complex):
-        return _np_stack([np.asarray(part) for part in parts], where)
-    return parts
 
 
 def _np_stack(arrays: list[Array], where: str, axis: int = 0) -> Array:
@@ -365,9 +335,8 @@ def _nested(parts: list[Any], axis: Any) -> Any:
     first = parts[0]
     if isinstance(axis, tuple) and isinstance(first, tuple) and len(first) == len(axis):
         _check_alike(parts, "")
-        return tuple(
-            _nested(list(p), a) for p, a in zip(zip(*parts, strict=True), axis, strict=True)
-        )
+        columns = zip(zip(*parts, strict=True), axis, strict=True)
+        return tuple(_nested(list(column), one) for column, one in columns)
     if axis is None and first is None:
         return None
     if isinstance(axis, int) and isinstance(first, np.ndarray) and axis <= first.ndim:

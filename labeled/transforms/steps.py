@@ -25,7 +25,6 @@ first one, which takes the data.
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,7 +33,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
 from labeled._validation import check_arguments
 from labeled.errors import PipelineError, PipelineTypeError, did_you_mean
@@ -167,8 +165,6 @@ class Step:
         What it is given besides the data.
     whole : bool
         It takes whole batches.
-    tensors : bool
-        A module of torch: it is given tensors that share memory with the arrays.
     row_bytes, work_bytes : int, optional
         See :class:`Marked`.
     """
@@ -178,14 +174,11 @@ class Step:
     path: tuple[int | str, ...]
     asks: frozenset[str]
     whole: bool
-    tensors: bool
     row_bytes: int | None
     work_bytes: int
 
     def __call__(self, data: Any, context: SampleContext | None = None) -> Any:
         """Apply the transform; without a context it is called with the data alone."""
-        if self.tensors:
-            data = as_tensors(data)
         if context is None or not self.asks:
             return self.call(data)
         here = context.into(*self.path)
@@ -213,18 +206,19 @@ def steps_of(
     call, whole = marked.transform, whole or marked.whole
     call = call.given if isinstance(call, Steps) else call
     if isinstance(call, Mapping) and part is None:
-        found = [steps_of(one, name, (*path, name), whole=whole) for name, one in call.items()]
-        return tuple(chain.from_iterable(found))
-    if isinstance(call, list | tuple):
-        found = [steps_of(one, part, (*path, n), whole=whole) for n, one in enumerate(call)]
+        inner: Any = [(one, name, name) for name, one in call.items()]
+    elif isinstance(call, list | tuple):
+        inner = [(one, part, n) for n, one in enumerate(call)]
+    else:
+        inner = None
+    if inner is not None:
+        found = (steps_of(one, of, (*path, step), whole=whole) for one, of, step in inner)
         return tuple(chain.from_iterable(found))
     call = Steps(call) if isinstance(call, Mapping) or call is None else call
     _check_transform(call)
     asks = asked_by(call)
-    torch = sys.modules.get("torch")  # not imported for this
-    tensors = torch is not None and isinstance(call, torch.nn.Module)
     whole = whole or "rows" in asks
-    return (Step(call, part, path, asks, whole, tensors, marked.row_bytes, marked.work_bytes),)
+    return (Step(call, part, path, asks, whole, marked.row_bytes, marked.work_bytes),)
 
 
 def _check_transform(call: Any) -> None:
@@ -296,18 +290,6 @@ def _given(name: str, context: SampleContext, transform: Any) -> Any:
             "by one: put it before transforms of samples, or let it take row"
         )
     return context.rng() if name == "rng" else getattr(context, name)
-
-
-def as_tensors(data: Any) -> Any:
-    """Return arrays, and arrays in mappings and tuples, as tensors on the same memory."""
-    torch = sys.modules["torch"]
-    if hasattr(data, "items") and not isinstance(data, xr.DataArray):
-        return {name: as_tensors(value) for name, value in data.items()}
-    if isinstance(data, tuple | list):
-        made = list(map(as_tensors, data))
-        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
-    plain = data.data if isinstance(data, xr.DataArray) else data
-    return torch.as_tensor(plain) if isinstance(plain, np.ndarray | np.generic) else plain
 
 
 # running steps
@@ -487,13 +469,9 @@ def collate_parts(
     """
     names = dict.fromkeys(name for sample in samples for name in sample)
     check_parts(collates, names)
-    made = {}
-    stacked: Callable[..., Any] = stack
-    for name in names:
-        column = []
-        for number, sample in enumerate(samples):
+    for number, sample in enumerate(samples):
+        for name in names:
             if name not in sample:
                 raise PipelineError(f"sample {number} of the batch has no {name!r}")
-            column.append(sample[name])
-        made[name] = collates.get(name, stacked)(column)
-    return made
+    every: dict[str, Callable[..., Any]] = {**dict.fromkeys(names, stack), **collates}
+    return {name: every[name]([sample[name] for sample in samples]) for name in names}

@@ -13,18 +13,14 @@ from types import ModuleType
 from labeled.compat import put_aliases, put_modules
 from labeled.compat.abstract_dataloader import abstract, ext, generic, spec
 
-__all__ = ["MODULES", "abstract", "ext", "generic", "install_aliases", "spec"]
+__all__ = ["abstract", "ext", "generic", "install_aliases", "spec"]
 
-MODULES = (
-    "",
-    ".abstract",
-    ".ext",
-    ".ext.augment",
-    ".ext.graph",
-    ".ext.sample",
-    ".generic",
-    ".spec",
-)
+MODULES = ("", ".abstract", ".ext", ".generic", ".spec")
+SPLIT = {
+    "ext": ("augment", "graph", "sample"),
+    "generic": ("composition", "sequence", "sync"),
+}
+"""What the old package had in several modules is in one here."""
 
 
 def install_aliases(name: str = "abstract_dataloader") -> dict[str, ModuleType]:
@@ -56,5 +52,5 @@ def install_aliases(name: str = "abstract_dataloader") -> dict[str, ModuleType]:
     ...     del sys.modules[name]
     """
     made = put_aliases(name, __name__, dict(zip(MODULES, MODULES, strict=True)))
-    parts = (f"{name}.generic.{part}" for part in ("composition", "sequence", "sync"))
-    return made | put_modules(dict.fromkeys(parts, generic))
+    inner = {f"{name}.{one}.{part}": made[f"{name}.{one}"] for one in SPLIT for part in SPLIT[one]}
+    return made | put_modules(made | inner)

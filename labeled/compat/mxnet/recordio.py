@@ -11,7 +11,8 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple, TextIO
+from mmap import ACCESS_READ, mmap
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +20,8 @@ import numpy.typing as npt
 from labeled.errors import FileFormatError, LabeledError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import opencv
-from labeled.formats.recordio.framing import (
-    HEAD_BYTES,
-    HEADER,
-    LAST,
-    WHOLE,
-    FramingError,
-    frame,
-    padded,
-    part_at,
-    unframe,
-)
+from labeled.formats.recordio.framing import HEADER, FramingError, frame, unframe
 from labeled.formats.recordio.records import offsets_of
-
-_JPEG, _PNG = (".JPG", ".JPEG"), (".PNG",)
 
 
 class ForkError(LabeledError, RuntimeError):
@@ -79,9 +68,7 @@ class MXRecordIO:
     """
 
     def __init__(self, uri: str, flag: str) -> None:
-        self.uri = os.fspath(uri)
-        self.flag = flag
-        self.handle: BinaryIO | None = None
+        self.uri, self.flag = os.fspath(uri), flag
         self.pid: int | None = None
         self.is_open = False
         self.open()
@@ -91,18 +78,16 @@ class MXRecordIO:
         if self.flag not in ("r", "w"):
             raise ValueError(f"Invalid flag {self.flag}")
         self.writable = self.flag == "w"
-        self.handle = _opened(self.uri.removeprefix("file://"), "wb" if self.writable else "rb")
-        self.pid = os.getpid()
-        self.is_open = True
-        self._ended = False
+        self._file: Any = _opened(self.uri.removeprefix("file://"), f"{self.flag}b")
+        self._stored = b"" if self.writable else _mapped(self._file)
+        self._at, self._ended = 0, False
+        self.pid, self.is_open = os.getpid(), True
 
     def close(self) -> None:
         """Close the file; closing twice does no harm."""
-        if not self.is_open or self.handle is None:
-            return
-        self.handle.close()
-        self.is_open = False
-        self.pid = None
+        if self.is_open:
+            self._file.close()
+            self._stored, self.is_open, self.pid = b"", False, None
 
     def reset(self) -> None:
         """Go to the beginning; a file that is written is emptied."""
@@ -115,7 +100,7 @@ class MXRecordIO:
     def __getstate__(self) -> dict[str, Any]:
         was_open = self.is_open
         self.close()
-        return {**self.__dict__, "handle": None, "is_open": was_open}
+        return {**self.__dict__, "_file": None, "is_open": was_open}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -125,8 +110,7 @@ class MXRecordIO:
 
     def write(self, buf: bytes) -> None:
         """Append a record."""
-        assert self.writable, "the file is open for reading"
-        self._check_pid()
+        self._check(writable=True)
         try:
             self._file.write(frame(buf))
         except FramingError as fault:
@@ -140,42 +124,23 @@ class MXRecordIO:
         FileFormatError
             If something is not a record.
         """
-        assert not self.writable, "the file is open for writing"
-        self._check_pid()
+        self._check(writable=False)
+        self._ended = self._ended or self._at >= len(self._stored)
         if self._ended:
             return None
-        stored = bytearray()
         try:
-            while self._read_part(stored):
-                pass
-            return bytes(unframe(stored)[0]) if stored else None
+            payload, self._at = unframe(self._stored, self._at)
         except FramingError as fault:
             raise FileFormatError(f"Invalid RecordIO File {self.uri!r}: {fault}") from None
+        return bytes(payload)
 
-    def _read_part(self, stored: bytearray) -> bool:
-        """Append the next part of a record; False after its last, or at the end of the file."""
-        head = self._file.read(HEAD_BYTES)
-        if not head and not stored:
-            self._ended = True
-            return False
-        flag, length = part_at(head)
-        body = self._file.read(padded(length))
-        stored += head
-        stored += body
-        if len(body) < padded(length):
-            raise FramingError(f"it claims {length:,} bytes, but {len(body):,} are left for it")
-        return flag not in (WHOLE, LAST)
-
-    @property
-    def _file(self) -> BinaryIO:
-        if self.handle is None or not self.is_open:
+    def _check(self, *, writable: bool, reopens: bool = False) -> None:
+        """Refuse what the file is not open for, and a handle that came through a fork."""
+        assert self.writable == writable, f"the file is open with flag {self.flag!r}"
+        if not self.is_open:
             raise FileFormatError(f"{self.uri!r} is closed; reset() opens it again")
-        return self.handle
-
-    def _check_pid(self, allow_reset: bool = False) -> None:
-        """Refuse a handle that came through a fork, or open the file anew."""
-        if self.is_open and self.pid != os.getpid():
-            if not allow_reset:
+        if self.pid != os.getpid():
+            if not reopens:
                 raise ForkError("Forbidden operation in multiple processes")
             self.reset()
 
@@ -212,17 +177,16 @@ class MXIndexedRecordIO(MXRecordIO):
         self.idx: dict[Any, int] = {}
         self.keys: list[Any] = []
         self.key_type = key_type
-        self.fidx: TextIO | None = None
         super().__init__(uri, flag)
 
     def open(self) -> None:
         """Open both files; reads the index."""
         super().open()
         self.idx, self.keys = {}, []
-        self.fidx = _opened(self.idx_path, "w" if self.writable else "r")
+        self._index: Any = _opened(self.idx_path, self.flag)
         if self.writable:
             return
-        for number, line in enumerate(self.fidx or (), 1):
+        for number, line in enumerate(self._index, 1):
             try:
                 fields = line.strip().split("\t")
                 key, offset = self.key_type(fields[0]), int(fields[1])
@@ -238,14 +202,12 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def close(self) -> None:
         """Close both files."""
-        if not self.is_open:
-            return
+        if self.is_open:
+            self._index.close()
         super().close()
-        if self.fidx is not None:
-            self.fidx.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "fidx": None}
+        return {**super().__getstate__(), "_index": None}
 
     def seek(self, idx: Any) -> None:
         """Go to the record of a key; after the end was read it does not help, as of old.
@@ -255,14 +217,14 @@ class MXIndexedRecordIO(MXRecordIO):
         KeyError
             If the index has no such key.
         """
-        assert not self.writable, "the file is open for writing"
-        self._check_pid(allow_reset=True)
-        self._file.seek(self.idx[idx])
+        self._check(writable=False, reopens=True)
+        self._at = self.idx[idx]
 
     def tell(self) -> int:
         """Return the offset at which the next record will be written."""
-        assert self.writable, "the file is open for reading"
-        return self._file.tell()
+        self._check(writable=True)
+        at: int = self._file.tell()
+        return at
 
     def read_idx(self, idx: Any) -> bytes | None:
         """Return the record of a key."""
@@ -271,11 +233,9 @@ class MXIndexedRecordIO(MXRecordIO):
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
         """Append a record under a key."""
-        key = self.key_type(idx)
-        offset = self.tell()
+        key, offset = self.key_type(idx), self.tell()
         self.write(buf)
-        assert self.fidx is not None
-        self.fidx.write(f"{key}\t{offset}\n")
+        self._index.write(f"{key}\t{offset}\n")
         self.idx[key] = offset
         self.keys.append(key)
 
@@ -285,6 +245,11 @@ def _opened(path: str, mode: str) -> Any:
         return open(path, mode, errors=None if "b" in mode else "surrogateescape")
     except OSError as error:
         raise FileFormatError(f"cannot open {path!r}: {error.strerror}") from error
+
+
+def _mapped(file: Any) -> Any:
+    n_bytes = os.fstat(file.fileno()).st_size
+    return memoryview(mmap(file.fileno(), n_bytes, access=ACCESS_READ)) if n_bytes else b""
 
 
 def pack(header: IRHeader, s: bytes) -> bytes:
@@ -341,11 +306,11 @@ def pack_img(
     `quality` is that of JPEG, 1 to 100, or how hard PNG is compressed, 1 to 9.
     """
     cv2 = opencv()
-    options = None
-    if img_fmt.upper() in _JPEG:
-        options = [cv2.IMWRITE_JPEG_QUALITY, quality]
-    elif img_fmt.upper() in _PNG:
-        options = [cv2.IMWRITE_PNG_COMPRESSION, quality]
+    options = {
+        ".JPG": [cv2.IMWRITE_JPEG_QUALITY, quality],
+        ".JPEG": [cv2.IMWRITE_JPEG_QUALITY, quality],
+        ".PNG": [cv2.IMWRITE_PNG_COMPRESSION, quality],
+    }.get(img_fmt.upper())
     done, encoded = cv2.imencode(img_fmt, img, options)
     assert done, "failed to encode image"
     return pack(header, encoded.tobytes())
