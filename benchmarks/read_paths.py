@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5.chunkindex import build_index
+from labeled.formats.hdf5.chunked import build_index
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.header import SourceHeader

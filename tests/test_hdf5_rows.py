@@ -328,24 +328,20 @@ def test_bytes_are_read_right_wherever_memory_lies(folder: Path, distance: int) 
 TILED = Layout("u1", (6000, 3, 16, 16), (50, 1, 8, 16))
 
 
-@pytest.mark.parametrize("shuffle", [False, "window", "full"])
-@pytest.mark.parametrize("io", ["auto", "pread"])
+@pytest.mark.parametrize("shuffle", [False, "window"])
 def test_chunks_narrower_than_rows_are_read_together(
-    folder: Path, reads: list[Any], shuffle: Any, io: str
+    folder: Path, reads: list[Any], shuffle: Any
 ) -> None:
     path = write(folder, TILED)
     values = read_with_h5py(path)
-    loader = opened(path, io=io).batches(40, seed=1, shuffle=shuffle, memory="5 MiB")
+    loader = opened(path).batches(40, seed=1, shuffle=shuffle, memory="5 MiB")
     reads.clear()
     for batch in loader:
         np.testing.assert_array_equal(batch["x"].values, values[batch.rows])
-    cost = loader.explain().sources[0]
-    assert cost.bytes_read == values.nbytes or io == "pread"
-    if shuffle != "full":
-        assert sum(target.nbytes for target in reads) == values.nbytes
-        assert len(reads) <= 2 * 6000 // 50  # and not six a band
-    elif io == "auto":
-        assert not reads  # rows come from a memory map
+    fetched = sum(target.nbytes for target in reads)
+    assert values.nbytes <= loader.explain().sources[0].bytes_read <= 1.05 * values.nbytes
+    assert values.nbytes <= fetched <= 1.05 * values.nbytes  # HDF5's own tables lie between
+    assert len(reads) <= 2 * 6000 // 50  # and not six a band
 
 
 # threads and processes

@@ -396,12 +396,12 @@ def _dense_layout(source: Source) -> RowLayout:
         return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
     itemsize = source.stored_dtype.itemsize
     scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
-    # rows of chunks, or parts of rows, lie in the file as they are
-    picked = plain and mappable and not in_part and not expensive and kinds == {"chunked"}
+    # rows of chunks lie in the file as they are
+    picked = plain and across and mappable and not in_part and not expensive
+    picked = picked and kinds == {"chunked"}
     edges = None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
-    mapped = picked and across
     return RowLayout(
-        chunks[0], edges, scratch, expensive, random=False, picked=picked, mapped=mapped
+        chunks[0], edges, scratch, expensive, random=False, picked=picked, mapped=picked
     )
 
 

@@ -1,10 +1,15 @@
 """Rows of chunks: found by an index, taken back through filters, copied to where they go.
 
+Where chunks are stands in one compact table (:class:`ChunkIndex`), built in one pass: HDF5 visits
+a million chunks in two seconds when asked once (`chunk_iter`), and in days when asked chunk by
+chunk. Tables are shared by all readers of a file through a process-wide cache of bounded size.
+Every offset is checked against the size of the file there, before anything is read.
+
 Chunks without filters that are as wide as rows lie in the file as they are, so that their rows are
 read like contiguous ones (:class:`PlainChunks`). All others are put together here, a block of
 chunks at a time. Chunks that are wanted whole are decoded directly to their place. Others are
 decoded side by side into memory that stays in cache, and the wanted rows of all are copied out at
-once. Chunks without filters go the same way, but of these no more is fetched than is wanted.
+once.
 
 A *band* is all chunks that hold the same rows, a *tile* one column of chunks: the elements wanted
 of each, and where they go in a row of the result. A *block* is some bands of some tiles, which are
@@ -14,29 +19,30 @@ read together; its lists hold one entry a chunk, in this order::
     band 0            [0]       [1]       [2]         rows 0 .. chunk_rows - 1
     band 1            [3]       [4]       [5]         rows chunk_rows .. 2 * chunk_rows - 1
 
-What is read of a chunk is *fetched*; the memory it is put together in is *held*. The two differ
-where there are no filters: only the wanted bytes of the held ones are fetched.
-
-The trade-off: a chunk is decoded whole even for one element of it.
+The trade-off: a chunk is read and decoded whole even for one element of it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import os
+import threading
+from array import array
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
-from labeled.errors import ReadError
-from labeled.formats.bytesource import OpenFile
+from labeled.errors import FileFormatError, ReadError
+from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.contiguous import ContiguousReader, stretch_bases
-from labeled.formats.hdf5.chunkindex import chunk_index
-from labeled.formats.hdf5.filters import DecodeError, Pipeline, damage
-from labeled.formats.header import SourceHeader
+from labeled.formats.hdf5.filters import DecodeError, Pipeline
+from labeled.formats.hdf5.safety import h5_of
+from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.memory import put_rows, scratch
 from labeled.formats.reader import (
     FEW,
@@ -45,9 +51,8 @@ from labeled.formats.reader import (
     ByteRanges,
     FileReader,
     Io,
-    Rows,
-    count,
     decoding,
+    describe,
     naming_rows,
     row_nbytes,
 )
@@ -65,11 +70,177 @@ from labeled.formats.region import (
 )
 from labeled.selection import rows_of
 
-LISTED_ROWS = 1 << 18
-"""So many rows of many runs are listed one by one at a time."""
+CACHE_BYTES = 128 * 1024 * 1024
+"""Tables kept in memory, all together; the one in use always is."""
 
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
+
+
+# where chunks are
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkIndex:
+    """Offsets and stored sizes of the chunks of one dataset: 12 bytes a chunk.
+
+    Chunks are numbered in C order over their grid.
+
+    Attributes
+    ----------
+    offsets : uint64 array
+    sizes : uint32 array (uint64 where a chunk needs it)
+    masks : uint32 array or None
+        Bit i set: filter i was not applied to that chunk. None where all were.
+    numbers : int64 array or None
+        The chunk number of each entry, ascending; None where entry i is chunk i. They are kept
+        where so many chunks were never written that a full table would be larger.
+    """
+
+    offsets: Array
+    sizes: Array
+    masks: Array | None
+    numbers: Ints | None
+    nbytes: int
+
+    def entry(self, number: int) -> tuple[int, int, int]:
+        """Return the offset (-1 if it was never written), size and filter mask of one chunk."""
+        if self.numbers is not None:
+            entry = int(self.numbers.searchsorted(number))
+            if entry == len(self.numbers) or self.numbers[entry] != number:
+                return UNSTORED, 0, 0
+            number = entry
+        mask = 0 if self.masks is None else int(self.masks[number])
+        return self.offsets.item(number), self.sizes.item(number), mask
+
+
+def build_index(source: SourceHeader) -> ChunkIndex:
+    """Read the chunk table of a source, which must be consistent in itself.
+
+    Raises
+    ------
+    FileFormatError
+        If a chunk lies outside the file, off the grid or where another one lies, is there twice
+        or out of order, or if the table cannot be read.
+    """
+    chunks = source.chunks
+    assert chunks is not None
+    grid = _grid(source.shape, chunks)
+    offsets, sizes, coords, flagged = array("Q"), array("Q"), array("Q"), array("Q")
+
+    def visitor() -> Generator[None, Any]:
+        """Take one step a chunk: to resume a generator costs less than to call a function."""
+        while True:
+            at, mask, offset, size = yield
+            offsets.append(offset)
+            sizes.append(size)
+            coords.extend(at)
+            if mask:
+                flagged.extend((len(offsets) - 1, mask))
+
+    with h5_of(source.file) as file:
+        dataset = file[source.key]
+        visit = visitor()
+        next(visit)
+        try:
+            dataset.id.chunk_iter(visit.send)
+            base = _base(source, dataset)
+        except (RuntimeError, OSError) as error:
+            raise FileFormatError(
+                f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
+                "damaged; copy it again."
+            ) from error
+    starts = np.frombuffer(offsets, np.uint64) + np.uint64(base)
+    lengths = np.frombuffer(sizes, np.uint64)
+    begins = np.frombuffer(coords, np.uint64).reshape(-1, len(chunks))
+    steps, within = np.divmod(begins, np.array(chunks, np.uint64))
+
+    def refuse(bad: Array, what: str, entries: Ints | None = None) -> None:
+        if bad.any():
+            entry = int(np.argmax(bad))
+            entry = entry if entries is None else int(entries[entry])
+            coord, start = tuple(begins[entry].tolist()), int(starts[entry])
+            where = f"bytes {start} to {start + int(lengths[entry])}"
+            raise FileFormatError(
+                f"{describe(source)}: the chunk at position {coord} {what.format(where)}. The "
+                "chunk table is truncated or damaged; copy the file again."
+            )
+
+    off_grid = (within != 0).any(axis=1) | (steps >= np.array(grid, np.uint64)).any(axis=1)
+    refuse(off_grid, "is off the grid")
+    numbers = np.zeros(len(steps), np.int64)
+    for axis in range(len(grid)):
+        numbers += steps[:, axis].astype(np.int64) * math.prod(grid[axis + 1 :])
+    size = np.uint64(source.file.size)
+    beyond = (starts > size) | (lengths > size - np.minimum(starts, size))
+    refuse(beyond, f"should lie at {{}}, but the file has {size}")
+    # HDF5 searches a table by its order, and takes a chunk that it misses for one never written.
+    after = np.arange(1, len(numbers))
+    refuse(numbers[1:] == numbers[:-1], "is there twice", after)
+    refuse(numbers[1:] < numbers[:-1], "is out of order", after)
+    order = np.argsort(starts, kind="stable")
+    shared = starts[order][1:] < (starts + lengths)[order][:-1]
+    refuse(shared, "shares bytes with another chunk", order[1:])
+    if not source.filters and not source.dtype.hasobject:  # whose references HDF5 sizes
+        whole = math.prod(chunks) * source.dtype.itemsize
+        refuse(lengths != whole, f"does not have the {whole} bytes of a whole chunk")
+    masks = None
+    if flagged:
+        masked = np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
+        masks = np.zeros(len(numbers), np.uint32)
+        masks[masked[:, 0]] = masked[:, 1]
+    if not len(lengths) or int(lengths.max()) < 2**32:
+        lengths = lengths.astype(np.uint32)
+    kept = None if len(numbers) == math.prod(grid) else numbers
+    n_bytes = sum(part.nbytes for part in (starts, lengths, masks, kept) if part is not None)
+    return ChunkIndex(starts, lengths, masks, kept, n_bytes)
+
+
+def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
+    """Return what must be added to offsets: some HDF5 versions count from the user block's end."""
+    userblock = dataset.file.userblock_size
+    if not userblock or not dataset.id.get_num_chunks():
+        return 0
+    info = dataset.id.get_chunk_info(0)
+    _, wanted = dataset.id.read_direct_chunk(info.chunk_offset)
+    file = open_bytes(source.file)
+    found = np.empty(len(wanted), np.uint8)
+    for base in (0, userblock):
+        if info.byte_offset + base + len(wanted) <= source.file.size:
+            file.read_into(found, info.byte_offset + base)
+            if found.tobytes() == wanted:
+                return int(base)
+    raise RuntimeError("its chunks are not where HDF5 says they are")
+
+
+_TABLES: dict[tuple[FileStamp, str], ChunkIndex] = {}
+"""By file and dataset, most recently used last; one is made at a time."""
+
+_lock = threading.Lock()
+
+
+def chunk_index(source: SourceHeader) -> ChunkIndex:
+    """Return the chunk table of a source, from the cache where it is known already."""
+    key = source.file, source.key
+    with _lock:
+        index = _TABLES.pop(key, None)
+        if index is None:
+            index = build_index(source)
+            others = sum(table.nbytes for table in _TABLES.values())
+            while _TABLES and others + index.nbytes > CACHE_BYTES:
+                others -= _TABLES.pop(next(iter(_TABLES))).nbytes
+        _TABLES[key] = index
+        return index
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()  # a fork may have left the old one taken
+    _TABLES.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 # chunks across a row
@@ -119,8 +290,7 @@ def count_tiles(region: Region, chunks: tuple[int, ...]) -> int:
 
 
 def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
-    return tuple(grid.tolist())
+    return tuple(-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True))
 
 
 def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:
@@ -186,27 +356,17 @@ class _Band(NamedTuple):
     n: int
 
 
-_ROWS_OF = attrgetter("n")
-
-
 class _Block(NamedTuple):
     """Chunks that are read together, band by band, tile by tile."""
 
     first_row: int
     """The number of its first row, counted through all rows that are read."""
+    n_rows: int
     bands: list[_Band]
     tiles: list[Tile]
-    first_tile: int
-    """The number of the first of its tiles."""
-    held_from: int
-    """The first row that is held, counted within the band."""
-    held_bytes: int
-    """The memory that is held of each chunk."""
-    held_at: list[int]
-    """The byte of the file at which what is held of each chunk begins; -1 if never stored."""
-    fetch_at: list[int]
-    """The byte of the file at which what is fetched of it begins; -1 if never stored."""
-    fetch_bytes: list[int]
+    offsets: list[int]
+    """Where each chunk begins in the file; -1 if it was never stored."""
+    sizes: list[int]
     masks: list[int]
     """Bit i set: filter i was not applied to that chunk."""
 
@@ -221,117 +381,77 @@ class ChunkedReader(FileReader):
         assert source.chunks is not None
         self._chunks, inner = source.chunks, source.chunks[1:]
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
-        self._most_stored = 2 * self._chunk_bytes + SLACK_BYTES
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = tiles_of(self.region, source.row_shape, inner)
         self._per_band = math.prod(_grid(source.row_shape, inner))
-        n_tiles, plain = len(self._tiles), [] if source.filters else self._tiles
-        self._plans = [box_plan(tile.local, inner, source.dtype) for tile in plain]
-        """What is fetched of the rows of each tile; none where chunks have to be decoded."""
-        self._in_one_piece = all(len(plan.starts) == 1 for plan in self._plans)
-        """Whether what is wanted of a row is one stretch of bytes a tile."""
-        self._in_parts = not all(plan.read_through for plan in self._plans)
-        """Whether bytes between those that are wanted are skipped: several calls a chunk."""
-        self._has_lists = any(isinstance(index, np.ndarray) for index in self.region)
-        """Whether the region picks listed elements of an axis."""
-        self._whole_chunks = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
+        n_tiles = len(self._tiles)
+        self._whole_rows = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
         """Whether chunks are as wide as rows, and rows wanted whole."""
+        self._direct = self._whole_rows and source.dtype.isnative
         band_bytes = max(n_tiles * self._chunk_bytes, 1)
         self._bands_each = -(-PIECE_BYTES // band_bytes)
         each = n_tiles if band_bytes <= 2 * PIECE_BYTES else -(-PIECE_BYTES // self._chunk_bytes)
         self._tiles_each = max(each, 1)
-
-    @property
-    def why(self) -> str:  # type: ignore[override]
-        """What is done with chunks, for people."""
-        if not self.source.filters:
-            return "chunks without filters: read by file offset, several a row"
-        names = ", ".join(step.words for step in self.source.filters)
-        return f"chunks decoded outside HDF5's lock ({names})"
+        names = ", ".join(step.words for step in source.filters)
+        self.why = f"chunks decoded outside HDF5's lock ({names})"
+        if not names:
+            self.why = "chunks without filters: read by file offset, several a row"
 
     # which chunks
 
     def _blocks(self, runs: Ints) -> Iterator[_Block]:
         """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
-        bands, first, n_tiles = self._bands(runs), 0, len(self._tiles)
+        index, bands, first, n_tiles = chunk_index(self.source), self._bands(runs), 0, self._tiles
         while some := list(itertools.islice(bands, self._bands_each)):
-            for tile in range(0, n_tiles, self._tiles_each):
-                yield self._block(first, some, slice(tile, tile + self._tiles_each))
-            first += sum(map(_ROWS_OF, some))
+            n_rows = sum([band.n for band in some])
+            for t in range(0, len(n_tiles), self._tiles_each):
+                tiles = self._tiles[t : t + self._tiles_each]
+                block = _Block(first, n_rows, some, tiles, [], [], [])
+                for band in some:
+                    for tile in tiles:
+                        at, size, mask = index.entry(band.number * self._per_band + tile.number)
+                        block.offsets.append(at)
+                        block.sizes.append(size)
+                        block.masks.append(mask)
+                yield block
+            first += n_rows
 
     def _bands(self, runs: Ints) -> Iterator[_Band]:
         """Yield what is wanted of each band: few runs are looked at one by one."""
         each = self.chunk_rows
         together = len(runs) > 1 and bool((runs[1:, 0] // each == (runs[:-1, 1] - 1) // each).any())
         if len(runs) > FEW or together:
-            low, high = int(runs[0, 0]) // each, (int(runs[-1, 1]) - 1) // each
-            if low < high and count(runs) > LISTED_ROWS:
-                middle = (low + high + 1) // 2 * each
-                for half in (np.minimum(runs, middle), np.maximum(runs, middle)):
-                    yield from self._bands(half[half[:, 0] < half[:, 1]])
-                return
             rows = rows_of(runs)
             numbers = rows // each
             cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
             for a, b in itertools.pairwise(cuts):
                 number, n = int(numbers[a]), b - a
                 start, stop = int(rows[a]) - number * each, int(rows[b - 1]) + 1 - number * each
-                whole = slice(start, stop) if n == stop - start else rows[a:b] - number * each
-                yield _Band(number, start, stop, whole, n)
+                wanted = slice(start, stop) if n == stop - start else rows[a:b] - number * each
+                yield _Band(number, start, stop, wanted, n)
             return
         for start, stop in runs.tolist():
             while start < stop:
                 number, begin = divmod(start, each)
-                n = stop - start if stop - start < each - begin else each - begin
+                n = min(stop - start, each - begin)
                 yield _Band(number, begin, begin + n, slice(begin, begin + n), n)
                 start += n
-
-    def _block(self, first: int, bands: list[_Band], span: slice) -> _Block:
-        index, tiles, plans = chunk_index(self.source), self._tiles[span], self._plans[span]
-        row_bytes, low, n_rows = self._chunk_bytes // self.chunk_rows, 0, self.chunk_rows
-        if plans:  # no more rows than are wanted
-            low = min([band.start for band in bands])
-            n_rows = max([band.stop for band in bands]) - low
-        held_at: list[int] = []
-        fetch_at: list[int] = []
-        fetch_bytes: list[int] = []
-        masks: list[int] = []
-        for band in bands:
-            number = band.number * self._per_band
-            for t, tile in enumerate(tiles):
-                at, n_bytes, mask = index.entry(number + tile.number)
-                held_at.append(at + low * row_bytes if at >= 0 else at)
-                if plans and at >= 0:
-                    at += band.start * row_bytes + plans[t].starts[0]
-                    n_bytes = plans[t].bytes_of(band.stop - band.start)
-                fetch_at.append(at)
-                fetch_bytes.append(n_bytes)
-                masks.append(mask)
-        held = low, n_rows * row_bytes, held_at
-        return _Block(first, bands, tiles, span.start, *held, fetch_at, fetch_bytes, masks)
 
     def _reads(self, block: _Block) -> Iterator[tuple[int, int, int, int]]:
         """Yield what each call fetches: the first chunk, one past the last, offset and length.
 
         Chunks that lie together come together, but for those that were never stored.
         """
-        fetch_at, held_at, k = block.fetch_at, block.held_at, 0
-        while k < len(fetch_at):
-            first, at, end = k, fetch_at[k], fetch_at[k] + block.fetch_bytes[k]
+        offsets, sizes, k = block.offsets, block.sizes, 0
+        while k < len(offsets):
+            first, at, end = k, offsets[k], offsets[k] + sizes[k]
             k += 1
-            if at >= 0 and self._in_parts:
-                b, t = divmod(first, len(block.tiles))
-                plan, band = self._plans[block.first_tile + t], block.bands[b]
-                rows = np.array([at - plan.starts[0]]), np.array([band.stop - band.start])
-                for start, n in zip(*(part.tolist() for part in plan.ranges(*rows)), strict=True):
-                    yield first, k, start, n
-            elif at >= 0:
-                while k < len(fetch_at) and 0 <= fetch_at[k] - end <= GAP_BYTES:
-                    if self._plans and held_at[k] - held_at[k - 1] != block.held_bytes:
-                        break  # together in the file, but not in memory
-                    end = fetch_at[k] + block.fetch_bytes[k]
-                    k += 1
-                yield first, k, at, end - at
+            if at < 0:
+                continue
+            while k < len(offsets) and 0 <= offsets[k] - end <= GAP_BYTES:
+                end = offsets[k] + sizes[k]
+                k += 1
+            yield first, k, at, end - at
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         reads: list[tuple[int, int, int, int]] = []
@@ -347,171 +467,74 @@ class ChunkedReader(FileReader):
         file = self.file()
         file.check()
         for block in self._blocks(runs):
-            first, last = block.bands[0], block.bands[-1]
-            start = first.number * self.chunk_rows + first.start
-            with naming_rows(self.source, start, last.number * self.chunk_rows + last.stop):
-                if self._whole_chunks and self.source.filters:
-                    self._read_whole(file, block, out, places)
-                else:
-                    n_bytes = len(block.fetch_at) * block.held_bytes
-                    memory = scratch("joined", n_bytes, max(block.held_at[0], 0))
-                    self._load(file, block, memory)
-                    self._copy(memory, block, out, places)
+            first, last, each = block.bands[0], block.bands[-1], self.chunk_rows
+            start, stop = first.number * each + first.start, last.number * each + last.stop
+            with naming_rows(self.source, start, stop):
+                self._read_block(file, block, out, places)
 
-    def _load(
-        self, file: OpenFile, block: _Block, memory: Array, targets: list[Array] | None = None
-    ) -> None:
-        """Bring each chunk to its part of `memory`, or to its one of `targets`.
+    def _read_block(self, file: OpenFile, block: _Block, out: Array, places: Ints | None) -> None:
+        """Decode chunks side by side, tile by tile, and copy what is wanted of them at once.
 
-        Decoded, or as it is stored, or fill values.
+        Those that are wanted whole and in order are decoded to `out` directly.
         """
-        if targets is None:
-            targets = list(memory.reshape(len(block.fetch_at), -1))
-        if min(block.fetch_at) < 0:
-            for at, target in zip(block.fetch_at, targets, strict=True):
+        size, c, m, n_tiles = self._chunk_bytes, self.chunk_rows, len(block.bands), len(block.tiles)
+        held = scratch("joined", m * n_tiles * size)
+        targets, direct = [], self._direct and places is None
+        flat, row = out.reshape(-1).view(np.uint8) if direct else held, block.first_row
+        for b, band in enumerate(block.bands):
+            if direct and band.n == c:
+                targets.append(flat[row * self.row_bytes :][:size])
+            else:
+                targets += [held[(t * m + b) * size :][:size] for t in range(n_tiles)]
+            row += band.n
+        self._load(file, block, targets)
+        boxes = np.ndarray((n_tiles, m * c, *self._chunks[1:]), self.source.dtype, held)
+        row = block.first_row
+        if direct:
+            for b, band in enumerate(block.bands):
+                if band.n < c:
+                    out[row : row + band.n] = boxes[0, b * c : (b + 1) * c][band.rows]
+                row += band.n
+            return
+        wanted = None
+        if block.n_rows < m * c:
+            every = np.arange(c)
+            rows = [every[band.rows] + b * c for b, band in enumerate(block.bands)]
+            wanted = np.concatenate(rows)
+        place = slice(row, row + block.n_rows)
+        where = place if places is None else places[place]
+        for box, tile in zip(boxes, block.tiles, strict=True):
+            if self._whole_rows:
+                put_rows(out, where, box, wanted)
+            else:
+                outer_put(out, where, tile.trail, outer_take(box, tile.local, wanted))
+
+    def _load(self, file: OpenFile, block: _Block, targets: list[Array]) -> None:
+        """Bring each chunk to its target: decoded, or fill values."""
+        offsets, sizes = block.offsets, block.sizes
+        if min(offsets) < 0:
+            for at, target in zip(offsets, targets, strict=True):
                 if at < 0:
                     target.view(self.source.dtype)[:] = self.source.fill_value
-        if self.source.filters and max(block.fetch_bytes) > self._most_stored:
-            k = int(np.argmax(block.fetch_bytes))
+        if max(sizes) > 2 * self._chunk_bytes + SLACK_BYTES:
+            k = int(np.argmax(sizes))
             raise self._damaged(block, k, "more bytes stored than it can need")
-        for first, stop, at, n in self._reads(block):
-            if self._plans:
-                begin = first * block.held_bytes + at - block.held_at[first]
-                file.read_into(memory[begin : begin + n], at)
-                continue
-            stored = scratch("stored", n, at)
-            file.read_into(stored, at)
+        for first, stop, start, n in self._reads(block):
+            stored = scratch("stored", n, start)
+            file.read_into(stored, start)
             for k in range(first, stop):
-                begin = block.fetch_at[k] - at
-                self._decode(block, k, stored[begin : begin + block.fetch_bytes[k]], targets[k])
-
-    def _decode(self, block: _Block, k: int, stored: Array, out: Array) -> None:
-        """Undo the filters of a chunk."""
-        try:
-            with decoding():
-                self._pipeline.undo(stored, block.masks[k], out)
-        except DecodeError as fault:
-            raise self._damaged(block, k, str(fault)) from fault
+                begin = offsets[k] - start
+                try:
+                    with decoding():
+                        packed = stored[begin : begin + sizes[k]]
+                        self._pipeline.undo(packed, block.masks[k], targets[k])
+                except DecodeError as fault:
+                    raise self._damaged(block, k, str(fault)) from fault
 
     def _damaged(self, block: _Block, k: int, what: str) -> ReadError:
         start = block.bands[k // len(block.tiles)].number * self.chunk_rows
         stop = min(start + self.chunk_rows, self.n_rows)
-        return damage(self.source, start, stop, block.fetch_at[k], what)
-
-    def _read_whole(self, file: OpenFile, block: _Block, out: Array, places: Ints | None) -> None:
-        """Decode chunks as wide as rows directly to `out`, or side by side to be copied at once."""
-        each, c, bands = self._chunk_bytes, self.chunk_rows, block.bands
-        direct = places is None and self.source.dtype.isnative
-        memory, targets, first = scratch("joined", len(bands) * each), [], block.first_row
-        flat = out.reshape(-1).view(np.uint8) if direct else memory
-        for k, band in enumerate(bands):
-            if direct and band.n == c:
-                begin = first * self.row_bytes
-                targets.append(flat[begin : begin + each])
-            else:
-                targets.append(memory[k * each : (k + 1) * each])
-            first += band.n
-        self._load(file, block, memory, targets)
-        rows = np.ndarray((len(bands) * c, *self._chunks[1:]), self.source.dtype, memory)
-        if direct:
-            first = block.first_row
-            for k, band in enumerate(bands):
-                if band.n < c:
-                    out[first : first + band.n] = rows[k * c : (k + 1) * c][band.rows]
-                first += band.n
-            return
-        n, wanted = sum(map(_ROWS_OF, bands)), None
-        if n < len(rows):
-            every = np.arange(c)
-            wanted = np.concatenate([every[x.rows] + k * c for k, x in enumerate(bands)])
-        first = block.first_row
-        place = slice(first, first + n) if places is None else places[first : first + n]
-        put_rows(out, place, rows, wanted)
-
-    def _copy(self, memory: Array, block: _Block, out: Array, places: Ints | None) -> None:
-        """Copy what is wanted of chunks side by side, tile by tile, of all bands that are alike."""
-        n_rows = block.held_bytes * self.chunk_rows // self._chunk_bytes
-        shape = (len(block.bands), len(block.tiles), n_rows, *self._chunks[1:])
-        boxes, first, b = np.ndarray(shape, self.source.dtype, memory), block.first_row, 0
-        for _, some in itertools.groupby(block.bands, key=_alike):
-            same = list(some)
-            m, k, rows = len(same), same[0].n, same[0].rows
-            if isinstance(rows, slice):
-                rows = slice(rows.start - block.held_from, rows.stop - block.held_from)
-            else:
-                rows = rows - block.held_from
-            n, span = m * k, slice(b, b + m)
-            place = slice(first, first + n) if places is None else places[first : first + n]
-            first, b = first + n, b + m
-            if len(self._tiles) == 1 or self._has_lists:
-                for t, tile in enumerate(block.tiles):
-                    values = boxes[span, t][:, rows].reshape(n, *self._chunks[1:])
-                    values = outer_take(values, tile.local)
-                    if len(self._tiles) == 1:
-                        put_rows(out, place, values)
-                    else:
-                        outer_put(out, place, tile.trail, values)
-                continue
-            lead: Any = (slice(None), slice(None))
-            target = out
-            if isinstance(place, slice):
-                target = out[place].reshape(m, k, *self.row_shape)
-            else:
-                lead = (place.reshape(m, k),)
-            for t, tile in enumerate(block.tiles):
-                if isinstance(rows, slice):
-                    values = boxes[(span, t, rows, *tile.local)]
-                else:
-                    values = boxes[span, t][:, rows][(slice(None), slice(None), *tile.local)]
-                target[(*lead, *tile.trail)] = values
-
-    # scattered rows without filters, from a memory map
-
-    @property
-    def _picks_rows(self) -> bool:
-        """Whether rows may be copied from a map one by one: in one piece each, without filters."""
-        return bool(self._plans) and self.io != "pread" and self._in_one_piece
-
-    def _offsets(self, rows: Ints) -> list[Ints]:
-        """Return where what is fetched of rows begins, tile by tile; -1 if it was not stored."""
-        band, within = np.divmod(rows, self.chunk_rows)
-        found = []
-        for tile, plan in zip(self._tiles, self._plans, strict=True):
-            at = chunk_index(self.source).offsets_of(band * self._per_band + tile.number)
-            found.append(np.where(at < 0, at, at + within * plan.row_bytes + plan.starts[0]))
-        return found
-
-    def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
-        """Read listed rows one by one from a memory map, where nothing has to be decoded."""
-        file = self.file()
-        mapped = file.mapped(scattered=True) if self._picks_rows and places is None else None
-        found = [] if mapped is None else self._offsets(rows)
-        if mapped is None or any((at < 0).any() for at in found):
-            super()._read_list(rows, out, places)
-            return
-        file.check()
-        step = max(1, PIECE_BYTES // self.row_bytes)
-        for a in range(0, len(rows), step):
-            for tile, plan, at in zip(self._tiles, self._plans, found, strict=True):
-                some, n = at[a : a + step], len(mapped) - plan.stretch_bytes + 1
-                strides = (1, *plan.box_strides)
-                boxes = np.ndarray((n, *plan.box_shape), plan.dtype, mapped, 0, strides)[some]
-                place = slice(a, a + len(some))
-                outer_put(out, place, tile.trail, outer_take(boxes, plan.inner))
-        file.copied(len(rows) * self.row_bytes, scattered=True)
-
-    def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
-        """Return the bytes that are fetched; of listed rows without filters, those of each."""
-        rows = self._checked(rows)
-        if rows.ndim == 2 or not self.row_bytes or not self._picks_rows:
-            return super().byte_ranges(rows)
-        starts = np.stack(self._offsets(rows), axis=1).reshape(-1)
-        lengths = np.tile([plan.stretch_bytes for plan in self._plans], len(rows))
-        return (ByteRanges(self.file, starts[starts >= 0], lengths[starts >= 0]),)
-
-
-def _alike(band: _Band) -> tuple[int, int]:
-    """Return a key that neighbours share if the same slice of each is wanted."""
-    if isinstance(band.rows, slice):
-        return band.rows.start, band.rows.stop
-    return -1 - band.number, 0  # listed rows: like no other band, and below the start of any slice
+        return ReadError(
+            f"{self.where}, rows {start} to {stop - 1}: the chunk at byte {block.offsets[k]} is "
+            f"damaged: {what}. Copy or download the file again."
+        )

@@ -32,7 +32,7 @@ import h5py
 import numpy as np
 
 from labeled._optional import import_optional
-from labeled.errors import MissingExtraError, ReadError, how_to_install, listed
+from labeled.errors import MissingExtraError, how_to_install, listed
 from labeled.formats.header import (
     BITSHUFFLE,
     BLOSC,
@@ -424,14 +424,6 @@ def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
     names = ", ".join(f"{step.words} ({step.id})" for step in missing)
     how = how_to_install("imagecodecs hdf5plugin", "codecs")
     return f"nothing installed undoes its {names}: {how}"
-
-
-def damage(source: SourceHeader, start: int, stop: int, offset: int, what: str) -> ReadError:
-    """Return the error of the chunk at byte `offset`, which holds rows from `start` to `stop`."""
-    return ReadError(
-        f"{describe(source)}, rows {start} to {stop - 1}: the chunk at byte {offset} is damaged: "
-        f"{what}. Copy or download the file again."
-    )
 
 
 # ---------------------------------------------------------------- shuffle, checksum
