@@ -1,13 +1,23 @@
-"""What lies in a file, found in one walk over its links: a plain list of its datasets.
+"""What lies in a file: a plain list of its datasets, and what conventions say of them.
 
-Every link is looked at before it is followed, so that nothing outside the file is opened unless
-that is allowed. What cannot be reached is in the list too, with the reason.
+One walk looks at every link before it follows it, so that nothing outside the file is opened
+unless that is allowed. What cannot be reached is in the list too, with the reason. Then each
+convention takes the list and gives it back, saying more of what it recognises: what is put aside
+and why, which fields of tables are sources, what names the axes. None of them reads more than
+headers, attributes and names, and none changes what it was given.
 
-Attributes come as plain values: text as str, numbers as NumPy has them, nothing of HDF5's own.
-One that cannot be read costs only itself. HDF5's bookkeeping is not even read: in damaged files,
-reading its reference lists is known to hang. Files may have tens of thousands of attributes, and
-most of the time that opening a file takes goes there, so numbers, which most of them are, are
-read by the shortest way that h5py has.
+PyTables and pandas (``DataFrame.to_hdf``)
+    Times of pandas are whole numbers, and an attribute says of what; booleans of PyTables are
+    fields of eight bits. Names of the columns of a "table" are pickles, and so are texts in the
+    format "fixed": they are left alone, because unpickling runs whatever the file says.
+Sparse matrices by rows: CSR groups of AnnData, and the matrices of 10x Genomics
+    Such a group holds ``data`` and ``indices`` (the values that are not zero, and their columns)
+    one row after another, and ``indptr``, where each row begins. Here it is one dense source of
+    (n_rows, n_columns). The matrices of 10x Genomics are stored by columns, one for each cell,
+    so that cells are rows here too.
+Files of cells (AnnData, 10x Genomics)
+    Cells are the examples, so what describes genes is carried whole: AnnData's own words for
+    the dims are `obs_names` and `var_names`, those of 10x Genomics barcodes and features.
 
 Groups: a pattern such as ``data/demo_*`` means every group that it matches, a demonstration,
 episode or molecule each; their rows follow one another like those of several files, in the order
@@ -19,8 +29,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from glob import has_magic
 from typing import Any
@@ -29,10 +40,20 @@ import h5py
 import numpy as np
 
 from labeled.errors import LabeledError, UnsafeFileError
-from labeled.formats.cf import FILLS
 from labeled.formats.format import Options
-from labeled.formats.hdf5.dtypes import Column, item_of, numpy_type, refers
-from labeled.formats.hdf5.labels import NON_COORDINATE, Axis, Names, Scale, Scales
+from labeled.formats.hdf5.dtypes import Column, columns_of, item_of, varies, why_not_a_source
+from labeled.formats.hdf5.labels import (
+    NON_COORDINATE,
+    SHAPE_LABELS,
+    SHAPES,
+    Axis,
+    Names,
+    Scale,
+    Scales,
+    is_scale,
+    scale_of,
+    short_attribute,
+)
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import (
     Address,
@@ -41,7 +62,6 @@ from labeled.formats.hdf5.safety import (
     find,
     open_object,
     resolve,
-    to_bytes,
     to_text,
 )
 from labeled.formats.header import FileStamp, SourceHeader
@@ -76,10 +96,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """A dataset of an open file, or one field of its items, as a walk meets it.
-
-    Conventions tell more: they give out an info like this one with further fields set.
-    """
+    """A dataset of an open file, or one field of its items, and what is said of it."""
 
     name: str
     """What users call it."""
@@ -118,10 +135,21 @@ class ArrayInfo:
         return items if self.column is None else self.column.dtype_in(items)
 
 
-def arrays_below(opening: Opening) -> list[ArrayInfo]:
-    """Return every dataset below the base by its path, names in order; groups are entered once."""
+Infos = list[ArrayInfo]
+
+
+def arrays_of(opening: Opening) -> Infos:
+    """Return every dataset below the base by its path, with all that conventions say of it."""
+    infos: Infos = []
+    for info in _walk(opening):
+        infos += _kinds_of(info)
+    return _one_name_each(opening, _cells(opening, _sparse_matrices(opening, infos)))
+
+
+def _walk(opening: Opening) -> Iterator[ArrayInfo]:
+    """Yield datasets, names in order; groups are entered once."""
     base, allow_external = opening.base, opening.options.allow_external
-    entered, found = {address(base)}, []
+    entered = {address(base)}
     pending: list[tuple[str, h5py.Group, bool]] = [("", base, False)]
     while pending:
         prefix, group, outside = pending.pop()
@@ -130,6 +158,7 @@ def arrays_below(opening: Opening) -> list[ArrayInfo]:
         for raw in sorted(group.id):
             name = to_text(raw)
             path, beyond = prefix + name, outside
+            shown = prefix + name.removeprefix(NON_COORDINATE)  # the name a netCDF user knows
             link = links.get_info(raw)
             try:
                 if link.type == h5py.h5l.TYPE_HARD:
@@ -139,142 +168,239 @@ def arrays_below(opening: Opening) -> list[ArrayInfo]:
                     at, beyond = address(thing), outside or leads_out
             except (NotThereError, UnsafeFileError) as error:
                 lost = None if type(error) is NotThereError else error
-                found.append(ArrayInfo(_visible(path), path, why_not=str(error), error=lost))
+                yield ArrayInfo(shown, path, why_not=str(error), error=lost)
                 continue
             if isinstance(thing, h5py.Dataset):
-                shown = _visible(path) if NON_COORDINATE in name else path
-                found.append(ArrayInfo(shown, path, thing, at, beyond))
+                yield ArrayInfo(shown, path, thing, at, beyond)
             elif isinstance(thing, h5py.Group) and at not in entered:
                 entered.add(at)
                 if path != OWN or base.name != "/":  # checksums that this library wrote
                     below.append((path + "/", thing, beyond))
         pending.extend(reversed(below))
+
+
+# what a dataset is
+
+
+_CATEGORIES = re.compile(r"(?:.*/)?meta/[^/]+/meta/table")
+
+
+def _kinds_of(info: ArrayInfo) -> Infos:
+    """Return each field of a table, or the dataset itself: a scale, a source, or why it is none."""
+    dataset, why_not = info.dataset, None
+    if "/_i_" in f"/{info.path.rpartition('/')[0]}":
+        why_not = "it is part of an index of PyTables"
+    elif dataset is None:
+        return [info]
+    elif short_attribute(dataset, "PSEUDOATOM") == "object":
+        why_not = "PyTables keeps pickled objects there, which may run code when they are read"
+    elif info.path.endswith("table") and _CATEGORIES.fullmatch(info.path):
+        why_not = "it names categories of a column of pandas"
+    if why_not is not None:
+        return [replace(info, why_not=why_not, error=None)]
+    why_not = why_not_a_source(dataset)
+    if is_scale(dataset):
+        scale = scale_of(dataset)
+        if scale.name in (SHAPES, SHAPE_LABELS):
+            why_not = f"it holds the {scale.name!r} of a ragged source"
+        elif not scale.has_values:
+            why_not = None
+        elif why_not is None and dataset.shape == ():
+            why_not = "it is a scale of a single value"
+        return [replace(info, scale=scale, why_not=why_not)]
+    if why_not is None:
+        return [info]
+    item = item_of(dataset)
+    if dataset.shape and item.subdtype is not None:
+        return [replace(info, column=Column())]
+    if not dataset.shape or item.names is None or varies(item):
+        return [replace(info, why_not=why_not)]
+    found = []
+    for column, fault in columns_of(item):
+        name = "/".join((info.name, *column.fields))
+        found.append(replace(info, name=name, column=column, why_not=fault))
     return found
 
 
-def _visible(path: str) -> str:
-    """Return the name a netCDF user knows; a variable named like another's dim is marked."""
-    above, slash, last = path.rpartition("/")
-    return above + slash + last.removeprefix(NON_COORDINATE)
+def _one_name_each(opening: Opening, infos: Infos) -> Infos:
+    """Keep one name of each dataset, the least deep and then the first, and those asked for."""
+    arrays: dict[Any, Infos] = {}
+    for info in infos:
+        if info.is_array and info.matrix is None:
+            arrays.setdefault((info.address, info.column), []).append(info)
+    again: dict[str, str] = {}
+    for alike in arrays.values():
+        if len(alike) > 1:
+            asked = opening.asked
+            names = sorted((i.name not in asked, i.name.count("/"), i.name) for i in alike)
+            again |= {name: names[0][2] for *_, name in names[1:] if name not in asked}
+    if not again:
+        return infos
+    return [
+        replace(info, why_not=f"it is another name of {again[info.name]!r}")
+        if info.name in again
+        else info
+        for info in infos
+    ]
 
 
-# attributes
+# sparse matrices, and files of cells
 
 
-INTERNAL = frozenset(
-    {
-        "CLASS",
-        "NAME",
-        "DIMENSION_LIST",
-        "DIMENSION_LABELS",
-        "REFERENCE_LIST",
-        "_NCProperties",
-        "_Netcdf4Coordinates",
-        "_Netcdf4Dimid",
-        "_nc3_strict",
-    }
+PARTS = ("data", "indices", "indptr")
+"""Datasets of a sparse matrix."""
+
+BY_COLUMNS = (
+    "the sparse matrix %r is stored by columns (CSC), where no row can be read alone, and opens as "
+    "the arrays it is made of; write it by rows: with AnnData, a.X = a.X.tocsr() and "
+    "a.write_h5ad(NEW)"
 )
 
 
-def attrs_of(
-    thing: h5py.Group | h5py.Dataset,
-    what: str,
-    faults: list[str],
-    *,
-    leave_out: Collection[str] = (),
-    scalars: bool = False,
-) -> dict[str, Any]:
-    """Return the attributes of an object, in the order that they were made where it is known.
-
-    Parameters
-    ----------
-    what : str
-        The object, for messages.
-    faults : list of str
-        Receives what cannot be read.
-    leave_out : names
-        Further attributes to leave out, such as the split table.
-    scalars : bool
-        Turn arrays of one value into that value, as netCDF means them.
-
-    References, and compounds that hold them, mean nothing outside an open file; they
-    are left out like HDF5's own.
-    """
-    values: dict[str, Any] = {}
-    unreadable: list[str] = []
-    attributes = thing.attrs if h5py.h5a.get_num_attrs(thing.id) else {}
-    for name in attributes:
-        text = to_text(name)
-        if text in INTERNAL or text in leave_out:
+def _sparse_matrices(opening: Opening, infos: Infos) -> Infos:
+    """Take each group that holds a sparse matrix for one source, and put its arrays aside."""
+    matrices, parts, by_columns = [], {}, {}
+    for info in infos:
+        if not info.is_array or not info.name.endswith("/indptr"):
             continue
-        try:
-            value = _numbers(thing, to_bytes(text))
-            if value is None:
-                value = attributes[name]
-                if _holds_references(value):
-                    continue
-        except Exception:  # any exception may come of a foreign or damaged type
-            unreadable.append(text)
-            continue
-        fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text either
-        values[text] = value if fill else plain_value(value, scalars=scalars)
-    if unreadable:
-        faults.append(f"attributes of {what} cannot be read: {', '.join(map(repr, unreadable))}")
-    return values
+        name = info.name.removesuffix("/indptr")
+        group = opening.base[name]
+        shape = _shape_of_matrix(group)
+        kinds = (short_attribute(group, key) for key in ("encoding-type", "h5sparse_format"))
+        if shape is not None:
+            matrices.append(ArrayInfo(name, name, group, matrix=shape))
+            for part in PARTS:
+                parts[f"{name}/{part}"] = f"it is part of sparse matrix {name!r}"
+        elif any(kind.removesuffix("_matrix") == "csc" for kind in kinds):
+            by_columns[info.name] = BY_COLUMNS % name
+    if not matrices and not by_columns:
+        return infos
+    return matrices + [
+        replace(info, why_not=parts.get(info.name), warning=by_columns.get(info.name))
+        if info.is_array
+        else info
+        for info in infos
+    ]
 
 
-def _numbers(thing: h5py.Group | h5py.Dataset, name: bytes) -> Any:
-    """Return an attribute of integers or floats as NumPy has them; None for any other."""
-    kept = h5py.h5a.open(thing.id, name)
-    kind = kept.get_type()
-    if not isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID):
+def _shape_of_matrix(group: h5py.Group) -> tuple[int, int] | None:
+    """Return the shape of the matrix that a group holds by rows; None where it holds none."""
+    data, indices, indptr = (member(group, name) for name in PARTS)
+    for part, kinds in ((data, "biuf"), (indices, "iu"), (indptr, "iu")):
+        if part is None or len(part.shape or ()) != 1 or part.dtype.kind not in kinds:
+            return None
+    shape = None
+    written, barcodes = member(group, "shape"), member(group, "barcodes")
+    for key, name in (("encoding-type", "shape"), ("h5sparse_format", "h5sparse_shape")):
+        if key in group.attrs and name in group.attrs:
+            if short_attribute(group, key).removesuffix("_matrix") == "csr":
+                shape = np.ravel(group.attrs[name]).tolist()
+            break
+    else:
+        if written is not None and written.shape == (2,) and written.dtype.kind in "iu":
+            n_features, n_cells = written[()].tolist()
+            if barcodes is not None and barcodes.shape == (n_cells,):
+                shape = [n_cells, n_features]
+    if shape is None or len(shape) != 2 or data.shape != indices.shape:
         return None
-    shape, dtype = kept.shape, kind.dtype
-    if shape is None:
+    n_rows, n_columns = map(int, shape)
+    return (n_rows, n_columns) if indptr.shape[0] == n_rows + 1 else None
+
+
+def member(group: h5py.Group, name: str, kind: type = h5py.Dataset) -> Any:
+    """Return what lies in a group itself; None behind links, which may lead out of the file."""
+    raw = name.encode()
+    if raw not in group.id or group.id.links.get_info(raw).type != h5py.h5l.TYPE_HARD:
         return None
-    values = np.empty(shape, dtype)
-    kept.read(values, mtype=numpy_type(dtype))
-    return values[()]
+    thing = group[name]
+    return thing if isinstance(thing, kind) else None
 
 
-def plain_value(value: Any, *, scalars: bool = False) -> Any:
-    """Return an attribute value as something that pickles and prints.
+Rule = tuple[str, str]
+"""A pattern of paths, and what their axes are called; those that it does not name are numbered."""
 
-    Examples
-    --------
-    >>> plain_value(b"metres"), plain_value(np.array([b"a", b"b"]))
-    ('metres', ['a', 'b'])
-    >>> plain_value(np.array([0.5]), scalars=True)
-    np.float64(0.5)
-    """
-    if isinstance(value, h5py.Empty):
-        return "" if value.dtype.kind in "SO" else None
-    if isinstance(value, bytes | np.bytes_):
-        return to_text(bytes(value))
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, np.ndarray):
-        if scalars and value.shape == (1,):
-            return plain_value(value[0])
-        if value.dtype.kind in "SO":
-            return _plain_list(value.tolist())
-        return np.array(value)
-    return value
+ANNDATA: tuple[Rule, ...] = (
+    ("X", "obs_names var_names"),
+    ("layers/*", "obs_names var_names"),
+    ("raw/X", "obs_names raw_var_names"),
+    ("*/categories", "{group}"),
+    ("*/__categories/*", "{name}"),
+    ("raw/var/*", "raw_var_names"),
+    ("obs/*", "obs_names"),
+    ("var/*", "var_names"),
+    ("obsm/*", "obs_names"),
+    ("varm/*", "var_names"),
+    ("obsp/*", "obs_names obs_names_2"),
+    ("varp/*", "var_names var_names_2"),
+)
 
 
-def _plain_list(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain_list(each) for each in value]
-    if isinstance(value, np.ndarray):  # a row of a variable-length attribute
-        return value.tolist()
-    return to_text(value) if isinstance(value, bytes) else value
+def _rules_of(opening: Opening, infos: Infos) -> tuple[Sequence[Rule], str, str, str]:
+    """Return what names axes in a file of cells, the example dim, and the dim of genes with where
+    their names are; no rules for other files."""
+    base = opening.base
+    if b"obs" in base.id:
+        obs, var = (member(base, name, h5py.Group) for name in ("obs", "var"))
+        kind = short_attribute(base, "encoding-type")
+        if obs is not None and var is not None:
+            index = short_attribute(var, "_index")
+            if kind == "anndata" or (not kind and index and short_attribute(obs, "_index")):
+                return ANNDATA, "obs_names", "var_names", f"var/{index or '_index'}"
+    names = {info.name for info in infos if info.is_array}
+    for info in infos:
+        m = info.name
+        if info.matrix is not None and f"{m}/barcodes" in names:
+            gene, ids = "feature", f"{m}/features/id"
+            if ids not in names:
+                gene, ids = "gene", f"{m}/genes"
+            rules = ((m, f"barcode {gene}"), (f"{m}/barcodes", "barcode"), (f"{m}/*", gene))
+            return rules, "barcode", gene, ids
+    return (), "", "", ""
 
 
-def _holds_references(value: Any) -> bool:
-    if isinstance(value, h5py.Reference | h5py.RegionReference):
-        return True
-    dtype = getattr(value, "dtype", None)
-    return isinstance(dtype, np.dtype) and refers(dtype)
+def _cells(opening: Opening, infos: Infos) -> Infos:
+    """Name the axes of AnnData and 10x Genomics; names of genes are coordinates."""
+    rules, cell, gene, ids = _rules_of(opening, infos)
+    if not rules:
+        return infos
+    arrays = {info.name: info for info in infos if info.is_array and info.column is None}
+    shapes = {name: info.matrix or info.dataset.shape for name, info in arrays.items()}
+    if ids not in shapes:
+        ids += "/values"  # texts that may be missing are a group
+    dims: dict[str, list[str]] = {}
+    for name, shape in shapes.items():
+        *_, group, last = ("", "", *name.split("/"))
+        found = next((axes for rule, axes in rules if fnmatchcase(name, rule)), "")
+        named = found.format(group=group, name=last).split()
+        if gene != "var_names" and named == [gene] and shape != shapes.get(ids):
+            named = []
+        named += [f"{last}_axis_{axis}" for axis in range(len(named), len(shape))]
+        if len(named) == len(shape):
+            dims[name] = named
+    lengths = {name: shapes[name][0] for name, named in dims.items() if named[:1] == [cell]}
+    ((usual, _),) = Counter(lengths.values()).most_common(1) or [(0, 0)]
+    for name, length in lengths.items():
+        if length != usual:  # it belongs to something else than cells
+            dims[name][0] = f"{name.rpartition('/')[2]}_axis_0"
+    scale = None
+    if len(shapes.get(ids, ())) == 1 and ids not in opening.asked:
+        scale = Scale(gene, arrays[ids].dataset, opening.path_of(ids))
+    made: dict[str, tuple[Axis, ...]] = {}
+    along: set[str] = set()
+    for name, named in dims.items():
+        axes = []
+        for length, dim in zip(shapes[name], named, strict=True):
+            fits = scale is not None and dim == gene and shapes[ids] == (length,)
+            scales = (scale,) if scale is not None and fits and len(named) > 1 else ()
+            along |= {ids} if scales else set()
+            axes.append(Axis(length, dim, scales, counts_examples=dim == cell))
+        made[name] = tuple(axes)
+    return [
+        replace(info, axes=made.get(info.name, ()), along=info.name in along)
+        if info.is_array and info.column is None
+        else info
+        for info in infos
+    ]
 
 
 # groups and datasets that are alike
@@ -370,22 +496,20 @@ def _alike(sources: Mapping[str, SourceHeader]) -> Iterator[tuple[str, Children]
     Datasets of one axis, which may be columns, are alike only if their names differ by digits
     alone.
     """
-    deepest = max((name.count("/") for name in sources), default=0)
-    for depth in range(deepest + 1):
-        below: dict[str, Children] = {}
+    for depth in range(1 + max((name.count("/") for name in sources), default=0)):
+        kinds: dict[Any, Children] = {}
+        children: dict[tuple[str, str], dict[str, SourceHeader]] = {}
         for name, header in sources.items():
             parts = name.split("/")
             if len(parts) > depth:
-                group = below.setdefault("/".join(parts[:depth]), {})
-                group.setdefault(parts[depth], {})["/".join(parts[depth + 1 :])] = header
-        for parent, children in sorted(below.items()):
-            kinds: dict[Any, Children] = {}
-            for child, held in children.items():
-                is_column = "" in held and len(held[""].shape) == 1
-                stem = re.sub("[0-9]+", "", child) if is_column else None
-                kind = frozenset((n, h.dtype.str, len(h.shape)) for n, h in held.items())
-                kinds.setdefault((stem, kind), {})[child] = held
-            alike = max(kinds.values(), key=len)
+                place = "/".join(parts[:depth]), parts[depth]
+                children.setdefault(place, {})["/".join(parts[depth + 1 :])] = header
+        for (parent, child), held in sorted(children.items()):
+            is_column = "" in held and len(held[""].shape) == 1
+            stem = re.sub("[0-9]+", "", child) if is_column else None
+            kind = frozenset((n, h.dtype.str, len(h.shape)) for n, h in held.items())
+            kinds.setdefault((parent, stem, kind), {})[child] = held
+        for (parent, *_), alike in kinds.items():
             if len(alike) >= MIN_ALIKE and 2 * sum(map(len, alike.values())) > len(sources):
                 yield parent, alike
 

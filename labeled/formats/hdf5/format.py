@@ -40,24 +40,21 @@ from labeled.formats.hdf5.arrays import (
     MIN_ALIKE,
     ArrayInfo,
     Opening,
-    arrays_below,
-    attrs_of,
+    arrays_of,
     how_to_join,
     is_pattern,
     matching,
 )
-from labeled.formats.hdf5.conventions import CONVENTIONS
 from labeled.formats.hdf5.fuel import read_table, scan_fuel
 from labeled.formats.hdf5.headers import (
-    Carried,
     Described,
-    coordinate_header,
-    decoded,
+    decode,
     describe_array,
     file_header,
+    scale_header,
     with_coordinates,
 )
-from labeled.formats.hdf5.labels import Names, Scale, default_name
+from labeled.formats.hdf5.labels import Names, Scale, attrs_of, default_name
 from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
@@ -72,7 +69,7 @@ from labeled.formats.hdf5.safety import (
     stored_bytes,
     to_text,
 )
-from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
+from labeled.formats.header import ALL, FileHeader, SourceHeader
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FIRST_USER_BLOCK = 512
@@ -236,6 +233,9 @@ def _warn_of(headers: Sequence[FileHeader]) -> None:
 MAX_NAMED = 4
 """Datasets left out that a warning names."""
 
+Scales = dict[str, Scale]
+"""The scales of a file by their names; there are none but in netCDF-style files."""
+
 
 def scan_generic(opening: Opening) -> FileHeader:
     """Describe every dataset below a group.
@@ -249,20 +249,11 @@ def scan_generic(opening: Opening) -> FileHeader:
     DimsError
         If nobody names the axes of ragged examples.
     """
-    infos = arrays_below(opening)
-    for convention in CONVENTIONS:
-        infos = convention(opening, infos)
-    scales: dict[str, Scale] = {}
-    along: set[str] = set()
-    faults: list[str] = []
-    for info in infos:
-        if info.scale is not None and info.why_not is None:
-            scales[info.name] = info.scale
-        if info.along:
-            along.add(opening.path_of(info.path))
-        if info.warning is not None:
-            faults.append(info.warning)
-    opening = replace(opening, single_values=bool(scales))
+    infos = arrays_of(opening)
+    scales = {one.name: one.scale for one in infos if one.scale and one.why_not is None}
+    faults = [info.warning for info in infos if info.warning is not None]
+    netcdf, wanted = bool(scales), opening.options.sources
+    opening = replace(opening, single_values=netcdf)
     described, not_opened, lost = _described(opening, infos, scales)
     for name in opening.dims:
         if name not in described:
@@ -272,62 +263,67 @@ def scan_generic(opening: Opening) -> FileHeader:
             )
     for each in described.values():
         faults += each.faults
-    attrs = attrs_of(opening.base, "the file", faults, scalars=bool(scales))
-    example_dim = _example_dim(opening, described, netcdf=bool(scales))
-    named = _named_coordinates(described, attrs) if scales else frozenset()
-    sources: dict[str, Described] = {}
+    attrs = attrs_of(opening.base, "the file", faults, scalars=netcdf)
+    example_dim = _example_dim(opening, described, netcdf=netcdf)
+    named = _named_coordinates(described, attrs) if netcdf else frozenset()
+    chosen: dict[str, Described] = {}
     variables: dict[str, SourceHeader] = {}
     for name, each in described.items():
-        place = _place(each.header, name in named or name in scales, example_dim)
-        if place == "source":
-            sources[name] = each
-        elif place != "variable":
-            not_opened[name] = place
-        elif each.header.ragged is not None:
-            not_opened[name] = f"it is not a source, and ragged: {each.header.ragged}"
+        header, why_not = each.header, None
+        if header.shape == () or name in named or name in scales:
+            variables[name] = header
+        elif example_dim is None or header.dims[0] == example_dim:
+            chosen[name] = each
+        elif example_dim not in header.dims:
+            variables[name] = header
         else:
-            variables[name] = each.header
+            why_not = (
+                f"its example dim {example_dim!r} is axis {header.dims.index(example_dim)}, not "
+                "axis 0; write it with that axis first, or choose another example_dim="
+            )
+        if name in variables and header.ragged is not None:
+            del variables[name]
+            why_not = f"it is not a source, and ragged: {header.ragged}"
+        if why_not is not None:
+            not_opened[name] = why_not
     if lost:
         error = next(iter(lost.values()))
-        if not sources:
+        if not chosen:
             raise error
         faults.append(f"it opens without {listed([*lost], MAX_NAMED)}: {error}")
     advice = None
-    if opening.options.sources is not None:
-        _check_wanted(opening, sources, not_opened, variables.keys() | scales.keys())
-        sources = {name: sources[name] for name in opening.options.sources}
-    elif len(sources) >= MIN_ALIKE and not opening.one_of_many:
-        advice = how_to_join(
-            {name: each.header for name, each in sources.items()},
-            {name for name, each in sources.items() if 0 in each.unnamed},
-        )
-    carried = with_coordinates(opening, sources, variables, faults)
-    coordinates: frozenset[str] = frozenset()
-    if scales:
+    if wanted is not None:
+        _check_wanted(opening, chosen, not_opened, variables.keys() | scales.keys())
+        chosen = {name: chosen[name] for name in wanted}
+    elif len(chosen) >= MIN_ALIKE and not opening.one_of_many:
+        nameless = {name for name, each in chosen.items() if 0 in each.unnamed}
+        advice = how_to_join({name: each.header for name, each in chosen.items()}, nameless)
+    sources = with_coordinates(opening, chosen, variables, faults)
+    coordinates: set[str] = set()
+    if netcdf:
         attrs.pop("coordinates", None)
-        carried, coordinates = _with_all_scales(opening, carried, named, scales)
-    if along:
-        coordinates |= {key for key, one in carried.variables.items() if one.key in along}
-    carried = decoded(carried, decode_cf=opening.options.decode_cf, netcdf=bool(scales))
-    rows: dict[str, Rows] = {}
-    for name, header in carried.sources.items():
-        rows[name] = range(header.n_rows)
+        coordinates = _carry_scales(opening, sources, variables, scales, named, faults)
+    along = {opening.path_of(info.path) for info in infos if info.along}
+    coordinates |= {key for key, one in variables.items() if one.key in along}
+    decode(sources, variables, faults, decode_cf=opening.options.decode_cf, netcdf=netcdf)
     return file_header(
         opening,
+        chosen,
         sources,
-        carried,
-        splits={ALL: rows},
+        {ALL: {name: range(header.n_rows) for name, header in sources.items()}},
+        faults,
         advice=advice,
         attrs=attrs,
+        variables=variables,
         not_opened=not_opened,
         example_dim=example_dim,
-        kind="netcdf" if scales else "plain",
-        coordinates=coordinates,
+        kind="netcdf" if netcdf else "plain",
+        coordinates=frozenset(coordinates),
     )
 
 
 def _described(
-    opening: Opening, infos: Sequence[ArrayInfo], scales: Mapping[str, Scale]
+    opening: Opening, infos: Sequence[ArrayInfo], scales: Scales
 ) -> tuple[dict[str, Described], dict[str, str], dict[str, LabeledError]]:
     """Return what may be a source or variable, by name in order; why the rest is not opened; and
     what of that would be a source if it could be opened."""
@@ -336,16 +332,15 @@ def _described(
     not_opened: dict[str, str] = {}
     lost: dict[str, LabeledError] = {}
     for info in infos:
-        name, error = info.name, info.error
-        if info.why_not is not None:
+        name, error, why_not = info.name, info.error, info.why_not
+        if why_not is not None:
             is_wanted = any(f"{each}/".startswith(f"{name}/") for each in wanted or ())
             if error is not None and is_wanted:
                 raise error
-            not_opened[name] = info.why_not
-        elif info.scale is not None or info.along:
+        elif not info.is_array:
             continue
         elif info.matrix is None and info.dataset.shape == () and not scales:
-            not_opened[name] = "it is a single value (no axis)"
+            why_not = "it is a single value (no axis)"
         else:
             try:
                 described[name] = describe_array(opening, info)
@@ -353,26 +348,23 @@ def _described(
                 may_be_lost = isinstance(fault, GoneError | UnsafeFileError | DimsError)
                 if name in opening.asked or (wanted is None and not may_be_lost):
                     raise
-                error, not_opened[name] = fault, str(fault)
+                error, why_not = fault, str(fault)
+        if why_not is not None:
+            not_opened[name] = why_not
         if error is not None and wanted is None:
             lost[name] = error
     if scales:
         described |= _scales_of_several_axes(opening, scales)
-    roles: dict[str, str] = {}
-    for owner, one in described.items():
+    for owner, one in [*described.items()]:
         for role, part in one.header.parts.items():
-            if role != "values":
-                roles[part.key] = f"it holds the {role} of ragged source {owner!r}"
-    for name in sorted(described):
-        one = described.pop(name)
-        if one.header.key in roles:
-            not_opened[name] = roles[one.header.key]
-        else:
-            described[name] = one
-    return described, not_opened, lost
+            held = [name for name, each in described.items() if each.header.key == part.key]
+            for name in held if role != "values" else ():
+                del described[name]
+                not_opened[name] = f"it holds the {role} of ragged source {owner!r}"
+    return dict(sorted(described.items())), not_opened, lost
 
 
-def _scales_of_several_axes(opening: Opening, scales: Mapping[str, Scale]) -> dict[str, Described]:
+def _scales_of_several_axes(opening: Opening, scales: Scales) -> dict[str, Described]:
     """Describe coordinate variables of several axes, which have no scales themselves."""
     ids: dict[int, str] = {}
     for scale in scales.values():
@@ -380,16 +372,16 @@ def _scales_of_several_axes(opening: Opening, scales: Mapping[str, Scale]) -> di
             ids[int(scale.dataset.attrs["_Netcdf4Dimid"])] = scale.name
     found = {}
     for name, scale in scales.items():
-        if scale.has_values and len(scale.dataset.shape) > 1:
-            path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
-            info = ArrayInfo(name, path, scale.dataset)
-            n_axes, numbers = len(scale.dataset.shape), []
-            if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
-                numbers = scale.dataset.attrs["_Netcdf4Coordinates"].tolist()
-            dims = [ids[number] for number in numbers if number in ids]
-            if len(dims) != n_axes:
-                dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
-            found[name] = describe_array(opening, info, dims)
+        n_axes, numbers = len(scale.dataset.shape), []
+        if not scale.has_values or n_axes < 2:
+            continue
+        path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
+        if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
+            numbers = scale.dataset.attrs["_Netcdf4Coordinates"].tolist()
+        dims = [ids[number] for number in numbers if number in ids]
+        if len(dims) != n_axes:
+            dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
+        found[name] = describe_array(opening, ArrayInfo(name, path, scale.dataset), dims)
     return found
 
 
@@ -443,20 +435,6 @@ def _example_dim(
     return dim
 
 
-def _place(header: SourceHeader, is_coordinate: bool, example_dim: str | None) -> str:
-    """Return "source", "variable", or why a dataset is neither."""
-    if is_coordinate or header.shape == ():
-        return "variable"
-    if example_dim is None or header.dims[0] == example_dim:
-        return "source"
-    if example_dim not in header.dims:
-        return "variable"
-    return (
-        f"its example dim {example_dim!r} is axis {header.dims.index(example_dim)}, not axis 0; "
-        f"write it with that axis first, or choose another example_dim="
-    )
-
-
 def _check_wanted(
     opening: Opening,
     sources: Mapping[str, Described],
@@ -487,15 +465,19 @@ def _check_wanted(
         )
 
 
-def _with_all_scales(
-    opening: Opening, carried: Carried, named: Set[str], scales: Mapping[str, Scale]
-) -> tuple[Carried, frozenset[str]]:
+def _carry_scales(
+    opening: Opening,
+    sources: dict[str, SourceHeader],
+    variables: dict[str, SourceHeader],
+    scales: Scales,
+    named: Set[str],
+    faults: list[str],
+) -> set[str]:
     """Carry also the scales that label no axis of a source, such as those of carried variables.
 
     Sources get every coordinate whose dims they have, at the same lengths. Coordinates are
     named too, as xarray sees them.
     """
-    variables, faults = dict(carried.variables), list(carried.faults)
     keys = {header.key for header in variables.values()}
     paths = {name: scale.path or name for name, scale in scales.items()}
     there = {address(scale.dataset) for name, scale in scales.items() if paths[name] in keys}
@@ -504,25 +486,22 @@ def _with_all_scales(
         if scale.has_values and len(scale.dataset.shape) == 1 and here not in there:
             there.add(here)  # it may have several names
             key = scale.name if scale.name not in variables else name
-            variables[key] = coordinate_header(opening, key, scale, (scale.name,), faults)
-    coordinates = {
-        key: header
-        for key, header in variables.items()
-        if (key in named or header.key in paths.values())
+            variables[key] = scale_header(opening, key, scale, (scale.name,), faults)
+    coordinates: set[str] = set()
+    for key, header in variables.items():
+        is_named = key in named or header.key in paths.values()
         # xarray has no place for a coordinate of several dims named like one of them
-        and not (len(header.dims) > 1 and key in header.dims)
-    }
-    sources: dict[str, SourceHeader] = {}
-    for name, header in carried.sources.items():
-        sizes = dict(zip(header.dims, header.shape, strict=False))
-        fitting = [
-            key
-            for key, each in coordinates.items()
-            if all(sizes.get(dim) == n for dim, n in zip(each.dims, each.shape, strict=True))
-        ]
-        shared = fitting if header.ragged is None else []
-        sources[name] = replace(header, coords=tuple(dict.fromkeys([*header.coords, *shared])))
-    return Carried(sources, variables, faults), frozenset(coordinates)
+        if is_named and not (len(header.dims) > 1 and key in header.dims):
+            coordinates.add(key)
+    for name, header in sources.items():
+        if header.ragged is None:
+            sizes, coords = dict(zip(header.dims, header.shape, strict=True)), [*header.coords]
+            for key, each in variables.items():
+                own = dict(zip(each.dims, each.shape, strict=True))
+                if key in coordinates and own.items() <= sizes.items():
+                    coords.append(key)
+            sources[name] = replace(header, coords=tuple(dict.fromkeys(coords)))
+    return coordinates
 
 
 FORMAT = Format(

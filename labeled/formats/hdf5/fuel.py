@@ -36,16 +36,17 @@ from labeled.errors import (
     UnsafeFileError,
     did_you_mean,
 )
-from labeled.formats.hdf5.arrays import ArrayInfo, Opening, attrs_of
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.headers import (
     Described,
-    decoded,
+    decode,
     describe_array,
     file_header,
     header_of,
     with_coordinates,
 )
+from labeled.formats.hdf5.labels import attrs_of
 from labeled.formats.hdf5.safety import (
     Address,
     NotThereError,
@@ -207,20 +208,23 @@ def scan_fuel(opening: Opening, table: Table) -> FileHeader:
             raise FileFormatError(f"{name!r} in file {path!r} cannot be a source: {info.why_not}")
     _check_example_dim(opening, described)
     faults = [fault for each in described.values() for fault in each.faults]
-    carried = with_coordinates(opening, described, {}, faults)
-    splits = splits_of(table, carried.sources, opening)
-    attrs = attrs_of(opening.base, "the file", carried.faults, leave_out={TABLE})
+    variables: dict[str, SourceHeader] = {}
+    sources = with_coordinates(opening, described, variables, faults)
+    splits = splits_of(table, sources, opening)
+    attrs = attrs_of(opening.base, "the file", faults, leave_out={TABLE})
     if opening.options.decode_cf and "labeled_version" in attrs:
-        carried = decoded(carried)
+        decode(sources, variables, faults)
     return file_header(
         opening,
         described,
-        carried,
-        splits=splits,
+        sources,
+        splits,
+        faults,
         attrs=attrs,
+        variables=variables,
         not_opened=not_opened,
         kind="fuel",
-        coordinates=frozenset(carried.variables),
+        coordinates=frozenset(variables),
     )
 
 

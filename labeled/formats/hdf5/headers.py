@@ -13,22 +13,23 @@ Nothing here costs more for more chunks: chunks are neither counted nor visited.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from operator import attrgetter
 from typing import Any
 
 import h5py
 import numpy as np
 
+from labeled.display.classes import class_names_of
 from labeled.errors import DimsError, FileFormatError
-from labeled.formats.cf import cf_of, with_bounds_units
-from labeled.formats.hdf5.arrays import ArrayInfo, Opening, attrs_of
-from labeled.formats.hdf5.conventions import PARTS, meaning_of
+from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
+from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.dtypes import (
     Column,
     bytes_are_numpy,
+    class_attrs,
     item_of,
     numbers_of,
     why_not_a_source,
@@ -40,19 +41,16 @@ from labeled.formats.hdf5.labels import (
     Axis,
     Scale,
     Unnamed,
+    attrs_of,
     axes_of,
     example_axes_of,
     how_to_name_axes,
     how_to_name_examples,
     name_dims,
+    short_attribute,
+    texts_of,
 )
-from labeled.formats.hdf5.metadata import (
-    ATTRIBUTES,
-    OFFSETS,
-    check_parts,
-    example_dims,
-    part_paths,
-)
+from labeled.formats.hdf5.metadata import ATTRIBUTES, check_parts, example_dims, is_flat, part_paths
 from labeled.formats.hdf5.safety import NotThereError, check_dataset, resolve
 from labeled.formats.header import (
     FileHeader,
@@ -69,12 +67,18 @@ from labeled.formats.header import (
 COMPARED_BYTES = 1 << 20
 """Values of scales are compared up to this size."""
 
+MAX_CLASSES = 256
+"""Names of classes that are read while a file is opened; of more, none are."""
+
 _LAYOUTS: dict[int, Storage] = {
     h5py.h5d.COMPACT: "compact",
     h5py.h5d.CONTIGUOUS: "contiguous",
     h5py.h5d.CHUNKED: "chunked",
     h5py.h5d.VIRTUAL: "virtual",
 }
+
+_TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
+_UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +119,7 @@ def header_of(
         dataset, name, allow_external=allow_external, outside=outside, plist=plist
     )
     items = item_of(dataset)
-    item = items if column is None else column.dtype_in(items)
-    dtype = numbers_of(item)
+    dtype = numbers_of(items if column is None else column.dtype_in(items))
     layout, kind = plist.get_layout(), dataset.id.get_type()
     storage = beyond or _LAYOUTS.get(layout, "foreign")
     offset = dataset.id.get_offset() if storage == "contiguous" else None
@@ -134,7 +137,15 @@ def header_of(
     is_foreign = column is not None or not bytes_are_numpy(items, kind)
     if is_foreign and storage in ("contiguous", "chunked", "compact"):
         storage, offset = "foreign", None
-    chunks = (*plist.get_chunk(), *dtype.shape) if layout == h5py.h5d.CHUNKED else None
+    fill_value: Any = np.zeros((), dtype.base)[()]
+    # Asked for only where one was set: HDF5 converts it, and in a damaged file may crash.
+    is_set = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
+    if dtype.kind == "O":
+        fill_value = b"" if is_text(dtype) else None
+    elif is_set and column is None:  # one value cannot stand for the axes a column adds
+        fill_value = dataset.fillvalue
+        if items.names is not None:
+            fill_value = np.asarray(fill_value, items).view(dtype)[()]
     return SourceHeader(
         file=stamp,
         name=name,
@@ -145,9 +156,9 @@ def header_of(
         attrs={} if attrs is None else attrs,
         storage=storage,
         offset=offset,
-        chunks=chunks,
+        chunks=(*plist.get_chunk(), *dtype.shape) if layout == h5py.h5d.CHUNKED else None,
         filters=filters_of(plist),
-        fill_value=_fill_value(dataset, plist, dtype.base, column),
+        fill_value=fill_value,
         stored_bytes=stored,
         detail=column,
     )
@@ -160,20 +171,6 @@ def filters_of(plist: Any) -> tuple[Filter, ...]:
         code, _flags, options, name = plist.get_filter(number)
         steps.append(Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options))))
     return tuple(steps)
-
-
-def _fill_value(
-    dataset: h5py.Dataset, plist: Any, dtype: np.dtype[Any], column: Column | None
-) -> Any:
-    if dtype.kind == "O":
-        return b"" if is_text(dtype) else None
-    # Asked for only where one was set: HDF5 converts it, and in a damaged file may crash.
-    is_set = plist.fill_value_defined() == h5py.h5d.FILL_VALUE_USER_DEFINED
-    if not is_set or column is not None:  # one value cannot stand for the axes a column adds
-        return np.zeros((), dtype)[()]
-    if dataset.dtype.names is not None:
-        return np.asarray(dataset.fillvalue, dataset.dtype).view(dtype)[()]
-    return dataset.fillvalue
 
 
 # what a source is
@@ -192,7 +189,7 @@ def describe_array(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = 
     """
     if info.matrix is not None:
         return _describe_matrix(opening, info, info.matrix)
-    if h5py.h5a.exists(info.dataset.id, OFFSETS.encode()):
+    if is_flat(info.dataset):
         try:
             return _describe_flat(opening, info)
         except FileFormatError as error:
@@ -200,49 +197,52 @@ def describe_array(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = 
                 f"file {opening.stamp.path!r}: {error}. Write the source again, or open the "
                 f"others with sources=[...]"
             ) from error
-    dataset, name = info.dataset, info.name
+    name, path, given = info.name, opening.stamp.path, opening.dims.get(info.name)
     faults: list[str] = []
-    axes = axes_of(dataset, name, opening.scales, faults)
+    axes = axes_of(info.dataset, name, opening.scales, faults)
     if info.axes:
         axes = tuple(
             by_group if own.name in ("", by_group.name) and not own.scales else own
             for own, by_group in zip(axes, info.axes, strict=False)
         )
-    names = list(map(attrgetter("name"), axes))
+    names = [axis.name for axis in axes]
     if own_dims:
         names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
     if info.column is not None:
         names += [""] * len(info.item.shape)
-    n_axes, refusal = len(names), None
+    base, refusal = vlen_base(info.item), None
     ragged: dict[str, Any] = {}
-    if info.item.kind == "O" or (axes and axes[0].scales):
-        ragged, inner, refusal = _raggedness(opening, info, axes, faults)
-        names += inner
-    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
-    header = _header(opening, info, dims, faults)
-    return Described(
-        replace(header, **ragged) if ragged else header,
-        info,
-        axes,
-        tuple(axis for axis in unnamed if axis < n_axes) if ragged else unnamed,
-        tuple(faults),
-        refusal,
-    )
+    examples = example_axes_of(info.dataset, name, axes)
+    if examples is not None:
+        names += examples.names
+        if examples.fault is not None and base is not None and (given is None or None in given[1:]):
+            refusal = how_to_name_examples(path, name, examples)
+        shapes = examples.shapes
+        ragged = {
+            "ragged": "every example has its own shape (scale 'shapes')",
+            "shapes_path": shapes.path,
+        }
+        if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
+            what = f"{name} (its scale 'shapes')"
+            ragged["parts"] = {"shapes": scale_header(opening, what, shapes, (), faults)}
+    elif base is not None:
+        names += [""] if len(axes) == 1 else []
+        ragged = {"ragged": f"every example is a row of {base} of its own length (vlen dtype)"}
+    dims, unnamed = name_dims(path, name, names, given)
+    header = replace(_header(opening, info, dims, faults), **ragged)
+    if ragged:
+        unnamed = tuple(axis for axis in unnamed if axis < len(axes))
+    return Described(header, info, axes, unnamed, tuple(faults), refusal)
 
 
 def _header(
-    opening: Opening,
-    info: ArrayInfo,
-    dims: Sequence[str],
-    faults: list[str],
-    *,
-    classes: bool = True,
+    opening: Opening, info: ArrayInfo, dims: Sequence[str], faults: list[str]
 ) -> SourceHeader:
     """Return the header of a dataset with its attributes, and what its numbers mean."""
-    dataset, attrs, single = info.dataset, {}, opening.single_values
-    if info.column is None or not info.column.fields:
-        attrs = attrs_of(dataset, repr(info.name), faults, scalars=single)
-    attrs |= meaning_of(info, attrs, classes=classes)
+    dataset, attrs, fields = info.dataset, {}, info.column.fields if info.column else ()
+    if not fields:
+        attrs = attrs_of(dataset, repr(info.name), faults, scalars=opening.single_values)
+    attrs |= _meaning_of(info, fields, attrs)
     return header_of(
         opening.stamp,
         dataset,
@@ -256,47 +256,90 @@ def _header(
     )
 
 
-def _raggedness(
-    opening: Opening, info: ArrayInfo, axes: Sequence[Axis], faults: list[str]
-) -> tuple[dict[str, Any], tuple[str, ...], str | None]:
-    """Return the fields of a header that tell why examples are ragged, names of their axes,
-    and why it may not be a source."""
-    name, base = info.name, vlen_base(info.item)
-    examples = example_axes_of(info.dataset, name, axes)
-    if examples is None:
-        if base is None:
-            return {}, (), None
-        why = f"every example is a row of {base} of its own length (vlen dtype)"
-        return {"ragged": why}, ("",) if len(axes) == 1 else (), None
-    given = opening.dims.get(name)
-    refusal = None
-    if examples.fault is not None and base is not None and (given is None or None in given[1:]):
-        refusal = how_to_name_examples(opening.stamp.path, name, examples)
-    shapes, parts = examples.shapes, {}
-    if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
-        what = f"{name} (its scale 'shapes')"
-        parts["shapes"] = coordinate_header(opening, what, shapes, (), faults)
-    why = "every example has its own shape (scale 'shapes')"
-    found = {"ragged": why, "shapes_path": shapes.path, "parts": parts}
-    return found, examples.names, refusal
+def scale_header(
+    opening: Opening, key: str, scale: Scale, dims: tuple[str, ...], faults: list[str]
+) -> SourceHeader:
+    """Return the header of a scale read as a variable."""
+    return _header(opening, ArrayInfo(key, scale.path or key, scale.dataset), dims, faults)
+
+
+def _meaning_of(
+    info: ArrayInfo, fields: tuple[str, ...], attrs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return attributes that say what numbers mean: times, booleans, or names of classes.
+
+    Names of classes among `attrs`, those that it has, go before others.
+    """
+    dataset, item, kind = info.dataset, info.item, short_attribute(info.dataset, "CLASS")
+    words: list[Any] = []
+    found: dict[str, Any] = {}
+    stored = None
+    if not fields:
+        words = [attrs.get("value_type", attrs.get("kind"))]
+        stored = dataset.id.get_type() if kind in ("ARRAY", "CARRAY", "EARRAY") else None
+    elif len(fields) == 1 and kind == "TABLE":
+        words = [short_attribute(dataset, f"{fields[0]}_{key}") for key in ("dtype", "kind")]
+        table = dataset.id.get_type()
+        stored = table.get_member_type(table.get_member_index(fields[0].encode()))
+    if item.base == np.int64:
+        found = next(filter(None, map(times_meant, words)), {})
+    elif stored is not None:  # booleans of PyTables are fields of bits
+        stored = stored.get_super() if isinstance(stored, h5py.h5t.TypeArrayID) else stored
+        found = {"dtype": "bool"} if isinstance(stored, h5py.h5t.TypeBitfieldID) else {}
+    if attrs and class_names_of(attrs):
+        return found
+    if info.path.endswith("/codes") and info.column is None and not info.outside:
+        group = dataset.parent  # of AnnData
+        if short_attribute(group, "encoding-type") == "categorical":
+            categories = member(group, "categories")
+            texts = texts_of(categories, info.path, MAX_CLASSES) if categories is not None else ()
+            return {**found, "class_names": [*texts]} if texts else found
+    return {**found, **class_attrs(item)} if item.base.metadata is not None else found
+
+
+def times_meant(words: object) -> dict[str, Any]:
+    """Return attributes of times for what pandas calls the dtype of whole numbers.
+
+    Examples
+    --------
+    >>> times_meant("datetime64[us, UTC]")["units"], times_meant("timedelta64")["units"]
+    ('microseconds since 1970-01-01', 'nanoseconds')
+    >>> times_meant("int64")
+    {}
+    """
+    found = _TIME.fullmatch(words) if isinstance(words, str) else None
+    if found is None:
+        return {}
+    unit = found[2] or "ns"
+    attrs = time_attrs("M" if found[1] == "datetime" else "m")
+    units = str(attrs["units"]).replace("nanoseconds", _UNITS[unit])
+    dtype = {"dtype": f"timedelta64[{unit}]"} if found[1] == "timedelta" else {}
+    return {**attrs, "units": units, **dtype}
 
 
 def _describe_flat(opening: Opening, info: ArrayInfo) -> Described:
     """Describe a source in the flat layout; see :mod:`.metadata`."""
-    name = info.name
+    name, allowed = info.name, opening.options.allow_external
     faults: list[str] = []
     parts = {"values": info}
     for role, path in part_paths(info.dataset, name).items():
-        parts[role] = _part(opening, name, role, path)
+        try:
+            found, outside = resolve(opening.base, path, allow_external=allowed)
+        except NotThereError as error:
+            message = f"the {role} of ragged source {name!r} are missing ({error})"
+            raise FileFormatError(message) from None
+        if not isinstance(found, h5py.Dataset) or why_not_a_source(found) is not None:
+            raise FileFormatError(
+                f"the {role} of ragged source {name!r}, {path!r}, are not numbers"
+            )
+        parts[role] = ArrayInfo(name, path, found, outside=outside)
     shapes = parts["shapes"].dataset if "shapes" in parts else None
     n_axes = check_parts(name, info.dataset, parts["offsets"].dataset, shapes)
     names = example_dims(info.dataset, n_axes)
     dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     if unnamed:
         faults.append(f"ragged source {name!r} does not name its axes {unnamed}")
-    headers = {}
-    for role, part in parts.items():
-        headers[role] = _header(opening, part, (), faults)
+    headers = {role: _header(opening, part, (), faults) for role, part in parts.items()}
     values = headers["values"]
     header = replace(
         values,
@@ -307,18 +350,6 @@ def _describe_flat(opening: Opening, info: ArrayInfo) -> Described:
         parts=headers,
     )
     return Described(header, info, faults=tuple(faults))
-
-
-def _part(opening: Opening, name: str, role: str, path: str) -> ArrayInfo:
-    """Return a dataset that a ragged source is made of."""
-    try:
-        found, outside = resolve(opening.base, path, allow_external=opening.options.allow_external)
-    except NotThereError as error:
-        message = f"the {role} of ragged source {name!r} are missing ({error})"
-        raise FileFormatError(message) from None
-    if not isinstance(found, h5py.Dataset) or why_not_a_source(found) is not None:
-        raise FileFormatError(f"the {role} of ragged source {name!r}, {path!r}, are not numbers")
-    return ArrayInfo(name, path, found, outside=outside)
 
 
 def _describe_matrix(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Described:
@@ -351,78 +382,55 @@ def _describe_matrix(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) 
 # coordinates
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """Variables that come along with the sources, and what is worth a warning of them."""
-
-    sources: dict[str, SourceHeader]
-    """The sources, which name their coordinates."""
-    variables: dict[str, SourceHeader]
-    faults: list[str]
-
-
 def with_coordinates(
     opening: Opening,
     described: Mapping[str, Described],
-    variables: Mapping[str, SourceHeader],
-    faults: Iterable[str],
-) -> Carried:
-    """Make coordinates of the scales that are attached to sources, beside other variables.
+    variables: dict[str, SourceHeader],
+    faults: list[str],
+) -> dict[str, SourceHeader]:
+    """Return sources that name the scales attached to them as coordinates, which become variables.
 
     Scales of several groups with the same name are distinguished by their paths.
     """
-    attached = []
-    for name, each in described.items():
-        for dim, axis in zip(each.header.dims, each.axes, strict=False):
-            attached += [(name, dim, axis, scale) for scale in axis.scales] if axis.scales else []
-    dims: set[str] = set()
-    for each in described.values():
-        dims.update(each.header.dims)
-    made, problems = dict(variables), list(faults)
-    keys: dict[str, list[str]] = {}
-    overruled: dict[str, tuple[str, str]] = {}
-    for name, dim, axis, scale in attached:
-        problem = _why_no_coordinate(scale, axis)
-        if problem:
-            problems.append(
-                f"scale {scale.name!r} of source {name!r} (dim {dim!r}) is left out: {problem}"
-            )
-        if problem is not None:
-            continue
-        place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
-        first = (scale.name, place) if "/" in place else (scale.name,)
-        again = (f"{name}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
-        for key in chain(first, again):
-            known = made.get(key)
-            if known is not None and known.key == scale.path and known.dims == (dim,):
-                break
-            if known is None and key not in described and (key == dim or key not in dims):
-                made[key] = coordinate_header(opening, key, scale, (dim,), problems)
-                break
-            rival = opening.base[known.key] if key == dim and known is not None else None
-            if rival is not None and _differs(scale.dataset, rival):
-                overruled[name] = (dim, place)
-        keys.setdefault(name, []).append(key)
-    for name, (dim, place) in [*overruled.items()][:1]:
-        more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
-        problems.append(
-            f"source {name!r} has values of its own along dim {dim!r}, those of {place!r}{more}, "
-            "but positions are selected by those of an earlier source; open it alone, "
-            f"sources=[{name!r}], or give its axis another name with dims="
-        )
+    dims = {dim for each in described.values() for dim in each.header.dims}
+    overruled: dict[str, str] = {}
     sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
-        coords = tuple(dict.fromkeys(keys.get(name, ())))
+        keys: list[str] = []
+        for dim, axis in zip(each.header.dims, each.axes, strict=False):
+            for scale in axis.scales:
+                problem = _why_no_coordinate(scale, axis)
+                if problem is not None:
+                    if problem:
+                        faults.append(
+                            f"scale {scale.name!r} of source {name!r} (dim {dim!r}) is left out: "
+                            f"{problem}"
+                        )
+                    continue
+                place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
+                first = (scale.name, place) if "/" in place else (scale.name,)
+                again = (f"{name}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
+                for key in chain(first, again):
+                    known = variables.get(key)
+                    if known is not None and known.key == scale.path and known.dims == (dim,):
+                        break
+                    if known is None and key not in described and (key == dim or key not in dims):
+                        variables[key] = scale_header(opening, key, scale, (dim,), faults)
+                        break
+                    rival = opening.base[known.key] if key == dim and known is not None else None
+                    if rival is not None and _differs(scale.dataset, rival):
+                        overruled[name] = f"along dim {dim!r}, those of {place!r}"
+                keys.append(key)
+        coords = tuple(dict.fromkeys(keys))
         sources[name] = replace(each.header, coords=coords) if coords else each.header
-    return Carried(sources, made, problems)
-
-
-def coordinate_header(
-    opening: Opening, key: str, scale: Scale, dims: tuple[str, ...], faults: list[str]
-) -> SourceHeader:
-    """Return the header of a scale read as a variable."""
-    info = ArrayInfo(key, scale.path or key, scale.dataset)
-    return _header(opening, info, dims, faults, classes=False)
+    for name, which in [*overruled.items()][:1]:
+        more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
+        faults.append(
+            f"source {name!r} has values of its own {which}{more}, but positions are selected by "
+            f"those of an earlier source; open it alone, sources=[{name!r}], or give its axis "
+            "another name with dims="
+        )
+    return sources
 
 
 def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
@@ -458,21 +466,23 @@ def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
 # values
 
 
-def decoded(carried: Carried, *, decode_cf: bool = True, netcdf: bool = False) -> Carried:
-    """Return headers that decode CF values, if wanted.
+def decode(
+    sources: dict[str, SourceHeader],
+    variables: dict[str, SourceHeader],
+    faults: list[str],
+    *,
+    decode_cf: bool = True,
+    netcdf: bool = False,
+) -> None:
+    """Let headers decode CF values, if wanted.
 
     The attribute `coordinates` of netCDF goes either way: `coords` stand for it.
     """
-    attrs: dict[str, Mapping[str, Any]] = {}
-    for name, header in [*carried.variables.items(), *carried.sources.items()]:
-        attrs[name] = header.attrs
+    attrs = {n: one.attrs for headers in (variables, sources) for n, one in headers.items()}
     if not netcdf and (not decode_cf or not any(attrs.values())):
-        return carried
+        return
     attrs |= with_bounds_units(attrs) if decode_cf else {}
-    made: list[dict[str, SourceHeader]] = []
-    faults = list(carried.faults)
-    for headers in (carried.sources, carried.variables):
-        made.append({})
+    for headers in (sources, variables):
         for name, header in headers.items():
             cf, used, found = None, frozenset({"coordinates"} if netcdf else ()), attrs[name]
             if decode_cf and (netcdf or found):
@@ -482,9 +492,7 @@ def decoded(carried: Carried, *, decode_cf: bool = True, netcdf: bool = False) -
             if cf is not None or len(found) != len(header.attrs) or not used.isdisjoint(found):
                 kept = {key: value for key, value in found.items() if key not in used}
                 taken = {key: value for key, value in found.items() if key in used}
-                header = replace(header, cf=cf, attrs=kept, used_attrs=taken)
-            made[-1][name] = header
-    return Carried(made[0], made[1], faults)
+                headers[name] = replace(header, cf=cf, attrs=kept, used_attrs=taken)
 
 
 # the whole file
@@ -493,9 +501,10 @@ def decoded(carried: Carried, *, decode_cf: bool = True, netcdf: bool = False) -
 def file_header(
     opening: Opening,
     described: Mapping[str, Described],
-    carried: Carried,
-    *,
+    sources: Mapping[str, SourceHeader],
     splits: Mapping[str, Mapping[str, Rows]],
+    faults: Iterable[str],
+    *,
     advice: str | None = None,
     **fields: Any,
 ) -> FileHeader:
@@ -519,15 +528,14 @@ def file_header(
             unnamed[name] = Unnamed(each.unnamed, each.header)
     if advice is None and unnamed:
         advice = how_to_name_axes(unnamed)
-    faults = dict.fromkeys([*carried.faults, *describe_missing(carried.sources.values())])
+    faults = dict.fromkeys([*faults, *describe_missing(sources.values())])
     warnings = [] if advice is None else [advice]
     if faults:
         warnings.append(": " + "; ".join(faults))
     return FileHeader(
         stamp=opening.stamp,
-        fingerprint=fingerprint(carried.sources, splits),
-        sources=carried.sources,
-        variables=carried.variables,
+        fingerprint=fingerprint(sources, splits),
+        sources=sources,
         splits=splits,
         group=opening.base.name.strip("/") if opening.one_of_many else "",
         warnings=tuple(warnings),

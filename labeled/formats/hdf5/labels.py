@@ -11,18 +11,19 @@ A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from labeled.dims import likely_axis, likely_image
 from labeled.errors import DimsError, FileFormatError
-from labeled.formats.hdf5.dtypes import why_not_a_source
-from labeled.formats.hdf5.safety import Address, address, check_dataset, to_text
+from labeled.formats.cf import FILLS
+from labeled.formats.hdf5.dtypes import numpy_type, refers, why_not_a_source
+from labeled.formats.hdf5.safety import Address, address, check_dataset, to_bytes, to_text
 from labeled.formats.header import SourceHeader
 
 Names = Sequence[str | None]
@@ -74,20 +75,12 @@ class Axis:
                     return scale.name
         return self.label
 
-    def scale_called(self, name: str) -> Scale | None:
-        return next((scale for scale in self.scales if scale.name == name), None)
 
-
-@dataclass(frozen=True, slots=True)
-class Unnamed:
+class Unnamed(NamedTuple):
     """A source some of whose axes have no name in the file, and the names they get."""
 
     axes: tuple[int, ...]
     header: SourceHeader
-
-    @property
-    def dims(self) -> tuple[str, ...]:
-        return self.header.dims
 
     @property
     def likely(self) -> tuple[str, ...]:
@@ -95,39 +88,41 @@ class Unnamed:
 
         Nothing is guessed where an axis behind the first has a name.
         """
-        header = self.header
-        for axis, dim in enumerate(self.dims):
+        header, dims = self.header, self.header.dims
+        for axis, dim in enumerate(dims):
             if axis and axis not in self.axes and dim != default_name(header.name, axis):
-                return self.dims
+                return dims
         guess: tuple[str, ...] | None = None
-        if len(self.dims) == 2:
+        if len(dims) == 2:
             length = None if header.ragged is not None else header.shape[1]
             guess = (likely_axis(length, header.dtype.kind),)
         elif header.ragged is None:
             guess = likely_image(header.shape[1:])
-        if guess is None:
-            return self.dims
-        return ("batch" if 0 in self.axes else self.dims[0], *guess)
+        return dims if guess is None else ("batch" if 0 in self.axes else dims[0], *guess)
 
 
 def how_to_name_axes(unnamed: Mapping[str, Unnamed]) -> str:
     """Return the warning about sources some of whose axes have no names, with the remedies."""
+
+    def dims_of(name: str) -> tuple[str, ...]:
+        return unnamed[name].header.dims
+
     named = [
         f"{name!r} (axis {', '.join(map(str, one.axes))})"
         for name, one in islice(unnamed.items(), MAX_LISTED)
     ]
     if len(unnamed) > MAX_LISTED:
         named.append(f"... ({len(unnamed):,} sources in all)")
-    by_axes = sorted(unnamed.items(), key=lambda each: (-len(each[1].axes), -len(each[1].dims)))
-    few = dict(by_axes[:MAX_SUGGESTED])
-    source, first = by_axes[0]
-    likely = {name: one.likely for name, one in few.items()}
-    pictures = any(len(one.dims) > 2 and likely[name] != one.dims for name, one in few.items())
+    few = sorted(unnamed, key=lambda name: (-len(unnamed[name].axes), -len(dims_of(name))))
+    few = few[:MAX_SUGGESTED]
+    axes, dims = unnamed[few[0]].axes, dims_of(few[0])
+    likely = {name: unnamed[name].likely for name in few}
+    pictures = any(len(dims_of(name)) > 2 and likely[name] != dims_of(name) for name in few)
     return (
-        f" does not name every axis: {', '.join(named)}. Those of {source!r} are called "
-        f"{', '.join(first.dims[axis] for axis in first.axes)}. Set "
-        f"f[{source!r}].dims[{first.axes[0]}].label in the file, or pass "
-        f"{'(if these are pictures) ' if pictures else ''}dims={likely} when opening it"
+        f" does not name every axis: {', '.join(named)}. Those of {few[0]!r} are called "
+        f"{', '.join(dims[axis] for axis in axes)}. Set f[{few[0]!r}].dims[{axes[0]}].label in "
+        f"the file, or pass {'(if these are pictures) ' if pictures else ''}dims={likely} when "
+        "opening it"
     )
 
 
@@ -266,42 +261,28 @@ def name_dims(
                 f"which has {len(found)} axes; pass one name per axis"
             )
         for axis, name in enumerate(given):
-            if isinstance(name, str):
-                names[axis] = name
-            elif name is not None:
+            if not isinstance(name, str | None):
                 raise DimsError(
                     f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None"
                 )
-    dims = list(names)
-    unnamed = []
-    for axis, name in enumerate(names):
-        if not name:
-            dims[axis] = default_name(source, axis)
-            unnamed.append(axis)
-    if len(set(dims)) < len(dims):
-        raise DimsError(_repeated(where, source, dims, tuple(names)))
-    return tuple(dims), tuple(unnamed)
+            names[axis] = names[axis] if name is None else name
+    dims = [name or default_name(source, axis) for axis, name in enumerate(names)]
+    for axis, name in enumerate(dims):
+        first = dims.index(name)
+        if first < axis:
+            proposed = (*dims[:axis], default_name(source, axis), *dims[axis + 1 :])
+            twice = f"has the dim {name!r} twice, as axis {first} and axis {axis}"
+            remedy = f"dims={{{source!r}: {proposed}}}"
+            if where == TO_WRITE:
+                raise DimsError(f"source {source!r} {twice}; rename one, with {remedy}")
+            raise DimsError(
+                f"source {source!r} in {where!r} {twice}; its labels are {tuple(names)}. Set "
+                f"f[{source!r}].dims[{axis}].label in the file, or pass {remedy} when opening it"
+            )
+    return tuple(dims), tuple(axis for axis, name in enumerate(names) if not name)
 
 
-def _repeated(where: str, source: str, dims: Sequence[str], labels: tuple[str, ...]) -> str:
-    first, again = next(
-        (dims.index(name), axis) for axis, name in enumerate(dims) if dims.index(name) != axis
-    )
-    proposed = tuple(
-        default_name(source, axis) if axis == again else name for axis, name in enumerate(dims)
-    )
-    twice = f"has the dim {dims[again]!r} twice, as axis {first} and axis {again}"
-    if where == TO_WRITE:
-        return f"source {source!r} {twice}; rename one, with dims={{{source!r}: {proposed}}}"
-    return (
-        f"source {source!r} in {where!r} {twice}; its labels are {labels}. Set "
-        f"f[{source!r}].dims[{again}].label in the file, or pass dims={{{source!r}: {proposed}}} "
-        f"when opening it"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ExampleAxes:
+class ExampleAxes(NamedTuple):
     """The axes of the examples of a source with the scale `shapes` (Fuel's ragged layout)."""
 
     shapes: Scale
@@ -321,9 +302,10 @@ def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> E
     FileFormatError
         If examples have more axes than arrays can have.
     """
-    shapes = axes[0].scale_called(SHAPES) if axes else None
-    if shapes is None:
+    scales = {scale.name: scale for scale in reversed(axes[0].scales if axes else ())}
+    if SHAPES not in scales:
         return None
+    shapes, labels = scales[SHAPES], scales.get(SHAPE_LABELS)
     lengths: Sequence[int] = shapes.dataset.shape or ()
     if len(lengths) != 2:
         return ExampleAxes(shapes, ())
@@ -333,15 +315,12 @@ def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> E
             f"ragged source {name!r} of file {dataset.file.filename!r} claims {n_axes} axes an "
             f"example (scale {SHAPES!r})"
         )
-    labels = axes[0].scale_called(SHAPE_LABELS)
-    found: tuple[str, ...] = ()
+    fault, found = f"no scale {SHAPE_LABELS!r} is attached to its axis 0", None
     if labels is not None:
         found = texts_of(labels.dataset, labels.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
-    if len(found) == n_axes:
-        return ExampleAxes(shapes, found)
-    fault = f"its scale {SHAPE_LABELS!r} names {len(found)} axes"
-    if labels is None:
-        fault = f"no scale {SHAPE_LABELS!r} is attached to its axis 0"
+        if len(found) == n_axes:
+            return ExampleAxes(shapes, found)
+        fault = f"its scale {SHAPE_LABELS!r} names {len(found)} axes"
     return ExampleAxes(shapes, ("",) * n_axes, fault)
 
 
@@ -367,3 +346,123 @@ def how_to_name_examples(where: str, source: str, axes: ExampleAxes) -> str:
         f"opening it; labeled repack FILE NEW --dims {source}={','.join(names)} writes them into "
         f"a new file. To open the other sources only, pass sources=[...]"
     )
+
+
+# attributes
+
+
+INTERNAL = frozenset(
+    {
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "DIMENSION_LABELS",
+        "REFERENCE_LIST",
+        "_NCProperties",
+        "_Netcdf4Coordinates",
+        "_Netcdf4Dimid",
+        "_nc3_strict",
+        "labeled_incomplete",
+    }
+)
+
+
+def attrs_of(
+    thing: h5py.Group | h5py.Dataset,
+    what: str,
+    faults: list[str],
+    *,
+    leave_out: Collection[str] = (),
+    scalars: bool = False,
+) -> dict[str, Any]:
+    """Return the attributes of an object, in the order that they were made where it is known.
+
+    Parameters
+    ----------
+    what : str
+        The object, for messages.
+    faults : list of str
+        Receives what cannot be read.
+    leave_out : names
+        Further attributes to leave out, such as the split table.
+    scalars : bool
+        Turn arrays of one value into that value, as netCDF means them.
+
+    References, and compounds that hold them, mean nothing outside an open file; they
+    are left out like HDF5's own.
+    """
+    values: dict[str, Any] = {}
+    unreadable: list[str] = []
+    attributes = thing.attrs if h5py.h5a.get_num_attrs(thing.id) else {}
+    for name in attributes:
+        text = to_text(name)
+        if text in INTERNAL or text in leave_out:
+            continue
+        try:
+            value = _numbers(thing, to_bytes(text))
+            if value is None:
+                value = attributes[name]
+                if _holds_references(value):
+                    continue
+        except Exception:  # any exception may come of a foreign or damaged type
+            unreadable.append(text)
+            continue
+        fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text either
+        values[text] = value if fill else plain_value(value, scalars=scalars)
+    if unreadable:
+        faults.append(f"attributes of {what} cannot be read: {', '.join(map(repr, unreadable))}")
+    return values
+
+
+def _numbers(thing: h5py.Group | h5py.Dataset, name: bytes) -> Any:
+    """Return an attribute of integers or floats as NumPy has them; None for any other."""
+    kept = h5py.h5a.open(thing.id, name)
+    kind = kept.get_type()
+    if not isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID):
+        return None
+    shape, dtype = kept.shape, kind.dtype
+    if shape is None:
+        return None
+    values = np.empty(shape, dtype)
+    kept.read(values, mtype=numpy_type(dtype))
+    return values[()]
+
+
+def plain_value(value: Any, *, scalars: bool = False) -> Any:
+    """Return an attribute value as something that pickles and prints.
+
+    Examples
+    --------
+    >>> plain_value(b"metres"), plain_value(np.array([b"a", b"b"]))
+    ('metres', ['a', 'b'])
+    >>> plain_value(np.array([0.5]), scalars=True)
+    np.float64(0.5)
+    """
+    if isinstance(value, h5py.Empty):
+        return "" if value.dtype.kind in "SO" else None
+    if isinstance(value, bytes | np.bytes_):
+        return to_text(bytes(value))
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, np.ndarray):
+        if scalars and value.shape == (1,):
+            return plain_value(value[0])
+        if value.dtype.kind in "SO":
+            return _plain_list(value.tolist())
+        return np.array(value)
+    return value
+
+
+def _plain_list(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain_list(each) for each in value]
+    if isinstance(value, np.ndarray):  # a row of a variable-length attribute
+        return value.tolist()
+    return to_text(value) if isinstance(value, bytes) else value
+
+
+def _holds_references(value: Any) -> bool:
+    if isinstance(value, h5py.Reference | h5py.RegionReference):
+        return True
+    dtype = getattr(value, "dtype", None)
+    return isinstance(dtype, np.dtype) and refers(dtype)

@@ -25,7 +25,7 @@ import numpy as np
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
 from labeled.formats.bytesource import open_bytes, stamp_of
 from labeled.formats.format import ExampleReader, Options
-from labeled.formats.hdf5.arrays import attrs_of, matching, name_of, natural, plain_value
+from labeled.formats.hdf5.arrays import matching, name_of, natural
 from labeled.formats.hdf5.dtypes import (
     bytes_are_numpy,
     class_attrs,
@@ -35,7 +35,15 @@ from labeled.formats.hdf5.dtypes import (
 )
 from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.headers import filters_of
-from labeled.formats.hdf5.labels import MAX_SUGGESTED, Unnamed, axes_of, default_name, name_dims
+from labeled.formats.hdf5.labels import (
+    MAX_SUGGESTED,
+    Unnamed,
+    attrs_of,
+    axes_of,
+    default_name,
+    name_dims,
+    plain_value,
+)
 from labeled.formats.hdf5.safety import (
     check_claim,
     check_dataset,

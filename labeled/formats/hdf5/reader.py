@@ -199,7 +199,7 @@ class H5pyReader(FileReader):
 class SparseReader(FileReader):
     """Reads rows of a sparse matrix into dense ones.
 
-    Zeros are filled in where a row is read; see :mod:`.conventions` for what such a group holds.
+    Zeros are filled in where a row is read; see :mod:`.arrays` for what such a group holds.
     Where rows begin is read once, 8 bytes a row, and kept.
 
     The trade-off: a network wants dense rows anyway; a matrix that is wanted sparse is opened as

@@ -32,10 +32,9 @@ import h5py
 import numpy as np
 
 from labeled.errors import ArrayError
-from labeled.formats.hdf5.arrays import INTERNAL
 from labeled.formats.hdf5.filters import Chunk, Layout
 from labeled.formats.hdf5.fuel import free_name
-from labeled.formats.hdf5.labels import NOT_A_VARIABLE
+from labeled.formats.hdf5.labels import INTERNAL, NOT_A_VARIABLE
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.header import DEFLATE, SHUFFLE, vlen_base
