@@ -33,7 +33,7 @@ from labeled.device.arrays import cupy_module
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError, did_you_mean
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions
-from labeled.loader.plan import plan_batches
+from labeled.loader.plan import LoaderPlan
 from labeled.selection import Selection
 from labeled.sources.source import Source
 from labeled.spaces import Space, format_dataarray, space_of, undo_format
@@ -111,7 +111,7 @@ def batches(
     n_rows = int(obj.sizes[dim])
     rows = dict.fromkeys(sources, Selection.all(n_rows))
     spaces = spaces_of(sources, rows, {})
-    return Loader(plan_batches(sources, rows, spaces, n_rows, asked))
+    return Loader(LoaderPlan(sources, rows, spaces, n_rows, asked))
 
 
 def _source(array: xr.DataArray, dim: str, name: str) -> Source:

@@ -40,7 +40,7 @@ from labeled.formats.format import check_once
 from labeled.guesses import unknown_attribute
 from labeled.loader.loader import Loader
 from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
-from labeled.loader.plan import device_of, plan_batches
+from labeled.loader.plan import LoaderPlan, device_of
 from labeled.ragged import Ragged
 from labeled.samplers.listed import Sampler
 from labeled.samplers.plan import Last
@@ -845,7 +845,7 @@ class Dataset:
         except SplitError as error:
             raise LoaderError(f"cannot make batches: {error}") from None
         spaces = self.spaces if options.lays_out else {}
-        return Loader(plan_batches(self._sources, self._rows, spaces, n_rows, options))
+        return Loader(LoaderPlan(self._sources, self._rows, spaces, n_rows, options))
 
     def as_provider(
         self,

@@ -13,7 +13,7 @@ from labeled.errors import ArrayError
 from labeled.formats.registry import format_named
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions
-from labeled.loader.plan import plan_batches
+from labeled.loader.plan import LoaderPlan
 from labeled.ragged.flat import block_cuts, elements_of
 from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
@@ -50,7 +50,7 @@ def statistics_of(dataset: Dataset, name: str, progress: bool | None) -> dict[st
     measure = Measure.of(source.dims, source.row_shape, source.dtype)
     batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
     options = BatchOptions(batch_rows, memory=MEMORY)
-    loader = Loader(plan_batches({name: source}, {name: rows}, {}, len(rows), options))
+    loader = Loader(LoaderPlan({name: source}, {name: rows}, {}, len(rows), options))
     with progress_bar(progress, len(rows), f"measuring {name}", "rows") as done:
         for batch in loader:
             total = total.merge(measure.rows(batch.arrays[name]))

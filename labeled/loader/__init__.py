@@ -12,7 +12,7 @@ stand on, along the way of a batch:
 - `collate` cuts batches from jobs and takes them through a pipeline, `layout` is what they look
   like and whose arrays they are, `batch` is what is handed out.
 - `device`: the same where the batches live on a GPU.
-- `explain` predicts an epoch, `stats` is what it took.
+- `explain` predicts an epoch, and says what one took.
 
 Words, each for one thing:
 

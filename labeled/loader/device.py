@@ -25,21 +25,23 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
+import xarray as xr
 
 from labeled import permute
-from labeled.device import Array, on_gpus
+from labeled.device import Array, Device, on_gpus
 from labeled.device.streams import Event, Stream
+from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import BufferPool, LoadedJob, RaggedRows
-from labeled.loader.collate import batch_stage, rows_of_spans
+from labeled.loader.collate import Collator, batch_stage
+from labeled.loader.explain import Stats
+from labeled.loader.layout import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
-from labeled.loader.prefetch import Interrupted, Made, Prefetcher
-from labeled.loader.stats import Stats
+from labeled.loader.prefetch import Made, Prefetcher
 from labeled.samplers.listed import AnyPlan
-from labeled.samplers.windows import WindowRows
+from labeled.transforms.running import NOTHING
 
-Rows = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -48,33 +50,19 @@ class DeviceBuffer:
 
     arrays: dict[str, Array]
     used: list[Event] = field(default_factory=list)
-    _holder: weakref.ref[DeviceWindow] | None = None
-
-    @property
-    def free(self) -> bool:
-        """Whether no window in it will be asked for any more; kernels may still read it."""
-        return self._holder is None or self._holder() is None
+    holder: Callable[[], DeviceWindow | None] = lambda: None
+    """Gives the window that lives here, None once nobody asks for it any more."""
 
     def note(self, event: Event) -> None:
         """Note that what was asked for before `event` reads this memory."""
         self.used = [*(one for one in self.used if not one.done()), event]
 
-    def give(self, window: DeviceWindow) -> None:
-        """Let a window live here."""
-        self._holder = weakref.ref(window)
 
+DeviceMemory = tuple[Stream, list[DeviceBuffer]]
+"""The stream of copies, and the device windows made so far: kept for every epoch of a loader.
 
-@dataclass(eq=False)
-class DeviceBufferPool:
-    """Device memory that a loader uses again in every epoch.
-
-    Its memory and its stream stay together: what a device keeps in store for one stream is of
-    no use to another.
-    """
-
-    stream: Stream
-    buffers: list[DeviceBuffer] = field(default_factory=list)
-    """Device windows made so far."""
+They stay together: what a device keeps in store for one stream is of no use to another.
+"""
 
 
 @dataclass(eq=False)
@@ -97,9 +85,6 @@ class DeviceWindows:
         Windows on the host.
     pool : BufferPool
         Their memory.
-    plan : DevicePlan
-    device_pool : DeviceBufferPool
-    stats : Stats
     """
 
     def __init__(
@@ -107,38 +92,31 @@ class DeviceWindows:
         windows: Prefetcher,
         pool: BufferPool,
         plan: DevicePlan,
-        device_pool: DeviceBufferPool,
+        memory: DeviceMemory,
         stats: Stats,
     ) -> None:
-        self._host_windows = windows
-        self._pool = pool
-        self._plan = plan
-        self._buffers = buffers = device_pool.buffers
-        self._stats = stats
-        self._stream = device_pool.stream
+        self._host_windows, self._pool, self._plan, self._stats = windows, pool, plan, stats
+        self._stream, self._buffers = memory
         self._flying: deque[tuple[Event, object]] = deque()
-        self._finalizer = weakref.finalize(self, wait_for_all, self._flying, buffers)
-        self._finalizer.atexit = False
+        """Host buffers that are being copied from."""
         self._ready: deque[DeviceWindow] = deque()
+        self._finalizer = weakref.finalize(self, wait_for_all, self._flying, self._buffers)
+        self._finalizer.atexit = False
 
     def next(self) -> DeviceWindow | None:
         """Return the next window; what its arrays hold is there once its event is done."""
         if not self._ready:
-            window = self._next_on_host()
+            self._land()
+            while self._flying and not self._pool.n_free:  # only a copy keeps it from being read
+                self._flying[0][0].wait()  # and only then let go of the buffer
+                self._flying.popleft()
+            window = self._host_windows.next()
             if window is None:
                 return None
-            self._ready.append(self._upload(window, self._buffer()))
-        window = self._ready.popleft()
+            self._ready.append(self._upload(window, self._free_buffer() or self._new_buffer()))
+        ready = self._ready.popleft()
         self._go_on()
-        return window
-
-    def _next_on_host(self) -> LoadedJob | None:
-        """Wait for the next window; first for a copy, if only that keeps it from being read."""
-        self._land()
-        while self._flying and not self._pool.n_free:
-            self._flying[0][0].wait()  # and only then let go of the buffer
-            self._flying.popleft()
-        return self._host_windows.next()
+        return ready
 
     def _land(self) -> None:
         """Let go of host buffers that have been copied."""
@@ -155,16 +133,13 @@ class DeviceWindows:
             self._ready.append(self._upload(window, buffer))
 
     def _free_buffer(self) -> DeviceBuffer | None:
-        free = next((buffer for buffer in self._buffers if buffer.free), None)
-        if free is None and len(self._buffers) < self._plan.n_windows:
-            free = self._made()
-        return free
+        """Return a place that no window will be asked for; kernels may still read it."""
+        for buffer in self._buffers:
+            if buffer.holder() is None:
+                return buffer
+        return self._new_buffer() if len(self._buffers) < self._plan.n_windows else None
 
-    def _buffer(self) -> DeviceBuffer:
-        """Return a place for a window that is needed now."""
-        return self._free_buffer() or self._made()
-
-    def _made(self) -> DeviceBuffer:
+    def _new_buffer(self) -> DeviceBuffer:
         plan = self._plan
         stream = plan.device.consumer_stream(plan.library)
 
@@ -175,33 +150,32 @@ class DeviceWindows:
             }
 
         with plan.memory_errors():
-            arrays = stream.run(memory, ())
-        buffer = DeviceBuffer(arrays)
+            buffer = DeviceBuffer(stream.run(memory, ()))
         buffer.note(stream.record())  # what had this memory before may still be read on that stream
         self._buffers.append(buffer)
         return buffer
 
     def _upload(self, window: LoadedJob, buffer: DeviceBuffer) -> DeviceWindow:
-        n = window.stop - window.start
         for event in buffer.used:
             self._stream.wait_for(event)
         buffer.used.clear()
-        arrays: dict[str, Any] = dict(window.arrays)
+        arrays: dict[str, Any] = {}
         for name, array in window.arrays.items():
-            if isinstance(array, RaggedRows):  # laid out on the host, one array each
+            arrays[name] = array
+            if name in buffer.arrays:
+                arrays[name] = buffer.arrays[name][: window.stop - window.start]
+                self._stream.upload(array, arrays[name])
+                self._stats.bus_bytes += array.nbytes
+            elif isinstance(array, RaggedRows):  # laid out on the host, one array each
                 flat = array.flat()
                 arrays[name] = flat._replace(values=flat.values.copy()).examples()
-        for name, target in buffer.arrays.items():
-            arrays[name] = target[:n]
-            self._stream.upload(window.arrays[name], target[:n])
-            self._stats.bus_bytes += window.arrays[name].nbytes
         copied = self._stream.record()
         self._flying.append((copied, window))
         uploaded = DeviceWindow(
             window.start, window.stop, window.content, arrays, ready=True,
             buffer=buffer, copied=copied,
         )  # fmt: skip
-        buffer.give(uploaded)
+        buffer.holder = weakref.ref(uploaded)
         return uploaded
 
     def poke(self) -> None:
@@ -229,215 +203,177 @@ def wait_for_all(flying: deque[tuple[Event, object]], buffers: Sequence[DeviceBu
             event.wait()
 
 
-class ResidentCollator:
-    """Makes the batches of an epoch of rows that are kept on a device; for one thread at a time.
+class DeviceCollator(Collator):
+    """Makes the batches of an epoch out of :class:`DeviceWindows`, in memory of their own.
 
-    Row numbers go there, and nothing else: where a source is cast or laid out, the same kernel
-    gathers its rows.
-
-    Parameters
-    ----------
-    plan : LoaderPlan
-    epoch_plan : EpochPlan or SampledPlan
-    """
-
-    def __init__(self, plan: LoaderPlan, epoch_plan: AnyPlan, stats: Stats) -> None:
-        assert plan.device_plan is not None
-        self.plan, self.epoch_plan, self.stats, self._device_plan = (
-            plan,
-            epoch_plan,
-            stats,
-            plan.device_plan,
-        )
-        self.job: None = None
-
-    def batch(self, number: int) -> Made:
-        """Build one batch; its arrays hold what they should once its event is done.
-
-        Raises
-        ------
-        DeviceMemoryError
-            If the device has too little memory.
-        """
-        places, count = self.epoch_plan.batch(number)
-        position_of = self.plan.position_of
-        rows = places if position_of is None else np.where(places < 0, -1, position_of[places])
-        began, device_plan = perf_counter(), self._device_plan
-        stream = device_plan.device.consumer_stream(device_plan.library)
-        with device_plan.memory_errors():
-            kept = self._kept()
-            data = stream.run(lambda: self._laid_out(kept, rows, count), [*kept.values()])
-            if self.plan.pipeline is not None:
-                stage = partial(batch_stage, self.plan, self.epoch_plan, data, lambda: rows)
-                data = stream.run(stage, [])
-        if isinstance(data, Batch):
-            data.event = stream.record()
-        self.stats.format_s += perf_counter() - began
-        return data, lambda: rows, count, 0
-
-    def _kept(self) -> dict[str, Array]:
-        """Return the sources that are on the device, brought there by whoever comes first."""
-        assert self._device_plan.resident is not None
-        kept = {}
-        for one in self.plan.source_readers:
-            if one.name in self._device_plan.layout:
-                kept[one.name] = self._device_plan.resident.array(one.source.loaded)
-        return kept
-
-    def _laid_out(self, kept: dict[str, Array], rows: Rows, count: int) -> object:
-        picked, arrays = np.maximum(rows, 0), {}
-        for one in self.plan.source_readers:
-            if one.name not in kept:  # texts
-                arrays[one.name] = one.source.loaded[picked]
-                continue
-            taken = permute.Taken(kept[one.name], picked)
-            on_the_way = one.name in self.plan.lay_out.copied and count == len(rows)
-            arrays[one.name] = taken if on_the_way else taken.gathered()
-        return self.plan.lay_out(arrays, lambda: rows, count, len(rows))
-
-
-Piece = tuple[WindowRows, int, int]
-"""Places ``a .. b`` within a window of some content."""
-
-T = TypeVar("T")
-
-
-class DeviceCollator:
-    """Makes the batches of an epoch on a device, one after another; for one thread at a time.
-
-    Parameters
-    ----------
-    plan : LoaderPlan
-    epoch_plan : EpochPlan or SampledPlan
-    windows : DeviceWindows
+    What its arrays hold is there once the event of a batch is done.
     """
 
     def __init__(
-        self, plan: LoaderPlan, epoch_plan: AnyPlan, windows: DeviceWindows, stats: Stats
+        self,
+        plan: LoaderPlan,
+        epoch_plan: AnyPlan,
+        windows: Any,
+        pools: tuple[BufferPool, BufferPool],
+        stats: Stats,
     ) -> None:
+        super().__init__(plan, epoch_plan, windows, pools, stats)
         assert plan.device_plan is not None
-        self.plan = plan
-        self.epoch_plan = epoch_plan
-        self.windows = windows
-        self.stats = stats
-        self._device_plan = plan.device_plan
-        self.job: DeviceWindow | None = None
+        self._many_a_job, self._device_plan = False, plan.device_plan
 
     def batch(self, number: int) -> Made:
-        """Build one batch; its arrays hold what they should once its event is done.
-
-        Raises
-        ------
-        Interrupted
-            If the epoch was stopped.
-        DeviceMemoryError
-            If the device has too little memory.
-        """
-        start, stop = self.epoch_plan.span(number)
-        count = stop - start
-        length = self.epoch_plan.batch_rows if self.epoch_plan.last == "pad" else count
-        stream = self._device_plan.device.consumer_stream(self._device_plan.library)
-        contents: list[Piece] = []
-        position_of = self.plan.position_of
-
-        def rows() -> Rows:
-            return rows_of_spans(contents, position_of, length)
-
-        def laid_out(arrays: dict[str, Array]) -> object:
-            return self.plan.lay_out(arrays, rows, count, length, self._placed)
-
-        window = self._window_at(start) if count else None
-        if window is not None and stop <= window.stop and count == length:
-            a, b = start - window.start, stop - window.start
-            contents.append((window.content, a, b))
-            data, event = self._run(stream, lambda: laid_out(self._cut(window, a, b)), window)
-        else:
-            arrays = self._joined(stream, start, stop, length, contents)
-            data, event = self._run(stream, lambda: laid_out(arrays))
-        pipeline = self.plan.pipeline
-        if pipeline is not None:
-            stage = partial(batch_stage, self.plan, self.epoch_plan, data, rows)
-            data, event = stream.run(stage, []), stream.record()
+        device_plan = self._device_plan
+        self._stream = device_plan.device.consumer_stream(device_plan.library)
+        data, rows, count, n_lost = self._laid_out(number)
+        if self.plan.pipeline is not None:
+            data = self._run(partial(batch_stage, self.plan, self.epoch_plan, rows, data))
         if isinstance(data, Batch):
-            data.event = event
-        return data, rows, count, 0
+            data.event = self._event
+        return data, rows, count, n_lost
 
-    def _window_at(self, start: int) -> DeviceWindow:
-        """Return the window that holds a place."""
-        if self.job is None or start >= self.job.stop:
-            self.job = None  # its place is free once its batches are made
-            self.job = self.windows.next()
-            if self.job is None:
-                raise Interrupted
-        return self.job
+    def _laid_out(self, number: int) -> Made:
+        return super().batch(number)
 
-    def _joined(
-        self, stream: Stream, start: int, stop: int, length: int, contents: list[Piece]
-    ) -> dict[str, Array]:
-        """Copy a batch out of the windows that hold it, one after another; note what they hold.
-
-        However small they are, none is kept beside the one that is copied from.
-        """
-        arrays, _ = self._run(stream, lambda: self._room(length))
-        place = 0
-        while start < stop:
-            window = self._window_at(start)
-            a, b = start - window.start, min(stop, window.stop) - window.start
-            self._run(stream, partial(_copy, window, a, b, arrays, place), window)
-            contents.append((window.content, a, b))
-            start, place = start + b - a, place + b - a
-            del window
-        return arrays
-
-    def _run(
-        self, stream: Stream, make: Callable[[], T], window: DeviceWindow | None = None
-    ) -> tuple[T, Event]:
-        """Have a stream make something, of a window or of none; return it, and the event behind."""
-        began = perf_counter()
-        if window is not None:
-            stream.wait_for(window.copied)
+    def _run(self, make: Callable[[], T], job: Any = None, arrays: Sequence[Array] = ()) -> T:
+        """Have a stream make something, of a window or of none, and note the event behind it."""
+        began, reads = perf_counter(), list(arrays)
+        if job is not None:
+            self._stream.wait_for(job.copied)
+            reads.extend(job.buffer.arrays.values())
         try:
             with self._device_plan.memory_errors():
-                made = stream.run(make, [] if window is None else [*window.buffer.arrays.values()])
+                made = self._stream.run(make, reads)
         finally:  # also behind an error, for kernels asked for before it
-            event = stream.record()
-            if window is not None:
-                window.buffer.note(event)
+            self._event = self._stream.record()
+            if job is not None:
+                job.buffer.note(self._event)
         self.stats.format_s += perf_counter() - began
-        return made, event
+        return made
 
-    def _cut(self, window: DeviceWindow, a: int, b: int) -> dict[str, Array]:
+    def _cut(self, job: Any, a: int, b: int) -> dict[str, Any]:
         """Return stored values at places of a window; copies where laying out makes none."""
-        arrays = {name: array[a:b] for name, array in window.arrays.items()}
+        arrays = super()._cut(job, a, b)
         for name in self._device_plan.layout.keys() - self.plan.lay_out.copied:
-            shape, dtype = self._device_plan.layout[name]
-            fresh = self._device_plan.device.empty((b - a, *shape), dtype)
+            fresh = self._device_plan.device.empty(arrays[name].shape, arrays[name].dtype)
             fresh[...] = arrays[name]
             arrays[name] = fresh
         return arrays
 
-    def _room(self, length: int) -> dict[str, Array]:
-        """Make memory for a batch."""
+    def _memory(self, length: int) -> dict[str, Any]:
         arrays = {}
-        for source_reader in self.plan.source_readers:
-            on_device = source_reader.name in self._device_plan.layout
-            empty = self._device_plan.device.empty if on_device else np.empty
-            shape = (length, *source_reader.source.row_shape)
-            arrays[source_reader.name] = empty(shape, source_reader.source.stored_dtype)
+        for one in self.plan.source_readers:
+            empty = (
+                self._device_plan.device.empty if one.name in self._device_plan.layout else np.empty
+            )
+            arrays[one.name] = empty((length, *one.source.row_shape), one.source.stored_dtype)
         return arrays
 
     def _placed(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """Bring arrays of numbers that were made on the host to the device."""
-        asarray = self._device_plan.device.asarray
-        return {
-            name: asarray(array)
-            if isinstance(array, np.ndarray) and on_gpus(array.dtype)
-            else array
-            for name, array in arrays.items()
-        }
+        device = self._device_plan.device
+        return {name: _put(device, array) for name, array in arrays.items()}
 
 
-def _copy(window: DeviceWindow, a: int, b: int, arrays: dict[str, Array], place: int) -> None:
-    """Copy places of a window to those of a batch, from `place` on."""
-    for name, array in window.arrays.items():
-        arrays[name][place : place + b - a] = array[a:b]
+class ResidentCollator(DeviceCollator):
+    """Makes the batches of an epoch of rows that are kept on a device.
+
+    Row numbers go there, and nothing else: where a source is cast or laid out, the same kernel
+    gathers its rows.
+    """
+
+    def _laid_out(self, number: int) -> Made:
+        resident, lay_out = self._device_plan.resident, self.plan.lay_out
+        assert resident is not None
+        places, count = self.epoch_plan.batch(number)
+        position_of, kept = self.plan.position_of, dict[str, Array]()
+        rows = places if position_of is None else np.where(places < 0, -1, position_of[places])
+        with self._device_plan.memory_errors():
+            for one in self.plan.source_readers:
+                if one.name in self._device_plan.layout:  # brought there by whoever comes first
+                    kept[one.name] = resident.array(one.source.loaded)
+
+        def laid_out() -> Any:
+            picked, arrays = np.maximum(rows, 0), dict[str, Any]()
+            for one in self.plan.source_readers:
+                if one.name not in kept:  # texts
+                    arrays[one.name] = one.source.loaded[picked]
+                    continue
+                taken = permute.Taken(kept[one.name], picked)
+                on_the_way = one.name in lay_out.copied and count == len(rows)
+                arrays[one.name] = taken if on_the_way else taken.gathered()
+            return lay_out(arrays, lambda: rows, count, len(rows))
+
+        return self._run(laid_out, arrays=[*kept.values()]), lambda: rows, count, 0
+
+
+# batches that a pipeline makes on the host
+
+
+def handed_out(plan: LoaderPlan, epoch_plan: AnyPlan, made: Made) -> Any:
+    """Apply the batch stage of a pipeline, on the device where one was asked for.
+
+    The batch goes there now that the consumer asks for it: nothing of the next one is on its way
+    meanwhile, as it is where windows go to the device as they are stored.
+    """
+    data, rows = made[0], made[1]
+    if data is NOTHING or plan.device_plan is not None:
+        return data
+    stage = partial(batch_stage, plan, epoch_plan, rows)
+    if plan.goes_to is None:
+        return stage(data)
+    return to_device(data, plan.goes_to, plan.options.output, stage)
+
+
+def to_device(
+    data: Any,
+    device: Device,
+    library: str | None = None,
+    then: Callable[[Any], Any] = lambda made: made,
+) -> Any:
+    """Return a batch whose arrays of numbers are on a device.
+
+    Parameters
+    ----------
+    data : Batch, array, or mapping, tuple or list of arrays
+        What is none of them, such as texts and examples of different shapes, stays.
+    library : str, optional
+        Whose arrays the consumer asked for.
+    then : callable
+        What becomes of it there, on the same stream.
+
+    Raises
+    ------
+    DeviceMemoryError
+        If there is no room.
+
+    Examples
+    --------
+    >>> from labeled.device.streams import HostDevice
+    >>> to_device((np.arange(3), {"names": np.array(["a", "b"])}), HostDevice())
+    (array([0, 1, 2]), {'names': array(['a', 'b'], dtype='<U1')})
+    """
+    stream, put = device.consumer_stream(library), partial(_put, device)
+
+    def there() -> Any:
+        if isinstance(data, Batch):
+            return then(data.with_arrays(map_nest(data.arrays, put)))
+        return then(map_nest(data, put))
+
+    try:
+        made = stream.run(there, [])
+    except device.memory_errors as error:
+        raise DeviceMemoryError(
+            f"device {device.name!r} is out of memory: a batch that a pipeline made on the host "
+            "does not fit; use smaller batches, or release those you keep"
+        ) from error
+    if isinstance(made, Batch):
+        made.event = stream.record()
+    return made
+
+
+def _put(device: Device, data: Any) -> Any:
+    """Return an array of numbers on the device; anything else as it is."""
+    if isinstance(data, xr.DataArray):
+        return data.copy(data=_put(device, data.data))
+    numbers = isinstance(data, np.ndarray) and on_gpus(data.dtype)
+    return device.asarray(data) if numbers else data

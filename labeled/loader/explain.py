@@ -1,19 +1,18 @@
-"""What an epoch will take, before the first row is read: figures, text and pictures.
+"""What an epoch will take, before the first row is read, and what it took.
 
 Costs come from the readers, which count without reading rows: of every job where there are few,
 else of some of them spread over the epoch, so that the figures are estimates then. How well an
 order mixes the labels of a batch is found from integers.
-
-A loader at a glance takes a plan and a place in it, and asks readers nothing, so that a file may
-be gone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from itertools import islice
-from typing import Any
+from operator import attrgetter
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +40,81 @@ GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""
 
 
-# the figures
+# what an epoch took
+
+
+@dataclass
+class Stats:
+    """Times of an epoch in seconds, and counts of what was done."""
+
+    load_s: float = 0.0
+    """Reading the sources that are kept in memory, before the first batch of the first epoch."""
+    read_s: float = 0.0
+    """Reading, summed over threads; also decoding where HDF5 itself does it."""
+    decode_s: float = 0.0
+    """Undoing filters, parsing text and decoding pictures, summed over threads."""
+    plan_s: float = 0.0
+    """Computing which rows come next."""
+    wait_s: float = 0.0
+    """The caller waiting for a thread."""
+    help_s: float = 0.0
+    """The caller reading in its own thread."""
+    format_s: float = 0.0
+    """Laying batches out: cutting, casting, permuting."""
+    pipeline_s: float = 0.0
+    """In a pipeline's transforms and collate, summed over threads."""
+    consumer_s: float = 0.0
+    """Between handing out a batch and being asked for the next."""
+    n_windows: int = 0
+    """Jobs that were read: windows, or pieces of them."""
+    n_tasks: int = 0
+    n_batches: int = 0
+    n_rows: int = 0
+    n_lost: int = 0
+    """Rows left out because they could not be read."""
+    n_bytes: int = 0
+    bus_bytes: int = 0
+    """Bytes of windows copied to a device."""
+    wall_s: float = 0.0
+    """In the loader, from being asked for a batch to handing it out."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows per second, the consumer's own time included."""
+        return self.n_rows / (self.wall_s + self.consumer_s or math.inf)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Stored bytes of the rows handed out a second, the consumer's own time included."""
+        return self.n_bytes / (self.wall_s + self.consumer_s or math.inf)
+
+    def __repr__(self) -> str:
+        return self._summary().text()
+
+    def _repr_html_(self) -> str:
+        return self._summary().html()
+
+    def _summary(self) -> Summary:
+        lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
+        piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
+        title = (
+            f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}{lost}: "
+            f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s"
+        )
+        words = [
+            f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
+            f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
+            f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
+            f"all threads: reading {self.read_s:.3f} s and decoding {self.decode_s:.3f} s in "
+            f"{count_words(self.n_tasks, 'task')} of {count_words(self.n_windows, 'window')}, "
+            f"planning {self.plan_s:.3f} s{piped}",
+        ]
+        if self.bus_bytes:
+            words.append(f"to the device: {format_bytes(self.bus_bytes)}")
+        return Summary(title, parts=words)
+
+
+# what one will take
 
 
 @dataclass(frozen=True)
@@ -52,7 +125,6 @@ class SourceExplained:
     path: str
     why: str
     kept: bool
-    chunk_rows: int
     bytes_read: int
     bytes_used: int
     n_reads: int
@@ -60,23 +132,20 @@ class SourceExplained:
     chunks_needed: int
     """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
 
-    @property
-    def amplification(self) -> float:
-        """How often a chunk is decoded in an epoch, on average."""
-        return self.chunks_decoded / self.chunks_needed if self.chunks_needed else 1.0
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Return its line of the table."""
-        decoded = f"{self.chunks_decoded:,} ({self.amplification:.2f} x)"
-        return (
-            self.name,
-            self.path + (" (kept)" if self.kept else ""),
-            f"{self.n_reads:,}",
-            format_bytes(self.bytes_read),
-            format_bytes(self.bytes_used),
-            decoded if self.chunks_decoded else "-",
-            self.why,
+    @classmethod
+    def of(cls, one: SourceReader, plan: LoaderPlan, jobs: list[Job], share: float) -> Self:
+        """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
+        cost = Cost()
+        if one.keep:  # read once, whole
+            cost, share = cost if one.kept is not None else one.whole_cost(), 1.0
+        else:
+            for _, _, content in jobs:
+                cost += one.cost(content, plan.position_of)
+        read, used, n_reads, decoded = (round(figure / share) for figure in astuple(cost))
+        needed = one.whole_cost().chunks_decoded if decoded else 0
+        reader = one.reader
+        return cls(
+            one.name, reader.kind, reader.why, one.keep, read, used, n_reads, decoded, needed
         )
 
 
@@ -93,8 +162,8 @@ class Explanation:
     mapped_bytes : int
         Bytes of files whose pages may be mapped while rows are gathered from them: the
         system's own cache, not counted in `promised_bytes`, let go of again and again.
-    workers, in_flight : int
-        Threads of a pipeline, and the batches in it at a time; 0 where there is none.
+    in_flight : int
+        Batches in a pipeline at a time; 0 where there is none.
     uncounted : tuple of str
         Steps of it that do not say how much memory they take.
     device : str
@@ -118,7 +187,6 @@ class Explanation:
     job_rows: int
     n_buffers: int
     threads: int
-    workers: int
     in_flight: int
     uncounted: tuple[str, ...]
     memory_bytes: int
@@ -133,7 +201,6 @@ class Explanation:
     device_windows: int
     device_bytes: int
     exact: bool
-    kernels: str
     sources: tuple[SourceExplained, ...]
     reads: Reads | None
     """What the largest source reads for the first windows, for a picture."""
@@ -149,9 +216,14 @@ class Explanation:
         return self._summary().html()
 
     def _summary(self) -> Summary:
-        head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
-        about, sources = "" if self.exact else "about ", self.sources
-        read, used = sum(one.bytes_read for one in sources), sum(one.bytes_used for one in sources)
+        about, read, used, lines = "" if self.exact else "about ", 0, 0, list[tuple[str, ...]]()
+        for one in self.sources:
+            read, used = read + one.bytes_read, used + one.bytes_used
+            times = one.chunks_decoded / (one.chunks_needed or 1)
+            decoded = f"{one.chunks_decoded:,} ({times:.2f} x)" if one.chunks_decoded else "-"
+            path = one.path + (" (kept)" if one.kept else "")
+            sizes = format_bytes(one.bytes_read), format_bytes(one.bytes_used)
+            lines.append((one.name, path, f"{one.n_reads:,}", *sizes, decoded, one.why))
         kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
         title = (
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
@@ -176,49 +248,50 @@ class Explanation:
                 f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
                 f"memory={size_words(self.memory_for_quality)!r})"
             )
-        return Summary(title, "", [*words, Table(head, [one.cells for one in sources])])
+        head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
+        return Summary(title, "", [*words, Table(head, lines)])
 
     def _where(self) -> list[str]:
         """Say where batches are made, and what memory is not counted."""
-        words = []
-        if self.promised_bytes > (room := available_bytes()):
+        words, room, memory = list[str](), available_bytes(), machine_bytes()
+        if self.promised_bytes > room:
             words.append(f"more than there is: {room_words(room)}")
-        if self.device != "cpu" and self.in_flight:
-            words.append(f"device {self.device!r}: batches go there out of the pipeline")
-        elif self.device != "cpu":
-            words.append(
-                f"device {self.device!r}: at most {format_bytes(self.device_bytes)} there "
-                f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
-                f"from {format_bytes(self.pinned_bytes)} of pinned memory"
-                if self.device_windows
-                else f"device {self.device!r}: {format_bytes(self.device_bytes)} there, rows that "
-                f"are kept and batches that are gathered from them"
-            )
+        if self.device != "cpu":
+            there, windows = format_bytes(self.device_bytes), self.device_windows
+            what = f"{there} there, rows that are kept and batches that are gathered from them"
+            if self.in_flight:
+                what = "batches go there out of the pipeline"
+            elif windows:
+                what = (
+                    f"at most {there} there ({count_words(windows, 'window')}, and batches on "
+                    f"their way), copied from {format_bytes(self.pinned_bytes)} of pinned memory"
+                )
+            words.append(f"device {self.device!r}: {what}")
         if self.mapped_bytes:
             words.append(
                 f"not counted: pages of files in the system's cache, mapped while rows are picked "
                 f"from them, of {format_bytes(self.mapped_bytes)}"
             )
-        if self.mode == "full" and self.mapped_bytes > (memory := machine_bytes()):
+        if self.mode == "full" and self.mapped_bytes > memory:
             words.append(
                 f"more than the {format_bytes(int(memory))} of memory there may be: most rows are "
                 "a read of their own from storage; shuffle='window' reads many together"
             )
-        if self.kernels.startswith("compiled"):
+        if permute.describe().startswith("compiled"):
             words.append("not counted: compiled kernels, about 50 MiB once a process, if needed")
         if self.in_flight:
-            who = f"{self.workers} threads" if self.workers else "the caller"
+            who = f"{self.threads} threads" if self.threads else "the caller"
             rest = f"; not counted: what {', '.join(self.uncounted)} makes" * bool(self.uncounted)
             words.append(f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}")
         return words
 
 
 def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> Summary:
-    """Summarize a loader: its order, then a line a source."""
-    sizes, order, shard = plan.sizes, epoch_plan.order, plan.epoch_plan.shard
+    """Summarize a loader: its order, then a line a source; asks no file, for it may be gone."""
+    sizes, order, shard, lay_out = plan.sizes, epoch_plan.order, epoch_plan.shard, plan.lay_out
     title = (
         f"{epoch_plan.n_batches:,} batches of {plan.batch_rows:,} rows, "
-        f"{shuffle_argument(plan.epoch_plan.order.mode)}, seed={order.seed}, epoch={order.epoch}"
+        f"{shuffle_argument(order.mode)}, seed={order.seed}, epoch={order.epoch}"
     )
     title += f", shard={shard}" if shard[1] > 1 else ""
     title += f", going on at batch {first_batch:,}" if first_batch else ""
@@ -228,19 +301,6 @@ def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> S
         row = sizes_words(one.source.dims[1:], one.source.row_shape)
         where = "kept in memory" if kept else "read ahead"
         rows.append((one.name, row, str(one.source.dtype), where))
-    promised, given = format_bytes(sizes.promised_bytes), format_bytes(sizes.memory_bytes)
-    more = (
-        f"batches: {_batch_words(plan)}",
-        f"memory: at most {promised} of {given}, {count_words(sizes.threads, 'background thread')}",
-        "explain() shows what an epoch reads, before it reads; stats() where the time went",
-    )
-    head = ("source", "a row", "dtype in the file", "rows are")
-    return Summary("labeled.Loader", title, (Table(head, rows),), more)
-
-
-def _batch_words(plan: LoaderPlan) -> str:
-    """Say what is handed out, and what became of it on the way."""
-    lay_out = plan.lay_out
     words = ["a mapping of source to DataArray"]
     if lay_out.specs is not None:
         words = [f"arrays as {lay_out.specs.specs} says"]
@@ -254,7 +314,14 @@ def _batch_words(plan: LoaderPlan) -> str:
     words += ["through a pipeline"] if plan.pipeline is not None else []
     words += [f"on {plan.device.name}"] if plan.device is not None else []
     words += [f"handed over to {plan.hand_over.to.library}"] if plan.hand_over is not None else []
-    return ", ".join(words)
+    promised, given = format_bytes(sizes.promised_bytes), format_bytes(sizes.memory_bytes)
+    more = (
+        f"batches: {', '.join(words)}",
+        f"memory: at most {promised} of {given}, {count_words(sizes.threads, 'background thread')}",
+        "explain() shows what an epoch reads, before it reads; stats() where the time went",
+    )
+    head = ("source", "a row", "dtype in the file", "rows are")
+    return Summary("labeled.Loader", title, (Table(head, rows),), more)
 
 
 # how it is found
@@ -272,26 +339,7 @@ def explain(
     labels: npt.ArrayLike | str | None = None,
     first_batch: int = 0,
 ) -> Explanation:
-    """Work out what an epoch will take, or the rest of one.
-
-    Reads chunk indexes, and no rows but those of a source that `labels` names.
-
-    Parameters
-    ----------
-    plan : LoaderPlan
-    epoch_plan : EpochPlan
-        The epoch to describe.
-    labels : array, lengths ``(n_rows,)``, or str, optional
-        Classes, or the source that holds them, for the shuffle quality; ten equal sorted
-        classes when not given.
-    first_batch : int
-        Where the epoch goes on; costs and counts are those of the batches from there.
-
-    Raises
-    ------
-    LoaderError
-        If there is not one label a row, or no such source.
-    """
+    """Work out what an epoch will take from some batch on; see :meth:`labeled.Loader.explain`."""
     sizes, order, readers = plan.sizes, epoch_plan.order, plan.source_readers
     place = epoch_plan.span(first_batch)[0] if first_batch else 0
     n_rows, n_windows = epoch_plan.n_rows - place, epoch_plan.n_windows
@@ -299,13 +347,18 @@ def explain(
         n_windows = sum(1 for _ in epoch_plan.spans(place, epoch_plan.n_rows))
     jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
     quality, wanted = shuffle_quality(plan, epoch_plan, labels)
-    memory, device_plan = None, plan.device_plan
+    memory, device_plan, n_mapped = None, plan.device_plan, 0
+    unkept = [one for one in readers if not one.keep]
     if wanted is not None:
-        memory = sizes.memory_bytes
-        if not plan.all_kept:
-            unkept = [one.nbytes for one in readers if not one.keep]
-            memory = sizes.memory_for(min(wanted, max(1, order.n_rows)), unkept)
-    picked = order.mode == "full" or sizes.picks
+        nbytes, most = [one.nbytes for one in unkept], max(1, order.n_rows)
+        memory = sizes.memory_for(min(wanted, most), nbytes) if unkept else sizes.memory_bytes
+    if order.mode == "full" or sizes.picks:
+        n_mapped = sum(map(mapped_bytes, unkept))
+    pinned_bytes = device_windows = device_bytes = 0
+    if device_plan is not None:
+        device_windows, device_bytes = device_plan.n_windows, device_plan.device_bytes
+        if device_plan.resident is None:
+            pinned_bytes = sizes.n_buffers * device_plan.window_bytes
     return Explanation(
         mode=order.mode,
         n_rows=n_rows,
@@ -317,7 +370,6 @@ def explain(
         job_rows=sizes.job_rows,
         n_buffers=sizes.n_buffers,
         threads=sizes.threads,
-        workers=sizes.threads if sizes.in_flight else 0,
         in_flight=sizes.in_flight,
         uncounted=plan.uncounted,
         memory_bytes=sizes.memory_bytes,
@@ -326,16 +378,13 @@ def explain(
         quality=quality,
         window_rows_for_quality=wanted,
         memory_for_quality=memory,
-        mapped_bytes=sum(map(mapped_bytes, readers)) if picked else 0,
+        mapped_bytes=n_mapped,
         device="cpu" if plan.device is None else plan.device.name,
-        pinned_bytes=0
-        if device_plan is None or device_plan.resident is not None
-        else sizes.n_buffers * device_plan.window_bytes,
-        device_windows=0 if device_plan is None else device_plan.n_windows,
-        device_bytes=0 if device_plan is None else device_plan.device_bytes,
+        pinned_bytes=pinned_bytes,
+        device_windows=device_windows,
+        device_bytes=device_bytes,
         exact=share == 1.0,
-        kernels=permute.describe(),
-        sources=tuple([explain_source(one, plan, jobs, share) for one in readers]),
+        sources=tuple([SourceExplained.of(one, plan, jobs, share) for one in readers]),
         reads=first_reads(plan, jobs, order.mode),
     )
 
@@ -353,44 +402,17 @@ def sampled_jobs(
         jobs = list(plan.jobs(epoch_plan, first_batch))
     else:
         found = {}
-        for batch in (
-            np.linspace(first_batch, epoch_plan.n_batches - 1, most // 4).astype(int).tolist()
-        ):
-            for job in islice(plan.jobs(epoch_plan, batch), 1, 2):  # the first may be part of one
+        for batch in np.linspace(first_batch, epoch_plan.n_batches - 1, most // 4).astype(int):
+            for job in islice(plan.jobs(epoch_plan, int(batch)), 1, 2):  # the first may be a part
                 found[job[0]] = job
         jobs = list(found.values())
     return jobs, sum([stop - start for start, stop, _ in jobs]) / n_rows if n_rows else 1.0
 
 
-def explain_source(
-    source_reader: SourceReader, plan: LoaderPlan, jobs: list[Job], share: float
-) -> SourceExplained:
-    """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
-    cost = Cost()
-    if source_reader.keep:  # read once, whole
-        cost, share = cost if source_reader.kept is not None else source_reader.whole_cost(), 1.0
-    else:
-        for _, _, content in jobs:
-            cost += source_reader.cost(content, plan.position_of)
-    chunks_decoded = round(cost.chunks_decoded / share)
-    return SourceExplained(
-        name=source_reader.name,
-        path=source_reader.reader.kind,
-        why=source_reader.reader.why,
-        kept=source_reader.keep,
-        chunk_rows=source_reader.layout.chunk_rows or 1,
-        bytes_read=round(cost.bytes_read / share),
-        bytes_used=round(cost.bytes_used / share),
-        n_reads=round(cost.n_reads / share),
-        chunks_decoded=chunks_decoded,
-        chunks_needed=source_reader.whole_cost().chunks_decoded if chunks_decoded else 0,
-    )
-
-
 def mapped_bytes(source_reader: SourceReader) -> int:
     """Return the bytes that rows in random order are picked from by a memory map."""
     source, layout, kind = source_reader.source, source_reader.layout, source_reader.reader.kind
-    if source_reader.keep or source.ragged is not None or source.io == "pread":
+    if source.ragged is not None or source.io == "pread":
         return 0
     if kind == "records" and layout.expensive:  # pictures
         return sum([header.file.size for header in source.headers])
@@ -403,31 +425,23 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
     """What the largest source reads for some of the windows: some of the runs of each."""
     if not plan.source_readers or not jobs:
         return None
-    largest = max(plan.source_readers, key=lambda one: one.row_bytes)
-    layout, windows = largest.layout, []
+    largest = max(plan.source_readers, key=attrgetter("row_bytes"))
+    layout, n_rows, windows = largest.layout, largest.reader.n_rows, []
     for start, stop, content in jobs[:DRAWN_JOBS]:
         runs = as_runs(largest.file_rows(content, plan.position_of).rows)
-        runs = runs[:: -(-len(runs) // DRAWN_RUNS) or 1]
-        chunks: list[tuple[int, int]] = []
+        runs, chunks = runs[:: -(-len(runs) // DRAWN_RUNS) or 1], np.empty((0, 2), np.int64)
         if layout.chunk_rows is not None and not largest.keep:
             edges = layout.edges
             if edges is None:
-                edges = np.arange(0, largest.reader.n_rows + layout.chunk_rows, layout.chunk_rows)
-            first = edges[np.searchsorted(edges, runs[:, 0], side="right") - 1]
-            last = edges[np.searchsorted(edges, runs[:, 1], side="left")]
-            apart = np.flatnonzero(first[1:] > last[:-1])
-            first, last = first[np.r_[0, apart + 1]], last[np.r_[apart, len(last) - 1]]
-            last = np.minimum(last, largest.reader.n_rows)
-            chunks = list(zip(first.tolist(), last.tolist(), strict=True))
-        windows.append(WindowRead(start, stop, tuple(map(tuple, runs.tolist())), tuple(chunks)))
-    return Reads(
-        largest.name,
-        largest.reader.n_rows,
-        layout.chunk_rows or 1,
-        tuple(windows),
-        "window" if mode == "window" else "job",
-        largest.keep,
-    )
+                edges = np.arange(0, n_rows + layout.chunk_rows, layout.chunk_rows)
+            first = np.searchsorted(edges, runs[:, 0], side="right") - 1
+            last = np.searchsorted(edges, runs[:, 1], side="left")
+            first[1:] = np.maximum(first[1:], last[:-1])  # a chunk of two runs is drawn once
+            chunks = np.minimum(edges[np.stack([first, last], axis=1)], n_rows)
+        pairs = [tuple(map(tuple, some.tolist())) for some in (runs, chunks)]
+        windows.append(WindowRead(start, stop, *pairs))
+    called, chunk_rows = "window" if mode == "window" else "job", layout.chunk_rows or 1
+    return Reads(largest.name, n_rows, chunk_rows, tuple(windows), called, largest.keep)
 
 
 def shuffle_quality(
@@ -473,9 +487,6 @@ class LoaderPlots:
     def __call__(self, **options: Any) -> Axes:
         """Draw the plan; the same as :meth:`plan`."""
         return self.plan(**options)
-
-    def __repr__(self) -> str:
-        return "<plots of a loader: plot(), plot.plan()>"
 
     def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw where the first windows of the coming epoch read in the file; reads no rows.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -33,7 +32,7 @@ from labeled.errors import (
 )
 from labeled.loader.batch import Batch
 from labeled.loader.buffers import RaggedRows
-from labeled.loader.options import BatchOptions, RaggedLayout, integer
+from labeled.loader.options import BatchOptions, integer
 from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import fill_of, padded
@@ -61,11 +60,6 @@ SHAPE_ROWS = 1 << 16
 
 # casts
 
-BFLOAT16 = (
-    "NumPy has none of that name; take float32, and cast where the model is: x.to(torch.bfloat16) "
-    "or torch.autocast, x.astype(jax.numpy.bfloat16)"
-)
-
 
 @dataclass(frozen=True)
 class Cast:
@@ -88,13 +82,13 @@ class Cast:
     n_classes: int | None = None
 
     @property
+    def scaled(self) -> bool:
+        return self.scale is not None or self.shift is not None
+
+    @property
     def nothing(self) -> bool:
         asked = (self.dtype, self.scale, self.shift, self.axes, self.n_classes)
         return all(one is None for one in asked)
-
-    @property
-    def scaled(self) -> bool:
-        return self.scale is not None or self.shift is not None
 
     @property
     def batch_axis(self) -> int:
@@ -111,17 +105,16 @@ class Cast:
 
     def __call__(self, array: Any, where: str) -> Array:
         """Return a changed copy; an integer or label that does not fit is an error at `where`."""
+        changed: Array
         if self.n_classes is not None:
             array = array.gathered() if isinstance(array, permute.Taken) else array
             labels = reshape(array, (len(array), 1))
-            hot: Array = call_for(where, one_hot, labels, self.n_classes, "merge", self.dtype)
-            return hot
+            changed = call_for(where, one_hot, labels, self.n_classes, "merge", self.dtype)
+            return changed
         if not self.scaled:
             call_for(where, check_fits, array, self.dtype)
         axes = range(array.ndim) if self.axes is None else self.axes
-        changed: Array = permute.copy(
-            array, axes, dtype=self.dtype, scale=self.scale, shift=self.shift
-        )
+        changed = permute.copy(array, axes, dtype=self.dtype, scale=self.scale, shift=self.shift)
         return changed
 
 
@@ -133,55 +126,48 @@ def casts_of(
     A single value is meant for the numeric sources; sources of labels
     (:class:`~labeled.spaces.IndexSpace`) change only where a mapping names them.
     A scale or shift per channel runs along the ``channel`` dim, else the last one.
-
-    Raises
-    ------
-    UnknownNameError
-        If a mapping names a source that is not there.
-    LoaderError
-        If a factor or a layout does not fit, or a cast would lose values.
     """
-    asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
-    layout, one_hot = options.layout or {}, options.one_hot or {}
-    named = {"normalize": options.normalize, **asked, "layout": layout, "one_hot": one_hot}
-    for argument, option in named.items():
-        if isinstance(option, Mapping):
-            _check_names(option, sources, argument)
-    casts = {}
+    for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot"):
+        _check_names(getattr(options, argument), sources, argument)
+    layout, one_hot, casts = options.layout or {}, options.one_hot or {}, dict[str, Cast]()
     for name, source in sources.items():
-        numeric = source.dtype.kind in "biufc" and not isinstance(spaces.get(name), IndexSpace)
-        plain = asked if numeric or source.ragged is not None else {}
-        dtype, scale, shift = (
-            option.get(name) if isinstance(option, Mapping) else plain.get(key)
-            for key, option in asked.items()
-        )
+        labels = source.dtype.kind not in "biufc" or isinstance(spaces.get(name), IndexSpace)
+        skips = labels and source.ragged is None
+        asked, named = dict[str, Any](), list[str]()
+        for argument in ("dtype", "scale", "shift"):
+            option = getattr(options, argument)
+            asked[argument] = None if skips and name not in one_hot else option
+            if isinstance(option, Mapping):
+                asked[argument] = option.get(name)
+                named += [argument] if name in option else []
+        dtype = _checked_dtype(asked["dtype"], source)
         if name in one_hot:
-            given = [
-                key
-                for key in ("scale", "shift")
-                if isinstance(asked[key], Mapping) and name in asked[key]
-            ]
-            if name in layout or given:
+            clash = [one for one in named if one != "dtype"] + ["layout"] * (name in layout)
+            if clash:
                 raise LoaderError(
-                    f"{source.where}: {[*given, 'layout'][0]}= does not go with one_hot=; leave "
-                    "one of them out"
+                    f"{source.where}: {clash[0]}= does not go with one_hot=; leave one of them out"
                 )
-            dtype = dtype if isinstance(options.dtype, Mapping) else options.dtype
-            casts[name] = _one_hot(source, one_hot[name], _checked_dtype(dtype, source))
+            casts[name] = _one_hot(source, one_hot[name], dtype)
             continue
-        cast = Cast(
-            _checked_dtype(dtype, source),
-            _factor(source, dtype, "scale", scale),
-            _factor(source, dtype, "shift", shift),
-            _axes(source, layout[name]) if name in layout else None,
+        scale, shift = (
+            _factor(source, dtype, argument, asked[argument]) for argument in ("scale", "shift")
         )
-        if cast.dtype is not None:
-            reason = why_not_cast(source.dtype, cast.dtype, scaled=cast.scaled)
+        axes = _axes(source, layout[name]) if name in layout else None
+        cast = Cast(dtype, scale, shift, axes)
+        if dtype is not None:
+            reason = why_not_cast(source.dtype, dtype, scaled=cast.scaled)
             if reason is not None:
                 raise LoaderError(f"{source.where}: {reason}")
         if not cast.nothing:
             casts[name] = cast
     return casts
+
+
+def _check_names(option: Any, sources: Mapping[str, Source], argument: str) -> None:
+    for name in option if isinstance(option, Mapping) else ():
+        if name not in sources:
+            hint = did_you_mean(name, sources)
+            raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
 
 
 def _axes(source: Source, layout: str | Sequence[str]) -> tuple[int, ...] | None:
@@ -217,13 +203,6 @@ def _one_hot(source: Source, n: int, dtype: np.dtype[Any] | None) -> Cast:
     return Cast(dtype, n_classes=n)
 
 
-def _check_names(option: Any, sources: Mapping[str, Source], argument: str) -> None:
-    for name in option:
-        if name not in sources:
-            hint = did_you_mean(name, sources)
-            raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
-
-
 def _checked_dtype(value: Any, source: Source) -> np.dtype[Any] | None:
     """Return what was asked for as a dtype, None as None; torch's have names of NumPy's."""
     if value is None:
@@ -233,7 +212,10 @@ def _checked_dtype(value: Any, source: Source) -> np.dtype[Any] | None:
         wanted = str(value).removeprefix("torch.")
     try:
         if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
-            raise TypeError(BFLOAT16)
+            raise TypeError(
+                "NumPy has none of that name; take float32, and cast where the model is: "
+                "x.to(torch.bfloat16) or torch.autocast, x.astype(jax.numpy.bfloat16)"
+            )
         found: np.dtype[Any] = np.dtype(wanted)
         if found.subdtype is not None or found.fields is not None:
             raise TypeError("it is of several values")
@@ -242,7 +224,7 @@ def _checked_dtype(value: Any, source: Source) -> np.dtype[Any] | None:
     return found
 
 
-def _factor(source: Source, dtype: Any, option: str, value: Any) -> Any:
+def _factor(source: Source, dtype: np.dtype[Any] | None, option: str, value: Any) -> Any:
     """Check a scale or shift; shape a list of them so that it runs along the channel dim."""
     if value is None:
         return None
@@ -258,8 +240,7 @@ def _factor(source: Source, dtype: Any, option: str, value: Any) -> Any:
             )
         shaped = factors.reshape([-1 if at == axis else 1 for at in range(len(dims))])
     try:
-        made = result_dtype(source.dtype, _checked_dtype(dtype, source), True)
-        computed = compute_dtype(source.dtype, made)
+        computed = compute_dtype(source.dtype, result_dtype(source.dtype, dtype, True))
         with np.errstate(over="ignore"):  # reported below
             factor = checked_factor(option, shaped, computed)
         if factor is not None and not np.isfinite(factor).all():
@@ -314,55 +295,36 @@ def _check_padding(source: Source, value: Any, *dtypes: np.dtype[Any]) -> None:
 # examples of different shapes
 
 
-@dataclass(frozen=True, eq=False)
 class RaggedForm:
-    """Turns the examples of a batch into what the consumer gets of one source.
+    """Turns the examples of a batch into what the consumer gets of one ragged source.
 
     Parameters
     ----------
-    name : str
-    dims : tuple of str
-        The example dim, then those of an example.
-    dtype : numpy.dtype
+    source : Source
+        Its dims are the example dim, then those of an example.
     layout : {"list", "pad", "flat"}
     value : scalar
         Fills what padding adds, within examples and beyond the last.
     cast : Cast
         As for dense sources; single values only.
-    one_by_one : bool
-        Examples come in memory of their own each, so that a list needs no copy of them.
     """
 
-    name: str
-    dims: tuple[str, ...]
-    dtype: np.dtype[Any]
-    layout: RaggedLayout
-    value: Any = 0
-    cast: Cast = Cast()
-    one_by_one: bool = False
-
-    @property
-    def out_dims(self) -> dict[str, tuple[str, ...]]:
-        """Names of what is handed out, and their dims."""
-        name, example = self.name, self.dims[0]
-        if self.layout == "list":
-            return {name: (example,)}
-        if self.layout == "pad":
-            return {name: self.dims, f"{name}_mask": self.dims}
-        return {
-            name: (f"{name}_value",),
-            f"{name}_offsets": (f"{name}_offset",),
-            f"{name}_shapes": (example, f"{name}_axis"),
-        }
-
-    @property
-    def out_dtype(self) -> np.dtype[Any]:
-        return result_dtype(self.dtype, self.cast.dtype, self.cast.scaled)
-
-    @property
-    def as_read(self) -> bool:
+    def __init__(self, source: Source, layout: str, value: Any, cast: Cast) -> None:
+        self.name, self.dims, self.dtype = source.name, source.dims, source.dtype
+        self.layout, self.value, self.cast = layout, value, cast
+        self.out_dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
+        self.as_read = layout == "list" and cast.nothing and comes_one_by_one(source.examples())
         """Whether examples are handed out where they were read, and none is made anew."""
-        return self.layout == "list" and self.cast.nothing and self.one_by_one
+        name, example = self.name, self.dims[0]
+        self.out_dims: dict[str, tuple[str, ...]] = {name: (example,)}
+        if layout == "pad":
+            self.out_dims = {name: self.dims, f"{name}_mask": self.dims}
+        elif layout == "flat":
+            self.out_dims = {
+                name: (f"{name}_value",),
+                f"{name}_offsets": (f"{name}_offset",),
+                f"{name}_shapes": (example, f"{name}_axis"),
+            }
 
     def __call__(self, array: Array | RaggedRows, count: int) -> dict[str, Array]:
         """Lay out examples of which the first `count` are real.
@@ -394,34 +356,11 @@ class RaggedForm:
         return {self.name: dense, f"{self.name}_mask": inside}
 
 
-def _ragged_form(
-    source: Source,
-    options: BatchOptions,
-    cast: Cast,
-    value: Any,
-    sources: Mapping[str, Source],
-) -> RaggedForm:
-    """Decide how a ragged source is laid out without specs."""
-    name, layout = source.name, options.ragged
-    one_by_one = comes_one_by_one(source.examples())
-    form = RaggedForm(name, source.dims, source.dtype, layout, value, cast, one_by_one=one_by_one)
-    if layout == "pad":
-        _check_padding(source, value, form.out_dtype)
-    taken = [added for added in form.out_dims if added != name and added in sources]
-    if taken:
-        raise LoaderError(
-            f"ragged={layout!r} of {name!r} hands out {taken[0]!r}, which is a source of its "
-            "own; leave it out with select()"
-        )
-    return form
-
-
-def shape_blocks(source: Source, selection: Selection) -> Iterator[tuple[Rows, Rows]]:
-    """Yield rows and the shapes of their examples, some at a time; reads all shapes."""
+def shape_blocks(source: Source, selection: Selection) -> Iterator[Rows]:
+    """Yield the shapes of the examples, some at a time; reads all shapes."""
     reader = source.examples()
     for first in range(0, len(selection), SHAPE_ROWS):
-        rows = selection[first : first + SHAPE_ROWS].rows
-        yield rows, reader.shapes(rows)
+        yield reader.shapes(selection[first : first + SHAPE_ROWS].rows)
 
 
 # the layout of batches
@@ -430,9 +369,17 @@ def shape_blocks(source: Source, selection: Selection) -> Iterator[tuple[Rows, R
 class BatchLayout:
     """Turns the stored rows of a batch into what the consumer gets.
 
-    Parameters
+    Raises
+    ------
+    LoaderError, UnknownNameError
+        If an option does not fit the sources.
+    SpecsError
+        If specs do not fit the sources, or ragged examples their spaces (reads shapes).
+
+    Attributes
     ----------
     sources : mapping of str to Source
+        Those that batches are made of.
     padding : mapping of str to scalar
         Fills the rows that padding adds to a source.
     specs : CompiledSpecs, optional
@@ -441,13 +388,12 @@ class BatchLayout:
         By source, where there are no specs (these carry their own).
     ragged : mapping of str to RaggedForm
         How ragged sources are laid out.
-
-    Attributes
-    ----------
     dims, info : mapping of str
         Of what is handed out without specs.
     out_dtypes : mapping of str to numpy.dtype
         Of each source as it is handed out.
+    copied : set of str
+        Sources of which new memory is made in any case.
     out_row_bytes : int
         Bytes of one row as handed out, where that takes memory of its own.
     placed_row_bytes : int
@@ -456,44 +402,76 @@ class BatchLayout:
 
     def __init__(
         self,
+        options: BatchOptions,
         sources: Mapping[str, Source],
-        padding: Mapping[str, Any],
-        specs: CompiledSpecs | None,
-        casts: Mapping[str, Cast],
-        ragged: Mapping[str, RaggedForm],
+        spaces: Mapping[str, Space],
+        *,
+        pads: bool,
     ) -> None:
-        self.sources, self.padding, self.specs = sources, padding, specs
-        self.casts, self.ragged = casts, ragged
-        self.dims, self.info = dict[str, tuple[str, ...]](), dict[str, ExampleInfo]()
-        self.out_dtypes, self.decoded = dict[str, np.dtype[Any]](), list[str]()
-        self.out_row_bytes = self.placed_row_bytes = 0
+        value, self.padding = options.pad_value, dict[str, Any]()
+        _check_names(value, sources, "pad_value")
         for name, source in sources.items():
-            cast, form, inner = casts.get(name), ragged.get(name), source.dims[1:]
+            own = value.get(name, 0) if isinstance(value, Mapping) else value
+            no_time = source.dtype.kind in "mM" and isinstance(own, int | float) and own == 0
+            self.padding[name] = np.array("NaT", source.dtype)[()] if no_time else own
+        self.specs: CompiledSpecs | None = None
+        self.casts, self.ragged = dict[str, Cast](), dict[str, RaggedForm]()
+        self.dims, self.info = dict[str, tuple[str, ...]](), dict[str, ExampleInfo]()
+        self.out_dtypes, self.out_row_bytes = dict[str, np.dtype[Any]](), 0
+        if options.specs is None:
+            self.casts = casts_of(options, sources, spaces) if options.lays_out else {}
+            for source in sources.values():
+                self._describe(options, source, sources)
+        else:
+            self.specs = compiled_specs(options, sources, spaces)
+            sources = {name: sources[name] for name in self.specs.sources}
+            self.out_dtypes = {step.source: step.dtype for step in self.specs.steps}
+            self.out_row_bytes = self.specs.out_bytes(1)
+        self.sources, self.decoded, self.placed_row_bytes = sources, list[str](), 0
+        self.copied = frozenset(sources if self.specs is not None else self.casts)
+        for name, source in sources.items():
             if source.decodes:
                 self.decoded.append(name)
-                if specs is not None or cast is not None:
+                if name in self.copied:
                     self.placed_row_bytes += math.prod(source.row_shape) * source.dtype.itemsize
-            if specs is not None:
-                continue
-            dtype, batch_axis, sizes = source.dtype, 0, source.row_shape
-            if cast is not None:
-                dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
-                batch_axis = cast.batch_axis
-            self.out_dtypes[name] = dtype
-            if form is not None:
-                self.dims.update(form.out_dims)
-            elif cast is not None:
-                laid_out = cast.sizes(source, 1)
-                self.dims[name], sizes = tuple(laid_out), tuple(laid_out.values())
-            else:
-                self.dims[name] = source.dims
-            if form is None and (cast is not None or source.decodes):
-                self.out_row_bytes += math.prod(sizes) * dtype.itemsize
-            names = class_names_of(getattr(source, "attrs", {}))
-            self.info[name] = ExampleInfo(names, () if form is None else inner, batch_axis)
-        if specs is not None:
-            self.out_dtypes = {step.source: step.dtype for step in specs.steps}
-            self.out_row_bytes = specs.out_bytes(1)
+            if pads and name not in self.ragged:
+                change = self.casts.get(name, Cast())
+                made = source.dtype if change.scaled or change.dtype is None else change.dtype
+                _check_padding(source, self.padding[name], source.dtype, made)
+
+    def _describe(
+        self, options: BatchOptions, source: Source, sources: Mapping[str, Source]
+    ) -> None:
+        """Note what a source looks like that no specs lay out."""
+        name, changed = source.name, source.name in self.casts
+        cast, inner = self.casts.get(name, Cast()), tuple[str, ...]()
+        if cast.batch_axis and options.compiled_pipeline is not None:
+            raise LoaderError(
+                f"{source.where}: a pipeline takes batches whose first axis counts examples; put "
+                f"{source.dims[0]!r} first in layout=, or transpose in the pipeline"
+            )
+        self.out_dtypes[name] = dtype = source.dtype
+        if changed:
+            self.out_dtypes[name] = dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
+        if source.ragged is not None:
+            form = RaggedForm(source, options.ragged, self.padding[name], cast)
+            if form.layout == "pad":
+                _check_padding(source, form.value, form.out_dtype)
+            for added in form.out_dims:
+                if added != name and added in sources:
+                    raise LoaderError(
+                        f"ragged={form.layout!r} of {name!r} hands out {added!r}, which is a "
+                        "source of its own; leave it out with select()"
+                    )
+            self.ragged[name], inner = form, source.dims[1:]
+            self.dims.update(form.out_dims)
+        else:
+            laid_out = cast.sizes(source, 1)
+            self.dims[name] = tuple(laid_out)
+            if changed or source.decodes:
+                self.out_row_bytes += math.prod(laid_out.values()) * dtype.itemsize
+        names = class_names_of(getattr(source, "attrs", {}))
+        self.info[name] = ExampleInfo(names, inner, cast.batch_axis)
 
     @property
     def form(self) -> Form:
@@ -518,8 +496,8 @@ class BatchLayout:
             sizes = self.casts.get(name, Cast()).sizes(source, 0)
             dims, shapes = tuple(sizes)[1:], [tuple(sizes.values())[1:]]
             if source.ragged is not None:
-                blocks = shape_blocks(source, selections[name])
-                found = list(chain.from_iterable(extreme_shapes(block) for _, block in blocks))
+                blocks = map(extreme_shapes, shape_blocks(source, selections[name]))
+                found = list(chain.from_iterable(blocks))
                 several = np.array(found, np.int64).reshape(-1, len(source.dims) - 1)
                 if self.ragged[name].layout == "pad":
                     several = several.max(axis=0, initial=0)[np.newaxis]
@@ -527,18 +505,13 @@ class BatchLayout:
             forms[name] = RowSpec(dims, tuple(shapes), self.out_dtypes[name])
         return forms
 
-    @cached_property
-    def copied(self) -> frozenset[str]:
-        """Sources of which new memory is made in any case."""
-        return frozenset(self.sources if self.specs is not None else self.casts)
-
     def __call__(
         self,
         arrays: dict[str, Array],
         rows: Callable[[], Rows],
         count: int,
         length: int,
-        place: Callable[[dict[str, Array]], dict[str, Array]] = lambda arrays: arrays,
+        place: Callable[[dict[str, Array]], dict[str, Array]] | None = None,
     ) -> Any:
         """Lay out `length` rows, of which `count` are real and the others padding.
 
@@ -549,7 +522,7 @@ class BatchLayout:
             if self.decoded:
                 for name in self.decoded:
                     arrays[name] = self.sources[name].decode(arrays[name])
-                arrays = place(arrays)
+                arrays = arrays if place is None else place(arrays)
             if count < length:
                 for name, array in arrays.items():
                     if name not in self.ragged:
@@ -564,7 +537,7 @@ class BatchLayout:
                 for name, array in arrays.items():
                     ragged = self.ragged.get(name)
                     out.update({name: array} if ragged is None else ragged(array, count))
-                arrays = place(out)
+                arrays = out if place is None else place(out)
             return Batch(arrays, self.dims, rows, count, self.info)
         except SpaceError as error:
             if error.row is None:
@@ -576,78 +549,42 @@ class BatchLayout:
             raise type(error)(text).at_row(found) from error
 
 
-def layout_of(
-    options: BatchOptions,
-    sources: Mapping[str, Source],
-    spaces: Mapping[str, Space],
-    *,
-    pads: bool,
-) -> tuple[Mapping[str, Source], BatchLayout]:
-    """Decide how batches are laid out, and which sources that needs.
+def compiled_specs(
+    options: BatchOptions, sources: Mapping[str, Source], spaces: Mapping[str, Space]
+) -> CompiledSpecs:
+    """Compile the specs that were asked for.
 
     Raises
     ------
     SpecsError
-        If specs do not fit the sources, or ragged examples their spaces (reads shapes).
+        If they do not fit the sources.
     """
-    value = options.pad_value
-    if isinstance(value, Mapping):
-        _check_names(value, sources, "pad_value")
-    padding = {}
-    for name, source in sources.items():
-        own = value.get(name, 0) if isinstance(value, Mapping) else value
-        no_time = source.dtype.kind in "mM" and isinstance(own, int | float) and own == 0
-        padding[name] = np.array("NaT", source.dtype)[()] if no_time else own
-    casts: dict[str, Cast] = {}
-    if options.specs is None:
-        casts = casts_of(options, sources, spaces) if options.lays_out else {}
-        ragged, compiled = {}, None
-        for name, cast in casts.items() if options.compiled_pipeline is not None else ():
-            if cast.batch_axis:
-                raise LoaderError(
-                    f"{sources[name].where}: a pipeline takes batches whose first axis counts "
-                    f"examples; put {sources[name].dims[0]!r} first in layout=, or transpose in "
-                    "the pipeline"
-                )
-        for name, source in sources.items():
-            if source.ragged is not None:
-                cast = casts.get(name, Cast())
-                ragged[name] = _ragged_form(source, options, cast, padding[name], sources)
-    else:
-        infos, ragged = {}, {}
-        for name, one in sources.items():
-            if name in spaces:
-                infos[name] = SourceInfo(name, one.dims, one.row_shape, one.dtype, spaces[name])
-        for space, name in DataSpecsMapping(options.specs).specs_to_index:
-            if name in sources and name not in infos:
-                what, remedy = "no numbers", "read it without specs"
-                if sources[name].ragged is not None:
-                    what = "examples of different shapes"
-                    remedy += ": ragged='pad' makes arrays of them"
-                raise SpecsError(
-                    f"{sources[name].where} holds {what}, so that it has no space and is not laid "
-                    f"out for {space}; leave it out of the specs, or {remedy}"
-                )
-        asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
-        compiled = compile_specs(options.specs, infos, **asked)
-        sources = {name: sources[name] for name in compiled.sources}
-    for name, source in sources.items() if pads else ():
-        if name not in ragged:
-            change = casts.get(name, Cast())
-            made = source.dtype if change.scaled or change.dtype is None else change.dtype
-            _check_padding(source, padding[name], source.dtype, made)
-    return sources, BatchLayout(sources, padding, compiled, casts, ragged)
+    infos = {}
+    for name, one in sources.items():
+        if name in spaces:
+            infos[name] = SourceInfo(name, one.dims, one.row_shape, one.dtype, spaces[name])
+    for space, name in DataSpecsMapping(options.specs).specs_to_index:
+        if name in sources and name not in infos:
+            what, remedy = "no numbers", "read it without specs"
+            if sources[name].ragged is not None:
+                what = "examples of different shapes"
+                remedy += ": ragged='pad' makes arrays of them"
+            raise SpecsError(
+                f"{sources[name].where} holds {what}, so that it has no space and is not laid "
+                f"out for {space}; leave it out of the specs, or {remedy}"
+            )
+    asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
+    return compile_specs(options.specs, infos, **asked)
 
 
 def pipeline_in_form(pipeline: CompiledPipeline, layout: BatchLayout) -> CompiledPipeline:
     """Tell the steps of a pipeline how batches are laid out."""
     if layout.form.axes is None:
         pipeline.check_named(layout.sources)
-    flat = [name for name, ragged in layout.ragged.items() if ragged.layout == "flat"]
-    if flat and pipeline.takes_apart:
+    if layout.form.flat and pipeline.takes_apart:
         raise LoaderError(
-            f"ragged='flat' lays the examples of {flat[0]!r} end to end, so that a pipeline cannot "
-            "take them one by one; ask for ragged='list' or 'pad', or mark the transforms as "
+            "ragged='flat' lays examples end to end, so that a pipeline cannot take them one by "
+            "one; ask for ragged='list' or 'pad', or mark the transforms as "
             "labeled.transforms.whole"
         )
     return pipeline.with_form(layout.form)
@@ -671,26 +608,31 @@ class HandedOver:
     as_tuple: bool = False
 
     def __call__(self, data: Any) -> Any:
-        """Return a batch with arrays of the library."""
-        made = self._converted(data)
-        return tuple(made.values()) if self.as_tuple and isinstance(made, dict) else made
-
-    def _converted(self, data: Any) -> Any:
-        """Return the same nest with arrays of the library; other values stay as they are.
+        """Return a batch with arrays of the library.
 
         A pipeline that makes something else of one source leaves the others labelled.
         """
-        data = data.arrays if isinstance(data, Batch) else data
+        made = map_nest(data.arrays if isinstance(data, Batch) else data, self._handed)
+        return tuple(made.values()) if self.as_tuple and isinstance(made, dict) else made
+
+    def _handed(self, data: Any) -> Any:
+        """Return an array as one of the library; other values stay as they are."""
         data = data.data if isinstance(data, xr.DataArray) else data
-        if isinstance(data, Mapping):
-            return {name: self._converted(part) for name, part in data.items()}
-        if type(data) in (tuple, list):
-            return type(data)(map(self._converted, data))
         if not is_array(data) or self.to.library == "numpy":
             return data
         if dtype_of(data).kind == "O":
-            return [self._converted(example) for example in data]
+            return [map_nest(example, self._handed) for example in data]
         return self.to(data) if dtype_of(data).kind in "biufc" else data
+
+
+def map_nest(data: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the same nest of mappings, tuples and lists, with everything in it changed."""
+    if isinstance(data, Mapping):
+        return {name: map_nest(one, change) for name, one in data.items()}
+    if isinstance(data, tuple | list):
+        made = [map_nest(one, change) for one in data]
+        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
+    return change(data)
 
 
 def handed_over(options: BatchOptions, layout: BatchLayout | None) -> HandedOver:

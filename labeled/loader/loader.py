@@ -25,14 +25,19 @@ from labeled.display.progress import epoch_bar
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
 from labeled.loader.buffers import BufferPool
-from labeled.loader.collate import Collator, handed_out
-from labeled.loader.device import DeviceBufferPool, DeviceCollator, DeviceWindows, ResidentCollator
-from labeled.loader.explain import Explanation, LoaderPlots, explain, loader_summary
+from labeled.loader.collate import Collator
+from labeled.loader.device import (
+    DeviceCollator,
+    DeviceMemory,
+    DeviceWindows,
+    ResidentCollator,
+    handed_out,
+)
+from labeled.loader.explain import Explanation, LoaderPlots, Stats, explain, loader_summary
 from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
-from labeled.loader.stats import Stats
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.running import NOTHING
@@ -78,7 +83,7 @@ class Loader:
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
         self._pools: tuple[BufferPool, BufferPool] | None = None
-        self._device_buffers: DeviceBufferPool | None = None
+        self._device_memory: DeviceMemory | None = None
         self._pid = os.getpid()
 
     # what is there
@@ -286,7 +291,7 @@ class EpochIterator(Generic[T]):
         # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then
         # (`SourceReader.tasks`): they go through the same buffers, but no file is read.
         for source_reader in loader_plan.source_readers:
-            source_reader.load(sizes.loaders)
+            source_reader.load(sizes.threads + 1)
         stats.load_s += perf_counter() - began
         device_plan = loader_plan.device_plan
         resident = None if device_plan is None else device_plan.resident
@@ -297,23 +302,21 @@ class EpochIterator(Generic[T]):
         )  # fmt: skip
         self._finalizer = weakref.finalize(self, windows.abandon)
         self._windows: Prefetcher | DeviceWindows = windows
-        self._collator: Collator | DeviceCollator | ResidentCollator
         self._next_made: Callable[[], Made] | None = None
         """Where threads make the batches."""
-        if device_plan is None:
-            self._collator = collator = Collator(loader_plan, plan, windows, pools, stats)
-            if sizes.in_flight:
-                batches = range(first_batch, plan.n_batches)
-                windows.make_batches(collator.batch, collator.transformed, batches, sizes.in_flight)
-                self._next_made = windows.next_batch
-        elif resident is not None:
-            self._collator = ResidentCollator(loader_plan, plan, stats)
-        else:
-            if loader._device_buffers is None:
-                loader._device_buffers = DeviceBufferPool(device_plan.device.copy_stream())
-            uploads = DeviceWindows(windows, pools[0], device_plan, loader._device_buffers, stats)
-            self._windows = uploads
-            self._collator = DeviceCollator(loader_plan, plan, uploads, stats)
+        collates: type[Collator] = Collator if device_plan is None else ResidentCollator
+        if device_plan is not None and resident is None:
+            if loader._device_memory is None:
+                loader._device_memory = device_plan.device.copy_stream(), []
+            collates, memory = DeviceCollator, loader._device_memory
+            self._windows = DeviceWindows(windows, pools[0], device_plan, memory, stats)
+        self._collator = collates(loader_plan, plan, self._windows, pools, stats)
+        if sizes.in_flight:
+            batches = range(first_batch, plan.n_batches)
+            windows.make_batches(
+                self._collator.batch, self._collator.transformed, batches, sizes.in_flight
+            )
+            self._next_made = windows.next_batch
         windows.start(sizes.threads)
         self._bar: Any = None
         if loader_plan.options.progress:

@@ -1,17 +1,14 @@
 """What a loader does, decided once: which rows when, within what memory, and what batches are.
 
-:func:`plan_batches` goes from what a user asked to the plan; no row is read but for labels.
+:class:`LoaderPlan` goes from what a user asked to the plan; no row is read but for labels.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,23 +19,12 @@ from labeled.device import Device, Resident, cuda_device, on_gpus
 from labeled.device.streams import HostArray
 from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
-from labeled.loader.buffers import PICTURES_START, RowTypes, owned
-from labeled.loader.layout import (
-    BatchLayout,
-    HandedOver,
-    handed_over,
-    layout_of,
-    pipeline_in_form,
-)
-from labeled.loader.memory import Sizes, plan_memory, warn_of_room
+from labeled.formats.memory import available_bytes
+from labeled.loader.buffers import PICTURES_START, owned
+from labeled.loader.layout import BatchLayout, HandedOver, handed_over, pipeline_in_form
+from labeled.loader.memory import plan_memory, room_words
 from labeled.loader.options import BatchOptions
-from labeled.loader.ordering import (
-    bucket_source,
-    epoch_plan_of,
-    governing_source,
-    group_rows,
-    ordered_rows,
-)
+from labeled.loader.ordering import OrderedRows
 from labeled.loader.source_readers import RaggedSourceReader, SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
@@ -48,7 +34,7 @@ from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection
 from labeled.sources.source import Source
 from labeled.spaces import Space
-from labeled.transforms.running import CompiledPipeline, made_of
+from labeled.transforms.running import made_of
 
 log = logging.getLogger(__name__)
 
@@ -66,31 +52,49 @@ DEVICE_BATCHES = 2
 """Batches a consumer has at a time on a device: the one in use, and the one that is made."""
 
 
-@dataclass(frozen=True, eq=False)
 class DevicePlan:
     """What a loader needs on a device, decided once.
 
-    Parameters
+    Examples of different shapes, and values that are decoded, are laid out on the host and
+    go there batch by batch; texts stay.
+
+    Attributes
     ----------
-    device : Device
     layout : mapping of str to (row shape, dtype)
         Of the sources that go to the device as they are stored.
-    window_rows : int
-        Rows of a device window.
-    n_windows : int
+    library : str, optional
+        Whose arrays the consumer asked for.
+    resident : Resident, optional
+        Where rows in memory are kept, too: batches are gathered there, and there are no windows.
+    window_rows, window_bytes : int
+        Of a device window.
     batch_bytes : int
         Of one batch while it is made and handed out.
+    device_bytes : int
+        The most that iterating takes of the device, batches that are kept not counted.
     """
 
-    device: Device
-    layout: RowTypes
-    window_rows: int
-    n_windows: int
-    batch_bytes: int
-    library: str | None = None
-    resident: Resident | None = None
-    """Where rows in memory are kept, too: batches are gathered there, and there are no windows."""
-    resident_bytes: int = 0
+    def __init__(self, device: Device, plan: LoaderPlan, held_rows: int) -> None:
+        asked, sizes = plan.options.device, plan.sizes
+        self.device, self.library = device, plan.options.output
+        self.resident = asked if isinstance(asked, Resident) else None
+        self.layout = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]()
+        row_bytes = kept_bytes = 0
+        for one in plan.source_readers:
+            source, dtype = one.source, one.source.stored_dtype
+            plain = source.ragged is None and not source.decodes
+            if plain and on_gpus(dtype) and dtype.isnative:
+                self.layout[one.name] = source.row_shape, dtype
+                row_bytes += math.prod(source.row_shape) * dtype.itemsize
+                kept_bytes += 0 if self.resident is None else one.nbytes
+        self.window_rows = max(sizes.job_rows, 1)
+        self.window_bytes, self.n_windows = self.window_rows * row_bytes, 0
+        if self.resident is None:  # as many as one batch may lie in
+            self.n_windows = (max(held_rows, 1) - 1) // self.window_rows + 2
+        made = row_bytes + plan.lay_out.out_row_bytes + plan.lay_out.placed_row_bytes
+        self.batch_bytes = held_rows * made + sizes.layout_bytes
+        self.device_bytes = self.n_windows * self.window_bytes + kept_bytes
+        self.device_bytes += DEVICE_BATCHES * self.batch_bytes
 
     def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a buffer: pinned, where copies will start from it."""
@@ -108,17 +112,6 @@ class DevicePlan:
         assert made[:0].base is made, "views must refer to it, for buffers to know who is held"
         return made
 
-    @property
-    def window_bytes(self) -> int:
-        """Bytes of one device window."""
-        return self.window_rows * row_bytes(self.layout)
-
-    @property
-    def device_bytes(self) -> int:
-        """The most that iterating takes of the device, batches that are kept not counted."""
-        windows = self.n_windows * self.window_bytes
-        return windows + self.resident_bytes + DEVICE_BATCHES * self.batch_bytes
-
     @contextmanager
     def memory_errors(self) -> Iterator[None]:
         """Raise an error that says how much memory was needed if the device runs out."""
@@ -134,59 +127,6 @@ class DevicePlan:
                 f"{format_bytes(self.batch_bytes)}), besides batches that are kept; give a "
                 f"smaller memory= or window_rows=, or smaller batches"
             ) from error
-
-
-def row_bytes(layout: RowTypes) -> int:
-    """Bytes of one row of all arrays."""
-    return sum(int(np.prod(shape)) * dtype.itemsize for shape, dtype in layout.values())
-
-
-def plan_device(
-    device: Device,
-    source_readers: Sequence[SourceReader],
-    sizes: Sizes,
-    layout: BatchLayout,
-    held_rows: int,
-    *,
-    library: str | None,
-    resident: Resident | None,
-) -> DevicePlan:
-    """Work out which sources go to a device as stored, and what that takes there.
-
-    Examples of different shapes, and values that are decoded, are laid out on the host and
-    go there batch by batch; texts stay.
-
-    Parameters
-    ----------
-    held_rows : int
-        Rows of the largest batch.
-    library : str, optional
-        Whose arrays the consumer asked for.
-    resident : Resident, optional
-        Where rows in memory are kept.
-    """
-    stored: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-    for source_reader in source_readers:
-        source, dtype = source_reader.source, source_reader.source.stored_dtype
-        plain = source.ragged is None and not source.decodes
-        if plain and on_gpus(dtype) and dtype.isnative:
-            stored[source_reader.name] = source.row_shape, dtype
-    kept = 0
-    for source_reader in source_readers if resident is not None else ():
-        kept += source_reader.nbytes if source_reader.name in stored else 0
-    rows = max(sizes.job_rows, 1)
-    spanned = (max(held_rows, 1) - 1) // rows + 2  # windows that one batch may lie in
-    made = row_bytes(stored) + layout.out_row_bytes + layout.placed_row_bytes
-    return DevicePlan(
-        device,
-        stored,
-        rows,
-        spanned if resident is None else 0,
-        held_rows * made + sizes.layout_bytes,
-        library,
-        resident,
-        kept,
-    )
 
 
 def device_of(device: Any) -> Device | None:
@@ -210,31 +150,29 @@ def device_of(device: Any) -> Device | None:
     raise LoaderError(f"device={device!r} must be 'cpu', 'cuda' or 'cuda:<number>'")
 
 
-@dataclass(frozen=True, eq=False)
 class LoaderPlan:
-    """Everything that is fixed when a loader is made.
+    """Everything that is fixed when a loader is made: how selected rows of sources are served.
 
-    Parameters
+    Raises
+    ------
+    LoaderError
+        If an option does not fit the sources, or `memory` is too small; no row is read but for
+        the labels of `balance`.
+    SpecsError
+        If the specs do not fit the sources.
+
+    Attributes
     ----------
     source_readers : sequence of SourceReader
         The sources that are read.
-    epoch_plan : EpochPlan
+    epoch_plan : EpochPlan or SampledPlan
         Of the first epoch; later ones differ in the epoch number alone.
     position_of : int64 array, optional
-        Dataset position of each position of the order, where they differ; see `Grouping`.
-    sizes : Sizes
-    job_offset : int, optional
-        Jobs of file order are cut at ``offset + k * job_rows``, so that no stored chunk is read
-        twice; places are cut (at multiples of `job_rows`) when None.
-    lay_out : BatchLayout
-        Called with stored arrays; returns what is handed out.
-    options : BatchOptions
+        Dataset position of each position of the order, where they differ; see `OrderedRows`.
     held_rows : int
         Rows of the largest batch there can be.
-    row_bytes : int
-        Stored bytes of one row over all sources.
-    plan_hash : str
-        Over everything the order depends on, for saved states.
+    lay_out : BatchLayout
+        Called with stored arrays; returns what is handed out.
     pipeline : CompiledPipeline, optional
         What happens to batches on their way to the consumer.
     uncounted : tuple of str
@@ -245,23 +183,85 @@ class LoaderPlan:
         Where batches go that a pipeline makes on the host, before its batch stage.
     hand_over : HandedOver, optional
         Makes another library's arrays of what is handed out.
+    job_offset : int, optional
+        Jobs of file order are cut at ``offset + k * job_rows``, so that no stored chunk is read
+        twice; places are cut (at multiples of `job_rows`) when None.
+    row_bytes : int
+        Stored bytes of one row over all sources.
+    plan_hash : str
+        Over everything the order depends on, for saved states.
     """
 
-    source_readers: Sequence[SourceReader]
-    epoch_plan: AnyPlan
-    position_of: Rows | None
-    sizes: Sizes
-    job_offset: int | None
-    lay_out: BatchLayout
-    options: BatchOptions
-    held_rows: int
-    row_bytes: int
-    plan_hash: str
-    pipeline: CompiledPipeline | None = None
-    uncounted: tuple[str, ...] = ()
-    device_plan: DevicePlan | None = None
-    goes_to: Device | None = None
-    hand_over: HandedOver | None = None
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        selections: Mapping[str, Selection],
+        spaces: Mapping[str, Space],
+        n_rows: int,
+        options: BatchOptions,
+    ) -> None:
+        if not sources:
+            raise LoaderError("there is no source to make batches of")
+        self.options, compiled = options, options.compiled_pipeline
+        rows = OrderedRows(options, sources, selections, n_rows)
+        self.position_of, self.held_rows = rows.position_of, rows.held_rows
+        self.lay_out = layout = BatchLayout(options, sources, spaces, pads=rows.last == "pad")
+        self.pipeline = None if compiled is None else pipeline_in_form(compiled, layout)
+        makes_on_host = self.pipeline is not None and self.pipeline.works
+        where = _device_for(options, layout, makes_on_host=makes_on_host)
+        self.hand_over: HandedOver | None = None
+        if options.output is not None or options.pinned or options.as_tuple:
+            self.hand_over = handed_over(options, layout if self.pipeline is None else None)
+        makes = None
+        if self.pipeline is not None and makes_on_host:
+            makes = made_of(self.pipeline, layout.forms(selections))
+        self.uncounted = () if makes is None else makes.uncounted
+        on_device = where is not None and not makes_on_host
+        self.sizes = sizes = plan_memory(rows, layout, makes, on_device=on_device)
+        self.source_readers, self.row_bytes = list[SourceReader](), 0
+        self.job_offset: int | None = None
+        for name, source in layout.sources.items():
+            selection, keep = selections[name], name in sizes.kept
+            if source.ragged is not None:
+                n_bytes = sizes.example_bytes[name]
+                one: SourceReader = RaggedSourceReader(source, selection, n_bytes, keep=keep)
+            else:
+                one = SourceReader(source, selection, keep=keep)
+            self.source_readers.append(one)
+            self.row_bytes += one.row_bytes
+            if rows.mode == "file" and one.reader.chunk_rows > 1 and not one.keep:
+                units = rows.units
+                if isinstance(units, UniformUnits) and not sizes.job_rows % units.unit_rows:
+                    self.job_offset = units.first_rows  # no stored chunk is read by two jobs
+        self.epoch_plan = rows.epoch_plan(sizes.window_rows)
+        self.device_plan, self.goes_to = None, where if makes_on_host else None
+        if where is not None and on_device:
+            self.device_plan = DevicePlan(where, self, rows.held_rows)
+        tokens = [(name, selections[name].token) for name in sorted(selections)]
+        layout_hash = f"{key_of(repr([tokens, rows.units.digest])):032x}"
+        self.plan_hash = plan_hash(self.epoch_plan, layout_hash)
+        self._tell(rows)
+
+    def _tell(self, rows: OrderedRows) -> None:
+        """Log what was decided, and warn of what is hardly meant."""
+        options, sizes, n_rows = self.options, self.sizes, rows.n_rows
+        if rows.last == "drop" and not self.epoch_plan.n_batches and n_rows:
+            why, drawn = "last='drop' drops short batches", options.draws_rows
+            why = "balance= and weights= make whole batches" if drawn else why
+            shards = f" for each of {options.shard[1]} shards" if options.shard[1] > 1 else ""
+            warn(
+                f"every epoch is empty: {why}, and {count_words(n_rows, 'row')} do not fill one "
+                f"batch of batch_size={rows.batch_rows}{shards}; pass a smaller batch_size"
+                + ("" if drawn else ", or last='keep'")
+            )
+        log.info(
+            "%d rows, shuffle=%r, windows of %d; %d threads, %d buffers of %d rows, at most "
+            "%d bytes", n_rows, rows.mode, sizes.window_rows, sizes.threads, sizes.n_buffers,
+            sizes.job_rows, sizes.promised_bytes,
+        )  # fmt: skip
+        room = available_bytes()
+        if sizes.promised_bytes > room:
+            warn(f"batches may take {format_bytes(sizes.promised_bytes)}, but {room_words(room)}")
 
     @property
     def seed_given(self) -> bool:
@@ -303,7 +303,7 @@ class LoaderPlan:
                     yield a, b, WindowRows(listed=rows[a - start : b - start])
                 a = b
 
-    @cached_property
+    @property
     def all_kept(self) -> bool:
         """Whether every source is held in memory, so that windows may be cut anywhere."""
         return all(source_reader.keep for source_reader in self.source_readers)
@@ -312,114 +312,6 @@ class LoaderPlan:
     def device(self) -> Device | None:
         """Where batches are handed out; None for the host."""
         return self.goes_to if self.device_plan is None else self.device_plan.device
-
-
-def plan_batches(
-    sources: Mapping[str, Source],
-    selections: Mapping[str, Selection],
-    spaces: Mapping[str, Space],
-    n_rows: int,
-    options: BatchOptions,
-) -> LoaderPlan:
-    """Decide how the selected rows of some sources are served.
-
-    Raises
-    ------
-    LoaderError
-        If an option does not fit the sources, or `memory` is too small; no row is read but for
-        the labels of `balance`.
-    SpecsError
-        If the specs do not fit the sources.
-    """
-    if not sources:
-        raise LoaderError("there is no source to make batches of")
-    rows = ordered_rows(options, sources, selections, n_rows)
-    measured = None if options.bucket is False else bucket_source(rows, sources)
-    # All sources count for the order, also those that specs leave out.
-    lead = governing_source(sources)
-    pads = rows.last == "pad"
-    sources, layout = layout_of(options, sources, spaces, pads=pads)
-    pipeline = (
-        None
-        if options.compiled_pipeline is None
-        else pipeline_in_form(options.compiled_pipeline, layout)
-    )
-    makes_on_host = pipeline is not None and pipeline.works
-    on_host = isinstance(options.device, str) and options.device == "cpu"
-    where = None if on_host else _device_for(options, layout, makes_on_host=makes_on_host)
-    hand_over = None
-    if options.output is not None or options.pinned or options.as_tuple:
-        hand_over = handed_over(options, layout if pipeline is None else None)
-    made = (
-        made_of(pipeline, layout.forms(selections))
-        if pipeline is not None and makes_on_host
-        else None
-    )
-    grouping = group_rows(lead, selections[lead.name], rows.mode)
-    on_device = where is not None and not makes_on_host
-    sizes = plan_memory(rows, layout, made, sources, selections, grouping, on_device=on_device)
-    source_readers: list[SourceReader] = []
-    for name, source in sources.items():
-        chosen, keep = selections[name], name in sizes.kept
-        source_readers.append(
-            RaggedSourceReader(source, chosen, sizes.example_bytes[name], keep=keep)
-            if source.ragged is not None
-            else SourceReader(source, chosen, keep=keep)
-        )
-    epoch_plan = epoch_plan_of(rows, grouping, sizes.window_rows, measured, selections)
-    device_plan = None
-    if where is not None and on_device:
-        device_plan = plan_device(
-            where,
-            source_readers,
-            sizes,
-            layout,
-            rows.held_rows,
-            library=options.output,
-            resident=options.device if isinstance(options.device, Resident) else None,
-        )
-    if rows.last == "drop" and not epoch_plan.n_batches and n_rows:
-        why, drawn = "last='drop' drops short batches", options.draws_rows
-        why = "balance= and weights= make whole batches" if drawn else why
-        shards = f" for each of {options.shard[1]} shards" if options.shard[1] > 1 else ""
-        warn(
-            f"every epoch is empty: {why}, and {count_words(n_rows, 'row')} do not fill one batch "
-            f"of batch_size={rows.batch_rows}{shards}; pass a smaller batch_size"
-            + ("" if drawn else ", or last='keep'")
-        )
-    log.info(
-        "%d rows, shuffle=%r, windows of %d; %d threads, %d buffers of %d rows, at most %d bytes",
-        n_rows, rows.mode, sizes.window_rows, sizes.threads, sizes.n_buffers, sizes.job_rows,
-        sizes.promised_bytes,
-    )  # fmt: skip
-    warn_of_room(sizes.promised_bytes)
-    row_bytes, job_offset, units = 0, None, grouping.units
-    for source_reader in source_readers:
-        row_bytes += source_reader.row_bytes
-        chunked = (
-            rows.mode == "file" and source_reader.reader.chunk_rows > 1 and not source_reader.keep
-        )
-        if chunked and isinstance(units, UniformUnits) and not sizes.job_rows % units.unit_rows:
-            job_offset = units.first_rows  # no stored chunk is read by two jobs
-    tokens = sorted(zip(selections, map(attrgetter("token"), selections.values()), strict=True))
-    layout_hash = f"{key_of(repr([tokens, units.digest])):032x}"
-    return LoaderPlan(
-        source_readers=source_readers,
-        epoch_plan=epoch_plan,
-        position_of=grouping.position_of,
-        sizes=sizes,
-        job_offset=job_offset,
-        lay_out=layout,
-        options=options,
-        held_rows=rows.held_rows,
-        row_bytes=row_bytes,
-        plan_hash=plan_hash(epoch_plan, layout_hash),
-        pipeline=pipeline,
-        uncounted=() if made is None else made.uncounted,
-        device_plan=device_plan,
-        goes_to=where if makes_on_host else None,
-        hand_over=hand_over,
-    )
 
 
 def _device_for(
@@ -434,6 +326,8 @@ def _device_for(
     MissingExtraError
         If it needs CuPy, which is not installed; torch has a way to a GPU without.
     """
+    if isinstance(options.device, str) and options.device == "cpu":
+        return None
     try:
         device = device_of(options.device)
     except MissingExtraError as error:

@@ -33,9 +33,9 @@ import numpy.typing as npt
 from labeled.errors import ReadError
 from labeled.formats.reader import CLOCK
 from labeled.loader.buffers import BufferPool, LoadedJob
+from labeled.loader.explain import Stats
 from labeled.loader.plan import Job
 from labeled.loader.source_readers import SourceReader
-from labeled.loader.stats import Stats
 from labeled.samplers.windows import WindowRows
 from labeled.sources.loading import Task
 

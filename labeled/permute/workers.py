@@ -21,11 +21,11 @@ _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 
 
-def processors() -> int:
-    """Return how many threads this process may run at once, at most ``MAX_THREADS``."""
+def processors(most: int = MAX_THREADS) -> int:
+    """Return how many threads this process may run at once, at most `most`."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return min(count, MAX_THREADS)
+    return min(count, most)
 
 
 def share(work: Callable[[int, int], None], n_units: int, threads: int) -> None:

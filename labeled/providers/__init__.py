@@ -16,7 +16,7 @@ because foreign iterators like to fill the same memory again, and padded where i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from itertools import chain
@@ -46,7 +46,7 @@ from labeled.loader.batch import Batch
 from labeled.loader.layout import can_hold, padding_of
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, Shuffle, integer
-from labeled.loader.plan import plan_batches
+from labeled.loader.plan import LoaderPlan
 from labeled.providers.batch import (
     ALL,
     BatchAxis,
@@ -245,9 +245,9 @@ class _Epochs:
         return stop - start
 
     def __call__(self, epoch: int | None) -> Iterator[DataBatch]:
-        plan = self.loader.plan
-        epoch_plan = plan.epoch_plan.at_epoch(epoch or 0)
-        return self._batches(Loader(replace(plan, epoch_plan=epoch_plan)))
+        loader = Loader(self.loader.plan)
+        loader.set_epoch(epoch or 0)
+        return self._batches(loader)
 
     def _batches(self, loader: Loader) -> Iterator[DataBatch]:
         named, skips = {**self.data, **self.label}, loader.plan.options.skips
@@ -435,9 +435,7 @@ def ArrayDataProvider(
 
     def served(used: list[str], size: int, **options: Any) -> Loader:
         rows = {name: Selection.all(n) for name, n in counts.items()}
-        return Loader(
-            plan_batches(sources, rows, {}, counts[used[0]], BatchOptions(size, **options))
-        )
+        return Loader(LoaderPlan(sources, rows, {}, counts[used[0]], BatchOptions(size, **options)))
 
     return provider_of(
         served,
