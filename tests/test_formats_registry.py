@@ -60,7 +60,7 @@ FOREIGN = {
     "a.npz": (b"PK\x03\x04", r"a NumPy archive; convert it to HDF5 first: labeled convert"),
     "a.zip": (b"PK\x03\x04", "a zip archive; unpack it first"),
     "a.parquet": (b"PAR1", "a parquet table; convert it to HDF5 first: labeled convert"),
-    "a.nc": (b"CDF\x02", "netCDF-3, not netCDF-4; convert it to HDF5 first: labeled convert"),
+    "a.nc": (b"CDF\x02", "netCDF-3, not netCDF-4, which xarray opens: labeled.batches"),
     "a.mat": (b"MATLAB 5.0 MAT-file", r"a MATLAB file before v7\.3; save it again .*'-v7\.3'"),
     "lfs.h5": (
         b"version https://git-lfs.github.com/spec/v1",

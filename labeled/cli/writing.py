@@ -83,7 +83,7 @@ def convert(
 ) -> None:
     """Import other formats into a labelled file, with splits.
 
-    ORIGIN may be .npy, .npz, .parquet, zarr, netCDF, a folder of pictures by class, or anything
+    ORIGIN may be .npy, .npz, .parquet, zarr, netCDF-4, a folder of pictures by class, or anything
     that labeled opens (HDF5, CSV, IDX, .rec). Give several files one after another, and TARGET
     last. TARGET is an HDF5 file, unless its name ends in .rec, and appears only once it is
     complete.

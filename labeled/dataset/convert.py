@@ -1,18 +1,31 @@
 """``labeled.convert``: what opens, or is in memory, becomes a labelled file or a file of records.
 
-What is given is opened (:mod:`labeled.writing.importers` tells pictures, tables and arrays, and
-``open_dataset`` opens the rest), its rows are divided among splits, and one writer takes both.
+Every file that ``open_dataset`` opens is read by its reader. Besides these there are folders of
+pictures (:mod:`labeled.writing.pictures`), tables (:mod:`labeled.writing.tables`), and NumPy's own
+files, told by their names. ``.npy`` files are mapped, those in a ``.npz`` once they are unpacked
+into a temporary folder; pickled objects are refused, since reading them could run anything.
+
+What is called alike but for a number (``x_0.npy``, ``x_1.npy``, ...) is one source, joined along
+the rows in the order of the numbers. Arrays whose names or folders name splits (``train_x.npy`` and
+``test_x.npy``, ``train/x.npy`` and ``test/x.npy``) become these. Files of tables have the same
+columns and are joined column by column.
 """
 
 from __future__ import annotations
 
+import glob
 import os
+import re
+import shutil
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
@@ -23,21 +36,41 @@ from labeled.dataset.files import find_files
 from labeled.dataset.opening import GENERAL, open_dataset
 from labeled.errors import (
     ArrayError,
+    DimsError,
+    FileFormatError,
+    LabeledError,
     OptionError,
     SplitError,
     UnknownNameError,
+    UnsafeFileError,
     WriteError,
     did_you_mean,
     listed,
     warn,
 )
-from labeled.formats.registry import format_named, format_of, option_names
+from labeled.formats.bytesource import is_address, stamp_of, unreadable
+from labeled.formats.region import Array
+from labeled.formats.registry import (
+    all_formats,
+    format_named,
+    format_of,
+    format_of_folder,
+    option_names,
+)
 from labeled.formats.replacing import check_target, part_folder
 from labeled.ragged import Ragged
-from labeled.writing.importers import Imported, Importer
-from labeled.writing.pictures import copy_pictures, write_pictures
-from labeled.writing.source import with_fields
+from labeled.writing.pictures import (
+    SPLITS,
+    PictureFiles,
+    copy_pictures,
+    list_pictures,
+    more_pictures,
+    picture_sources,
+    write_pictures,
+)
+from labeled.writing.source import in_blocks, with_fields
 from labeled.writing.splits import splits_by_rules
+from labeled.writing.tables import frame_sources, grouped, is_frame, open_parquet
 from labeled.writing.write import (
     DEFAULTS,
     RECORDS,
@@ -54,10 +87,7 @@ MAX_NAMED = 12
 OF_RAGGED = "it holds the "
 """Why datasets that ragged sources are made of are no sources themselves."""
 
-MEANT_FOR = {
-    "columns": ("table", "parquet"),
-    "example_dim": ("xarray", "zarr", "netcdf3"),
-}
+MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
 """Kinds of origins that an option means something for, besides files that are opened."""
 
 LABELS = "iubUSO"
@@ -66,16 +96,14 @@ LABELS = "iubUSO"
 BLOCKS = 32
 """Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
 
+TEXTS = (".txt", ".csv", ".tsv", ".tab")
+"""Files that may stand beside pictures: notes, class names, licences."""
 
-@dataclass(frozen=True, eq=False)
-class SplitRules:
-    """How rows are divided among splits; :func:`convert` documents each field."""
+KINDS = {"npy": (".npy",), "parquet": (".parquet", ".pq")}
+"""Files several of which are joined, and how their names end."""
 
-    split: Mapping[str, Any] | None
-    stratify: Any
-    group: Any
-    seed: int
-    in_order: bool
+_NUMBER = re.compile(r"(\d+)")
+_COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
 
 
 @check_arguments(options=DEFAULTS)
@@ -103,9 +131,9 @@ def convert(
     Parameters
     ----------
     origin : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
-        Paths: ``.npy`` and ``.npz`` (unpacked beside the target meanwhile), ``.parquet``, zarr
-        stores, netCDF, a folder of pictures by class, and all that
-        :func:`labeled.open_dataset` opens (HDF5, CSV, IDX, record files). Several ``.npy`` files
+        Paths: all that :func:`labeled.open_dataset` opens (HDF5, netCDF-4, zarr, CSV, IDX, record
+        files), a folder of pictures by class, ``.parquet``, ``.npy`` and ``.npz`` (unpacked beside
+        the target meanwhile). Several ``.npy`` files
         (a list, a folder, a glob) that are named after splits, or lie in folders that are,
         become these: ``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
     target : path
@@ -131,7 +159,7 @@ def convert(
     columns : mapping of source to column names, optional
         Columns of a table that become one source, side by side.
     example_dim : str, optional
-        The dim of an xarray dataset, netCDF file or zarr store that counts examples.
+        The dim of an xarray dataset, netCDF-4 file or zarr store that counts examples.
     **options
         How the target is written, as for :func:`labeled.write`: `dims` in place of those found,
         `attrs`, `layout`, `compression`, `level`, `chunks`, `ragged`, `overwrite`, `progress`,
@@ -164,7 +192,6 @@ def convert(
     {'train': 8, 'test': 2}
     """
     target = os.fsdecode(target)
-    rules = SplitRules(split, stratify, group, seed, in_order)
     how = {one.name for one in fields(WriteOptions)}
     written = replace(DEFAULTS, **{name: v for name, v in options.items() if name in how})
     opened = {name: v for name, v in options.items() if name not in how}
@@ -172,91 +199,126 @@ def convert(
         raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
     check_keywords("convert", opened, keywords_of(convert), GENERAL, option_names())
     where = check_target(target, overwrite=written.overwrite)
-    is_records = os.path.splitext(target)[1].lower() == RECORDS
-    if not is_records:
+    as_records = os.path.splitext(target)[1].lower() == RECORDS
+    if not as_records:
         check_ending(target)
+    elif split is not None:
+        raise SplitError(".rec files get no splits; convert to a labelled file first")
+    if split is None and (stratify is not None or group is not None or in_order):
+        raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
     budget, _ = checked_effort(written.memory, written.threads)
     with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
-        importer = Importer(
-            _opener(opened, written, is_records, only, sources, columns, example_dim),
-            lambda: folders.enter_context(part_folder(where)),
-            sources,
-            example_dim,
-            columns,
+        asked = _Asked(
             opened,
+            written.dims,
+            None if sources is None else tuple(sources),
+            columns,
+            example_dim,
+            as_records,
+            lambda: folders.enter_context(part_folder(where)),
         )
-        found = importer.sources_of(origin)
-        _check_meant(found, {**opened, "columns": columns, "example_dim": example_dim})
-        if isinstance(found.sources, Mapping) and not isinstance(found.sources, xr.Dataset):
-            found = replace(found, sources=with_fields(found.sources))
-        if only is not None and found.kind != "labeled":
-            raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has none")
-        found = found if sources is None else found.chosen(sources)
-        if not found.names:
-            raise ArrayError(f"{found.where} holds no source to convert")
-        if isinstance(found.sources, Dataset) and sources is None:
-            _warn_of_left_out(found.sources)
-        if is_records and split is not None:
-            raise SplitError(".rec files get no splits; convert to a labelled file first")
-        if is_records and found.kind == "pictures" and not opened:
-            return copy_pictures(found.sources, target, written)
-        if is_records:
-            return _exported(found, target, written)
-        splits, provenance = found.splits, {**_origin(found, rules), **(written.provenance or {})}
+        found = _chosen(_origin(origin, asked), asked, only)
+        if as_records:
+            return _records(found, target, written, as_encoded=not opened)
+        provenance: dict[str, Any] = {"from": found.name, "kind": found.kind}
+        splits = found.splits
         if split is not None:
-            splits = _splits(found, rules)
-        elif stratify is not None or group is not None or in_order:
-            raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
-        made = _with_names(replace(written, provenance=provenance), found)
-        return write_with(target, found.sources, splits, made)
+            labels = {"stratify": stratify, "group": group}
+            splits = _drawn(found, split, seed, in_order, labels)
+            provenance |= _of_split(split, seed, labels)
+        provenance |= written.provenance or {}
+        if found.kind == "labeled":  # its sources were opened with the names of dims=
+            written = replace(written, dims=None)
+        return write_with(target, found.sources, splits, replace(written, provenance=provenance))
 
 
-def _with_names(written: WriteOptions, found: Imported) -> WriteOptions:
-    """Add the names and attributes that were found, where none are given for a source."""
-    dims: dict[str, Any] = {n: dims for n, dims in found.dims.items() if n in found.names}
-    if found.kind != "labeled":  # else its sources were opened with them
-        dims |= written.dims or {}
-    return replace(
-        written, dims=dims, source_attrs={**found.source_attrs, **(written.source_attrs or {})}
-    )
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What of an origin is asked for, and how files are opened."""
 
+    opened: Mapping[str, Any]
+    dims: Mapping[str, Sequence[str | None]] | None
+    names: tuple[str, ...] | None
+    """The sources that are wanted."""
+    columns: Mapping[str, Sequence[str]] | None
+    example_dim: str | None
+    decoded: bool
+    """Whether values are wanted, in place of what is stored of them."""
+    folder: Callable[[], str]
+    """Returns a folder for temporary files."""
 
-def _opener(
-    opened: Mapping[str, Any],
-    written: WriteOptions,
-    is_records: bool,
-    only: str | Sequence[str] | None,
-    sources: Sequence[str] | None,
-    columns: Mapping[str, Sequence[str]] | None,
-    example_dim: str | None,
-) -> Callable[[Any], Dataset]:
-    """Return what opens files, with their values as they are stored if these are to be kept."""
-    own = dict(opened)
-    if sources is not None:
-        own["sources"] = tuple(sources)
-    if columns is not None:
-        own["columns"] = columns
-
-    def opener(path: Any) -> Dataset:
+    def dataset(self, path: Any) -> Dataset:
+        """Open files."""
+        own = dict(self.opened)
+        if self.names is not None:
+            own["sources"] = self.names
+        if self.columns is not None:
+            own["columns"] = self.columns
         named = own.get("format")
         found = format_of(find_files(path)[0]) if named is None else format_named(named)
-        if not is_records and "decode_cf" in found.accepts:
+        if not self.decoded and "decode_cf" in found.accepts:
             own.setdefault("decode_cf", False)
-        dataset = open_dataset(path, dims=written.dims, example_dim=example_dim, **own)
-        if only is None:
-            return dataset
-        return dataset.split(*([only] if isinstance(only, str) else only))
-
-    return opener
+        return open_dataset(path, dims=self.dims, example_dim=self.example_dim, **own)
 
 
-def _check_meant(found: Imported, given: Mapping[str, Any]) -> None:
-    """Refuse options without a meaning for an origin; files that are opened have checked theirs."""
-    if found.kind == "labeled" and found.name:
-        return
-    for name, value in given.items():
-        if value is not None and found.kind not in MEANT_FOR.get(name, ("pictures",)):
-            raise OptionError(f"{name}= means nothing for {found.where}, which is {found.kind}")
+@dataclass(frozen=True, eq=False)
+class _Origin:
+    """What is converted: sources as :func:`labeled.write` takes them, and what it was."""
+
+    kind: str
+    """ "npz", "parquet", ...; "labeled" for a Dataset."""
+    sources: Any
+    name: str = ""
+    """Of the file or folder; empty for what is in memory."""
+    splits: Mapping[str, Any] | None = None
+    pictures: PictureFiles | None = None
+
+    @property
+    def names(self) -> list[str]:
+        return [str(name) for name in getattr(self.sources, "sources", self.sources)]
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"{self.name!r}" if self.name else f"what to convert ({self.kind})"
+
+
+def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> _Origin:
+    """Return the splits and the sources that are wanted, once options are checked."""
+    if found.kind != "labeled" or not found.name:  # files that are opened have checked theirs
+        given = {**asked.opened, "columns": asked.columns, "example_dim": asked.example_dim}
+        for name, value in given.items():
+            if value is not None and found.kind not in MEANT_FOR.get(name, ("pictures",)):
+                raise OptionError(f"{name}= means nothing for {found.where}, which is {found.kind}")
+    sources, splits = found.sources, found.splits
+    if isinstance(sources, Mapping) and not isinstance(sources, xr.Dataset):
+        sources = with_fields(sources)
+    if only is not None:
+        if not isinstance(sources, Dataset):
+            raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has none")
+        sources = sources.split(*([only] if isinstance(only, str) else only))
+    found = replace(found, sources=sources)
+    if asked.names is None:
+        if isinstance(sources, Dataset):
+            _warn_of_left_out(sources)
+    else:
+        for name in asked.names:
+            if name not in found.names:
+                raise UnknownNameError(
+                    f"{found.where} has no source {name!r}; {did_you_mean(name, found.names)}"
+                )
+        if isinstance(sources, Dataset | xr.Dataset):
+            sources = sources[list(asked.names)]
+        else:
+            sources = {name: sources[name] for name in asked.names}
+        splits = {
+            split: {n: by[n] for n in by if n in asked.names} if isinstance(by, Mapping) else by
+            for split, by in (splits or {}).items()
+        }
+    found = replace(found, sources=sources, splits=splits or None)
+    if not found.names:
+        raise ArrayError(f"{found.where} holds no source to convert")
+    return found
 
 
 def _warn_of_left_out(dataset: Dataset) -> None:
@@ -275,11 +337,13 @@ def _warn_of_left_out(dataset: Dataset) -> None:
         )
 
 
-def _exported(found: Imported, target: Path, written: WriteOptions) -> str:
-    """Write records; other inputs become a labelled file first."""
+def _records(found: _Origin, target: Path, written: WriteOptions, *, as_encoded: bool) -> str:
+    """Write records; what is no Dataset becomes a labelled file first."""
+    if found.pictures is not None and as_encoded:
+        return copy_pictures(found.pictures, target, written)
     if isinstance(found.sources, Dataset):
         return write_pictures(found.sources, target, written)
-    plain = replace(_with_names(written, found), statistics=False, checksums=False)
+    plain = replace(written, statistics=False, checksums=False)
     with part_folder(check_target(target, overwrite=written.overwrite)) as between:
         try:
             path = os.path.join(between, "labelled.hdf5")
@@ -289,39 +353,58 @@ def _exported(found: Imported, target: Path, written: WriteOptions) -> str:
                 f"cannot write {os.fspath(target)!r}: its rows go into a labelled file first "
                 f"({error})"
             ) from error
-        return _exported(replace(found, sources=open_dataset(labelled)), target, written)
+        return write_pictures(open_dataset(labelled), target, written)
 
 
-def _splits(found: Imported, rules: SplitRules) -> dict[str, Any]:
-    assert rules.split is not None
+# splits
+
+
+def _drawn(
+    found: _Origin,
+    rules: Mapping[str, Any],
+    seed: int,
+    in_order: bool,
+    labels: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Divide rows among splits by rules."""
     counts = {name: _n_rows(found.sources[name]) for name in found.names}
     if len(set(counts.values())) > 1:
         raise SplitError(
             f"the sources of {found.where} differ in length: {counts}; choose some that agree "
             f"with sources=[...]"
         )
+    n_rows = next(iter(counts.values()))
+    classes, groups = (_labels(found, name, given, n_rows) for name, given in labels.items())
     return splits_by_rules(
-        rules.split,
-        next(iter(counts.values())),
-        seed=rules.seed,
-        in_order=rules.in_order,
-        classes=_labels(found, "stratify", rules.stratify),
-        groups=_labels(found, "group", rules.group),
+        rules, n_rows, seed=seed, in_order=in_order, classes=classes, groups=groups
     )
+
+
+def _of_split(rules: Mapping[str, Any], seed: int, labels: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how rows were divided, as it is kept in the file."""
+    told = {
+        name: rule if isinstance(rule, str | int | float) else "rows given one by one"
+        for name, rule in rules.items()
+    }
+    by = {
+        option: given if isinstance(given, str) else "values given one by one"
+        for option, given in labels.items()
+        if given is not None
+    }
+    return {"split": told, "seed": seed, **by}
 
 
 def _n_rows(value: Any) -> int:
     return int(value.shape[0]) if hasattr(value, "shape") else len(value)
 
 
-def _labels(found: Imported, option: str, given: Any) -> npt.NDArray[Any] | None:
+def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray[Any] | None:
     """Return one value a row: those of a source, or given outright."""
     if given is None:
         return None
     value = _called(found, option, given) if isinstance(given, str) else given
     if isinstance(value, Ragged):
         raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
-    n_rows = _n_rows(found.sources[found.names[0]])
     labels = np.asarray(value.values if isinstance(value, xr.DataArray) else value[:])
     if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in LABELS:
         raise SplitError(
@@ -331,46 +414,303 @@ def _labels(found: Imported, option: str, given: Any) -> npt.NDArray[Any] | None
     return labels.reshape(n_rows)
 
 
-def _called(found: Imported, option: str, name: str) -> Any:
+def _called(found: _Origin, option: str, name: str) -> Any:
     """Return the source of a name, or else the column of a table."""
     if name in found.names:
         return found.sources[name]
-    columns: list[str] = []
-    for source in map(found.sources.__getitem__, found.names):
+    able: list[str] = []
+    for called, source in ((one, found.sources[one]) for one in found.names):
         if isinstance(source, xr.DataArray) and "columns" in source.attrs:
-            here = list(source.attrs["columns"])
-            if name in here:
-                return _whole_numbers(source[:, here.index(name)].values)
-            columns += here
-    able = columns + [one for one in found.names if _is_one_label_a_row(found.sources[one])]
+            columns = list(source.attrs["columns"])
+            if name in columns:  # integers side by side with others have their dtype
+                values = source[:, columns.index(name)].values
+                is_whole = np.isfinite(values).all() and not (values % 1).any()
+                return values.astype(np.int64) if is_whole else values
+            able += columns
+        elif getattr(source, "shape", (0, 2))[1:] in ((), (1,)) and source.dtype.kind in LABELS:
+            able.append(called)
     what = "source of one label a row in" if able else "source of"
     hint = did_you_mean(name, dict.fromkeys(able or found.names))
     raise UnknownNameError(f"{option}={name!r} is not a {what} {found.where}; {hint}")
 
 
-def _is_one_label_a_row(value: Any) -> bool:
-    shape, dtype = getattr(value, "shape", ()), getattr(value, "dtype", None)
-    return shape[1:] in ((), (1,)) and getattr(dtype, "kind", "") in LABELS
+# what is given
 
 
-def _whole_numbers(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return values as integers if they are; columns side by side have one dtype."""
-    if values.dtype.kind != "f" or not np.isfinite(values).all() or (values % 1).any():
-        return values
-    return values.astype(np.int64)
+def _origin(given: Any, asked: _Asked) -> _Origin:
+    """Return the sources of paths, an xarray.Dataset, a DataFrame, a Dataset or arrays.
+
+    Raises
+    ------
+    LabeledError
+        If there is nothing to convert, or it is damaged.
+    """
+    paths = [given] if isinstance(given, str | os.PathLike) else given
+    if isinstance(paths, list | tuple) and all(isinstance(p, str | os.PathLike) for p in paths):
+        return _of_paths([os.path.expanduser(os.fspath(path)) for path in paths], asked)
+    if isinstance(given, xr.Dataset):
+        return _of_xarray(given, asked.example_dim)
+    if isinstance(given, Dataset):
+        return _Origin("labeled", given)
+    if is_frame(given):
+        return _Origin("table", frame_sources(given, asked.columns))
+    if isinstance(given, Mapping):
+        return _Origin("arrays", dict(given))
+    raise ArrayError(
+        f"cannot convert {type(given).__name__}; give a path, an xarray.Dataset, a "
+        f"pandas.DataFrame, a labeled.Dataset or a mapping of arrays"
+    )
 
 
-def _origin(found: Imported, rules: SplitRules) -> dict[str, Any]:
-    """Return where the data comes from, as it is kept in the file."""
-    record: dict[str, Any] = {"from": found.name, "kind": found.kind}
-    if rules.split is None:
-        return record
-    record["split"] = {
-        name: rule if isinstance(rule, str | int | float) else "rows given one by one"
-        for name, rule in rules.split.items()
+def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
+    if "" in paths:
+        raise FileFormatError("'' is not a path; pass what to convert")
+    found: _Origin | None = None
+    if not any(map(is_address, paths)):
+        paths = [os.path.abspath(path) for path in paths]
+        try:
+            found = _of_files(paths, asked)
+        except OSError as error:
+            if isinstance(error, LabeledError):
+                raise
+            raise unreadable(error.filename or paths[0], error) from error
+    if found is None:
+        found = _Origin("labeled", asked.dataset(paths[0] if len(paths) == 1 else paths))
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return replace(found, name=os.path.basename(paths[0]) + more if paths else "")
+
+
+def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
+    """Return what open_dataset does not open: pictures, NumPy's files, parquet."""
+    path = paths[0] if len(paths) == 1 else ""
+    if os.path.isdir(path):
+        if format_of_folder(path) is not None:
+            return None
+        known = [n for n in os.listdir(path) if any(one.claims(n) for one in all_formats())]
+        notes = all(name.lower().endswith(TEXTS) for name in known)
+        if notes and more_pictures(path, len(known)):
+            if known:
+                warn(f"{known} beside the pictures of {path!r} are left out")
+            return _of_pictures(path, asked.opened)
+        if not known and _files_alike(paths) is None:
+            raise FileFormatError(
+                f"folder {path!r} holds nothing to convert: no pictures, no files that "
+                f"open_dataset knows, and not .npy or parquet files alone; name some of its files, "
+                f"as in '{path}/*.npy'"
+            )
+    elif path and (os.path.exists(path) or not glob.has_magic(path)):
+        stamp_of(path)  # refuses what is not there, and pipes, which would block
+        if path.lower().endswith(".npz"):
+            return _of_npz(path, asked)
+    kind, files = _files_alike(paths) or ("", [])
+    if kind == "npy":
+        return _of_npy(files)
+    return _Origin("parquet", _of_parquet(files, asked.columns)) if kind else None
+
+
+def _of_pictures(path: str, opened: Mapping[str, Any]) -> _Origin:
+    known = [one.name for one in fields(Decoding)]
+    for name in opened:
+        if name not in known:
+            raise OptionError(
+                f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
+            )
+    found = list_pictures(path)
+    decoding = RecordOptions(**{"channels": 3, **opened}).decoding
+    sources = picture_sources(found, decoding)
+    return _Origin("pictures", sources, splits=found.splits or None, pictures=found)
+
+
+def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
+    """Put the example dim first, and leave out variables that do not have it.
+
+    By default that is the only unlimited dim, else ``batch``, else the first of the first variable.
+
+    Raises
+    ------
+    DimsError
+        If no variable has the dim.
+    """
+    dims = [str(dim) for array in dataset.data_vars.values() for dim in array.dims]
+    if example_dim is not None and example_dim not in dims:
+        hint = did_you_mean(example_dim, set(dims))
+        raise DimsError(f"no variable has a dim {example_dim!r}; {hint}")
+    if not dims:
+        raise ArrayError("there is no variable with an axis to convert")
+    if example_dim is None:
+        unlimited = [dim for dim in dataset.encoding.get("unlimited_dims", ()) if dim in dims]
+        usual = "batch" if "batch" in dims else dims[0]
+        example_dim = str(unlimited[0]) if len(unlimited) == 1 else usual
+    having = [name for name, array in dataset.data_vars.items() if example_dim in array.dims]
+    without = sorted(str(name) for name in dataset.data_vars if name not in having)
+    if without:
+        warn(
+            f"variables {without} do not have the dim {example_dim!r} of examples and are left out"
+        )
+    kept = dataset[having].transpose(example_dim, ...)
+    for each in (kept, *(kept[name] for name in having)):
+        each.attrs.pop("coordinates", None)
+    return _Origin("xarray", kept)
+
+
+# files of one kind
+
+
+def _of_parquet(paths: Sequence[str], groups: Mapping[str, Sequence[str]] | None) -> dict[str, Any]:
+    tables = {path: open_parquet(path) for path in paths}
+    first = tables[paths[0]]
+    for path, table in tables.items():
+        if list(table) != list(first):
+            raise ArrayError(
+                f"{path!r} has the columns {list(table)}, and {paths[0]!r} {list(first)}; "
+                f"convert them one by one"
+            )
+    columns = {
+        name: _joined(name, {path: table[name] for path, table in tables.items()}) for name in first
     }
-    record["seed"] = rules.seed
-    for option, given in (("stratify", rules.stratify), ("group", rules.group)):
-        if given is not None:
-            record[option] = given if isinstance(given, str) else "values given one by one"
-    return record
+    return grouped(columns, groups)
+
+
+def _of_npz(path: str, asked: _Asked) -> _Origin:
+    """Return the arrays of an archive, unpacked and mapped."""
+    folder, arrays, single = asked.folder(), {}, []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
+            if len({one.filename for one in members}) < len(members):
+                raise FileFormatError(f"{path!r} has members of the same name; rename them")
+            n_bytes = sum(one.file_size for one in members)
+            if n_bytes > shutil.disk_usage(folder).free:
+                raise WriteError(
+                    f"{path!r} takes {n_bytes:,} bytes unpacked, which are not free beside the "
+                    f"target; write elsewhere"
+                )
+            for one in members:
+                where = f"{path}, member {one.filename}"
+                try:
+                    array = _open_npy(archive.extract(one, folder), where)
+                except UnsafeFileError:
+                    if asked.names is None or one.filename[:-4] in asked.names:
+                        raise
+                    continue
+                if array.shape:
+                    arrays[one.filename[:-4]] = array
+                else:
+                    single.append(one.filename[:-4])
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise FileFormatError(f"{path!r} is not a sound .npz archive: {error}") from error
+    if single:
+        warn(f"members {single} of {path!r} are single values, no sources, and are left out")
+    return _Origin("npz", arrays)
+
+
+def _files_alike(paths: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return the kind and the files of paths that hold nothing else of either kind.
+
+    Of a folder come its files, or else those in folders below it that are named after splits.
+    Files whose names begin with a dot or an underscore are left aside, as programs that write
+    such folders put notes there.
+    """
+    found = [one for path in paths for one in _files(path) if os.path.basename(one)[0] not in "._"]
+    for kind, endings in KINDS.items():
+        if found and all(one.lower().endswith(endings) for one in found):
+            return kind, sorted(found, key=_in_order)
+    return None
+
+
+def _files(path: str) -> list[str]:
+    if os.path.isdir(path):
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        splits = [e.path for e in entries if e.is_dir() and e.name.lower() in SPLITS]
+        return [e.path for e in entries if e.is_file()] or [
+            one for below in splits for one in _files(below)
+        ]
+    return [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+
+
+def _in_order(path: str) -> list[tuple[int, int, str]]:
+    """Return what sorts numbers within names as numbers."""
+    parts = _NUMBER.split(path)
+    return [(0, int(one), "") if i % 2 else (1, 0, one) for i, one in enumerate(parts)]
+
+
+def _of_npy(paths: Sequence[str]) -> _Origin:
+    """Return the arrays of several ``.npy`` files, and the rows of the splits they name."""
+    named = {path: _split_and_stem(path) for path in paths}
+    splits = [split for split in SPLITS.values() if any(split == one for one, _ in named.values())]
+    if len(set(splits)) < 2 or not all(split for split, _ in named.values()):
+        named = {path: ("", _stem(path)) for path in paths}
+        splits = [""]
+    groups: dict[str, list[str]] = {}
+    for path, (_, stem) in sorted(named.items(), key=lambda item: splits.index(item[1][0])):
+        groups.setdefault(_COUNTED.sub("", stem) or "data", []).append(path)
+    out: dict[str, Any] = {}
+    table: dict[str, dict[str, tuple[int, int]]] = {split: {} for split in splits}
+    for name, members in groups.items():
+        arrays = {path: _open_npy(path, path) for path in members}
+        name = name if len(members) > 1 else named[members[0]][1] or "data"
+        stop = 0
+        for path, array in arrays.items():
+            if not array.shape:
+                raise ArrayError(f"{path} holds a single value; a source needs an axis of examples")
+            start, _ = table[named[path][0]].get(name, (stop, stop))
+            stop += len(array)
+            table[named[path][0]][name] = (start, stop)
+        out[name] = _joined(name, arrays)
+    return _Origin("npy", out, splits=None if splits == [""] else table)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _split_and_stem(path: str) -> tuple[str, str]:
+    """Return the split that a name, or else its folder, tells, and the rest of the name.
+
+    Examples
+    --------
+    >>> _split_and_stem("train_x.npy"), _split_and_stem("x-test.npy"), _split_and_stem("val/x.npy")
+    (('train', 'x'), ('test', 'x'), ('valid', 'x'))
+    """
+    stem = _stem(path)
+    for word in sorted(SPLITS, key=len, reverse=True):
+        for pattern in (rf"{word}(?:[-_.](.*))?", rf"(.*)[-_.]{word}"):
+            found = re.fullmatch(pattern, stem, re.IGNORECASE)
+            if found is not None:
+                return SPLITS[word], found[1] or ""
+    return SPLITS.get(os.path.basename(os.path.dirname(path)).lower(), ""), stem
+
+
+def _open_npy(path: str, where: str) -> Array:
+    """Map the one array of a file."""
+    try:
+        mapped: Array = np.load(path, mmap_mode="r")
+    except (ValueError, EOFError) as error:
+        if "Python objects" in str(error):
+            raise UnsafeFileError(
+                f"{where} holds Python objects, which only unpickling could read; save it again as "
+                f"numbers, or texts of one width (dtype 'U20'), or leave it out with sources=[...]"
+            ) from None
+        raise FileFormatError(f"{where} is cut short, or not a sound .npy file: {error}") from error
+    return mapped
+
+
+def _joined(name: str, parts: Mapping[str, Any]) -> Any:
+    """Join arrays, or lists of arrays, along their rows; one alone stays what it is."""
+    (first, one), *others = parts.items()
+    if not others:
+        return one
+    for path, other in others:
+        if isinstance(one, list) and isinstance(other, list):
+            continue
+        kinds = {one.dtype.kind, other.dtype.kind}  # texts of two widths, numbers with some missing
+        alike = kinds in ({"U"}, {"S"}, {"i", "f"}, {"u", "f"}, {"f"}) or one.dtype == other.dtype
+        if not alike or other.shape[1:] != one.shape[1:]:
+            raise ArrayError(
+                f"source {name!r}: {path!r} has rows of {other.dtype} {other.shape[1:]}, and "
+                f"{first!r} of {one.dtype} {one.shape[1:]}; give files other names where they do "
+                f"not belong together, or convert them one by one"
+            )
+    if isinstance(one, list):
+        return [example for part in parts.values() for example in part]
+    return da.concatenate([in_blocks(part) for part in parts.values()])

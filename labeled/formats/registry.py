@@ -237,16 +237,14 @@ def own_options(
 
 # files that are not opened but known, by their first bytes, whatever their name says
 
-NETCDF3_MAGIC = b"CDF"
-
 _CONVERT = "convert it to HDF5 first"
-_ENGINES = ("cfgrib", "rasterio")
+_ENGINES = ("cfgrib", "rasterio", "scipy")
 """Of xarray, for files that it opens and this library does not."""
 
 _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (b"\x93NUMPY", "a NumPy array", _CONVERT),
     (b"PAR1", "a parquet table", _CONVERT),
-    (NETCDF3_MAGIC, "netCDF-3, not netCDF-4", _CONVERT),
+    (b"CDF", "netCDF-3, not netCDF-4", "scipy"),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"MATLAB 5.0", "a MATLAB file before v7.3", "save it again in MATLAB with '-v7.3'"),
     (b"\x0e\x03\x13\x01", "HDF4, not HDF5", "h4toh5 converts it to HDF5"),

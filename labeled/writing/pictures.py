@@ -14,14 +14,18 @@ dropped in silence.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
 
+import dask.array as da
 import numpy as np
+import xarray as xr
+from dask.delayed import delayed
 
 from labeled.dims import role_of
 from labeled.display.progress import progress_bar
@@ -36,6 +40,7 @@ from labeled.ragged.flat import AnyRows, Flat, Rows, block_cuts, elements_of, of
 from labeled.selection import Selection
 from labeled.writing.layouts import Storage
 from labeled.writing.packing import COUNTED_BYTES
+from labeled.writing.source import BLOCK_BYTES
 from labeled.writing.write import checked_effort, own_splits
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -128,14 +133,7 @@ def _pictures(folder: str, below: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Files of pictures; the rows of one shape, or the reader of a ragged source.
-
-    Parameters
-    ----------
-    folder : str
-    paths : tuple of str
-    decoding : Decoding
-    """
+    """Files of pictures, decoded as they are read: the reader of a ragged source."""
 
     folder: str
     paths: tuple[str, ...]
@@ -154,73 +152,50 @@ class Pictures:
     def where(self) -> str:
         return f"pictures in {self.folder!r}"
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
     @cached_property
     def all_shapes(self) -> Rows:
         """The shape of every picture once decoded; reads their heads, where it must."""
         if self.decoding.row_shape is not None:
-            return np.tile(np.array(self.decoding.row_shape, np.int64), (len(self.paths), 1))
-        sizes = [self._size(path) for path in self.paths]
+            return np.tile(np.array(self.decoding.row_shape, np.int64), (self.n_rows, 1))
+        heads = map(self._head, range(self.n_rows))
+        sizes = [(each.height, each.width, each.channels, each.orientation) for each in heads]
         return self.decoding.shapes(np.array(sizes, np.int32).reshape(-1, 4))
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of all axes, where every picture has the same."""
-        return (len(self.paths), *self.all_shapes[0].tolist())
-
-    @property
-    def alike(self) -> bool:
-        """Whether all pictures have one shape."""
-        return len(self.paths) > 0 and bool((self.all_shapes == self.all_shapes[0]).all())
-
-    def _size(self, path: str) -> tuple[int, int, int, int]:
-        with open(os.path.join(self.folder, path), "rb") as file:
-            data = file.read(HEAD_BYTES)
-            try:
-                head = picture_head(data)
-            except PictureError:
-                head = self._head(path, data + file.read())
-        return head.height, head.width, head.channels, head.orientation
-
-    def _head(self, path: str, data: bytes) -> Any:
+    def _head(self, row: int) -> Any:
         try:
-            return picture_head(data)
+            return picture_head(self._bytes(row, HEAD_BYTES))
+        except PictureError:  # more may stand before what it tells
+            return self._tried(row, picture_head)
+
+    def _bytes(self, row: int, most: int = -1) -> bytes:
+        try:
+            with open(os.path.join(self.folder, self.paths[row]), "rb") as file:
+                return file.read(most)
+        except OSError as error:
+            raise self._bad(row, error) from error
+
+    def _tried(self, row: int, use: Callable[[bytes], Any]) -> Any:
+        data = self._bytes(row)
+        try:
+            return use(data)
         except PictureError as error:
-            raise self._bad(path, error) from error
+            raise self._bad(row, error) from error
 
-    def _bad(self, path: str, error: Exception) -> FileFormatError:
-        row = self.paths.index(path)
-        return FileFormatError(
-            f"row {row}, {os.path.join(self.folder, path)!r}: {error}; fix it or move it away"
-        )
-
-    def _decoded(self, path: str) -> Array:
-        try:
-            with open(os.path.join(self.folder, path), "rb") as file:
-                image: Array = self.decoding(file.read())
-        except (PictureError, OSError) as error:
-            raise self._bad(path, error) from error
-        return image
-
-    @property
-    def n_bytes(self) -> int:
-        """Of all files."""
-        return sum(os.path.getsize(os.path.join(self.folder, path)) for path in self.paths)
+    def _bad(self, row: int, error: Exception) -> FileFormatError:
+        path = os.path.join(self.folder, self.paths[row])
+        return FileFormatError(f"row {row}, {path!r}: {error}; fix it or move it away")
 
     def encoded(self, advance: Callable[[int], None]) -> Iterator[bytes]:
         """Yield the files as they are; each must be a picture."""
-        for path in self.paths:
-            with open(os.path.join(self.folder, path), "rb") as file:
-                data = file.read()
-            self._head(path, data)
+        for row in range(self.n_rows):
+            self._head(row)
+            data = self._bytes(row)
             yield data
             advance(len(data))
 
-    def __getitem__(self, rows: slice) -> Array:
+    def stacked(self, start: int, stop: int) -> Array:
         """Decode consecutive pictures of one shape."""
-        return np.stack([self._decoded(path) for path in self.paths[rows]])
+        return np.stack([self._tried(row, self.decoding) for row in range(start, stop)])
 
     def shapes(self, rows: AnyRows) -> Rows:
         found: Rows = self.all_shapes[np.asarray(rows, np.int64)]
@@ -234,29 +209,32 @@ class Pictures:
         offsets = offsets_of(elements_of(shapes))
         out = np.empty(int(offsets[-1]), np.uint8)
         for place, row in enumerate(np.asarray(rows, np.int64).tolist()):
-            image = self._decoded(self.paths[row])
+            image = self._tried(row, self.decoding)
             if image.shape != tuple(shapes[place].tolist()):
                 error = PictureError(f"it has shape {image.shape} where its head says another")
-                raise self._bad(self.paths[row], error)
+                raise self._bad(row, error)
             out[offsets[place] : offsets[place + 1]] = image.reshape(-1)
         return Flat(out, offsets, shapes)
 
 
-def picture_sources(
-    found: PictureFiles, decoding: Decoding
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the sources of a folder, and the attributes of these."""
+def picture_sources(found: PictureFiles, decoding: Decoding) -> dict[str, Any]:
+    """Return the sources of a folder: pictures, their paths, and the numbers of their classes."""
     pictures = Pictures(found.folder, found.paths, decoding)
-    sources: dict[str, Any] = {"paths": np.array(found.paths, object)}
-    if pictures.alike:
-        sources["images"] = pictures
-    else:
-        rows = Selection.all(len(found.paths))
-        sources["images"] = Ragged(pictures, rows, DIMS, "images")
-    if not found.classes:
-        return sources, {}
-    sources["labels"] = np.array(found.labels, np.int64)
-    return sources, {"labels": {"class_names": list(found.classes)}}
+    images: Any = Ragged(pictures, Selection.all(pictures.n_rows), DIMS, "images")
+    shapes = np.unique(pictures.all_shapes, axis=0)
+    if len(shapes) == 1:
+        row_shape = tuple(shapes[0].tolist())
+        n = max(BLOCK_BYTES // max(math.prod(row_shape), 1), 1)
+        blocks = [
+            da.from_delayed(delayed(pictures.stacked, pure=False)(a, b), (b - a, *row_shape), PIXEL)
+            for a, b in pairwise([*range(0, pictures.n_rows, n), pictures.n_rows])
+        ]
+        images = xr.DataArray(da.concatenate(blocks), dims=DIMS)
+    sources = {"paths": np.array(found.paths, object), "images": images}
+    if found.classes:
+        attrs = {"class_names": list(found.classes)}
+        sources["labels"] = xr.DataArray(np.array(found.labels), dims=DIMS[:1], attrs=attrs)
+    return sources
 
 
 # records
@@ -312,18 +290,14 @@ def write_pictures(dataset: Any, target: str | os.PathLike[str], options: Storag
     return path
 
 
-def copy_pictures(
-    sources: Mapping[str, Any], target: str | os.PathLike[str], options: Storage
-) -> str:
+def copy_pictures(found: PictureFiles, target: str | os.PathLike[str], options: Storage) -> str:
     """Write the pictures of a folder as records, as they are encoded, with their labels."""
-    images = sources["images"]
-    pictures = images.reader if isinstance(images, Ragged) else images
-    assert isinstance(pictures, Pictures)
     path = check_target(target, overwrite=options.overwrite)
-    labels = sources.get("labels", [0] * len(pictures))
-    title = f"write {os.path.basename(path)}"
-    with progress_bar(options.progress, pictures.n_bytes, title) as advance:
-        write_records(path, pictures.encoded(advance), labels, overwrite=options.overwrite)
+    n_bytes = sum(os.path.getsize(os.path.join(found.folder, each)) for each in found.paths)
+    with progress_bar(options.progress, n_bytes, f"write {os.path.basename(path)}") as advance:
+        encoded = Pictures(found.folder, found.paths, Decoding()).encoded(advance)
+        labels = found.labels or [0] * len(found.paths)
+        write_records(path, encoded, labels, overwrite=options.overwrite)
     return path
 
 
