@@ -147,7 +147,7 @@ def calls() -> dict[str, Call]:
         "convert": Call(
             labeled.convert, {"origin": "in.hdf5", "target": "out.hdf5", "overwrite": True}
         ),
-        "doctor": Call(labeled.doctor, {"path": "in.hdf5", "seconds": 0.01}),
+        "doctor": Call(labeled.doctor, {"path": "in.hdf5"}),
         "concat": Call(labeled.concat, {"datasets": ["in.hdf5", "in.hdf5"]}),
         "merge_states": Call(labeled.merge_states, {"states": [ds.batches(4).state_dict()]}),
         "load_state_dict": Call(

@@ -169,7 +169,7 @@ def test_what_cannot_be_carried_is_refused_before_anything_is_written(tmp_path: 
         with pytest.raises(NotYetError, match=f"'{name}'"):
             labeled.repack(path, tmp_path / "new.h5")
         assert not (tmp_path / "new.h5").exists()
-    assert labeled.doctor(path, seconds=0.01).command is None
+    assert labeled.doctor(path).command is None
 
 
 @pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")

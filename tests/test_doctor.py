@@ -1,4 +1,4 @@
-"""What the doctor finds, that it costs what is said, and that its command mends it as printed."""
+"""What the doctor finds, and that its command mends it as printed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def kinds(found: labeled.Diagnosis) -> set[tuple[str | None, str]]:
 
 @pytest.mark.filterwarnings("ignore:.*does not name every axis")
 def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
-    found = labeled.doctor(bad_file, seconds=0.1)
+    found = labeled.doctor(bad_file)
     assert {
         ("images", "one-row chunks"),
         ("features", "useless codec"),
@@ -73,10 +73,6 @@ def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
         ("a", "scattered split"),
         ("b", "scattered split"),
     } <= kinds(found)
-    for each in found.findings:
-        if each.cost is not None:
-            assert each.cost >= 1.2 or each.kind != "slow codec"
-            assert each.cost == pytest.approx(each.fixed_rows_per_s / each.rows_per_s)
     assert found.command is not None
     program, *words = shlex.split(found.command)
     assert program == "labeled"
@@ -85,7 +81,7 @@ def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
 
     assert done.exit_code == 0, done.output
     fixed = words[2]
-    again = labeled.doctor(fixed, seconds=0.05)
+    again = labeled.doctor(fixed)
     left = kinds(again)
     assert not left & kinds(found)
     for name in ("images", "features"):
@@ -107,7 +103,7 @@ def test_a_good_file_is_healthy(tmp_path: Path) -> None:
         path = labeled.write(
             tmp_path / "good", sources, splits, dims=names, overwrite=True, **options
         )
-        found = labeled.doctor(path, seconds=0.02)
+        found = labeled.doctor(path)
         assert found.healthy, str(found)
         assert (found.command, found.options) == (None, {})
         assert "no slow layouts" in str(found)
@@ -128,11 +124,10 @@ def test_suspects_by_header(tmp_path: Path) -> None:
         file.create_virtual_dataset("virtual", layout)
         for name in file:
             label(file[name], "batch", "feature")
-    found = kinds(labeled.doctor(tmp_path / "x", seconds=0.001))
-    assert found | {("zeros", "slow codec")} == {
+    found = kinds(labeled.doctor(tmp_path / "x"))
+    assert found == {
         ("tiny", "tiny chunks"),
         ("noise", "useless codec"),
-        ("zeros", "slow codec"),
         ("virtual", "virtual storage"),
     }
 
@@ -142,26 +137,13 @@ def test_what_cannot_be_fixed_is_said(tmp_path: Path) -> None:
         x = file.create_dataset("x", data=images(), chunks=(1, 3, 16, 16), compression="gzip")
         label(x, "batch", "channel", "height", "width")
         file["odd"] = np.array([x.ref], h5py.ref_dtype)
-    found = labeled.doctor(tmp_path / "x", seconds=0.02)
+    found = labeled.doctor(tmp_path / "x")
     assert ("x", "one-row chunks") in kinds(found)
     assert found.command is None
     assert "'odd': it holds references" in str(found)
     (tmp_path / "y").write_bytes((tmp_path / "x").read_bytes())
-    with pytest.raises(FileFormatError, match="means 2 files"):
+    with pytest.raises(FileFormatError, match="does not exist"):
         labeled.doctor(tmp_path / "*")
-
-
-def test_of_many_sources_the_largest_are_measured(tmp_path: Path) -> None:
-    """Three hundred sources of one-row chunks took minutes."""
-    arrays = {f"x{n}": np.zeros((40, 2 + n), "u1") for n in range(18)}
-    with h5py.File(tmp_path / "x.hdf5", "w") as f:
-        for name, array in arrays.items():
-            f.create_dataset(name, data=array, chunks=(1, array.shape[1]), compression="gzip")
-    found = labeled.doctor(tmp_path / "x.hdf5", seconds=0.001)
-    chunks = {f.source: f.cost for f in found.findings if "chunks" in f.fix}
-    assert set(chunks) == set(arrays)
-    assert {name for name, cost in chunks.items() if cost is None} == {"x0", "x1"}
-    assert found.command is not None
 
 
 @pytest.mark.parametrize("way", ["virtual", "external"])
@@ -182,7 +164,7 @@ def test_data_in_other_files_are_brought_home(tmp_path: Path, way: str) -> None:
         refused = call(main, words)
         assert refused.exit_code == 1
         assert "Pass --allow-external" in refused.stderr
-    found = labeled.doctor(path, seconds=0.01, allow_external=True)
+    found = labeled.doctor(path, allow_external=True)
     assert [each.kind for each in found.findings] == [f"{way} storage"]
     assert found.command is not None
     assert found.command.endswith(" --allow-external")
@@ -201,17 +183,15 @@ def test_findings_alike_are_summed_up(tmp_path: Path) -> None:
             f[f"scan_{number}/frames"] = np.zeros((4, 5, 6))
         f["other"] = np.zeros((4, 3))
 
-    found = labeled.doctor(path, seconds=0.01)
+    found = labeled.doctor(path)
 
     assert len(found.findings) == 13
-    said = CliRunner().invoke(main, ["doctor", str(path), "--seconds", "0.01"])
+    said = CliRunner().invoke(main, ["doctor", str(path)])
     for text in (str(found), said.stdout):
         rows = [line for line in text.splitlines() if "axes without names" in line]
         assert len(rows) == 2
         assert "scan_0/frames and 11 more" in text
-    told = json.loads(
-        CliRunner().invoke(main, ["doctor", str(path), "--seconds", "0.01", "--json"]).stdout
-    )
+    told = json.loads(CliRunner().invoke(main, ["doctor", str(path), "--json"]).stdout)
     assert len(told["findings"]) == 13
 
 
@@ -226,7 +206,7 @@ def test_what_cannot_be_read_is_a_finding_and_others_are_looked_at(tmp_path: Pat
         kind, space = h5py.h5t.NATIVE_INT32, h5py.h5s.create_simple((5000,))
         h5py.h5d.create(f.id, b"packed", kind, space, plist).write_direct_chunk((0,), bytes(20000))
 
-    found = labeled.doctor(path, seconds=0.01)
+    found = labeled.doctor(path)
 
     kinds = {each.source: each.kind for each in found.findings if each.kind != "axes without names"}
     assert kinds == {"fine": "one-row chunks", "packed": "cannot be read"}
@@ -242,7 +222,7 @@ def test_groups_alike_are_fixed_by_one_short_command(tmp_path: Path) -> None:
             file.create_dataset(f"demo_{i}/x", data=np.full((6, 7), i), chunks=(1, 7))
         file.create_dataset("other_1/x", data=np.zeros((6, 7)), chunks=(6, 7))
 
-    found = labeled.doctor(path, target=str(target), seconds=0.001)
+    found = labeled.doctor(path, target=str(target))
 
     assert found.command is not None
     assert "--layout 'demo_*/x=contiguous'" in found.command

@@ -62,7 +62,7 @@ def test_attributes_of_others_are_answered(ds, thing, guess, words):
         (lambda ds, p: labeled.write(p, {}, split={}), "splits="),
         (lambda ds, p: labeled.repack(p, p, compress=3), "'compression'"),
         (lambda ds, p: labeled.verify(p, thread=3), "'threads'"),
-        (lambda ds, p: labeled.doctor(p, second=1), "'seconds'"),
+        (lambda ds, p: labeled.doctor(p, targt=1), "'target'"),
         (lambda ds, p: labeled.convert({}, p, compresion=3), "'compression'"),
         (lambda ds, p: labeled.concat([], dim="x"), "there are: 'datasets'"),
         (lambda ds, p: labeled.Ragged.of([[1]]).pad(fill=0), "there are: 'mask'"),

@@ -57,7 +57,7 @@ SCRIPT = """
         "read": {
             "open": outcome(look, "shut/x.h5"),
             "verify": outcome(lambda: labeled.verify("shut/x.h5").sound),
-            "doctor": outcome(lambda: labeled.doctor("shut/x.h5", seconds=0.05).findings),
+            "doctor": outcome(lambda: labeled.doctor("shut/x.h5").findings),
             "open kept": outcome(look, "kept.h5"),
             "verify kept": outcome(lambda: labeled.verify("kept.h5").sound),
             "open unlisted": outcome(look, "unlisted/x.h5"),

@@ -52,7 +52,7 @@ def test_what_a_living_writer_writes_stays(tmp_path: Path) -> None:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "go\n"
         labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
-        labeled.doctor(tmp_path / "x.hdf5", seconds=0.01)
+        labeled.doctor(tmp_path / "x.hdf5")
         assert len(os.listdir(tmp_path)) == 2
     finally:
         writer.kill()
@@ -97,11 +97,11 @@ def test_the_doctor_names_what_was_left_and_removes_what_is_dead(tmp_path: Path)
 
     names = {"x": ("batch", "feature")}
     path = labeled.write(tmp_path / "x.hdf5", {"x": np.zeros((3, 2))}, dims=names)
-    found = labeled.doctor(path, seconds=0.01)
+    found = labeled.doctor(path)
     assert [(each.kind, each.where) for each in found.findings] == [("left behind", "beside it")]
     assert found.command is None
     foreign.unlink()
-    assert labeled.doctor(path, seconds=0.01).healthy
+    assert labeled.doctor(path).healthy
 
 
 def test_long_names_leave_room_for_those_of_parts(tmp_path: Path) -> None:

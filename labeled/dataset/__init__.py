@@ -3,5 +3,5 @@
 `opening` makes a `dataset` of `files`, which are joined in `joining`. Its methods that are
 long are `selecting` (splits, labels and ``train_test_split``), `to_xarray` (over arrays that are
 `lazy`), `statistics` and `summary`. `accessor` and `xarray_engine` are xarray's doors,
-`convert` and `doctor` lead to files.
+`convert` leads to files.
 """

@@ -5,7 +5,6 @@
 splits have. `packing` brings rows into chunks, with `statistics` on the way.
 
 The ends of that one path: `write` (new files), `append` (more rows, more splits), `repack`
-(the sources of a file once more). `importers` and `pictures` are for what
-``labeled.convert`` takes besides files. `verify` compares with checksums, `diagnosis` tells what
-reads slowly.
+(the sources of a file once more). `pictures` are what ``labeled.convert`` takes besides tables and
+files that open. `verify` compares with checksums, `doctor` tells what reads slowly.
 """

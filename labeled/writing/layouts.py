@@ -24,7 +24,6 @@ from labeled.formats.header import (
     Filter,
     SourceHeader,
 )
-from labeled.spaces.arrays import value_for
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MAX_CHUNK_BYTES = 256 * 1024
@@ -261,34 +260,6 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
             f"chunks="
         )
     return tuple(int(c) for c in chunks)
-
-
-def stored_options(header: SourceHeader, name: str, fix: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that store a source alone.
-
-    Parameters
-    ----------
-    header : SourceHeader
-        How it is stored now.
-    fix : mapping
-        Options of :func:`labeled.repack`, which go before that.
-    """
-    if header.ragged is not None:
-        return {"ragged": fix.get("ragged", "flat" if "values" in header.parts else "fuel")}
-
-    def asked(option: str) -> Any:
-        return value_for(name, fix.get(option, {}))
-
-    if asked("layout") == "contiguous":
-        return {"layout": "contiguous"}
-    codec, level = codec_of(header.filters)
-    if "compression" in fix:
-        codec, level = asked("compression"), None
-    chunks: Any = header.chunks if asked("chunks") is None else asked("chunks")
-    out: dict[str, Any] = {"compression": codec, "level": level}
-    if chunks == "auto" or chunks is None:
-        return {**out, "layout": "auto" if chunks is None else "chunked"}
-    return {**out, "chunks": chunks}
 
 
 # names of many sources at once: "data/demo_*/actions" means those of all demos; "*" stands for any

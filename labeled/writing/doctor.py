@@ -1,15 +1,17 @@
-"""What will read badly in a file, judged by its headers: findings, each with its remedy.
+"""``labeled.doctor``: what reads badly in a file, and the command that fixes it.
 
-Nothing is read or measured here but headers and lists of rows; whether a finding costs
-anything, and how much, is for :mod:`labeled.dataset.doctor` to find out. A remedy is a set of
-options of :func:`labeled.repack`.
+A file is judged by its headers and the lists of its splits; no row is read. A remedy is a set of
+options of :func:`labeled.repack`. What a finding costs on a machine, ``labeled bench`` measures, of
+the file as it is and once it is fixed.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +19,10 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
+from labeled._validation import check_arguments
 from labeled.dims import likely_axis
-from labeled.errors import NotYetError, SplitError
+from labeled.display.text import table
+from labeled.errors import LabeledWarning, NotYetError, SplitError
 from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.filters import why_not, why_not_undone
@@ -27,7 +31,9 @@ from labeled.formats.hdf5.labels import default_name
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.header import FileHeader, Rows, SourceHeader
-from labeled.writing.layouts import codec_of, shortened
+from labeled.formats.registry import check_hdf5
+from labeled.formats.replacing import parts_of
+from labeled.writing.layouts import shortened
 from labeled.writing.splits import order_of
 
 SMALL_CHUNK_BYTES = 16 << 10
@@ -37,15 +43,6 @@ FEW_CHUNKS = 4
 
 POOR_RATIO = 1.15
 """A codec that makes a source smaller by less gains nothing."""
-
-SLOW_CODEC = "slow codec"
-"""The kind of finding that only a measurement can recommend to fix."""
-
-APART = "examples apart"
-"""The kind of finding that another way to open the file fixes."""
-
-UNREADABLE = "cannot be read"
-"""The kind of finding that nothing here can measure."""
 
 SHORT_RUN_ROWS = 8
 """A list whose rows follow one another for less, on average, is scattered."""
@@ -67,8 +64,6 @@ class Finding:
         What was found.
     fix : mapping
         Options of :func:`labeled.repack`.
-    rows_per_s, fixed_rows_per_s : float or None
-        Measured as the file is, and with the remedy; None where nothing is slower for it.
     """
 
     kind: str
@@ -76,8 +71,6 @@ class Finding:
     split: str | None
     words: str
     fix: Mapping[str, Any] = field(default_factory=dict)
-    rows_per_s: float | None = None
-    fixed_rows_per_s: float | None = None
 
     @property
     def where(self) -> str:
@@ -86,51 +79,155 @@ class Finding:
             return "beside it"
         return self.source or f"split {self.split}"
 
-    @property
-    def cost(self) -> float | None:
-        """How many times slower reading is for it."""
-        if not self.rows_per_s or self.fixed_rows_per_s is None:
-            return None
-        return self.fixed_rows_per_s / self.rows_per_s
-
 
 @dataclass(frozen=True, slots=True)
-class Suspects:
-    """Everything in a file that may read badly, and what stands in the way of fixing it."""
+class Diagnosis:
+    """What :func:`doctor` found.
 
+    Attributes
+    ----------
+    path : str
+    findings : tuple of Finding
+    options : mapping
+        Options of :func:`labeled.repack` that fix all of them; of :func:`labeled.convert` where
+        there is ``examples=``, since each dataset seems to be one example.
+    command : str or None
+        The same as a command line; None where nothing is found, or nothing can be done.
+    obstacle : str or None
+        Why the file cannot be repacked, though it should be.
+    """
+
+    path: str
     findings: tuple[Finding, ...]
-    obstacle: str | None
-    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names to open sources with that cannot be opened without."""
-    examples: str | None = None
-    """A pattern of datasets each of which seems to be one example."""
+    options: Mapping[str, Any]
+    command: str | None
+    obstacle: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.healthy:
+            return f"{self.path}: no slow layouts found"
+        rows = [("where", "finding", "details")]
+        rows += [(where, first.kind, first.words) for first, where in summed_up(self.findings)]
+        lines = [f"{self.path}:", *table(rows)]
+        if self.command is not None:
+            lines += ["", "fix it with:", f"  {self.command}"]
+        elif self.obstacle is not None:
+            lines += ["", f"it cannot be repacked yet: {self.obstacle}"]
+        return "\n".join(lines)
 
 
-def suspects_of(path: str, *, allow_external: bool = False) -> Suspects:
-    """Look through the headers of a file.
+@check_arguments(but=("path",))
+def doctor(
+    path: str | os.PathLike[str], *, target: str | None = None, allow_external: bool = False
+) -> Diagnosis:
+    """Find what will read badly in a file, and return what fixes it.
+
+    What writers of the file left behind beside it when they were killed is found as well, and
+    removed if they are known to be gone.
+
+    Parameters
+    ----------
+    path : path
+        An HDF5 file.
+    target : str, optional
+        The file that the command writes; a free name beside the file if not given.
+    allow_external : bool
+        Follow links and storage out of the file; only for files that you trust.
+
+    Returns
+    -------
+    Diagnosis
 
     Raises
     ------
     FileFormatError
         If the file cannot be opened.
+
+    Examples
+    --------
+    >>> import labeled, numpy as np, tempfile, os
+    >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
+    >>> names = {"x": ("batch", "feature")}
+    >>> path = labeled.write(path, {"x": np.zeros((5000, 9), "u1")}, dims=names, chunks=1)
+    >>> [finding.kind for finding in labeled.doctor(path).findings]
+    ['one-row chunks']
     """
-    header = scan(path, decode_cf=False, name_all=True, allow_external=allow_external)
+    check_hdf5(path, "the doctor")
+    name = os.path.expanduser(os.fspath(path))
+    left = _left_behind(name)
+    if left and not os.path.exists(name):
+        return Diagnosis(name, tuple(left), {}, None)
+    with warnings.catch_warnings():  # a finding tells what these would
+        for message in (".* does not name every axis", ".* datasets alike, "):
+            warnings.filterwarnings("ignore", message, LabeledWarning)
+        header = scan(name, decode_cf=False, name_all=True, allow_external=allow_external)
     pattern = pattern_of_datasets(header.sources)
     if pattern is not None:
-        n = len(header.sources)
-        words = f"{n:,} datasets; if each is one example, they are rows of one source"
-        return Suspects((Finding(APART, pattern, None, words),), None, examples=pattern)
-    whys = {name: why_not_undone(source.filters) for name, source in header.sources.items()}
-    unreadable = [f"{name!r}: {why}" for name, why in whys.items() if why is not None]
-    out = [each for source in header.sources.values() for each in _of_source(source)]
+        words = f"{len(header.sources):,} datasets; if each is one example, they are rows of one "
+        found = [Finding("examples apart", pattern, None, words + "source")]
+    else:
+        found = list(_findings(header))
+    options = merged(found)
+    if found and allow_external:
+        options["allow_external"] = True
+    if pattern is not None:
+        options["examples"] = pattern
+    obstacle = _obstacle(header) if found and pattern is None else None
+    line = None
+    if found and obstacle is None:
+        line = command(name, target or _free_name(name), options, header.sources)
+    return Diagnosis(header.stamp.path, (*found, *left), options, line, obstacle)
+
+
+def _left_behind(path: str) -> list[Finding]:
+    """Find the parts of a file that nobody writes any more, and remove those known to be dead."""
+    found = []
+    for part in parts_of(os.path.realpath(path)):
+        size = format_bytes(part.n_bytes)
+        if part.state == "dead":
+            part.remove()
+            gone = "removed now" if not os.path.lexists(part.path) else "not removable by this user"
+            words = f"{part.path} ({size}): process {part.process} was killed; {gone}"
+        elif part.state == "unknown":
+            words = (
+                f"{part.path} ({size}) was begun on another machine, in another container, or "
+                f"before a restart; once nobody writes it: rm {shlex.quote(part.path)}"
+            )
+        else:
+            continue
+        found.append(Finding("left behind", None, None, words))
+    return found
+
+
+def _free_name(path: str) -> str:
+    stem, suffix = os.path.splitext(path)
+    targets = (f"{stem}.fixed{number}{suffix}" for number in ("", *range(2, 1 << 20)))
+    return next(target for target in targets if not os.path.exists(target))
+
+
+def _findings(header: FileHeader) -> Iterator[Finding]:
+    """Yield what reads badly, source by source, and then split by split."""
+    for source in header.sources.values():
+        yield from _of_source(source)
     if _can_be_ordered(header):
-        out += [each for split, by in header.splits.items() for each in _of_split(split, by)]
-    numbered = {s.name: s.dims for s in header.sources.values() if s.shapes_path and _unnamed(s)}
+        for split, by_source in header.splits.items():
+            if any(header.sources[name].chunks is not None for name in by_source):
+                yield from _of_split(split, by_source)
+
+
+def _obstacle(header: FileHeader) -> str | None:
+    """Return why a file cannot be repacked."""
     try:
         extras_of(header)
     except NotYetError as error:
-        return Suspects(tuple(out), str(error), numbered)
-    return Suspects(tuple(out), "; ".join(unreadable) or None, numbered)
+        return str(error)
+    whys = {name: why_not_undone(source.filters) for name, source in header.sources.items()}
+    return "; ".join(f"{name!r}: {why}" for name, why in whys.items() if why is not None) or None
 
 
 def _can_be_ordered(header: FileHeader) -> bool:
@@ -147,7 +244,7 @@ def _can_be_ordered(header: FileHeader) -> bool:
 def _of_source(source: SourceHeader) -> Iterator[Finding]:
     why = why_not_undone(source.filters)
     if why is not None:
-        yield _found(source, UNREADABLE, why)
+        yield _found(source, "cannot be read", why)
     elif source.ragged is not None:
         if "values" not in source.parts:
             yield _found(
@@ -210,13 +307,7 @@ def _of_codec(source: SourceHeader) -> Iterator[Finding]:
         words = f"{names} makes it only {ratio:.2f} times smaller"
         yield _found(source, "useless codec", words, layout="contiguous")
     elif foreign is not None:
-        yield _found(source, SLOW_CODEC, foreign, compression="gzip")
-    elif codec_of(source.filters)[0] == "gzip":
-        words = (
-            f"{names} makes it {ratio:.1f} times smaller, and zstd decodes faster; plain h5py "
-            f"needs hdf5plugin for it"
-        )
-        yield _found(source, SLOW_CODEC, words, compression="zstd")
+        yield _found(source, "slow codec", foreign, compression="gzip")
 
 
 def _of_names(source: SourceHeader) -> Iterator[Finding]:
@@ -282,8 +373,8 @@ def summed_up(findings: Iterable[Finding]) -> list[tuple[Finding, str]]:
     """
     alike: dict[tuple[Any, ...], list[Finding]] = {}
     for each in findings:
-        kind = each.kind, each.source is None, each.cost is None
-        alike.setdefault((*kind, re.sub("[0-9][0-9,.]*", "0", each.words)), []).append(each)
+        words = re.sub("[0-9][0-9,.]*", "0", each.words)
+        alike.setdefault((each.kind, each.source is None, words), []).append(each)
     return [
         (same[0], same[0].where + f" and {len(same) - 1} more" * (len(same) > 1))
         for same in alike.values()
