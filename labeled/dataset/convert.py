@@ -2,7 +2,7 @@
 
 Every file that ``open_dataset`` opens is read by its reader. Besides these there are folders of
 pictures (:mod:`labeled.writing.pictures`), tables (:mod:`labeled.writing.tables`), and NumPy's own
-files, told by their names. ``.npy`` files are mapped, those in a ``.npz`` once they are unpacked
+files, recognised by their names. ``.npy`` files are mapped, those in a ``.npz`` once they are unpacked
 into a temporary folder; pickled objects are refused, since reading them could run anything.
 
 What is called alike but for a number (``x_0.npy``, ``x_1.npy``, ...) is one source, joined along
@@ -338,7 +338,7 @@ def _warn_of_left_out(dataset: Dataset) -> None:
 
 
 def _records(found: _Origin, target: Path, written: WriteOptions, *, as_encoded: bool) -> str:
-    """Write records; what is no Dataset becomes a labelled file first."""
+    """Write records; what is not a Dataset becomes a labelled file first."""
     if found.pictures is not None and as_encoded:
         return copy_pictures(found.pictures, target, written)
     if isinstance(found.sources, Dataset):
@@ -382,7 +382,7 @@ def _drawn(
 
 def _of_split(rules: Mapping[str, Any], seed: int, labels: Mapping[str, Any]) -> dict[str, Any]:
     """Return how rows were divided, as it is kept in the file."""
-    told = {
+    described = {
         name: rule if isinstance(rule, str | int | float) else "rows given one by one"
         for name, rule in rules.items()
     }
@@ -391,7 +391,7 @@ def _of_split(rules: Mapping[str, Any], seed: int, labels: Mapping[str, Any]) ->
         for option, given in labels.items()
         if given is not None
     }
-    return {"split": told, "seed": seed, **by}
+    return {"split": described, "seed": seed, **by}
 
 
 def _n_rows(value: Any) -> int:
