@@ -24,9 +24,7 @@ def test_what_the_doctor_prints_fixes_files_of_odd_names(tmp_path: Path) -> None
     x = np.arange(3000 * 16, dtype="u1").reshape(3000, 16)
     labeled.write(tmp_path / odd, {"a=b c": x, "-n": x}, chunks=1)
     labelled = [sys.executable, "-m", "labeled"]
-    found = subprocess.run(
-        [*labelled, "doctor", f"./{odd}"], cwd=tmp_path, capture_output=True
-    )
+    found = subprocess.run([*labelled, "doctor", f"./{odd}"], cwd=tmp_path, capture_output=True)
     shown = found.stdout.decode().rpartition("fix it with:\n")[2].strip()
     assert "\n" not in shown, found.stderr
     command = f'labeled() {{ "{sys.executable}" -m labeled "$@"; }}; {shown}'

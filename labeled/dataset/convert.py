@@ -2,8 +2,9 @@
 
 Every file that ``open_dataset`` opens is read by its reader. Besides these there are folders of
 pictures (:mod:`labeled.writing.pictures`), tables (:mod:`labeled.writing.tables`), and NumPy's own
-files, recognised by their names. ``.npy`` files are mapped, those in a ``.npz`` once they are unpacked
-into a temporary folder; pickled objects are refused, since reading them could run anything.
+files, recognised by their names. ``.npy`` files are mapped, those in a ``.npz`` once they are
+unpacked into a temporary folder; pickled objects are refused, since reading them could run
+anything.
 
 What is called alike but for a number (``x_0.npy``, ``x_1.npy``, ...) is one source, joined along
 the rows in the order of the numbers. Arrays whose names or folders name splits (``train_x.npy`` and
@@ -63,6 +64,7 @@ from labeled.writing.pictures import (
     SPLITS,
     PictureFiles,
     copy_pictures,
+    decoding_of,
     list_pictures,
     more_pictures,
     picture_sources,
@@ -509,14 +511,8 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
 
 
 def _of_pictures(path: str, opened: Mapping[str, Any]) -> _Origin:
-    known = [one.name for one in fields(Decoding)]
-    for name in opened:
-        if name not in known:
-            raise OptionError(
-                f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
-            )
+    decoding = decoding_of(opened)
     found = list_pictures(path)
-    decoding = RecordOptions(**{"channels": 3, **opened}).decoding
     sources = picture_sources(found, decoding)
     return _Origin("pictures", sources, splits=found.splits or None, pictures=found)
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice, pairwise
 from typing import Any
@@ -29,7 +29,14 @@ from dask.delayed import delayed
 
 from labeled.dims import role_of
 from labeled.display.progress import progress_bar
-from labeled.errors import ArrayError, FileFormatError, LoaderError, warn
+from labeled.errors import (
+    ArrayError,
+    FileFormatError,
+    LoaderError,
+    OptionError,
+    did_you_mean,
+    warn,
+)
 from labeled.formats.pictures import PictureError, picture_head
 from labeled.formats.recordio.format import Decoding
 from labeled.formats.recordio.writing import write_records
@@ -215,6 +222,23 @@ class Pictures:
                 raise self._bad(row, error)
             out[offsets[place] : offsets[place + 1]] = image.reshape(-1)
         return Flat(out, offsets, shapes)
+
+
+def decoding_of(options: Mapping[str, Any]) -> Decoding:
+    """Return how pictures in a folder are decoded: by the options of record files.
+
+    Raises
+    ------
+    OptionError
+        If an option is of something else.
+    """
+    known = [one.name for one in fields(Decoding)]
+    for name in options:
+        if name not in known:
+            raise OptionError(
+                f"{name}= means nothing for pictures in a folder; {did_you_mean(name, known)}"
+            )
+    return Decoding(**{"channels": 3, **options})
 
 
 def picture_sources(found: PictureFiles, decoding: Decoding) -> dict[str, Any]:
