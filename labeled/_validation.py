@@ -39,6 +39,8 @@ _PLAIN: Mapping[Any, tuple[tuple[type, ...], str]] = {
 
 _PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "anything": "values"}
 
+_hints_of: Callable[[Any], Mapping[str, Any]] = functools.cache(get_type_hints)
+
 MAX_ITEMS = 1000
 """So many items of a sequence are looked at; the rest is checked where it is used."""
 
@@ -86,8 +88,8 @@ def check_arguments(
                 check_keywords(title, kwargs, keywords_of(checked))
             hints = {**_hints_of(call), **own}
             for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-                if name in hints and name not in but:
-                    _check(name, value, hints[name], error)
+                if name in hints and name not in but and not _fits(value, hints[name]):
+                    raise error(_unfit(name, value, hints[name]))
             return call(*args, **kwargs)
 
         checked.__signature__ = shown  # type: ignore[attr-defined]
@@ -122,12 +124,9 @@ def check_fields(
     hints = _hints_of(kind)
     for field in dataclasses.fields(instance):
         if field.init and field.name not in but:
-            _check(field.name, getattr(instance, field.name), hints[field.name], error)
-
-
-@functools.cache
-def _hints_of(thing: Any) -> Mapping[str, Any]:
-    return get_type_hints(thing)
+            value, annotation = getattr(instance, field.name), hints[field.name]
+            if not _fits(value, annotation):
+                raise error(_unfit(field.name, value, annotation))
 
 
 def keywords_of(call: Callable[..., object]) -> list[str]:
@@ -195,7 +194,8 @@ def whole(
     Traceback (most recent call last):
     labeled.errors.ArgumentError: threads=0 must be at least 1
     """
-    _check(name, value, int, error)
+    if not _fits(value, int):
+        raise error(_unfit(name, value, int))
     if least is not None and value < least:
         raise error(f"{name}={value} must be at least {least:,}")
     if most is not None and value > most:
@@ -205,17 +205,17 @@ def whole(
 
 def flag(name: str, value: Any, *, error: type[LabeledError] = ArgumentError) -> bool:
     """Return True or False; text such as ``"no"``, which is true to Python, is refused."""
-    _check(name, value, bool, error)
+    if not _fits(value, bool):
+        raise error(_unfit(name, value, bool))
     return bool(value)
 
 
-def _check(name: str, value: Any, annotation: Any, error: type[LabeledError]) -> None:
-    if _fits(value, annotation):
-        return
+def _unfit(name: str, value: Any, annotation: Any) -> str:
+    """Say what a value must be, as the annotation has it."""
     words = list(dict.fromkeys(_words(annotation)))
     close = difflib.get_close_matches(repr(value), words, n=1) if isinstance(value, str) else []
     hint = f"; did you mean {close[0]}?" if close else ""
-    raise error(f"{name}={_shown(value)} must be {_either(words)}{hint}")
+    return f"{name}={_shown(value)} must be {_either(words)}{hint}"
 
 
 def _fits(value: Any, annotation: Any) -> bool:
@@ -227,7 +227,7 @@ def _fits(value: Any, annotation: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(map(_fits, repeat(value), args))
     if origin is Literal:
-        return (type(value), value) in [(type(one), one) for one in args]
+        return (type(value), value) in zip(map(type, args), args, strict=True)
     if origin is Callable:
         return callable(value)
     if origin is os.PathLike:

@@ -29,7 +29,10 @@ Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 def checked_order(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return `axes` counted from 0: each axis of an array of rank `ndim` exactly once."""
-    order = tuple(axis + ndim if -ndim <= axis < 0 else axis for axis in axes)
+    try:
+        order = tuple(map(range(ndim).__getitem__, axes))
+    except IndexError:
+        order = (-1,)
     if sorted(order) != list(range(ndim)):
         raise DimsError(
             f"axes {tuple(axes)} do not reorder an array of rank {ndim}; "

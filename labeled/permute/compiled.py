@@ -257,7 +257,7 @@ def _cut(plan: Plan) -> Cut | None:
             return None
     else:
         kernel, rows = "tiles", _joined(lengths, range(last, fast, -1), ENOUGH_ROW_BYTES // size)
-        n_rows = math.prod(lengths[a] for a in rows)
+        n_rows = math.prod(map(lengths.__getitem__, rows))
         step = plan.at[last] if plan.axis != last else 0
         if 2 <= n_rows <= 4 and plan.to[fast] == n_rows * size:
             kernel = "weaves"
@@ -265,17 +265,16 @@ def _cut(plan: Plan) -> Cut | None:
             kernel, rows = "unweaves", (last,)
         elif plan.pure and n_rows * n_fast * size < SMALL_TILE_BYTES:
             return None
-    outer = tuple(a for a in range(len(lengths)) if a != fast and a not in rows)
-    parts = (outer, (fast,), rows)
-    kept = [any(plan.varies[a] for a in part) for part in parts]
+    outer = tuple(sorted({*range(len(lengths))} - {fast, *rows}))
+    parts, table = (outer, (fast,), rows), 1
+    kept = [any(map(plan.varies.__getitem__, part)) for part in parts]
     if kernel in ("weaves", "unweaves"):
         along, across = (1, 2) if kernel == "weaves" else (2, 1)
         if kept[along]:
             return None
         kept[across] = not plan.pure
-    table = math.prod(
-        lengths[a] for part, one in zip(parts, kept, strict=True) if one for a in part
-    )
+    for part, one in zip(parts, kept, strict=True):
+        table *= math.prod(map(lengths.__getitem__, part)) if one else 1
     if table > max(64, plan.size // FACTOR_SHARE):
         return None
     return Cut(kernel, *items, outer, rows, tuple(kept))
@@ -298,7 +297,7 @@ def _joined(lengths: Shape, axes: Sequence[int], enough: int) -> Shape:
     """Return the first of `axes`, from inner to outer, that are one run of the destination."""
     chosen: Shape = ()
     for axis in axes:
-        if chosen and math.prod(lengths[a] for a in chosen) >= enough:
+        if chosen and math.prod(map(lengths.__getitem__, chosen)) >= enough:
             break
         chosen = (axis, *chosen)
     return chosen
@@ -331,7 +330,8 @@ def _call(plan: Plan) -> _Call | None:
     fast, lengths, by_runs = plan.fast, plan.lengths, cut.kernel == "runs"
     assert fast is not None
     parts = (cut.outer, (fast,), cut.rows)
-    n_outer, n_fast, n_rows = (math.prod(lengths[a] for a in part) for part in parts)
+    n_outer = math.prod(map(lengths.__getitem__, cut.outer))
+    n_rows, n_fast = math.prod(map(lengths.__getitem__, cut.rows)), lengths[fast]
     step = plan.to[cut.rows[-1] if by_runs and cut.rows else fast]
     block = max(1, 16 * BLOCK_ITEMS // n_fast) if by_runs else BLOCK_ITEMS
 
@@ -341,13 +341,16 @@ def _call(plan: Plan) -> _Call | None:
     by, items = [0, 0, 0], 1
     for number in (1, 2, 0) if by_runs else (2, 1, 0):
         by[number] = items if cut.kept[number] else 0
-        shape = [lengths[a] if cut.kept[number] else 1 for a in parts[number]]
-        factor_axes, factor_shape = (*parts[number], *factor_axes), (*shape, *factor_shape)
+        part, shape = parts[number], (1,) * len(parts[number])
+        shape = tuple(map(lengths.__getitem__, part)) if cut.kept[number] else shape
+        factor_axes, factor_shape = (*part, *factor_axes), (*shape, *factor_shape)
         items *= math.prod(shape)
 
     # everything a kernel reads: sizes, outer offsets and offsets of rows; those along a gathered
     # axis are left at zero, as they differ from call to call
-    at = [0 if a == plan.axis else step for a, step in enumerate(plan.at)]
+    at = [*plan.at]
+    if plan.axis is not None:
+        at[plan.axis] = 0
     outer_dst = _offsets(lengths, plan.to, cut.outer)
     table: Rows = np.concatenate([
         (n_outer, n_rows, n_fast, step, block, *by),
@@ -358,7 +361,7 @@ def _call(plan: Plan) -> _Call | None:
         part, start, count = cut.outer, HEADER, n_outer
         if plan.axis in cut.rows:
             part, start, count = cut.rows, HEADER + 2 * n_outer, n_rows
-        inner = math.prod(lengths[a] for a in part[part.index(plan.axis) + 1 :])
+        inner = math.prod(map(lengths.__getitem__, part[part.index(plan.axis) + 1 :]))
         n = lengths[plan.axis]
         place = slice(start, start + count)
         gathered = place, (count // (n * inner), n, inner), plan.at[plan.axis]
@@ -396,8 +399,10 @@ def _code(cut: Cut, kinds: tuple[Any, ...], factor: Array | None) -> Any:
 
 def _offsets(lengths: Shape, steps: Sequence[int], axes: Shape) -> Rows:
     """Return the byte offset of every step along `axes`, the last running fastest."""
-    lines = np.ix_(*[np.arange(lengths[axis]) * steps[axis] for axis in axes])
-    return np.asarray(sum(lines), np.int64).reshape(-1)
+    found: Rows = np.zeros(1, np.int64)
+    for axis in axes:
+        found = np.add.outer(found, np.arange(lengths[axis]) * steps[axis]).reshape(-1)
+    return found
 
 
 def _factor(call: _Call, factor: Array | None, neutral: float, ndim: int) -> Array:

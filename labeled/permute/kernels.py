@@ -67,7 +67,7 @@ def entry(name: str, args: tuple[Any, ...]) -> Any:
     """Return the code of a kernel for arguments of these types, which nobody looks at again."""
     kernel = globals()[name]
     kernel(*args)
-    return kernel.get_overload(tuple(_type_of(arg) for arg in args))
+    return kernel.get_overload(tuple(map(_type_of, args)))
 
 
 def _compiled(function: Loop) -> Loop:

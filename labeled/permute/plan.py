@@ -15,9 +15,11 @@ both sides.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,25 +79,17 @@ class Plan:
     axis: int | None
     """The one that rows are gathered along."""
     fast: int | None
-
-    @cached_property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @cached_property
-    def pure(self) -> bool:
-        """Whether items only move."""
-        return not self.scaled and self.item == self.final
-
-    @cached_property
-    def moved_bytes(self) -> int:
-        """Bytes read and written."""
-        return self.size * (self.item.itemsize + self.final.itemsize)
+    size: int
+    pure: bool
+    """Whether items only move."""
+    moved_bytes: int
+    """Bytes read and written."""
 
     def over_axes(self, factor: Array, ndim: int) -> Array:
         """Return a scale or shift over the merged axes, with length 1 where it is the same."""
         whole = factor.reshape((1,) * (ndim - factor.ndim) + factor.shape).transpose(self.order)
-        merged = whole.reshape([math.prod(whole.shape[a] for a in one) for one in self.groups])
+        n_along = whole.shape.__getitem__
+        merged = whole.reshape([math.prod(map(n_along, group)) for group in self.groups])
         return np.tile(merged, self.repeat) if merged.shape[-1] > 1 else merged
 
 
@@ -107,28 +101,32 @@ def plan(request: Request) -> Plan:
     final = result_dtype(request.dtype, request.final, scaled)
     compute = compute_dtype(request.dtype, final) if scaled else final
     lengths = request.shape if request.n_rows is None else (request.n_rows, *request.shape[1:])
-    shape = tuple(lengths[axis] for axis in order)
-    steps = [packed(shape, final.itemsize), tuple(request.strides[axis] for axis in order)]
+    shape = tuple(map(lengths.__getitem__, order))
+    steps = [packed(shape, final.itemsize), tuple(map(request.strides.__getitem__, order))]
     for name, factor in (("scale", request.scale), ("shift", request.shift)):
         if factor is not None:
-            whole = _checked_factor_shape(name, factor, lengths)
-            step = [0 if n == 1 else s for n, s in zip(whole, packed(whole, 1), strict=True)]
-            steps.append(tuple(step[axis] for axis in order))
+            steps.append(_factor_steps(name, factor, lengths, order))
     gathered = None if request.n_rows is None else order.index(0)
     groups = ((),) if 0 in shape else merged_axes(shape, steps, gathered) or ((),)
-    merged = [math.prod(shape[a] for a in group) for group in groups]
-    to, at, *others = ([s[group[-1]] if group else 0 for group in groups] for s in steps)
-    varies = [any(step[a] for step in others) for a in range(len(merged))]
     axis = groups.index((gathered,)) if (gathered,) in groups else None
+    merged, to, at, varies, fast = [], [], [], [], None
+    for number, group in enumerate(groups):
+        step, src_step, *others = [one[group[-1]] if group else 0 for one in steps]
+        merged.append(math.prod(map(shape.__getitem__, group)))
+        to.append(step)
+        at.append(src_step)
+        varies.append(any(others))
+        if src_step == request.dtype.itemsize and number != axis:
+            fast = number
     repeat = _repeat(merged, to, at, varies, axis)
     if repeat > 1:
         merged[-2:] = [merged[-2] // repeat, merged[-1] * repeat]
         to[-2], at[-2] = to[-2] * repeat, at[-2] * repeat
-    # the last axis along which neighbours touch in the source
-    touching = [a for a, step in enumerate(at) if step == request.dtype.itemsize and a != axis]
+    size = math.prod(shape)
     return Plan(
         order, shape, request.dtype, final, compute, scaled, groups, repeat,
-        tuple(merged), tuple(to), tuple(at), tuple(varies), axis, max(touching, default=None),
+        tuple(merged), tuple(to), tuple(at), tuple(varies), axis, fast, size,
+        not scaled and request.dtype == final, size * (request.dtype.itemsize + final.itemsize),
     )  # fmt: skip
 
 
@@ -159,7 +157,9 @@ def merged_axes(
             continue
         before = groups[-1][-1] if groups else -1
         joins = before >= 0 and barrier not in (axis, before)
-        if joins and all(step[before] == length * step[axis] for step in steps):
+        for step in steps:
+            joins = joins and step[before] == length * step[axis]
+        if joins:
             groups[-1].append(axis)
         else:
             groups.append([axis])
@@ -174,20 +174,23 @@ def packed(shape: Sequence[int], itemsize: int) -> Shape:
     >>> packed((2, 3, 5), 4)
     (60, 20, 4)
     """
-    return tuple(math.prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape)))
+    steps = accumulate(reversed(shape), operator.mul, initial=itemsize)
+    return tuple(steps)[-2::-1]
 
 
-def _checked_factor_shape(name: str, found: Shape, lengths: Shape) -> Shape:
-    """Return the shape of a factor with a length for each axis of the data."""
+def _factor_steps(name: str, found: Shape, lengths: Shape, order: Shape) -> Shape:
+    """Return the items of a step along each axis of the result; 0 where a factor is the same."""
     whole = (1,) * (len(lengths) - len(found)) + found
-    if len(whole) != len(lengths) or any(
-        n not in (1, length) for n, length in zip(whole, lengths, strict=True)
-    ):
+    fits = len(whole) == len(lengths)
+    for n, length in zip(whole, lengths, strict=fits):
+        fits = fits and n in (1, length)
+    if not fits:
         raise ArrayError(
             f"{name} of shape {found} does not broadcast against the data of shape {lengths}; "
             f"a factor for each step of one axis has length 1 along all others"
         )
-    return whole
+    steps = np.where(np.equal(whole, 1), 0, packed(whole, 1))
+    return tuple(steps[list(order)].tolist())
 
 
 def _repeat(
