@@ -88,15 +88,6 @@ def test_pickling_while_the_writer_is_open(tmp_path):
     assert_array_equal(read(again, slice(0, 10))[0], FEATURES[:10])
 
 
-def test_pickles_hold_no_rows(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as f:
-        fill(f)
-    dataset = H5PYDataset(str(tmp_path / "a.h5"), ("train",), load_in_memory=True)
-    text = pickle.dumps(dataset)
-    assert len(text) < 1000
-    assert_array_equal(pickle.loads(text).data_sources[0], FEATURES[:20])
-
-
 def test_an_iterator_goes_on_after_pickling(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as f:
         fill(f)
@@ -108,18 +99,6 @@ def test_an_iterator_goes_on_after_pickling(tmp_path):
     again = pickle.loads(pickle.dumps(epoch))
     for one, other in zip(list(epoch), list(again), strict=True):
         assert_array_equal(one[0], other[0])
-
-
-def test_several_datasets_of_one_file(file):
-    train, test = H5PYDataset(file, ("train",)), H5PYDataset(file, ("test",))
-    one, two = train.open(), test.open()
-    assert (one, two) == (None, None)
-    train.get_data(one, slice(0, 10))
-    test.get_data(two, slice(0, 10))
-    train.close(one)
-    test.get_data(two, slice(0, 10))
-    test.close(two)
-    assert not H5PYDataset._file_handles
 
 
 def test_a_source_of_variable_length_has_one_axis(where):
@@ -266,10 +245,3 @@ def test_ragged_sources_of_plain_write(tmp_path, in_memory, as_handle):
         assert_array_equal(read(dataset, 1)[0], rows[1])
         test = H5PYDataset(where, which_sets=("test",), subset=[0], load_in_memory=in_memory)
         assert_array_equal(read(test, 0)[0], rows[3])
-
-
-def test_a_file_that_is_not_open(file):
-    dataset = H5PYDataset(file, which_sets=("train",))
-    dataset._external_file_handle = None
-    with pytest.raises(OSError, match="not open"):
-        _ = dataset._file_handle

@@ -105,18 +105,6 @@ def test_decoded_images_have_labels_and_other_sources_keep_theirs():
     assert labels_of(SequentialExampleScheme(1), axis_labels=own) == own
 
 
-def test_grey_images_of_two_axes_are_enlarged():
-    pytest.importorskip("PIL.Image", reason="Pillow is not installed")
-    grey = [image[0].astype(float) for image in IMAGES]
-    found = first(MinimumImageDimensions(batches(grey), (5, 10)))
-    wanted = first(MinimumImageDimensions(batches([one[np.newaxis] for one in grey]), (5, 10)))
-    for one, other in zip(found, wanted, strict=True):
-        assert_array_equal(one, other[0])
-    assert_array_equal(first(MinimumImageDimensions(examples(grey), (2, 2))), grey[0])
-    with pytest.raises(NotImplementedError, match="2 or 3 axes"):
-        first(MinimumImageDimensions(examples([np.zeros((2, 3, 4, 2))]), (2, 2)))
-
-
 def test_crops_of_a_batch_draw_widths_then_heights():
     found = first(RandomFixedSizeCrop(batches(EQUAL), (3, 5), rng=np.random.RandomState(7)))
     state = np.random.RandomState(7)

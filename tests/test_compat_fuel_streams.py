@@ -18,7 +18,7 @@ from fuel.schemes import (
     ShuffledScheme,
 )
 from fuel.streams import DataStream
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
 
 def requests(scheme):
@@ -64,9 +64,6 @@ def test_requests_can_be_pickled_halfway():
         assert list(pickle.loads(pickle.dumps(running))) == list(running)
 
 
-# ---------------------------------------------------------------- streams
-
-
 # ---------------------------------------------------------------- datasets
 
 
@@ -99,15 +96,6 @@ def test_rolls_are_those_of_a_random_state(seed):
         assert point.tolist() == pytest.approx(
             [radius * math.cos(turn), radius * math.sin(turn), height], abs=1e-6
         )
-
-
-def test_noise_of_toys_is_drawn_last():
-    for toy, draws in ((Spiral, ("uniform", "randint")), (SwissRoll, ("uniform", "uniform"))):
-        rng = np.random.RandomState(5)
-        for draw in draws:
-            getattr(rng, draw)(0, 1, 20)
-        quiet, loud = toy(20, seed=5).features, toy(20, noise=0.5, seed=5).features
-        assert_allclose(loud - quiet, 0.5 * rng.normal(size=quiet.shape), atol=1e-6)
 
 
 # ---------------------------------------------------------------- sequences

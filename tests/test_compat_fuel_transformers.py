@@ -14,11 +14,9 @@ from fuel.schemes import SequentialExampleScheme, SequentialScheme
 from fuel.streams import DataStream
 from fuel.transformers import (
     ExpectsAxisLabels,
-    Flatten,
     Mapping,
     MultiProcessing,
     Rename,
-    Transformer,
     Unpack,
 )
 from numpy.testing import assert_array_equal
@@ -45,41 +43,6 @@ def examples(arrays):
 
 def items(stream, **options):
     return list(stream.get_epoch_iterator(**options))
-
-
-# ---------------------------------------------------------------- the base classes
-
-
-class Settled(Transformer):
-    """Says itself, or by its class, what it gives."""
-
-    _produces_examples = True
-
-    def __init__(self, stream):
-        self.sources = ("a", "b")
-        self.n_sources = len(self.sources)
-        super().__init__(stream)
-
-    def transform_example(self, example):
-        return example
-
-
-def test_what_a_transformer_says_itself_goes_first(examples):
-    stream = Settled(examples)
-    assert (stream.n_sources, stream.produces_examples) == (2, True)
-    assert items(stream, as_dict=True)[0].keys() == {"a", "b"}
-
-
-# ---------------------------------------------------------------- mapping
-
-
-# ---------------------------------------------------------------- values
-
-
-# ---------------------------------------------------------------- choosing and naming
-
-
-# ---------------------------------------------------------------- between examples and batches
 
 
 # ---------------------------------------------------------------- the background, labels
@@ -113,15 +76,6 @@ def test_labels_are_verified_once(caplog):
         for _ in range(2):
             images.verify_axis_labels(("batch", "x"), None, "c")
     assert len(caplog.records) == 1
-
-
-def test_calls_are_handed_on(batches):
-    calls = []
-    stream = Flatten(batches)
-    for name in ("close", "reset", "next_epoch"):
-        setattr(batches, name, lambda name=name: calls.append(name))
-        getattr(stream, name)()
-    assert calls == ["close", "reset", "next_epoch"]
 
 
 def test_unpacking_goes_on_after_pickling(batches, arrays):

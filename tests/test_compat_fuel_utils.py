@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 from fuel import config, config_parser
 from fuel.config_parser import Configuration
-from fuel.datasets import IndexableDataset
 from fuel.datasets.hdf5 import H5PYDataset
 from fuel.exceptions import ConfigurationError
 from fuel.utils import Subset, do_not_pickle_attributes, find_in_data_path
 from fuel.utils.cache import cache_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
 
 kinds = st.one_of(
     st.lists(st.integers(0, 19)),
@@ -83,26 +81,6 @@ def test_lazy_attributes_are_loaded_again():
     assert "_bulky" not in again.__dict__
     assert again.bulky == list(range(100))
     assert again.unpicklable(3) == 3
-
-
-@do_not_pickle_attributes("indexables")
-class Reloaded(IndexableDataset):
-    def load(self):
-        self.indexables = [np.arange(4), np.arange(4) * 10]
-
-
-def test_sources_that_are_loaded_again_are_attributes():
-    dataset = Reloaded({"x": np.arange(4), "y": np.arange(4) * 10})
-    again = pickle.loads(pickle.dumps(dataset))
-    assert "_indexables" not in again.__dict__
-    for loaded in (dataset, again):
-        assert_array_equal(loaded.y, [0, 10, 20, 30])
-        assert_array_equal(loaded.get_data(None, [1])[1], [10])
-
-
-def test_what_a_class_sets_needs_no_loading():
-    settled = do_not_pickle_attributes("rows")(type("S", (LoadsNothing,), {"_rows": (1, 2)}))
-    assert settled().rows == (1, 2)
 
 
 def test_what_lazy_attributes_need():

@@ -27,12 +27,17 @@ IMAGES = Conv2DSpace((4, 5), channels=3, axes=("b", "c", 0, 1))
 PAIR = CompositeSpace((VectorSpace(3), CompositeSpace((IndexSpace(10, 1), NullSpace(), IMAGES))))
 EVERY = [
     VectorSpace(3),
+    VectorSpace(4),
+    VectorSpace(3, dtype="float64"),  # NumPy holds float64 and None for equal
+    VectorSpace(3, dtype="float32"),
+    VectorSequenceSpace(3),
     VectorSpace(3, sparse=True, dtype="float32"),
     IndexSpace(10, 2),
     IndexSpace(None, 1, dtype="uint8"),
     VectorSequenceSpace(3, dtype=np.float32),
     IndexSequenceSpace(10, 2),
     IMAGES,
+    IMAGES.with_axes(("b", 0, 1, "c")),
     ConvNDSpace((2, 4, 5), 3, axes=("c", 2, 1, 0, "b"), dtype="u1"),
     PAIR,
     NullSpace(),
@@ -47,74 +52,30 @@ def test_a_space_equals_its_pickle_and_its_repr(space):
         assert (again, hash(again)) == (space, hash(space))
     copy = pickle.loads(pickle.dumps(space))
     assert (copy, hash(copy)) == (space, hash(space))
-    assert sum(space == other for other in EVERY) == 1
-
-
-@pytest.mark.parametrize("space", EVERY, ids=str)
-def test_a_space_is_frozen(space):
+    assert [space == other for other in EVERY].count(True) == 1
     with pytest.raises(AttributeError):
         space.dim = 7
-    assert isinstance(space, CompositeSpace) or space.with_dtype(space.dtype) == space
-
-
-def test_every_parameter_tells_spaces_apart():
-    different = [
-        VectorSpace(3),
-        VectorSpace(4),
-        VectorSpace(3, sparse=True),
-        VectorSpace(3, dtype="float32"),
-        VectorSpace(3, dtype="float64"),
-        VectorSequenceSpace(3),
-        IndexSpace(10, 1),
-        IndexSpace(10, 2),
-        IndexSpace(11, 1),
-        IndexSpace(10, 1, dtype="int32"),
-        IndexSequenceSpace(10, 1),
-        IMAGES,
-        IMAGES.with_axes(("b", 0, 1, "c")),
-        IMAGES.with_dtype("uint8"),
-        Conv2DSpace((5, 4), channels=3, axes=("b", "c", 0, 1)),
-        CompositeSpace((VectorSpace(3), VectorSpace(4))),
-        CompositeSpace((VectorSpace(4), VectorSpace(3))),
-        NullSpace(),
-    ]
-    assert len(set(different)) == len(different)
-    for i, space in enumerate(different):  # NumPy holds float64 and None for equal
-        assert [space == other for other in different].index(True) == i
 
 
 @pytest.mark.parametrize(
     ("make", "kind", "match"),
     [
         (lambda: VectorSpace(2.0), TypeError, "dim=2.0 must be a whole number"),
-        (lambda: VectorSpace(True), TypeError, "dim=True must be a whole number"),
         (lambda: VectorSpace(-1), ValueError, "dim=-1 must be at least 0"),
         (lambda: VectorSpace(3, dtype="str"), TypeError, "bool, integer, float or complex"),
         (lambda: VectorSpace(3, dtype="floatX"), TypeError, "'floatX' is not a dtype"),
         (lambda: IndexSpace(0, 1), ValueError, "max_labels=0 must be at least 1"),
-        (lambda: IndexSpace(10, 1, dtype="float32"), TypeError, "dtype must be integer"),
         (lambda: Conv2DSpace((4, 5)), ValueError, "exactly one of channels= and num_channels="),
-        (lambda: Conv2DSpace((4, 5), 3, 3), ValueError, "exactly one"),
         (lambda: Conv2DSpace((4, 5, 6), 3), ValueError, r"shape must be \(rows, columns\)"),
         (lambda: Conv2DSpace(4, 3), TypeError, "shape must be a sequence"),
         (lambda: Conv2DSpace((4, 0), 3), ValueError, r"shape\[1\]=0 must be at least 1"),
-        (lambda: Conv2DSpace((4, 5), 3, axes=("b", 0, 1)), ValueError, "must be an order of"),
         (lambda: Conv2DSpace((4, 5), 3, axes=("b", 0, 0, "c")), ValueError, "must be an order of"),
         (lambda: Conv2DSpace((4, 5), 3, axes="bc01"), ValueError, r"numbers: \('b', 'c', 0, 1\)"),
-        (lambda: Conv2DSpace((4, 5), 3, axes=("b", "c", 0, True)), ValueError, "must be an order"),
-        (lambda: Conv2DSpace((4, 5), 3, axes=("b", "c", 0.0, 1)), ValueError, "must be an order"),
-        (lambda: Conv2DSpace((4, 5), 3, axes=(["b"], "c", 0, 1)), ValueError, "must be an order"),
         (lambda: Conv2DSpace((4, 5), 3, axes={"b", "c", 0, 1}), TypeError, "must be an order of"),
         (lambda: Conv2DSpace((4, 5), 3, axes=5), TypeError, "must be an order of .* found 5"),
         (lambda: Conv2DSpace({4, 5}, 3), TypeError, "shape must be a sequence"),
-        (lambda: Conv2DSpace({4: 1, 5: 2}, 3), TypeError, "shape must be a sequence"),
         (lambda: VectorSpace(10, "float32"), TypeError, "True or False, found 'float32'.*dtype="),
         (lambda: CompositeSpace(VectorSpace(3)), TypeError, "list or tuple of spaces"),
-        (
-            lambda: CompositeSpace((VectorSpace(3), 3)),
-            TypeError,
-            r"component \[1\] must be a space",
-        ),
     ],
 )
 def test_bad_parameters_are_refused(make, kind, match):
@@ -127,22 +88,16 @@ def test_bad_parameters_are_refused(make, kind, match):
     ("space", "batch", "kind", "words"),
     [
         (VectorSpace(4), np.zeros((5, 3)), ValueError, ["axis 1 ('feature')", "3", "expected 4"]),
-        (VectorSpace(4), np.zeros(4), ValueError, ["1 axes", "expected 2"]),
         (VectorSpace(4), [[0, 0, 0, 0]], TypeError, ["list", "make it an array"]),
         (VectorSpace(4), None, TypeError, ["expected an array, found None"]),
-        (VectorSpace(4), (np.zeros((5, 4)),), TypeError, ["found tuple"]),
         (VectorSpace(4), scipy.sparse.eye(4, format="csr"), TypeError, ["sparse=True"]),
         (VectorSpace(4, sparse=True), np.zeros((5, 4)), TypeError, ["scipy sparse"]),
         (VectorSpace(4, dtype="f4"), np.zeros((5, 4), "c8"), TypeError, ["complex64", "float32"]),
-        (VectorSpace(4, dtype="i4"), np.zeros((5, 4)), TypeError, ["float64", "int32"]),
         (VectorSpace(1), np.zeros((2, 1), object), TypeError, ["object"]),
         (IMAGES, np.zeros((2, 4, 4, 5)), ValueError, ["axis 1 ('c')", "4", "expected 3"]),
-        (IMAGES, np.zeros((2, 3, 4, 6)), ValueError, ["axis 3 (1)", "6", "expected 5"]),
         (IMAGES, np.zeros((2, 60)), ValueError, ["2 axes", "expected 4"]),
-        (IMAGES, scipy.sparse.eye(4, format="csr"), TypeError, ["expected an array"]),
         (IMAGES.with_dtype("u1"), np.zeros((2, 3, 4, 5)), TypeError, ["float64", "uint8"]),
         (IndexSpace(10, 1), np.array([[3], [10]]), ValueError, ["label 10", "row 1", "0 to 9"]),
-        (IndexSpace(10, 1), np.array([[3], [-1]]), ValueError, ["label -1", "row 1"]),
         (
             IndexSpace(None, 1),
             np.array([[3], [-1]]),
@@ -150,13 +105,6 @@ def test_bad_parameters_are_refused(make, kind, match):
             ["label -1", "row 1", "0 or more"],
         ),
         (IndexSpace(10, 1), np.array([[3.0], [np.nan]]), TypeError, ["float64", "cast them first"]),
-        (IndexSpace(10, 1), np.array([[True]]), TypeError, ["bool"]),
-        (
-            IndexSpace(10, 1),
-            np.array([3, 4]),
-            ValueError,
-            ["expected 2 axes ('b', 'index')"],
-        ),
         (NullSpace(), (), TypeError, ["expected None, found tuple"]),
         (PAIR, [1, 2], TypeError, ["list is not a batch"]),
         (PAIR, (np.zeros((2, 3)),), ValueError, ["expected 2 batches, found 1"]),
@@ -173,12 +121,6 @@ def test_bad_parameters_are_refused(make, kind, match):
             (np.zeros((3, 2)), ((), None, np.zeros((4, 3)))),
             ValueError,
             ["differ in rows", "[0] has 3", "[1] has 4"],
-        ),
-        (
-            PAIR,
-            (np.zeros((2, 3)), (np.zeros((4, 1), int), None, np.zeros((4, 3, 4, 5)))),
-            ValueError,
-            ["differ in rows", "[0] has 2", "[1] has 4"],
         ),
     ],
 )
