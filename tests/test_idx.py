@@ -185,11 +185,11 @@ def test_names_of_axes_can_be_given(tmp_path):
         (lambda d: d[:9], FileFormatError, "ends within its header"),
         (lambda d: d[:2] + b"\x07" + d[3:], FileFormatError, "is not an IDX file: it begins with"),
         (lambda d: d[:4] + b"\xff" * 4 + d[8:], FileFormatError, "truncated: .* 4294967295 rows"),
-        (lambda d: d[:8] + b"\xff" * 8 + d[16:], UnsafeFileError, "no row of that size"),
+        (lambda d: d[:8] + b"\xff" * 8 + d[16:], UnsafeFileError, "which no array has"),
         (
             lambda d: d[:4] + b"\xff" * 4 + bytes(8),
             UnsafeFileError,
-            "so many rows of no values can be read",
+            "which no array has",
         ),
         (lambda d: b"", FileFormatError, "is empty"),
     ],

@@ -18,7 +18,7 @@ import numpy as np
 from labeled.display.classes import class_names_of
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
 from labeled.formats.format import Options, chosen_sources, dims_of
-from labeled.formats.header import FileHeader, SourceHeader, fingerprint, vlen_base
+from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import Io
 from labeled.selection import Selection
 from labeled.sources.source import Source, decoded_dtype
@@ -169,7 +169,6 @@ def _beside(headers: dict[str, FileHeader], options: Options) -> FileHeader:
         sources=sources,
         splits=splits,
         variables={},
-        fingerprint=fingerprint(sources, splits),
     )
 
 

@@ -100,24 +100,12 @@ class NoOptions:
     """A format that has no options of its own."""
 
 
-def _no_ragged(header: SourceHeader, io: Io) -> RaggedReader:
-    raise FileFormatError(f"{describe(header)}: this format has no examples of different shapes")
+def _not_offered(header: SourceHeader, *_: Any) -> Any:
+    raise FileFormatError(f"{describe(header)}: this format reads no such source")
 
 
-def _no_scalar(header: SourceHeader) -> Array:
-    raise FileFormatError(f"{describe(header)}: this format has no values without axes")
-
-
-def _claims_what_it_stores(header: SourceHeader, nbytes_wanted: int) -> None:
-    """Do nothing: opening such a file finds out what it holds."""
-
-
-def _all_bytes(headers: Sequence[SourceHeader]) -> list[int]:
+def _stored(headers: Sequence[SourceHeader]) -> list[int]:
     return [h.file.size if h.stored_bytes is None else h.stored_bytes for h in headers]
-
-
-def _no_statistics(path: str) -> Mapping[str, Any]:
-    return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,11 +158,11 @@ class Format:
     kinds: Mapping[str, str]
     options: type[Any] = NoOptions
     accepts: frozenset[str] = field(default_factory=frozenset)
-    open_ragged: Callable[[SourceHeader, Io], RaggedReader] = _no_ragged
-    read_scalar: Callable[[SourceHeader], Array] = _no_scalar
-    check_claim: Callable[[SourceHeader, int], None] = _claims_what_it_stores
-    stored_bytes: Callable[[Sequence[SourceHeader]], list[int]] = _all_bytes
-    statistics: Callable[[str], Mapping[str, Any]] = _no_statistics
+    open_ragged: Callable[[SourceHeader, Io], RaggedReader] = _not_offered
+    read_scalar: Callable[[SourceHeader], Array] = _not_offered
+    check_claim: Callable[[SourceHeader, int], None] = lambda header, n_bytes: None
+    stored_bytes: Callable[[Sequence[SourceHeader]], list[int]] = _stored
+    statistics: Callable[[str], Mapping[str, Any]] = lambda path: {}
     named: Callable[[str], bool] | None = None
     order: Callable[[str], Any] = str
     remote: bool = False

@@ -194,15 +194,13 @@ class FileHeader:
     """All that opening a file tells."""
 
     stamp: FileStamp
-    fingerprint: str
-    """Hash over sources, shapes, dtypes, dims and splits: compared across pickles."""
-    attrs: Mapping[str, Any]
     sources: Mapping[str, SourceHeader]
-    variables: Mapping[str, SourceHeader]
-    """Coordinates, and variables without the example dim (carried whole)."""
     splits: Mapping[str, Mapping[str, Rows]]
     """split -> source -> rows of that source; only sources available in the split."""
-    not_opened: Mapping[str, str]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, SourceHeader] = field(default_factory=dict)
+    """Coordinates, and variables without the example dim (carried whole)."""
+    not_opened: Mapping[str, str] = field(default_factory=dict)
     """Datasets that are not sources, each with the reason."""
     example_dim: str | None = None
     """The example dim of a netCDF-style file; None where axis 0 of each source is it."""
@@ -232,30 +230,31 @@ class FileHeader:
         )
 
     @property
+    def fingerprint(self) -> str:
+        """A hash over names, shapes, dtypes, dims and splits; not path, time or layout."""
+        parts: list[object] = [
+            (name, header.shape, header.dtype.str, header.dims)
+            for name, header in sorted(self.sources.items())
+        ]
+        hashed: dict[int, str] = {}
+        for split, sources in sorted(self.splits.items()):
+            parts.append(split)
+            for name, rows in sorted(sources.items()):
+                if isinstance(rows, range):
+                    parts.append((name, rows))
+                    continue
+                if id(rows) not in hashed:
+                    hashed[id(rows)] = _hash(rows.data)
+                parts.append((name, hashed[id(rows)]))
+        return _hash(repr(parts).encode("utf-8", "surrogatepass"))
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of all files that it describes."""
         return sum(map(attrgetter("size"), self.stamps))
 
 
-def fingerprint(
-    sources: Mapping[str, SourceHeader], splits: Mapping[str, Mapping[str, Rows]]
-) -> str:
-    """Return a hash over names, shapes, dtypes, dims and splits; not path, time or layout."""
-    parts: list[object] = []
-    for name in sorted(sources):
-        header = sources[name]
-        parts.append((name, header.shape, header.dtype.str, header.dims))
-    hashed: dict[int, str] = {}
-    for split in sorted(splits):
-        parts.append(split)
-        for name in sorted(splits[split]):
-            rows: Any = splits[split][name]
-            if isinstance(rows, np.ndarray):
-                if id(rows) not in hashed:
-                    hashed[id(rows)] = hashlib.blake2b(rows.data, digest_size=16).hexdigest()
-                rows = hashed[id(rows)]
-            parts.append((name, rows))
-    data = repr(parts).encode("utf-8", "surrogatepass")
+def _hash(data: Any) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 

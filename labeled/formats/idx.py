@@ -29,10 +29,8 @@ from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import (
     FileHeader,
-    FileStamp,
     Rows,
     SourceHeader,
-    fingerprint,
 )
 
 SPLITS = {
@@ -122,18 +120,16 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
 
 def _units(paths: Sequence[str]) -> list[tuple[str | None, dict[str, str]]]:
     """Put files that differ only in their source together: (split, source -> path)."""
-    groups: dict[tuple[str, str | None], list[dict[str, str]]] = {}
-    units: list[tuple[str | None, dict[str, str]]] = []
+    units: list[tuple[str, str | None, dict[str, str]]] = []
     for path in paths:
         group, split, source = what_is_in(path)
-        there = groups.setdefault((group, split), [])
-        unit = next((one for one in there if source not in one), None)
-        if unit is None:
-            unit = {}
-            there.append(unit)
-            units.append((split, unit))
-        unit[source] = path
-    return units
+        for one in units:
+            if one[:2] == (group, split) and source not in one[2]:
+                one[2][source] = path
+                break
+        else:
+            units.append((group, split, {source: path}))
+    return [(split, unit) for _, split, unit in units]
 
 
 def _unit_header(
@@ -142,23 +138,19 @@ def _unit_header(
     where = next(iter(unit.values()))
     names = chosen_sources(unit, options, repr(where))
     sources = {name: _read_header(name, unit[name], options) for name in names}
-    _check_counts(sources)
+    counts = {source.file.path: source.n_rows for source in sources.values()}
+    if len(set(counts.values())) > 1:
+        counts_text = ", ".join(f"{n} in {path!r}" for path, n in counts.items())
+        raise FileFormatError(
+            f"files that belong together hold different numbers of rows: {counts_text}; name those "
+            "that fit, or open them apart"
+        )
     rows: dict[str, dict[str, Rows]] = {
         each: {n: range(s.n_rows if each == split else 0) for n, s in sources.items()}
         for each in dict.fromkeys(splits)
     }
-    rows = rows or all_rows(sources)
-    return FileHeader(
-        stamp=next(iter(sources.values())).file,
-        fingerprint=fingerprint(sources, rows),
-        attrs={},
-        sources=sources,
-        variables={},
-        splits=rows,
-        not_opened={},
-        kind="idx",
-        format="idx",
-    )
+    stamp = next(iter(sources.values())).file
+    return FileHeader(stamp, sources, rows or all_rows(sources), kind="idx", format="idx")
 
 
 def default_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
@@ -179,16 +171,6 @@ def default_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
     return ("batch", *inner)
 
 
-def _check_counts(sources: dict[str, SourceHeader]) -> None:
-    counts = {source.file.path: source.n_rows for source in sources.values()}
-    if len(set(counts.values())) > 1:
-        counts_text = ", ".join(f"{n} in {path!r}" for path, n in counts.items())
-        raise FileFormatError(
-            f"files that belong together hold different numbers of rows: {counts_text}; name those "
-            "that fit, or open them apart"
-        )
-
-
 # the header of a file
 
 
@@ -204,9 +186,9 @@ DTYPES: dict[int, np.dtype[Any]] = {
 MAX_AXES = 64
 """What NumPy can hold."""
 
-_MAX_ROW_BYTES = 1 << 40
-_MAX_EMPTY_ROWS = 1 << 24
-"""Rows that take no byte, or bytes of a row where there is none."""
+MAX_ROW_BYTES, MAX_EMPTY = 1 << 40, 1 << 24
+"""The largest row; the most rows that take no byte, or bytes of a row where there is none."""
+
 GZIP = b"\x1f\x8b"
 
 MAX_EXPANSION = 1032
@@ -240,30 +222,32 @@ def _read_header(name: str, path: str, options: Options) -> SourceHeader:
         If bytes follow its last row.
     """
     stamp = stamp_of(path)
-    packed = StoredBytes(stamp).pread(0, 2) == GZIP
-    file = f"file {stamp.path!r}"
-    start = _first_bytes(stamp, 4, packed=packed)
-    if not is_idx(start):
+    file, packed = f"file {stamp.path!r}", StoredBytes(stamp).pread(0, 2) == GZIP
+    opener: Any = gzip.open if packed else open
+    try:
+        with opener(stamp.path, "rb") as opened:
+            data = bytes(opened.read(4 + 4 * MAX_AXES))
+    except (OSError, EOFError, zlib.error) as fault:
+        raise FileFormatError(f"{file} cannot be unpacked: {fault}") from None
+    if not is_idx(data):
         raise FileFormatError(
-            f"{file} is not an IDX file: it begins with {start.hex(' ') or 'nothing'}, where two "
-            "zero bytes, a code of a dtype (08, 09, 0b, 0c, 0d or 0e) and a number of axes should "
+            f"{file} is not an IDX file: it begins with {data[:4].hex(' ') or 'nothing'}, where "
+            "two zero bytes, a code of a dtype (08, 09, 0b, 0c, 0d, 0e) and a count of axes should "
             "stand; check the path"
         )
-    dtype, offset = DTYPES[start[2]], 4 + 4 * start[3]
-    data = _first_bytes(stamp, offset, packed=packed)
+    dtype, n_axes, offset = DTYPES[data[2]], data[3], 4 + 4 * data[3]
     if len(data) < offset:
         raise FileFormatError(
-            f"{file} ends within its header, which should tell the lengths of {start[3]} axes; "
+            f"{file} ends within its header, which should tell the lengths of {n_axes} axes; "
             "copy it again"
         )
-    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", offset=4))
+    shape = tuple(int(n) for n in np.frombuffer(data, ">u4", n_axes, offset=4))
     row_bytes = math.prod(shape[1:]) * dtype.itemsize
-    most = _MAX_ROW_BYTES if shape[0] else _MAX_EMPTY_ROWS
+    most = MAX_ROW_BYTES if shape[0] else MAX_EMPTY
     is_absurd = math.prod(max(n, 1) for n in shape[1:]) * dtype.itemsize > most
-    if is_absurd or (not row_bytes and shape[0] > _MAX_EMPTY_ROWS):
-        what = "no row of that size" if is_absurd else "so many rows of no values"
+    if is_absurd or (not row_bytes and shape[0] > MAX_EMPTY):
         raise UnsafeFileError(
-            f"{file} claims the shape {shape} of {dtype}: {what} can be read; it is damaged, or no "
+            f"{file} claims the shape {shape} of {dtype}, which no array has; it is damaged, or no "
             "IDX file"
         )
     end = offset + shape[0] * row_bytes
@@ -281,28 +265,17 @@ def _read_header(name: str, path: str, options: Options) -> SourceHeader:
         )
     if not packed and stamp.size > end:
         warn(f"{file} goes on for {stamp.size - end} bytes after its last row; they are not read")
-    stored_bytes = stamp.size
-    stamp = replace(stamp, unpacked_bytes=end) if packed else stamp
     return SourceHeader(
-        file=stamp,
+        file=replace(stamp, unpacked_bytes=end) if packed else stamp,
         name=name,
         key="",
         shape=shape,
         dtype=dtype,
         dims=dims_of(name, default_dims(shape), options, repr(stamp.path)),
         offset=offset,
-        stored_bytes=stored_bytes,
+        stored_bytes=stamp.size,
         format="idx",
     )
-
-
-def _first_bytes(stamp: FileStamp, n: int, *, packed: bool) -> bytes:
-    opener: Any = gzip.open if packed else open
-    try:
-        with opener(stamp.path, "rb") as file:
-            return bytes(file.read(n))
-    except (OSError, EOFError, zlib.error) as fault:
-        raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
 
 
 FORMAT = Format(

@@ -24,8 +24,8 @@ import numpy as np
 from labeled._optional import extra_module
 from labeled.errors import FileChangedError, FileFormatError, warn
 from labeled.formats.cf import cf_of
-from labeled.formats.format import Format, Head, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader, fingerprint
+from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
+from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
 from labeled.formats.reader import (
     UNSTORED,
     ByteRanges,
@@ -50,11 +50,6 @@ CALL_BYTES = 1 << 20
 
 KINDS = "?biufcSmMV"
 """Kinds of dtypes whose values are all of one size."""
-
-
-def _recognises(head: Head) -> bool:
-    """Say no: a store is a folder, and known by what lies in it."""
-    return False
 
 
 def opened(path: str, group: str | None) -> Any:
@@ -113,7 +108,6 @@ def _file_header(path: str, options: Options) -> FileHeader:
     splits = all_rows(sources)
     return FileHeader(
         stamp=_stamp(path, options.group or ""),
-        fingerprint=fingerprint(sources, splits),
         attrs={} if single else dict(root.attrs),
         sources=sources,
         variables=variables,
@@ -243,11 +237,6 @@ class ZarrReader(FileReader):
         return (ByteRanges(None, np.full(len(touched), UNSTORED), lengths, len(touched)),)
 
 
-def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> ZarrReader:
-    """Return a reader of the rows of one array. Opens nothing yet."""
-    return ZarrReader(source, region, io)
-
-
 def _read_scalar(source: SourceHeader) -> Array:
     """Return the value of an array without axes."""
     value = opened(source.file.path, source.key)[()]
@@ -258,11 +247,11 @@ FORMAT = Format(
     name="zarr",
     title="a zarr store",
     suffixes=(".zarr",),
-    recognises=_recognises,
+    recognises=lambda head: False,  # a store is a folder, known by its marks
     scan=_scan,
-    open_reader=open_reader,
+    open_reader=ZarrReader,
     kinds={"zarr": "zarr"},
     accepts=frozenset({"group", "decode_cf"}),
     read_scalar=_read_scalar,
-    marks=(".zgroup", ".zarray", ".zmetadata", "zarr.json"),
+    marks=MARKS,
 )

@@ -35,7 +35,6 @@ from labeled.formats.header import (
     FileStamp,
     Filter,
     SourceHeader,
-    fingerprint,
 )
 from labeled.formats.memory import scratch
 from labeled.formats.reader import (
@@ -176,12 +175,8 @@ def _file_header(
     splits = all_rows(sources)
     return FileHeader(
         stamp=stamp,
-        fingerprint=fingerprint(sources, splits),
-        attrs={},
         sources=sources,
-        variables={},
         splits=splits,
-        not_opened={},
         kind="table",
         format="csv",
     )

@@ -59,7 +59,6 @@ from labeled.formats.header import (
     Rows,
     SourceHeader,
     Storage,
-    fingerprint,
     is_text,
     vlen_base,
 )
@@ -534,7 +533,6 @@ def file_header(
         warnings.append(": " + "; ".join(faults))
     return FileHeader(
         stamp=opening.stamp,
-        fingerprint=fingerprint(sources, splits),
         sources=sources,
         splits=splits,
         group=opening.base.name.strip("/") if opening.one_of_many else "",

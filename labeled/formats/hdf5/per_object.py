@@ -60,7 +60,6 @@ from labeled.formats.header import (
     FileHeader,
     FileStamp,
     SourceHeader,
-    fingerprint,
     is_text,
     vlen_base,
 )
@@ -341,10 +340,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     left = {name: VALUE_OF_EACH for name in values if each[name].part is None}
     return FileHeader(
         stamp=stamp,
-        fingerprint=fingerprint(headers, splits),
-        attrs={},
         sources=headers,
-        variables={},
         splits=splits,
         not_opened=not_opened | {name: why for name, why in left.items() if name not in wanted},
         warnings=(": " + "; ".join(faults),) if faults else (),

@@ -38,7 +38,7 @@ from labeled.formats.format import (
     chosen_sources,
     dims_of,
 )
-from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader, fingerprint
+from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
 from labeled.formats.memory import put_rows
 from labeled.formats.pictures import (
     MAX_PIXELS,
@@ -318,10 +318,7 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
         splits = all_rows(sources)
         header = FileHeader(
             stamp=file.stamp,
-            fingerprint=fingerprint(sources, splits),
-            attrs={},
             sources=sources,
-            variables={},
             splits=splits,
             not_opened={name: why for name, why in more.items() if name not in names},
             example_dim=options.example_dim or EXAMPLE,
