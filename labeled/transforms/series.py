@@ -147,33 +147,38 @@ def synchronise(
     """
     if not isinstance(times, Mapping):
         raise PipelineError(f"times are {type(times).__name__}: give them by name of their series")
-    series = _alike({str(name): _checked(str(name), given) for name, given in times.items()})
-    if reference not in series:
-        raise UnknownNameError(
-            f"no series {reference!r} to take moments from; {did_you_mean(str(reference), series)}"
-        )
+    series = _alike({str(name): _timestamps(str(name), one) for name, one in times.items()})
+    margins = margin if isinstance(margin, Mapping) else dict.fromkeys(series, margin)
+    for name in (reference, *margins):
+        if name not in series:
+            raise UnknownNameError(f"no series {name!r}; {did_you_mean(str(name), series)}")
     whole_of("every", every, least=1)
     if dim in series:
         raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
     if tolerance is not None:
         _check_length("tolerance", tolerance, series[reference])
-    numbers = _numbers_within(series, reference, margin)
-    numbers = numbers[numbers % every == 0]
-    moments = series[reference][numbers]
+    moments = series[reference]
+    kept = np.arange(len(moments)) % every == 0
+    for name, one in series.items():
+        start, end = _pair(name, margins.get(name, (0, 0)))
+        first, last = _edge(name, one, start), len(one) - 1 - _edge(name, one[::-1], end)
+        inside = first <= last and (moments >= one[first]) & (moments <= one[last])
+        kept &= inside
+    numbers = np.flatnonzero(kept)
+    moments = moments[numbers]
     found = {name: _matched(one, moments, method) for name, one in series.items()}
     found[reference] = numbers
     kept = np.ones(len(moments), bool)
     for name, one in found.items():
-        inside = (one >= 0) & (one < len(series[name]))
-        kept &= inside
+        kept &= (one >= 0) & (one < len(series[name]))
         if tolerance is not None:
-            clipped = np.clip(one, 0, len(series[name]) - 1)
-            kept &= np.abs(series[name][clipped] - moments) <= tolerance
+            nearest = series[name][np.clip(one, 0, len(series[name]) - 1)]
+            kept &= np.abs(nearest - moments) <= tolerance
     variables = {name: ((dim,), one[kept]) for name, one in found.items()}
     return xr.Dataset(variables, coords={dim: moments[kept]})
 
 
-def _checked(name: str, given: npt.ArrayLike) -> Times:
+def _timestamps(name: str, given: npt.ArrayLike) -> Times:
     times = as_array(f"the timestamps of {name!r}", given, PipelineError)
     if times.ndim != 1 or not len(times) or times.dtype.kind not in "iufMm":
         raise PipelineError(
@@ -192,13 +197,11 @@ def _checked(name: str, given: npt.ArrayLike) -> Times:
 
 def _alike(series: dict[str, Times]) -> dict[str, Times]:
     """Return timestamps that can be compared; whole numbers stay whole if all of them are."""
-    kinds = {
-        name: "number" if t.dtype.kind in "iuf" else t.dtype.kind for name, t in series.items()
-    }
-    if len(set(kinds.values())) > 1:
-        kinds_found = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
-        raise PipelineError(f"timestamps of different kinds do not go together: {kinds_found}")
-    if "number" not in kinds.values():
+    kinds = {"f" if t.dtype.kind in "iuf" else t.dtype.kind for t in series.values()}
+    if len(kinds) > 1:
+        found = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
+        raise PipelineError(f"timestamps of different kinds do not go together: {found}")
+    if kinds != {"f"}:
         return series
     whole = all(t.dtype.kind in "iu" and t[-1] <= np.iinfo(np.int64).max for t in series.values())
     return {name: t.astype(np.int64 if whole else np.float64) for name, t in series.items()}
@@ -206,51 +209,29 @@ def _alike(series: dict[str, Times]) -> dict[str, Times]:
 
 def _check_length(what: str, value: Any, times: Times) -> None:
     """Raise :class:`PipelineError` for a length of time of another kind than timestamps."""
-    numbers = times.dtype.kind in "iuf"
-    kind = as_array(what, value, PipelineError).dtype.kind
-    timed = isinstance(value, timedelta) or kind == "m"
-    if np.ndim(value) or timed == numbers or not (timed or kind in "iuf") or value != value:
-        wanted = (
-            "a number, as timestamps are" if numbers else "a timedelta, since timestamps are dates"
-        )
-        raise PipelineError(f"{what} is {value!r}, and must be {wanted}")
+    kind = "m" if isinstance(value, timedelta) else as_array(what, value, PipelineError).dtype.kind
+    wanted = "iuf" if times.dtype.kind in "iuf" else "m"
+    if np.ndim(value) or kind not in wanted or value != value:
+        words = "a timedelta, since timestamps are dates"
+        if wanted != "m":
+            words = "a number, as timestamps are"
+        raise PipelineError(f"{what} is {value!r}, and must be {words}")
     if value < value * 0:  # nothing, in its own unit
         raise PipelineError(f"{what} is {value!r}, and must not be negative")
 
 
-def _numbers_within(series: Mapping[str, Times], reference: str, margin: Any) -> Indices:
-    """Return the numbers of the reference's samples in the time that all series cover."""
-    margins = margin if isinstance(margin, Mapping) else dict.fromkeys(series, margin)
-    for name in margins:
-        if name not in series:
-            raise UnknownNameError(
-                f"no series {name!r} to leave a margin of; {did_you_mean(str(name), series)}"
-            )
-    moments = series[reference]
-    inside = np.ones(len(moments), bool)
-    for name, times in series.items():
-        pair = margins.get(name, (0, 0))
-        try:
-            start, end = pair
-        except (TypeError, ValueError):
-            raise PipelineError(
-                f"the margin of {name!r}, {pair!r}, must be a pair (start, end)"
-            ) from None
-        first = _edge(name, times, start)
-        last = len(times) - 1 - _edge(name, times[::-1], end)
-        if last < first:
-            return np.empty(0, np.int64)
-        inside &= (moments >= times[first]) & (moments <= times[last])
-    return np.flatnonzero(inside)
+def _pair(name: str, margin: Any) -> Any:
+    if not isinstance(margin, tuple | list) or len(margin) != 2:
+        raise PipelineError(f"the margin of {name!r}, {margin!r}, must be a pair (start, end)")
+    return margin
 
 
 def _edge(name: str, times: Times, margin: Any) -> int:
     """Count the samples that a margin takes off the beginning of a series, or of its reverse."""
+    what = f"the margin of {name!r}"
     if np.ndim(margin) == 0 and np.asarray(margin).dtype.kind in "iu":
-        if margin < 0:
-            raise PipelineError(f"the margin of {name!r} is {margin!r}, and must not be negative")
-        return int(margin)
-    _check_length(f"the margin of {name!r}", margin, times)
+        return min(whole_of(what, int(margin), least=0), len(times))
+    _check_length(what, margin, times)
     return int((np.abs(times - times[0]) < margin).sum())
 
 
