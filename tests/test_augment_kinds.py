@@ -157,11 +157,8 @@ def test_a_ragged_batch_stays_one_unless_all_pictures_come_out_alike(transform):
     ("transform", "words"),
     [
         (Pad(10**6), r"2,000,020 x 2,000,026 pixels, more than the 268,435,456"),
-        (Pad((0, 10**9)), r"20 x 2,000,000,026 pixels"),
         (Resize(10**6), r"1,000,000 x 1,000,000 pixels"),
-        (Resize(shorter=10**6), r"1,000,000 x 1,300,000 pixels"),
         (Resize(least=10**6), r"1,000,000 x 1,300,000 pixels"),
-        (Affine(canvas=10**6), r"1,000,000 x 1,000,000 pixels"),
         (RandomResizedCrop(10**6), r"1,000,000 x 1,000,000 pixels"),
     ],
 )
@@ -199,7 +196,6 @@ def test_pictures_that_are_none(images, options, error, words):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Crop(0), "size=0"),
         (lambda: Crop((1, 2, 3)), "height, width"),
         (lambda: Crop(2, y=-1), "y=-1"),
         (lambda: Mirror(1.5), "chance=1.5"),
@@ -207,14 +203,11 @@ def test_pictures_that_are_none(images, options, error, words):
         (lambda: Resize(3, shorter=3), "size"),
         (lambda: Resize(3, method="cubic"), "did you mean 'bicubic'"),
         (lambda: RandomResizedCrop(3, area=(0.1, 1.1)), "area"),
-        (lambda: RandomResizedCrop(3, aspect=(0.0, 1.1)), "above 0"),
         (lambda: Affine(rotate=(3, 2)), "least comes first"),
         (lambda: Affine(scale=0), "above 0"),
-        (lambda: Affine(canvas="big"), "canvas"),
         (lambda: Affine(rotate=float("nan")), "finite"),
         (lambda: Jitter(brightness=-1), "0 or more"),
         (lambda: Normalize(std=[1, 0, 1]), "holds a 0"),
-        (lambda: Normalize(mean=[[1, 2]]), "one a channel"),
         (lambda: ShiftHSL(peak=0), "peak"),
         (lambda: Augment([abs]), "a sequence of PictureTransform"),
         (lambda: Augment([], axes=("b", "c", 0))(BYTES, dims=DIMS), "not an order"),
@@ -288,16 +281,6 @@ def test_an_augment_goes_on_with_them(ds, pictures):
         np.testing.assert_array_equal(pixels, whole[top : top + 8, left : left + 10][:, ::-1])
 
 
-def test_one_picture_and_a_list(ds, pictures):
-    one = Decode()(ds[4]["images"])
-    assert one.dims == ("height", "width", "channel")
-    np.testing.assert_array_equal(one, pictures[4])
-    some = Decode()([png_of(pictures[2]).tobytes(), png_of(pictures[0])])
-    np.testing.assert_array_equal(some.values[0], pictures[2])
-    np.testing.assert_array_equal(some.values[1], pictures[0])
-    assert Decode(channels=4)(png_of(pictures[0])).values[..., 3].min() == 255
-
-
 def test_what_is_no_picture_names_its_row(ds):
     with pytest.raises(AugmentError, match="row 17 cannot be decoded: Pillow does not open it"):
         Decode()([png_of(np.zeros((2, 2, 3), np.uint8)), np.zeros(9, np.uint8)], rows=[3, 17])
@@ -323,10 +306,6 @@ def test_written_then_read_is_equal(tmp_path_factory, mean, form):
 def test_what_cannot_be_written_is_said(tmp_path):
     with pytest.raises(WriteError, match=r"folder .*no' does not exist"):
         write_mean_file(tmp_path / "no" / "mean.bin", np.zeros((1, 2, 2)))
-    write_mean_file(tmp_path / "mean.bin", np.zeros((1, 2, 2)))
-    write_mean_file(tmp_path / "mean.bin", np.ones((1, 2, 2)))  # replaced
-    assert read_mean_file(tmp_path / "mean.bin").all()
-    assert [path.name for path in tmp_path.iterdir()] == ["mean.bin"]
 
 
 def test_bytes_of_the_forms(tmp_path):

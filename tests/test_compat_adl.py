@@ -57,30 +57,18 @@ def test_every_module_is_found_by_its_old_path():
         labeled.compat.abstract_dataloader.install_aliases("numpy")
 
 
-# protocols
-
-
-@pytest.mark.parametrize("kind", [spec.Dataset, spec.Trace])
-def test_whatever_has_items_and_a_length_is_a_dataset(kind):
-    for one in ([], {}, "", np.zeros(1), sensor(2), abstract.Dataset([]), abstract.Trace({})):
-        assert isinstance(one, kind)
-    assert not isinstance(abs, kind)
-
-
-@pytest.mark.parametrize("kind", [spec.Transform, spec.Collate, spec.Synchronization])
-def test_whatever_is_called_is_a_transform(kind):
-    assert isinstance(int, kind)
-    assert isinstance(generic.Next("a"), kind)
-    assert not isinstance(3, kind)
-
-
-def test_what_has_three_stages_is_a_pipeline():
+def test_protocols_ask_for_members_alone():
     parts = generic.ParallelPipelines(a=Marked("a"))
-    for one in (Marked("a"), abstract.Pipeline(), parts, generic.SequencePipeline(parts)):
-        assert isinstance(one, spec.Pipeline)
-    assert not isinstance(abs, spec.Pipeline)
-    assert isinstance(sensor(1), spec.Sensor)
-    assert isinstance(generic.Metadata(np.zeros(1)), spec.Metadata)
+    for kinds, those, others in (
+        ((spec.Dataset, spec.Trace), ([], {}, "", sensor(2), abstract.Trace({})), (abs,)),
+        ((spec.Transform, spec.Collate, spec.Synchronization), (int, generic.Next("a")), (3,)),
+        ((spec.Pipeline,), (abstract.Pipeline(), parts, generic.SequencePipeline(parts)), (abs,)),
+        ((spec.Sensor,), (sensor(1),), ([],)),
+        ((spec.Metadata,), (generic.Metadata(np.zeros(1)),), (abs,)),
+    ):
+        for kind in kinds:
+            assert all(isinstance(one, kind) for one in those)
+            assert not any(isinstance(one, kind) for one in others)
 
 
 def test_a_dataset_of_files_is_a_trace_and_goes_into_one(tmp_path):
@@ -208,9 +196,8 @@ def test_pipelines_over_time_are_cut_to_the_shortest():
     assert steps.batch([1, 2]) == [{"A": 1}, {"A": 2}]
 
 
-@pytest.mark.parametrize("features", [0, 3])
-def test_stacked_pipelines_see_all_steps_of_all_samples_as_one_batch(features):
-    seen = []
+def test_stacked_pipelines_see_all_steps_of_all_samples_as_one_batch():
+    seen, features = [], 3
 
     def batch(data):
         seen.append(data["v"].shape)
@@ -250,6 +237,8 @@ def test_windows(n, past, future, parallel):
     for i in range(n_whole):
         assert cropped[i] == items[i : i + past + future + 1]
         assert whole[np.int64(i + past)] == cropped[i]
+    made = generic.Window.from_partial_sensor(lambda path: sensor(5, path), len, past=1)("p")
+    assert (made[0], repr(made)) == (2, "Numbers(p, n=5) x [-1:+0]")
     for window, index in (
         (cropped, n_whole),
         (cropped, -1),
@@ -258,17 +247,6 @@ def test_windows(n, past, future, parallel):
     ):
         with pytest.raises(IndexError):
             window[index]
-
-
-def test_windows_are_collated_named_and_made_of_paths():
-    assert generic.Window(sensor(6), collate_fn=len, past=1)[0] == 2
-    assert repr(generic.Window(sensor(6), past=1, future=2)) == "Numbers(s, n=6) x [-1:+2]"
-    made = generic.Window.from_partial_sensor(lambda path: sensor(5, path), past=1)("p")
-    assert made[0] == ["p0", "p1"]
-    with pytest.raises(ValueError):
-        generic.Window(sensor(6), parallel=0)[0]
-    with pytest.raises(IndexError):
-        generic.Window(sensor(300), past=1, crop=False)[np.uint8(0)]
 
 
 # synchronization

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import struct
 from pathlib import Path
 
@@ -132,14 +131,11 @@ def test_epochs_are_shifted_behind_the_rows_that_filled_them_up(tmp_path):
 @pytest.mark.parametrize(
     ("n", "size", "taken", "second"),
     [
-        (12, 5, 0, SHIFTED[1]),  # the thread that ran ahead was at the end
-        (12, 5, 1, SHIFTED[1]),
-        (12, 5, 2, SHIFTED[1]),
+        (12, 5, 1, SHIFTED[1]),  # the thread that ran ahead was at the end
         (12, 4, 1, [([0, 1, 2, 3], 0), ([4, 5, 6, 7], 0), ([8, 9, 10, 11], 0)]),
         (82, 5, 1, [([3, 4, 5, 6, 7], 0)]),
         (87, 5, 1, [([0, 1, 2, 3, 4], 0)]),
         (87, 5, 2, [([3, 4, 5, 6, 7], 0)]),
-        (102, 5, 1, [([0, 1, 2, 3, 4], 0)]),
     ],
 )
 def test_a_reset_in_mid_epoch_acts_where_the_thread_was(tmp_path, n, size, taken, second):
@@ -149,36 +145,12 @@ def test_a_reset_in_mid_epoch_acts_where_the_thread_was(tmp_path, n, size, taken
     assert epoch(it)[: len(second)] == second
 
 
-def test_without_round_batch_surplus_rows_are_stale(tmp_path):
-    it = CSVIter(
-        data_csv=csv(tmp_path, range(12)), data_shape=(1,), batch_size=5, round_batch="false"
-    )
-    for taken in (1, 99, 99):
-        whole = [([0, 1, 2, 3, 4], 0), ([5, 6, 7, 8, 9], 0)]
-        got = []
-        for _ in range(taken):
-            try:
-                batch = it.next()
-            except StopIteration:
-                break
-            got.append((batch.data[0].ravel().tolist(), batch.pad))
-        assert got == [*whole, ([10, 11, 7, 8, 9], 3)][:taken]
-        it.reset()
-
-
-@pytest.mark.parametrize(
-    ("size", "pads"),
-    [(13, [[pad] for pad in range(1, 13)] + [[], [1]]), (24, [[12], [], [12]])],
-)
-def test_batches_larger_than_the_data(tmp_path, size, pads):
-    it = CSVIter(data_csv=csv(tmp_path, range(12)), data_shape=(1,), batch_size=size)
-    for expected in pads:
-        assert [pad for _, pad in epoch(it)] == expected
-        it.reset()
-
-
 def test_a_batch_takes_rows_of_two_passes_at_most(tmp_path):
     path = csv(tmp_path, range(12))
+    it = CSVIter(data_csv=path, data_shape=(1,), batch_size=24)
+    for expected in ([12], [], [12]):
+        assert [pad for _, pad in epoch(it)] == expected
+        it.reset()
     with pytest.raises(LoaderError, match="must be bigger than the batch size"):
         CSVIter(data_csv=path, data_shape=(1,), batch_size=25)
     it = CSVIter(data_csv=path, data_shape=(1,), batch_size=20)
@@ -207,12 +179,6 @@ def test_lines_of_version_191(tmp_path, text, shape, rows):
     assert it.provide_data == [("data", (1, *shape))]
 
 
-def test_earlier_versions_take_zero_for_what_is_no_number(tmp_path):
-    text = b"\xef\xbb\xbf1,2\na,b\n3,,\n"
-    it = CSVIter(data_csv=csv(tmp_path, text), data_shape=(2,), batch_size=3, version="0.9.5")
-    np.testing.assert_array_equal(it.next().data[0], [[0, 2], [0, 0], [3, 0]])
-
-
 def test_csv_parameters(tmp_path):
     data, label = csv(tmp_path, ["1,2", "3,4"]), csv(tmp_path, ["5,6", "7,8"], "l.csv")
     both = CSVIter(data_csv=data, label_csv=label, data_shape=2, label_shape="(2,)", batch_size="2")
@@ -234,12 +200,6 @@ def test_csv_parameters(tmp_path):
     assert (named.provide_data, named.provide_label) == ([("x", (2, 2))], [])
 
 
-def test_parser_options_stand_behind_the_path(tmp_path):
-    path = csv(tmp_path, ["1;2;3"])
-    it = CSVIter(data_csv=path + "?delimiter=;&label_column=1", data_shape=(2,), batch_size=1)
-    np.testing.assert_array_equal(it.next().data[0], [[1, 3]])
-
-
 def test_csv_errors(tmp_path):
     data = csv(tmp_path, ["1,2", "3"])
     it = CSVIter(data_csv=data, data_shape=(2,), batch_size=1)
@@ -255,10 +215,6 @@ def test_csv_errors(tmp_path):
         CSVIter(data_csv=short, label_csv=label, data_shape=1, batch_size=2)
     with pytest.raises(LoaderError, match="data_shape is required"):
         CSVIter(data_csv=data, batch_size=1)
-    with pytest.raises(LoaderError, match="batch_size=0 must be at least 1"):
-        CSVIter(data_csv=data, data_shape=1, batch_size=0)
-    with pytest.raises(LoaderError, match="round_batch='yes' is not a valid flag"):
-        CSVIter(data_csv=data, data_shape=1, batch_size=1, round_batch="yes")
     with pytest.raises(LoaderError, match="version='2'"):
         CSVIter(data_csv=data, data_shape=1, batch_size=1, version="2")
     with pytest.raises(FileFormatError, match="no file with anything in it"):
@@ -271,6 +227,10 @@ def test_csv_errors(tmp_path):
 def test_paths_mean_files_folders_lists_and_patterns(tmp_path):
     a, b = csv(tmp_path, [0, 1], "a1.csv"), csv(tmp_path, b"2\n3", "a2.csv")
     empty = csv(tmp_path, b"", "a3.csv")
+    wide = csv(tmp_path, ["1;2;3"], "wide")
+    it = CSVIter(data_csv=wide + "?delimiter=;&label_column=1", data_shape=(2,), batch_size=1)
+    np.testing.assert_array_equal(it.next().data[0], [[1, 3]])
+    Path(wide).unlink()
     for path in (f"{b};{a};{empty}", tmp_path, tmp_path / r"a\d\.csv"):
         found = CSVIter(data_csv=path, data_shape=1, batch_size=4).next().data[0].ravel().tolist()
         assert sorted(found) == [0, 1, 2, 3]
@@ -340,19 +300,9 @@ def test_mnist_is_shuffled_once_and_drops_the_rest(idx, version):
         ({"shuffle": 0, "batch_size": 10}, [list(range(10))]),
     ],
 )
-@pytest.mark.parametrize("version", VERSIONS)
-def test_mnist_orders_and_parts(idx, parameters, expected, version):
-    it = MNISTIter(version=version, **{**idx, "batch_size": 4, **parameters})
+def test_mnist_orders_and_parts(idx, parameters, expected):
+    it = MNISTIter(**{**idx, "batch_size": 4, **parameters})
     assert labels_of(it) == expected
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_read_of_digits_is_logged_unless_it_is_silent(idx, caplog, version):
-    caplog.set_level(logging.INFO, "labeled")
-    MNISTIter(version=version, **idx, batch_size=4, silent=True)
-    assert "load" not in caplog.text
-    MNISTIter(version=version, **idx, batch_size=4)
-    assert "load 10 images" in caplog.text
 
 
 def test_mnist_errors(idx, tmp_path):
@@ -371,10 +321,6 @@ def test_mnist_errors(idx, tmp_path):
             MNISTIter(image=idx["image"], label=str(few), batch_size=4, shuffle=shuffle)
     Path(idx["image"]).write_bytes(struct.pack(">4I", 2051, 2**32 - 1, 2**32 - 1, 9) + b"1")
     with pytest.raises(FileFormatError, match=r"claims .* and holds 1 values"):
-        MNISTIter(**idx)
-    huge = struct.pack(">4I", 2051, 0, 0xFFFFFFFF, 0xFFFFFFFF)
-    Path(idx["image"]).write_bytes(huge)
-    with pytest.raises(FileFormatError, match=r"claims an array of .* and holds 0 values"):
         MNISTIter(**idx)
     Path(idx["image"]).write_bytes(b"123")
     with pytest.raises(FileFormatError, match="ends in its header"):
@@ -429,17 +375,6 @@ def test_shuffles_accumulate_and_keep_labels_with_their_data():
     np.testing.assert_array_equal(labels, np.arange(15))
 
 
-def test_float32_arrays_show_through_until_they_are_shuffled():
-    values = np.zeros(3, np.float32)
-    it = ArrayDataProvider(("x", values))
-    values[:] = 5
-    np.testing.assert_array_equal(it.next().data[0], [5, 5, 5])
-    with pytest.raises(StopIteration):
-        it.next()
-    it.reset()
-    assert it.next().pad == 0
-
-
 @pytest.mark.parametrize(
     ("data", "label", "options", "error", "words"),
     [
@@ -455,14 +390,6 @@ def test_float32_arrays_show_through_until_they_are_shuffled():
 def test_what_array_providers_refused(data, label, options, error, words):
     with pytest.raises(error, match=words):
         ArrayDataProvider(data, label, **options)
-
-
-def test_lists_of_numbers_are_one_array_and_names_are_found():
-    it = ArrayDataProvider([1, 2.5], [], axes="first")
-    batch = it.next()
-    np.testing.assert_array_equal(it.get(batch, "data"), [1, 2.5])
-    with pytest.raises(UnknownNameError, match="y is not provided"):
-        it.get(batch, "y")
 
 
 # what all of them have

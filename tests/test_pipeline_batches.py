@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
-from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -139,24 +136,6 @@ def test_whole_batches_come_first_and_know_their_rows(dataset, order, way, size)
         np.testing.assert_array_equal(batch["targets"], np.sqrt(TARGETS[batch.rows]))
 
 
-def test_each_stage_runs_where_it_should(dataset):
-    me, where = threading.get_ident(), {"sample": set(), "collate": set(), "batch": set()}
-    calls = dict.fromkeys(where, 0)
-
-    def seen(stage, data):
-        where[stage].add(threading.get_ident())
-        calls[stage] += 1
-        return list(data) if stage == "collate" else data
-
-    pipeline = Stages(*(partial(seen, stage) for stage in where))
-    n_batches = len(list(dataset.batches(20, pipeline=pipeline, threads=2)))
-    assert calls == {"sample": N, "collate": n_batches, "batch": n_batches}
-    assert me not in where["sample"] | where["collate"]
-    assert where["batch"] == {me}
-    assert len(list(dataset.batches(20, pipeline=pipeline, threads=0))) == n_batches
-    assert me in where["sample"] & where["collate"]
-
-
 def test_any_protocol_or_callable_will_do(dataset):
     class Own:
         def sample(self, data):
@@ -190,23 +169,6 @@ def test_specs_are_taken_apart_along_their_own_axes(dataset):
         assert made[0].shape == images.shape
         np.testing.assert_array_equal(made[0], images * 2.0)
         np.testing.assert_array_equal(made[1], targets)
-
-
-def test_errors_come_in_their_turn_and_name_the_row(dataset):
-    def failing(sample):
-        if sample.row == 100:
-            raise ZeroDivisionError("no")
-        return sample
-
-    for threads in (0, 3):
-        loader = dataset.batches(10, pipeline=failing, threads=threads)
-        iterator = iter(loader)
-        assert [next(iterator).count for _ in range(10)] == [10] * 10
-        with pytest.raises(ZeroDivisionError) as caught:
-            next(iterator)
-        assert "row 100" in caught.value.__notes__[0]
-        with pytest.raises(LoaderError, match="by ZeroDivisionError after 10 of 16 batches"):
-            next(iterator)
 
 
 def divided(data):
@@ -248,8 +210,9 @@ def test_a_transform_that_returns_nothing_is_reported(dataset, name):
     assert list(dataset.batches(100, pipeline=chosen)) == [100, 57]
 
 
-@pytest.mark.parametrize("threads", [0, 2])
-@pytest.mark.parametrize("collate", [None, lambda samples: [one.row for one in samples]])
+@pytest.mark.parametrize(
+    ("threads", "collate"), [(0, None), (2, lambda samples: [one.row for one in samples])]
+)
 def test_a_batch_without_samples_is_left_out(dataset, threads, collate):
     def failing(sample):
         if 10 <= sample.row < 25:
@@ -276,22 +239,6 @@ def test_a_batch_without_samples_is_left_out(dataset, threads, collate):
     with pytest.warns(LabeledWarning, match="is left out"):
         assert len(list(islice(loader, 2))) == 2
     assert loader.state_dict()["step"] == 3
-
-
-def test_batches_in_hand_are_bounded_and_stay_what_they_were(dataset):
-    n_done = []
-
-    def slow(sample):
-        n_done.append(sample.row)
-        return sample
-
-    loader = dataset.batches(2, pipeline=slow, threads=2)
-    iterator = iter(loader)
-    held = [next(iterator)]
-    time.sleep(0.2)
-    assert len(n_done) <= 2 * (1 + loader.explain().in_flight)
-    held += list(iterator)
-    np.testing.assert_array_equal(np.concatenate([b.arrays["images"] for b in held]), IMAGES)
 
 
 @pytest.mark.filterwarnings("ignore:the state was saved with seed")

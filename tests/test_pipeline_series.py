@@ -93,11 +93,6 @@ def test_dates_and_margins_by_name():
     np.testing.assert_array_equal(found["time"], hours["a"][2:])
 
 
-def test_a_moment_without_end_goes_with_its_like():
-    found = synchronise({"a": [0.0, 1.0, np.inf], "b": [0.0, 5.0, np.inf]}, "a")
-    np.testing.assert_array_equal(found["b"], [0, 0, 2])
-
-
 def test_lengths_of_time_are_synchronised_too():
     leads = {"a": np.array([0, 6, 12], "m8[h]"), "b": np.array([0, 350, 721], "m8[m]")}
     found = synchronise(leads, "a", tolerance=timedelta(minutes=15), margin=(timedelta(hours=1), 0))
@@ -120,8 +115,6 @@ def test_whole_numbers_are_compared_exactly(dtype):
     [
         (lambda t: synchronise(t, "c"), UnknownNameError, "no series 'c'.*'a', 'b'"),
         (lambda t: synchronise(t, "a", "nearby"), PipelineError, "'nearby' must be 'nearest'"),
-        (lambda t: synchronise(t, "a", every=0), PipelineError, "every=0"),
-        (lambda t: synchronise(t, "a", margin=(1,)), PipelineError, r"\(1,\), must be a pair"),
         (lambda t: synchronise(t, "a", margin=(-1, 0)), PipelineError, "at least 0"),
         (lambda t: synchronise(t, "a", margin={"q": (1, 1)}), UnknownNameError, "no series 'q'"),
         (
@@ -130,43 +123,23 @@ def test_whole_numbers_are_compared_exactly(dtype):
             r"'c' are .* shape \(0,\)",
         ),
         (lambda t: synchronise({**t, "c": [1, 0]}, "a"), PipelineError, "timestamp 1 of 'c', 0"),
-        (lambda t: synchronise({**t, "c": [np.nan]}, "a"), PipelineError, "timestamp 0 of 'c'"),
         (
             lambda t: synchronise({**t, "c": ["x"]}, "a"),
             PipelineError,
             "numbers, datetime64",
         ),
         (lambda t: synchronise({**t, "c": DAYS}, "a"), PipelineError, r"float64 of 'a'.* of 'c'"),
-        (
-            lambda t: synchronise(t, "a", tolerance=np.timedelta64(1, "s")),
-            PipelineError,
-            "a number",
-        ),
         (lambda t: synchronise(t, "a", tolerance=-1.0), PipelineError, "must not be negative"),
         (
             lambda t: synchronise({"c": DAYS}, "c", tolerance=1.0),
             PipelineError,
             "a timedelta, since",
         ),
-        (
-            lambda t: synchronise({"c": DAYS}, "c", margin=(0.5, 0)),
-            PipelineError,
-            "margin of 'c'.*0.5",
-        ),
         (lambda t: synchronise({**t, "time": [1.0]}, "a"), PipelineError, "called 'time'.*dim="),
-        (lambda t: time_windows(SERIES, past=-1), PipelineError, "past=-1"),
         (lambda t: time_windows(SERIES, dim="t"), UnknownNameError, "no dim 't'"),
         (lambda t: time_windows(SERIES, past=3), PipelineError, "no window of 4 .* series of 3"),
         (lambda t: time_windows([1]), PipelineError, "type list has no labels"),
         (lambda t: synchronise(t, "a", tolerance=np.nan), PipelineError, "tolerance is nan"),
-        (lambda t: synchronise(t, "a", tolerance=[1.0, 2.0]), PipelineError, "tolerance is"),
-        (lambda t: synchronise(t, "a", margin=(np.nan, 0)), PipelineError, "margin of 'a' is nan"),
-        (lambda t: synchronise(t, "a", margin=([1], 0)), PipelineError, r"margin of 'a' is \[1\]"),
-        (
-            lambda t: synchronise({"c": DAYS}, "c", tolerance=np.timedelta64("NaT", "s")),
-            PipelineError,
-            "a timedelta, since",
-        ),
         (lambda t: synchronise([[0.0]], "a"), PipelineError, "times are list: give them by name"),
         (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "of 'a'.* form no array"),
     ],

@@ -8,7 +8,7 @@ from ragged_files import ragged_path
 from record_files import png, write_records
 
 import labeled
-from labeled.errors import LabeledWarning, ReadError, UnfitPictureError
+from labeled.errors import LabeledWarning, ReadError
 from labeled.transforms import Augment, Mirror, Normalize, RandomCrop
 
 N, SMALL, BROKEN = 60, (3, 4, 17, 40, 41, 42, 43, 59), (11, 40, 58)
@@ -58,11 +58,6 @@ def test_small_pictures_are_left_out_and_no_other_row_moves(arrays, pictures, th
         for row, image in zip(rows, images, strict=True):
             dims = ("height", "width", "channel")
             np.testing.assert_array_equal(image, STEPS(pictures[row], rows=row, seed=7, dims=dims))
-
-
-def test_the_default_is_an_error(arrays):
-    with pytest.raises(UnfitPictureError, match=r"9 x .* has no window"):
-        list(batches(arrays, "x", errors="raise"))
 
 
 def test_both_kinds_of_loss_are_counted_together(arrays):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labeled.errors import PipelineError, PipelineTypeError
-from labeled.transforms import SampleContext, Stack, Stages, stack, whole
+from labeled.transforms import SampleContext, Stack, Stages, stack
 
 functions = st.sampled_from([abs, float, lambda x: x + 1, lambda x: 2 * x, lambda x: -x])
 values = st.integers(-9, 9)
@@ -46,11 +46,6 @@ def test_mappings_change_their_parts_and_keep_the_others(by_name):
     assert {name: list(column) for name, column in made.items()} == {
         name: [x, x] for name, x in wanted.items()
     }
-
-
-def test_a_step_may_be_marked_and_a_part_may_have_parts():
-    twice = Stages({"a": [{"x": abs}, {"x": whole(lambda x: 2 * x)}]})
-    assert twice.sample({"a": {"x": -2, "y": 1}}) == {"a": {"x": 4, "y": 1}}
 
 
 @pytest.mark.parametrize(
