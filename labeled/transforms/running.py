@@ -12,7 +12,7 @@ nothing are listed by name, so that whoever promises a bound can report what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,13 +154,39 @@ class CompiledPipeline:
             What was made, `NOTHING` where no sample is left to make it of, and which rows were
             left out, if any.
         """
-        assert context.rows is not None
-        rows, kept = context.rows, np.arange(len(context.rows))
-        care = _Care(skips, stopped)
-        if self.whole:
-            data, kept = self._whole(data, context, care)
+        rows = context.rows
+        assert rows is not None
+
+        def each(act: Callable[[int], Any], numbers: IntArray) -> tuple[list[Any], IntArray]:
+            """Do something for each of some rows; return what it made, and which were kept."""
+            made, kept = list[Any](), list[int]()
+            for at, row in enumerate(numbers.tolist()):
+                if stopped():
+                    raise Stopped
+                try:
+                    made.append(act(at))
+                    kept.append(at)
+                except (ReadError, UnfitPictureError) as error:
+                    if not skips:
+                        raise
+                    warn(f"row {row} is left out of this epoch: {error}")
+            return made, np.array(kept, np.int64)
+
+        def whole(some: Any, numbers: IntArray) -> Any:
+            here = replace(context, rows=numbers)
+            return run(self.whole, some, here, stage="whole-batch transform", must_return="a batch")
+
+        kept = np.arange(len(rows))
+        try:
+            data = whole(data, rows) if self.whole else data
+        except UnfitPictureError:
+            if not skips or self.form.flat:
+                raise
+            ones, axes = kept[:, np.newaxis], self.form.axes
+            _, kept = each(lambda at: whole(some_of(data, axes, ones[at]), rows[ones[at]]), rows)
+            data = whole(some_of(data, axes, kept), rows[kept]) if len(kept) else NOTHING
         if data is not NOTHING and self.takes_apart:
-            data, fit = self._taken_apart(data, context, rows[kept].tolist(), care)
+            data, fit = self._row_by_row(data, context, rows[kept], each)
             kept = kept[fit]
         if len(kept) == len(rows):
             return data, None
@@ -168,47 +194,29 @@ class CompiledPipeline:
         lost[kept] = False
         return data, lost
 
-    def _whole(self, data: Any, context: SampleContext, care: _Care) -> tuple[Any, IntArray]:
-        """Apply transforms of whole batches, where asked without the rows that do not fit."""
-        rows, axes = context.rows, self.form.axes
-        assert rows is not None
-
-        def applied(some: Any, numbers: IntArray) -> Any:
-            here = replace(context, rows=numbers)
-            return run(self.whole, some, here, stage="whole-batch transform", must_return="a batch")
-
-        try:
-            return applied(data, rows), np.arange(len(rows))
-        except UnfitPictureError:
-            if not care.skips or self.form.flat:
-                raise
-        ones = [np.array([at]) for at in range(len(rows))]
-        _, kept = care.each(
-            rows.tolist(), lambda at: applied(some_of(data, axes, ones[at]), rows[ones[at]])
-        )
-        return (applied(some_of(data, axes, kept), rows[kept]) if len(kept) else NOTHING), kept
-
-    def _taken_apart(
-        self, data: Any, context: SampleContext, rows: list[int], care: _Care
+    def _row_by_row(
+        self, data: Any, context: SampleContext, rows: IntArray, each: Callable[..., Any]
     ) -> tuple[Any, IntArray]:
         """Take rows apart, each through the transforms of samples, and collate them."""
-        aside = self._aside(data)
+        aside, named = {}, {step.part for step in self.sample}
+        if self.collate is None and None not in named and isinstance(data, Mapping):
+            # ragged sources that no transform looks at stay as they came
+            aside = {n: data[n] for n in self.form.inner if n in data and n not in named}
         taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
-        samples, kept = self.form.samples(taken, rows), np.arange(len(rows))
+        samples, kept = self.form.samples(taken, rows.tolist()), np.arange(len(rows))
         if self.sample:
-            given = samples
-            must_return = "a sample" if self.collate is None else None
+            given, must_return = samples, "a sample" if self.collate is None else None
 
             def sampled(at: int) -> Any:
                 one, given[at] = given[at], None
-                here = SampleContext(context.seed, context.epoch, rows[at])
+                here = SampleContext(context.seed, context.epoch, int(rows[at]))
                 return run(
                     self.sample, one, here, stage="sample transform", must_return=must_return
                 )
 
-            samples, kept = care.each(rows, sampled)
-        if care.skips and not samples:
-            return NOTHING, kept
+            samples, kept = each(sampled, rows)
+            if not samples:
+                return NOTHING, kept
         collate = self.form.stack if self.collate is None else self.collate
         try:
             made = collate(samples)
@@ -216,44 +224,13 @@ class CompiledPipeline:
             error.add_note(note("collate", name_of(collate), rows))
             raise
         if aside:
-            whole = {**made, **{name: one[kept] for name, one in aside.items()}}
-            names = dict.fromkeys([*data, *made])
-            made = {name: whole[name] for name in names if name in whole}
+            both = {**made, **{name: one[kept] for name, one in aside.items()}}
+            made = {name: both[name] for name in dict.fromkeys([*data, *made]) if name in both}
         return made, kept
-
-    def _aside(self, data: Any) -> dict[str, Any]:
-        """Return the ragged sources that no transform looks at; they stay as they came."""
-        named = {step.part for step in self.sample}
-        if self.collate is not None or None in named or not isinstance(data, Mapping):
-            return {}
-        return {name: data[name] for name in self.form.inner if name in data and name not in named}
 
     def finish(self, data: Any, context: SampleContext) -> Any:
         """Apply the batch stage, where the consumer is."""
         return data if data is NOTHING else run(self.batch, data, context, stage="batch stage")
-
-
-@dataclass(frozen=True)
-class _Care:
-    """What becomes of rows that cannot be used, and how work on them ends early."""
-
-    skips: bool
-    stopped: Callable[[], bool]
-
-    def each(self, rows: Sequence[int], work: Callable[[int], Any]) -> tuple[list[Any], IntArray]:
-        """Do something for each row; return what it made, and the positions that were kept."""
-        made, kept = list[Any](), list[int]()
-        for at, row in enumerate(rows):
-            if self.stopped():
-                raise Stopped
-            try:
-                made.append(work(at))
-                kept.append(at)
-            except (ReadError, UnfitPictureError) as error:
-                if not self.skips:
-                    raise
-                warn(f"row {row} is left out of this epoch: {error}")
-        return made, np.array(kept, np.int64)
 
 
 def line_of(pipeline: Any) -> CompiledPipeline:

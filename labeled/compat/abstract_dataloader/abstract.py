@@ -12,18 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.abstract_dataloader import spec
-from labeled.compat.abstract_dataloader.spec import Index, Metadata, Times
-
-__all__ = [
-    "Collate",
-    "Dataset",
-    "Metadata",
-    "Pipeline",
-    "Sensor",
-    "Synchronization",
-    "Trace",
-    "Transform",
-]
+from labeled.compat.abstract_dataloader.spec import Index, Times
+from labeled.compat.abstract_dataloader.spec import Metadata as Metadata
 
 TSample = TypeVar("TSample")
 TMetadata = TypeVar("TMetadata", bound=Metadata)

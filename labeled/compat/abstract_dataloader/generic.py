@@ -18,21 +18,6 @@ from labeled.compat.abstract_dataloader import abstract, spec
 from labeled.compat.abstract_dataloader.abstract import NO_MARGIN, Indices, Margin
 from labeled.compat.abstract_dataloader.spec import Index, Times
 
-__all__ = [
-    "ComposedPipeline",
-    "DatasetMeta",
-    "Decimate",
-    "Empty",
-    "Metadata",
-    "Nearest",
-    "Next",
-    "ParallelPipelines",
-    "ParallelTransforms",
-    "SequencePipeline",
-    "StackedSequencePipeline",
-    "Window",
-]
-
 
 class ParallelTransforms:
     """Transforms by the name of their part; parts that are not named are dropped."""

@@ -8,17 +8,6 @@ from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Collate",
-    "Dataset",
-    "Metadata",
-    "Pipeline",
-    "Sensor",
-    "Synchronization",
-    "Trace",
-    "Transform",
-]
-
 Index = int | np.integer[Any]
 Times = npt.NDArray[np.floating[Any]]
 

@@ -28,6 +28,7 @@ from labeled.compat.mxnet.parameters import (
     Parameter,
     Version,
     checked_version,
+    each_of,
     files_of,
     flag_of,
     integer_of,
@@ -44,11 +45,10 @@ PARAMETERS = {
     **NAMES,
     "data_csv": Parameter(str),
     "data_shape": Parameter(shape_of),
-    "label_csv": Parameter(str, "NULL"),
+    **each_of(str, label_csv="NULL", dtype="float32"),
     "label_shape": Parameter(shape_of, (1,)),
     "batch_size": Parameter(integer_of, least=1),
     "round_batch": Parameter(flag_of, True),
-    "dtype": Parameter(str, "float32"),
 }
 DTYPES = ("float32", "int32", "int64")
 BOM = b"\xef\xbb\xbf"

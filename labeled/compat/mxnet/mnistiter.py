@@ -16,6 +16,7 @@ from labeled.compat.mxnet.parameters import (
     Parameter,
     Version,
     checked_version,
+    each_of,
     flag_of,
     integer_of,
     read_parameters,
@@ -25,16 +26,13 @@ from labeled.errors import FileFormatError, LoaderError
 
 PARAMETERS = {
     **NAMES,
-    "image": Parameter(str, "./train-images-idx3-ubyte"),
-    "label": Parameter(str, "./train-labels-idx1-ubyte"),
+    **each_of(str, image="./train-images-idx3-ubyte", label="./train-labels-idx1-ubyte"),
+    **each_of(str, dtype="float32"),
+    **each_of(flag_of, shuffle=True, flat=False, silent=False),
+    **each_of(integer_of, seed=0),
     "batch_size": Parameter(integer_of, 128, least=1),
-    "shuffle": Parameter(flag_of, True),
-    "flat": Parameter(flag_of, False),
-    "seed": Parameter(integer_of, 0),
-    "silent": Parameter(flag_of, False),
     "num_parts": Parameter(integer_of, 1, least=1),
     "part_index": Parameter(integer_of, 0, least=0),
-    "dtype": Parameter(str, "float32"),
 }
 
 log = logging.getLogger(__name__)

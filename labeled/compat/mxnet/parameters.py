@@ -106,6 +106,13 @@ class Parameter:
     since: Rules = "seed"
 
 
+def each_of(
+    read: Callable[[str], Any], since: Rules = "seed", **defaults: Any
+) -> dict[str, Parameter]:
+    """Return parameters of one kind, by name and default."""
+    return {name: Parameter(read, default, since=since) for name, default in defaults.items()}
+
+
 NAMES = {
     "data_name": Parameter(str, "data"),
     "label_name": Parameter(str, "softmax_label", optional=True),
@@ -114,73 +121,39 @@ NAMES = {
 """Parameters of every iterator."""
 
 NO_LIMIT = 1e10
+NEVER = -1
+"""Stands for a size, place or angle that is not asked for."""
 
 IMAGES = {
     **NAMES,
-    "path_imgrec": Parameter(str, "./data/imgrec.rec"),
-    "path_imglist": Parameter(str, ""),
-    "path_imgidx": Parameter(str, "", since="1.9.1"),
-    "label_width": Parameter(integer_of, 1, least=1),
     "data_shape": Parameter(shape_of),
     "batch_size": Parameter(integer_of, least=1),
-    "round_batch": Parameter(flag_of, True),
+    "label_width": Parameter(integer_of, 1, least=1),
     "preprocess_threads": Parameter(integer_of, 4, least=1),
-    "verbose": Parameter(flag_of, True),
     "num_parts": Parameter(integer_of, 1, least=1),
-    "part_index": Parameter(integer_of, 0),
-    "shuffle": Parameter(flag_of, False),
-    "seed": Parameter(integer_of, 0),
-    "seed_aug": Parameter(integer_of, None, since="1.9.1"),
-    "shuffle_chunk_size": Parameter(integer_of, 0, least=0, since="1.9.1 v1"),
-    "shuffle_chunk_seed": Parameter(integer_of, 0, since="1.9.1 v1"),
-    "dtype": Parameter(str, "float32", since="1.9.1"),
-    "ctx": Parameter(str, "gpu", since="1.9.1"),
-    "device_id": Parameter(integer_of, 0, since="1.9.1"),
-    "aug_seq": Parameter(str, "aug_default", since="1.9.1 v1"),
-    # what happens to a picture; sides, places and angles of -1 stand for none
-    "resize": Parameter(integer_of, -1, since="0.9.5"),
-    "rotate": Parameter(integer_of, -1),
-    "max_rotate_angle": Parameter(integer_of, 0),
     "rotate_list": Parameter(integers_of, ()),
-    "max_shear_ratio": Parameter(number_of, 0),
-    "max_aspect_ratio": Parameter(number_of, 0),
-    "min_aspect_ratio": Parameter(number_of, None, since="1.9.1 v1"),
-    "min_random_scale": Parameter(number_of, 1),
-    "max_random_scale": Parameter(number_of, 1),
-    "min_img_size": Parameter(number_of, 0),
-    "max_img_size": Parameter(number_of, NO_LIMIT),
-    "fill_value": Parameter(integer_of, 255),
-    "pad": Parameter(integer_of, 0, since="0.9.5"),
-    "inter_method": Parameter(integer_of, 1),
-    "rand_crop": Parameter(flag_of, False),
-    "crop_y_start": Parameter(integer_of, -1),
-    "crop_x_start": Parameter(integer_of, -1),
-    "min_crop_size": Parameter(integer_of, -1),
-    "max_crop_size": Parameter(integer_of, -1),
-    "random_resized_crop": Parameter(flag_of, False, since="1.9.1 v1"),
-    "min_random_area": Parameter(number_of, 1, since="1.9.1 v1"),
-    "max_random_area": Parameter(number_of, 1, since="1.9.1 v1"),
-    "brightness": Parameter(number_of, 0, since="1.9.1 v1"),
-    "contrast": Parameter(number_of, 0, since="1.9.1 v1"),
-    "saturation": Parameter(number_of, 0, since="1.9.1 v1"),
-    "pca_noise": Parameter(number_of, 0, since="1.9.1 v1"),
-    "random_h": Parameter(integer_of, 0),
-    "random_s": Parameter(integer_of, 0),
-    "random_l": Parameter(integer_of, 0),
-    "mirror": Parameter(flag_of, False),
-    "rand_mirror": Parameter(flag_of, False),
-    "mean_img": Parameter(str, ""),
-    "mean_r": Parameter(number_of, 0),
-    "mean_g": Parameter(number_of, 0),
-    "mean_b": Parameter(number_of, 0),
-    "mean_a": Parameter(number_of, 0),
-    "std_r": Parameter(number_of, 1, since="1.9.1 v1"),
-    "std_g": Parameter(number_of, 1, since="1.9.1 v1"),
-    "std_b": Parameter(number_of, 1, since="1.9.1 v1"),
-    "std_a": Parameter(number_of, 1, since="1.9.1 v1"),
-    "scale": Parameter(number_of, 1),
-    "max_random_contrast": Parameter(number_of, 0),
-    "max_random_illumination": Parameter(number_of, 0),
+    **each_of(str, path_imgrec="./data/imgrec.rec", path_imglist="", mean_img=""),
+    **each_of(flag_of, round_batch=True, verbose=True, shuffle=False),
+    **each_of(flag_of, rand_crop=False, mirror=False, rand_mirror=False),
+    **each_of(integer_of, part_index=0, seed=0, fill_value=255, inter_method=1),
+    **each_of(integer_of, max_rotate_angle=0, rotate=NEVER, random_h=0, random_s=0, random_l=0),
+    **each_of(integer_of, crop_y_start=NEVER, crop_x_start=NEVER),
+    **each_of(integer_of, min_crop_size=NEVER, max_crop_size=NEVER),
+    **each_of(number_of, max_shear_ratio=0, max_aspect_ratio=0),
+    **each_of(number_of, min_random_scale=1, max_random_scale=1),
+    **each_of(number_of, min_img_size=0, max_img_size=NO_LIMIT),
+    **each_of(number_of, mean_r=0, mean_g=0, mean_b=0, mean_a=0, scale=1),
+    **each_of(number_of, max_random_contrast=0, max_random_illumination=0),
+    **each_of(integer_of, "0.9.5", resize=NEVER, pad=0),
+    "shuffle_chunk_size": Parameter(integer_of, 0, least=0, since="1.9.1 v1"),
+    **each_of(integer_of, "1.9.1 v1", shuffle_chunk_seed=0),
+    **each_of(str, "1.9.1 v1", aug_seq="aug_default"),
+    **each_of(flag_of, "1.9.1 v1", random_resized_crop=False),
+    **each_of(number_of, "1.9.1 v1", min_random_area=1, max_random_area=1, min_aspect_ratio=None),
+    **each_of(number_of, "1.9.1 v1", brightness=0, contrast=0, saturation=0, pca_noise=0),
+    **each_of(number_of, "1.9.1 v1", std_r=1, std_g=1, std_b=1, std_a=1),
+    **each_of(str, "1.9.1", path_imgidx="", dtype="float32", ctx="gpu"),
+    **each_of(integer_of, "1.9.1", seed_aug=None, device_id=0),
 }
 
 
