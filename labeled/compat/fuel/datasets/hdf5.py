@@ -34,6 +34,7 @@ from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
 from labeled.formats.header import FileStamp, SourceHeader, vlen_base
+from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
 from labeled.ragged import RaggedReader
 from labeled.selection import Selection
@@ -354,6 +355,8 @@ class H5PYDataset(Dataset):
             self._out_of_memory_open()
         stored = self._rows_of(external if external else self._file_handles[self.path])
         if isinstance(request, list):
+            request = _as_run(request)
+        if isinstance(request, list):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)
         pairs = zip(self.subsets, stored, strict=True)
@@ -402,6 +405,15 @@ def _provided_by_all(table: Table, splits: Iterable[str]) -> tuple[str, ...]:
         here = set(_provided_by(table, split))
         common = common & here if common else here
     return tuple(sorted(common))
+
+
+def _as_run(request: list[Any]) -> list[Any] | slice:
+    """Return a list of consecutive rows as a slice: how sequential schemes ask for them."""
+    if len(request) < 2 or not isinstance(request[0], int) or not isinstance(request[-1], int):
+        return request
+    run = range(request[0], request[-1] + 1)
+    same = len(run) == len(request) and request == list(run)
+    return slice(run.start, run.stop) if same else request
 
 
 def _check_order(request: list[Any], sort_indices: bool) -> None:
@@ -483,8 +495,8 @@ class PytablesDataset(Dataset):
 
 
 # ---------------------------------------------------------------- rows of one source
-READ_THREADS = min(4, os.cpu_count() or 1)
-"""How many threads decode the rows of a request; plain bytes are read by the caller."""
+SHARED_BYTES = 1 << 21
+"""From this size on, decoding is shared among threads."""
 
 
 class StoredRows:
@@ -513,6 +525,7 @@ class StoredRows:
             plain = header.storage in ("contiguous", "chunked", "empty")
             if plain and not header.dtype.hasobject:
                 self.source = Source.of((header,))
+                self.reader = self.source.reader()
             return
         headers = {role: _header(stamp, part, role) for role, part in parts.items()}
         n_axes = headers["shapes"].shape[1] if "shapes" in headers else 1
@@ -537,8 +550,14 @@ class StoredRows:
         if self.examples is not None:
             return self.examples.read_flat(rows).examples()
         if self.source is not None:
-            threads = READ_THREADS if self.source.layout.expensive else 1
-            values = load_rows(self.source, Selection.of(rows), threads)
+            shared = (
+                self.source.layout.expensive and len(rows) * self.source.row_bytes > SHARED_BYTES
+            )
+            values = (
+                load_rows(self.source, Selection.of(rows), min(4, os.cpu_count() or 1))
+                if shared
+                else read_rows(self.reader, rows)
+            )
             return values.astype(self.dtype, copy=False)
         rows = np.asarray(rows, np.int64)
         if "offsets" in self.parts:
