@@ -4,15 +4,12 @@ Datasets and lazy arrays travel as paths; every worker opens the files itself.
 """
 
 from labeled.cluster.client import check_files, cuda_cluster, local_cluster
-from labeled.cluster.measures import class_counts, histogram, statistics
-from labeled.cluster.parts import run_parts
+from labeled.cluster.parts import run_parts, statistics
 from labeled.cluster.writing import write
 
 __all__ = [
     "check_files",
-    "class_counts",
     "cuda_cluster",
-    "histogram",
     "local_cluster",
     "run_parts",
     "statistics",

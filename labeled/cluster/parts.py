@@ -11,14 +11,15 @@ goes on from the last pair. So no row counts twice whatever was lost on the way.
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -41,12 +42,17 @@ from labeled.cluster.client import (
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device import cuda_device
 from labeled.display.progress import progress_bar
-from labeled.errors import ClusterError, LoaderError, MissingExtraError, warn
+from labeled.errors import ArrayError, ClusterError, LoaderError, MissingExtraError, warn
+from labeled.loader.batch import Batch
+from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
 log = logging.getLogger(__name__)
 
 LISTEN_S, LOOK_S = 0.05, 0.5
 """How often reports are looked for, and how often it is asked who is there."""
+
+BATCH_BYTES, BATCH_ROWS = 4 << 20, 1 << 16
+"""Of the batches that statistics measure."""
 
 OF_DEVICES = ("device", "output", "pinned")
 """Options of ``batches`` that only a process with the device can check."""
@@ -154,6 +160,70 @@ def run_parts(
     return reduce(combine, accs)
 
 
+def statistics(
+    client: Reached, dataset: Dataset, *, every: int = 32, **options: Any
+) -> dict[str, dict[str, Any]]:
+    """Measure every numeric source of a dataset on the workers of a cluster, in one pass.
+
+    The numbers are those that :func:`labeled.write` gathers, by the same arithmetic.
+
+    Parameters
+    ----------
+    client : distributed.Client, cluster or str
+        Or the address of a scheduler.
+    dataset : Dataset
+        Its rows are those measured.
+    every, **options
+        As for :func:`run_parts`: `parts`, `workers`, `batch_size`, `memory`, ...
+
+    Returns
+    -------
+    dict
+        By source: ``n_rows``, ``n_values``, ``not_finite``, ``mean``, ``std``, ``min``,
+        ``max`` (lists where a dim means channels, named ``by``), ``classes`` where there is
+        one integer a row. Values that are not finite are counted and left out.
+
+    Raises
+    ------
+    ArrayError
+        If no source holds numbers.
+    """
+    check_dataset(dataset)
+    shapes, dims, measures, row_bytes = dataset.shapes, dataset.dims, {}, 1
+    flat = {name for name, shape in shapes.items() if len(shape) < len(dims[name])}
+    for name, dtype in dataset.dtypes.items():
+        if can_measure(dtype):
+            row = shapes[name][1:]
+            measures[name] = Measure() if name in flat else Measure.of(dims[name], row, dtype)
+            row_bytes += math.prod(row) * dtype.itemsize
+    if not measures:
+        raise ArrayError(
+            f"no source of {dataset.where} holds numbers to measure: {dict(dataset.dtypes)}"
+        )
+    known: dict[str, Any] = {"batch_size": min(max(BATCH_BYTES // row_bytes, 1), BATCH_ROWS)}
+    known |= {"ragged": "flat"} if flat & measures.keys() else {}
+    chosen, fold = dataset.select(*measures), partial(_measured, measures)
+    given = {**known, "every": every, **options}
+    found = run_parts(client, chosen, fold, {}, _merged, **given)
+    return {name: plain(found.get(name, Moments())) for name in measures}
+
+
+def _measured(
+    measures: Mapping[str, Measure], acc: dict[str, Moments], batch: Batch
+) -> dict[str, Moments]:
+    found = {name: measure.rows(batch.arrays[name]) for name, measure in measures.items()}
+    # flat values of examples of different shapes are counted by example
+    return _merged(acc, {n: replace(one, n_rows=batch.count) for n, one in found.items()})
+
+
+def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str, Moments]:
+    """Return the moments of both, by source; a missing entry means no rows."""
+    out = dict(one)
+    for name, moments in two.items():
+        out[name] = out[name].merge(moments) if name in out else moments
+    return out
+
+
 def _shared(dataset: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:
     """Check options of ``batches``, but those of a GPU that workers have and this process has not.
 
@@ -238,14 +308,14 @@ def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
     def report() -> None:
         state = loader.state_dict()
         try:
-            told = cloudpickle.dumps((acc, state))
+            made = cloudpickle.dumps((acc, state))
         except Exception as error:
             raise ClusterError(
                 f"what fold returned, a {type(acc).__name__}, does not pickle ({error}), so it "
                 "cannot be sent; return numbers, arrays, or an object with __getstate__"
             ) from error
         done = len(epoch) == 0
-        reports.put(pickle.dumps(Report(part, state["step"], n_rows, done, told)))
+        reports.put(pickle.dumps(Report(part, state["step"], n_rows, done, made)))
 
     try:
         with iter(loader.with_rows()) as epoch:
