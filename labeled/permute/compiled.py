@@ -369,8 +369,8 @@ def _call(plan: Plan) -> _Call | None:
     tile_rows = max(TILE_RUN // cut.final.itemsize, CACHE_LINE // cut.item.itemsize)
     units = {"weaves": -(-n_fast // block), "tiles": -(-n_rows // tile_rows) * -(-n_fast // block)}
     large = cut.kernel == "tiles" and plan.size * plan.final.itemsize >= STREAM_BYTES
-    woven = {"weaves": n_rows, "unweaves": n_fast}.get(cut.kernel, 1)
-    kinds = np.empty(0, cut.item), np.empty(0, cut.final), (0,) * woven
+    woven = {"weaves": (n_rows, 1), "unweaves": (1, n_fast)}.get(cut.kernel, (1, 1))
+    kinds = np.empty(0, cut.item), np.empty(0, cut.final), ((0,) * woven[0], (0,) * woven[1])
     return _Call(
         plan,
         _code(cut, kinds, None if plan.pure else np.empty(0, plan.compute)),
@@ -387,12 +387,12 @@ def _call(plan: Plan) -> _Call | None:
 def _code(cut: Cut, kinds: tuple[Any, ...], factor: Array | None) -> Any:
     """Return the code of a kernel for some types of items, compiled where it is not yet."""
     global _spent_s
-    key = (cut.kernel, cut.item, cut.final, factor is None, len(kinds[-1]))
+    key = (cut.kernel, cut.item, cut.final, factor is None, kinds[-1])
     if key not in _codes:
         assert _kernels is not None
         started = time.perf_counter()
-        args = (*kinds, 0, 0, np.zeros(HEADER + 3, np.int64), factor, factor, 0, 0, 0, 0)
-        _codes[key] = _kernels.entry(cut.kernel, args)
+        args = (*kinds, 0, 0, np.zeros(HEADER + 9, np.int64), factor, factor, 0, 0, 0, 0)
+        _codes[key] = _kernels.entry(cut.kernel.removeprefix("un"), args)
         _spent_s += time.perf_counter() - started
     return _codes[key]
 

@@ -302,79 +302,52 @@ def weaves(
     items: Any, finals: Any, woven: Any, src: int, dst: int, table: Any, scale: Any, shift: Any,
     streamed: int, first: int, last: int, scratch: int,
 ) -> None:  # fmt: skip
-    """Interleave 2 to 4 rows that are contiguous in the source: planes become pixels."""
-    n_outer, n_fast, block = table[0], table[2], table[4]
-    k = len(woven)
+    """Interleave 2 to 4 planes, or take them apart: planes become pixels, or pixels planes.
+
+    `woven` holds two tuples, as long as items of one plane are apart in the destination and in
+    the source.
+    """
+    to, at = len(woven[0]), len(woven[1])
+    k, apart = max(to, at), to == 1
+    n_outer, block = table[0], table[4]
+    n_all = table[1] if apart else table[2]
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
-    n_blocks = (n_fast + block - 1) // block
+    n_blocks = (n_all + block - 1) // block
+    two, three = min(2, k - 1), k - 1
+    # from where on a plane has its items, on the side where planes lie between one another
+    t1, t2, t3 = (0, 0, 0) if apart else (1, two, three)
+    s1, s2, s3 = (1, two, three) if apart else (0, 0, 0)
     for unit in range(first, last):
         o = unit // n_blocks
         start = (unit - o * n_blocks) * block
-        n = min(block, n_fast - start)
-        base = src + outer[o] + start * items.itemsize
-        to = _at(dst + outer[n_outer + o] + start * k * finals.itemsize, k * n, finals)
-        a, b = _at(base + rows[0], n, items), _at(base + rows[1], n, items)
-        c, d = _at(base + rows[min(2, k - 1)], n, items), _at(base + rows[k - 1], n, items)
+        n = min(block, n_all - start)
+        base = src + outer[o] + start * at * items.itemsize
+        out = dst + outer[n_outer + o] + start * to * finals.itemsize
+        step = table[3] if apart else 0
+        r0, r1, r2, r3 = (0, 0, 0, 0) if apart else (rows[0], rows[1], rows[two], rows[three])
+        p0, p1 = _at(out, n * to, finals), _at(out + step, n * to, finals)
+        p2, p3 = _at(out + two * step, n * to, finals), _at(out + three * step, n * to, finals)
+        q0, q1 = _at(base + r0, n * at, items), _at(base + r1, n * at, items)
+        q2, q3 = _at(base + r2, n * at, items), _at(base + r3, n * at, items)
         if scale is None:
             for i in range(n):
-                to[k * i] = a[i]
-                to[k * i + 1] = b[i]
+                p0[to * i] = q0[at * i]
+                p1[to * i + t1] = q1[at * i + s1]
                 if k > 2:
-                    to[k * i + 2] = c[i]
+                    p2[to * i + t2] = q2[at * i + s2]
                 if k > 3:
-                    to[k * i + 3] = d[i]
+                    p3[to * i + t3] = q3[at * i + s3]
         else:
-            f = table[5] * o
-            s, s1, s2, s3 = scale[f], scale[f + 1], scale[f + 2], scale[f + 3]
-            h, h1, h2, h3 = shift[f], shift[f + 1], shift[f + 2], shift[f + 3]
-            cast = finals.dtype.type
+            f, cast = table[5] * o, finals.dtype.type
+            c0, c1, c2, c3 = scale[f], scale[f + 1], scale[f + 2], scale[f + 3]
+            h0, h1, h2, h3 = shift[f], shift[f + 1], shift[f + 2], shift[f + 3]
             for i in range(n):
-                to[k * i] = cast(a[i]) * s + h
-                to[k * i + 1] = cast(b[i]) * s1 + h1
+                p0[to * i] = cast(q0[at * i]) * c0 + h0
+                p1[to * i + t1] = cast(q1[at * i + s1]) * c1 + h1
                 if k > 2:
-                    to[k * i + 2] = cast(c[i]) * s2 + h2
+                    p2[to * i + t2] = cast(q2[at * i + s2]) * c2 + h2
                 if k > 3:
-                    to[k * i + 3] = cast(d[i]) * s3 + h3
-
-
-@_compiled
-def unweaves(
-    items: Any, finals: Any, woven: Any, src: int, dst: int, table: Any, scale: Any, shift: Any,
-    streamed: int, first: int, last: int, scratch: int,
-) -> None:  # fmt: skip
-    """Take 2 to 4 interleaved planes apart: pixels become planes."""
-    n_outer, n_rows, step, block = table[0], table[1], table[3], table[4]
-    k = len(woven)
-    outer = table[HEADER:]
-    n_blocks = (n_rows + block - 1) // block
-    for unit in range(first, last):
-        o = unit // n_blocks
-        start = (unit - o * n_blocks) * block
-        n = min(block, n_rows - start)
-        at = _at(src + outer[o] + start * k * items.itemsize, k * n, items)
-        out = dst + outer[n_outer + o] + start * finals.itemsize
-        a, b = _at(out, n, finals), _at(out + step, n, finals)
-        c, d = _at(out + min(2, k - 1) * step, n, finals), _at(out + (k - 1) * step, n, finals)
-        if scale is None:
-            for i in range(n):
-                a[i] = at[k * i]
-                b[i] = at[k * i + 1]
-                if k > 2:
-                    c[i] = at[k * i + 2]
-                if k > 3:
-                    d[i] = at[k * i + 3]
-        else:
-            f = table[5] * o
-            s, s1, s2, s3 = scale[f], scale[f + 1], scale[f + 2], scale[f + 3]
-            h, h1, h2, h3 = shift[f], shift[f + 1], shift[f + 2], shift[f + 3]
-            cast = finals.dtype.type
-            for i in range(n):
-                a[i] = cast(at[k * i]) * s + h
-                b[i] = cast(at[k * i + 1]) * s1 + h1
-                if k > 2:
-                    c[i] = cast(at[k * i + 2]) * s2 + h2
-                if k > 3:
-                    d[i] = cast(at[k * i + 3]) * s3 + h3
+                    p3[to * i + t3] = cast(q3[at * i + s3]) * c3 + h3
 
 
 # ---------------------------------------------------------------- rows and segments of bytes
