@@ -53,7 +53,6 @@ def opened(path, door, rows, chunks):
     [None, slice(3, 800), slice(None, None, 2), np.random.default_rng(1).permutation(N)[:500]],
     ids=["all", "from-mid-chunk", "every-other", "permuted"],
 )
-@pytest.mark.filterwarnings("ignore:.*decodes each stored chunk")
 @pytest.mark.filterwarnings("ignore:The specified chunks separate the stored chunks")
 def test_blocks_are_cut_at_the_same_rows(path, door, rows, chunks):
     with dask.config.set({"array.chunk-size": "100 kiB"}):

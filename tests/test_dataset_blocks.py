@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import dask
 import dask.array
 import h5py
@@ -12,7 +10,7 @@ import pytest
 from labelled_file import IMAGES, N, labelled_file
 
 import labeled
-from labeled.errors import DimsError, LabeledWarning, RowsMemoryError, UnsafeFileError
+from labeled.errors import DimsError, RowsMemoryError, UnsafeFileError
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +21,7 @@ def path(tmp_path_factory):
 def test_permuted_rows_are_one_task_a_block(path):
     rows = np.random.default_rng(0).permutation(N)
     dataset = labeled.open_dataset(path, chunks={"batch": 10}).subset(rows)
-    with pytest.warns(LabeledWarning, match=r"decodes each stored chunk .* times.*batches"):
-        lazy = dataset["images"]
+    lazy = dataset["images"]
     assert lazy.data.numblocks == (5, 1, 1, 1)
     assert len(dict(lazy.__dask_graph__())) == 5
     np.testing.assert_array_equal(lazy.values, IMAGES[rows])
@@ -96,27 +93,3 @@ def test_chunks_that_do_not_fit_a_source_name_it(path):
     assert dataset["vectors"].chunks[0][0] == 3
     with pytest.raises(DimsError, match=r"'images' in .*chunks=\{dim"):
         dataset["images"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "chunks", "factor"),
-    [
-        (slice(None), {"batch": 1}, "4"),  # 47 blocks of 12 chunks
-        (slice(None), {"height": 1}, None),
-        (slice(None, None, 3), {"batch": 1}, None),
-        (slice(None, None, 2), {"batch": 8}, None),
-        (slice(None, None, -1), {"batch": 1}, "4"),
-        (slice(None), {"batch": 8}, None),
-    ],
-)
-def test_repeated_decoding_of_ranges_is_reported(path, rows, chunks, factor):
-    dataset = labeled.open_dataset(path, chunks=chunks).subset(rows)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        blocks = dataset["images"].data.blocks
-    told = [str(w.message) for w in caught if "decodes each" in str(w.message)]
-    assert len(blocks.shape) == 4
-    if factor is None:
-        assert not told
-    else:
-        assert f"{factor} times" in told[0]

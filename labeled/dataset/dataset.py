@@ -553,7 +553,7 @@ class Dataset:
         LoaderError
             If it is ragged.
         """
-        from labeled.dataset.lazy import read_block
+        from labeled.dataset.to_xarray import read_block
 
         self._check_source(name)
         source = self._sources[name]

@@ -74,30 +74,17 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
     variables: dict[str, Source] = {}
     splits: dict[str, dict[str, Selection]] = {}
     for name in first.sources:
-        of_files = tuple([header.sources[name] for header in headers])
-        sources[name] = Source.of(of_files, io)
+        sources[name] = Source.of(tuple([header.sources[name] for header in headers]), io)
     for name, variable in first.variables.items():  # without the example dim, of the first file
         many = headers if _is_along(variable, first) else headers[:1]
         variables[name] = Source.of(tuple([header.variables[name] for header in many]), io)
     for split, provided in first.splits.items():
-        splits[split] = {}
+        rows = splits[split] = {}
         for name in provided:
-            splits[split][name] = joined_rows(
-                [
-                    (Selection.of(one.splits[split][name]), one.sources[name].n_rows)
-                    for one in headers
-                ]
-            )
-    return Catalog(
-        headers,
-        tuple(marks),
-        sources,
-        variables,
-        splits,
-        first.attrs,
-        first.not_opened,
-        first.coordinates,
-    )
+            parts = [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
+            rows[name] = joined_rows(parts)
+    named = first.attrs, first.not_opened, first.coordinates
+    return Catalog(headers, tuple(marks), sources, variables, splits, *named)
 
 
 def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
@@ -160,16 +147,11 @@ def _beside(headers: dict[str, FileHeader], options: Options) -> FileHeader:
                 f"{header.stamp.path!r} has the splits {sorted(header.splits)}, but "
                 f"{first.stamp.path!r}, which stands beside it, has {sorted(first.splits)}"
             )
-    splits = {
-        split: {name: next(iter(header.splits[split].values())) for name, header in headers.items()}
-        for split in first.splits
-    }
-    return replace(
-        first,
-        sources=sources,
-        splits=splits,
-        variables={},
-    )
+    splits: dict[str, Any] = {split: {} for split in first.splits}
+    for name, header in headers.items():
+        for split, chosen in header.splits.items():
+            splits[split][name] = next(iter(chosen.values()))
+    return replace(first, sources=sources, splits=splits, variables={})
 
 
 def _renamed(name: str, header: FileHeader, options: Options) -> SourceHeader:
@@ -225,33 +207,28 @@ def _check_names(
 
 def _check_pair(what: str, one: SourceHeader, two: SourceHeader, here: str, there: str) -> None:
     """Refuse or warn of the same array in two files."""
-    cannot = f"{what} cannot be joined"
+    remedy = "write one of them again, or open them apart"
     if (one.ragged is None) != (two.ragged is None):
-        path, shape = (here, one.row_shape) if one.ragged is None else (there, two.row_shape)
+        alike, apart = (here, there) if one.ragged is None else (there, here)
         raise FileFormatError(
-            f"{cannot}: all its examples in {path!r} have shape {shape}, "
-            f"those in {here if path == there else there!r} differ; write {path!r} again from "
-            f"{{{one.name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them "
-            "apart"
+            f"{what} cannot be joined: all its examples in {alike!r} have one shape, those in "
+            f"{apart!r} differ; write {alike!r} again from "
+            f"{{{one.name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them apart"
         )
+    packed = (repr(one.cf), repr(two.cf)) if one.ragged is not None else ("", "")
     for property, mine, theirs in (
         ("dims", one.dims, two.dims),
         ("row shape", one.row_shape, two.row_shape),
         ("dtype", one.dtype, two.dtype),
         ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
         ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
+        ("scale, offset, fill value or units", *packed),
     ):
         if mine != theirs:
             raise FileFormatError(
-                f"{cannot}: {property} {theirs} in {there!r}, "
-                f"but {mine} in {here!r}; write one of them again, or open them apart"
+                f"{what} cannot be joined: {property} {theirs} in {there!r}, "
+                f"but {mine} in {here!r}; {remedy}"
             )
-    if one.ragged is not None and repr(one.cf) != repr(two.cf):
-        raise FileFormatError(
-            f"ragged {cannot}: its scale, offset, fill value or units in "
-            f"{there!r} are not those in {here!r}; write it again with the same, "
-            "or open both with decode_cf=False"
-        )
     units, others = one.attrs.get("units"), two.attrs.get("units")
     if repr(units) != repr(others):
         warn(
@@ -262,9 +239,8 @@ def _check_pair(what: str, one: SourceHeader, two: SourceHeader, here: str, ther
     odd = sorted(n for n in names.keys() & others.keys() if names[n] != others[n])
     if odd:
         warn(
-            f"{what} names its classes otherwise in {there!r} than in {here!r} ({odd[0]} is "
-            f"{others[odd[0]]!r} there, {names[odd[0]]!r} here); numbers are joined as they are, "
-            "and the first file's names stand for all: make the numbers agree first"
+            f"{what} names class {odd[0]} {others[odd[0]]!r} in {there!r}, but {names[odd[0]]!r} "
+            f"in {here!r}; numbers are joined as they are: make them agree first"
         )
 
 
@@ -294,12 +270,9 @@ def _check_variables(first: FileHeader, other: FileHeader) -> None:
 
 def _differ(one: SourceHeader, two: SourceHeader) -> bool:
     """Whether two variables carried whole differ; values are compared where they are few."""
-    if any(
-        repr(getattr(one, n)) != repr(getattr(two, n)) for n in ("dims", "shape", "dtype", "cf")
-    ):
-        return True
-    if repr(dict(one.attrs)) != repr(dict(two.attrs)):
-        return True
+    for name in ("dims", "shape", "dtype", "cf", "attrs"):
+        if repr(getattr(one, name)) != repr(getattr(two, name)):
+            return True
     if math.prod(one.shape) * one.dtype.itemsize > COMPARED_BYTES:
         return False
     mine, theirs = Source.of((one,)).whole(), Source.of((two,)).whole()

@@ -1,32 +1,58 @@
 """Sources as xarray objects: dims, coordinates and attributes around lazy arrays.
 
+A :class:`LazyArray` holds rows of a source and reads what it is indexed with. xarray wraps it
+for ``engine="labeled"``, and every block of a dask array is one. A dask array is one blockwise
+layer: block number -> the rows of that block -> one read by dask's own `getter`, so that slices
+are joined with the reading. A permuted selection of n blocks is n tasks; slicing with dask would
+build a graph the size of its blocks instead, so a new selection always rebuilds the layer.
+
+Blocks begin and end where stored chunks do, as far as a selection allows, so that computing
+block by block decodes each chunk once; and there are never so many that their graph is slow.
+Those of one Dataset are cut at the same places along every dim, as xarray and ``map_blocks`` want
+it: the source with the largest rows decides.
+
 Coordinates called like their dim get the index that xarray users expect: `sel`, `groupby`
 and `resample` need it. Along the example dim they are read for it only where that is little;
 a longer one stays lazy, without an index (``set_xindex`` makes one), and so do all others
 along it. They take the same rows as the data.
-
-Dask blocks of one Dataset are cut at the same places along every dim, as xarray and
-``map_blocks`` want it: the source with the largest rows decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+import math
+import os
+import sys
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, NamedTuple
 
+import dask
+import numpy as np
+import numpy.typing as npt
 import xarray as xr
+from dask.base import tokenize
+from dask.blockwise import BlockwiseDep, blockwise
+from dask.highlevelgraph import HighLevelGraph
+from dask.utils import parse_bytes
+from xarray.backends import BackendArray
+from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
+from labeled._optional import LazyModule
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.joining import Catalog
-from labeled.dataset.lazy import BlockLengths, LazyArray, dask_array, warn_of_repeated_decoding
-from labeled.errors import warn
+from labeled.errors import DimsError, warn
 from labeled.formats.cf import encoding_of
+from labeled.formats.reader import read_rows
 from labeled.selection import Selection
+from labeled.sources.loading import enough_memory
+from labeled.sources.readers import BLOCK_BYTES
 from labeled.sources.source import Source
 
-Steps = Sequence[tuple[str, Any]]
-Named = Mapping[str, LazyArray]
+da: Any = LazyModule("dask.array")
+core: Any = LazyModule("dask.array.core")
+
+MAX_BLOCKS = 10_000
+"""Blocks an array is cut into at most, unless chunks are given outright."""
 
 INDEX_BYTES = 8 << 20
 """The most values along the example dim that are read for an index: about a million times."""
@@ -36,6 +62,241 @@ INDEX_FILES = 100
 
 TEXT_BYTES = 64
 """Taken for the size of a text."""
+
+BlockLengths = tuple[tuple[int, ...], ...]
+"""The lengths of blocks, one after another, along each axis."""
+
+
+# ---------------------------------------------------------------- lazy arrays and their blocks
+@dataclass(frozen=True, eq=False)
+class LazyArray(BackendArray):
+    """Rows of a source under the names of their dims, read where they are indexed.
+
+    It holds no handle, so that it pickles, and may be read by several threads at a time.
+
+    Parameters
+    ----------
+    source : Source
+        A variable without axes has no rows.
+    rows : Selection
+    dims : tuple of str
+        One name an axis. Without a name for the rows there is one row, and no axis for it.
+    """
+
+    source: Source
+    rows: Selection
+    dims: tuple[str, ...]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the first axis is that of the rows."""
+        return len(self.dims) > len(self.source.row_shape) and bool(self.source.dims)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        if not self.source.dims:
+            return ()
+        return (len(self.rows), *self.source.row_shape)[not self.has_rows :]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.source.dtype
+
+    def __getitem__(self, key: ExplicitIndexer | tuple[Any, ...]) -> npt.NDArray[Any]:
+        """Read what is asked, one request for each axis as xarray's outer indexing takes them."""
+        if isinstance(key, ExplicitIndexer):
+            found: npt.NDArray[Any] = explicit_indexing_adapter(
+                key, self.shape, IndexingSupport.OUTER, self._read
+            )
+            return found
+        return self._read(key)
+
+    def _read(self, index: tuple[Any, ...]) -> npt.NDArray[Any]:
+        if not self.source.dims:
+            return self.source.whole()
+        one, *inner = index if self.has_rows else (0, *index)
+        rows = [one] if isinstance(one, int | np.integer) else one
+        read = read_block(self.source.narrow(dict(enumerate(inner))), self.rows[rows])
+        found: npt.NDArray[Any] = read if rows is one else read[0]
+        return found
+
+    def read(self) -> npt.NDArray[Any]:
+        """Read everything."""
+        return self._read((slice(None),) * len(self.dims))
+
+    def blocks(self, chunks: Any) -> BlockLengths:
+        """Decide the lengths of blocks along each axis; see :func:`block_shapes`."""
+        if not self.source.dims:
+            return ()
+        return block_shapes(self.source, self.rows, chunks)[not self.has_rows :]
+
+    def part(self, *axes: slice) -> LazyArray:
+        """Take a part of each axis, lazily."""
+        rows, *inner = axes if self.has_rows else (slice(None), *axes)
+        source = self.source.narrow(dict(enumerate(inner)))
+        return replace(self, source=source, rows=self.rows[rows])
+
+
+class Blocks(BlockwiseDep):
+    """The blocks of a lazy array by their numbers."""
+
+    produces_tasks = False
+
+    def __init__(self, array: LazyArray, chunks: BlockLengths) -> None:
+        self.array = array
+        self.chunks = chunks
+        self.numblocks = tuple(len(axis) for axis in chunks)
+        self._edges = tuple(np.cumsum([0, *axis]) for axis in chunks)
+
+    def __getitem__(self, block: tuple[int, ...]) -> LazyArray:
+        edges = zip(self._edges, block, strict=True)
+        return self.array.part(*(slice(int(e[n]), int(e[n + 1]), 1) for e, n in edges))
+
+    def __dask_tokenize__(self) -> tuple[str, str, Any]:
+        return self.array.source.token, self.array.rows.token, self.chunks
+
+
+def read_block(source: Source, selection: Selection) -> npt.NDArray[Any]:
+    """Read the decoded rows of a selection.
+
+    Raises
+    ------
+    UnsafeFileError
+        If they are out of all proportion to what the file stores.
+    RowsMemoryError
+        If memory does not suffice for them.
+    """
+    source.check_claim(len(selection))
+    rows = selection.rows if selection.span is None else selection.span
+    with enough_memory(source, selection):
+        return source.decode(read_rows(source.reader(), rows))
+
+
+def dask_array(array: LazyArray, blocks: BlockLengths) -> Any:
+    """Return a lazy array as a dask array of blocks of these lengths, NumPy arrays each.
+
+    Memory is taken, and claims of the file are checked, block by block.
+
+    Raises
+    ------
+    FileFormatError
+        If the source reaches past the end of its file.
+    """
+    source = array.source
+    source.check_claim(0)
+    name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, array.rows.token, blocks)}"
+    axes = "".join(chr(97 + axis) for axis in range(len(blocks)))
+    every = (slice(None),) * len(blocks)
+    read = Blocks(array, blocks)
+    layer = blockwise(core.getter, name, axes, read, axes, every, None, numblocks={})
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[])
+    meta = np.empty((0,) * len(blocks), source.dtype)
+    return da.Array(graph, name, chunks=blocks, meta=meta, shape=array.shape)
+
+
+def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLengths:
+    """Decide the lengths of blocks along each axis, rows first.
+
+    Parameters
+    ----------
+    source : Source
+    selection : Selection
+        Rows, in the order wanted.
+    chunks : "auto", int, tuple, dict by dim, or None
+        As dask takes them; "auto" gives whole multiples of the stored chunks where
+        the selection allows, of about 16 MiB each: smaller where dask's ``array.chunk-size``
+        is, larger where there would be more than 10,000 of them.
+
+    Raises
+    ------
+    DimsError
+        If `chunks` do not fit the source.
+    """
+    shape, dims = (len(selection), *source.row_shape), source.dims
+    if isinstance(chunks, dict):
+        wanted = tuple(chunks.get(dim, "auto" if dim == dims[0] else -1) for dim in dims)
+    elif isinstance(chunks, tuple | list):
+        wanted = tuple(chunks)
+    else:
+        rest = "auto" if chunks == "auto" else -1
+        wanted = (-1 if chunks is None else chunks, *[rest] * (len(dims) - 1))
+    auto = [each == "auto" for each in wanted]
+    try:
+        asked = tuple(-1 if each == "auto" else each for each in wanted)
+        sizes = list(da.core.normalize_chunks(asked, shape, dtype=source.dtype))
+    except (ValueError, TypeError) as error:
+        raise DimsError(
+            f"chunks={wanted} do not fit {source.where}, whose dims are "
+            f"{dict(zip(dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
+        ) from None
+    stored = stored_along(source)
+    lengths = [n if own else max(axis) for n, own, axis in zip(stored, auto, sizes, strict=True)]
+    limit = min(BLOCK_BYTES, int(parse_bytes(dask.config.get("array.chunk-size"))))
+    limit //= TEXT_BYTES if source.dtype.kind in "OT" else max(1, source.dtype.itemsize)
+    for axis in range(len(shape) - 1, -1, -1):  # as many stored chunks as fit, the last axis first
+        if not auto[axis]:
+            continue
+        n, fitting = shape[axis], limit // max(1, math.prod(lengths))
+        lengths[axis] = max(1, min(n, stored[axis] * max(1, fitting)))
+        if axis == 0:
+            across = math.prod([len(each) for each in sizes[1:]])
+            rows = max(lengths[0], -(-n * across // MAX_BLOCKS))
+            sizes[0] = aligned(source, selection, rows + -rows % stored[0])
+        else:
+            full, left = divmod(n, lengths[axis])
+            sizes[axis] = (lengths[axis],) * full + ((left,) if left or not full else ())
+    return tuple(sizes)
+
+
+def aligned(source: Source, selection: Selection, block_rows: int) -> tuple[int, ...]:
+    """Cut rows into blocks that begin where stored chunks begin, where they are a range."""
+    n, span, first = len(selection), selection.span, block_rows
+    if span is not None and span.step == 1 and len(source.headers) <= 1:
+        first = block_rows - span.start % stored_along(source)[0]
+    if first >= n:
+        return (n,)
+    full, rest = divmod(n - first, block_rows)
+    return (first, *(block_rows,) * full, *((rest,) if rest else ()))
+
+
+def stored_rows(source: Source, selection: Selection) -> int | tuple[int, ...]:
+    """Return how many rows lie in a stored chunk, or in as many as MAX_BLOCKS blocks allow.
+
+    Of a selection that does not begin with a chunk, or of several files, the lengths of all
+    blocks.
+    """
+    chunk = stored_along(source)[0]
+    rows = chunk * max(1, -(-len(selection) // (chunk * MAX_BLOCKS)))
+    lengths = aligned(source, selection, rows)
+    return rows if len(lengths) < 2 or lengths[0] == rows else lengths
+
+
+def stored_along(source: Source) -> tuple[int, ...]:
+    """Stored chunk lengths along the axes that are left (1 where data are contiguous)."""
+    stored = source.stored_chunks
+    if stored is None:
+        return (1, *source.row_shape)
+    kept = [
+        n for n, part in zip(stored[1:], source.region, strict=True) if not isinstance(part, int)
+    ]
+    sizes = zip(kept, source.row_shape, strict=True)
+    return (stored[0], *(max(1, min(each)) for each in sizes))
+
+
+def _start_dask_afresh() -> None:
+    """Let dask start threads in a forked child: it would wait for its parent's for ever."""
+    threaded: Any = sys.modules.get("dask.threaded")
+    if hasattr(threaded, "default_pool") and hasattr(threaded, "pools"):
+        threaded.default_pool, threaded.pools_lock = None, Lock()
+        threaded.pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_dask_afresh)
+
+
+# ---------------------------------------------------------------- datasets and coordinates
+Named = Mapping[str, LazyArray]
 
 
 class Arrays(NamedTuple):
@@ -55,7 +316,7 @@ def to_xarray(dataset: Dataset) -> xr.Dataset:
 def data_array(dataset: Dataset, name: str) -> xr.DataArray:
     """Return a dense source as a DataArray; dims, attributes and coordinates of the file."""
     source = dataset._sources[name]
-    coords = _coordinates(dataset, dataset.files.catalog, source)
+    coords = _coordinates(dataset, source)
     arrays = {name: LazyArray(source, dataset.selection(name), source.dims)}
     return _dataset_of(Arrays(arrays, coords, coords.keys()), dataset.chunks)[name]
 
@@ -108,7 +369,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
     for name, part in parts.items():
         renamed = {dim: f"{name}_{dim}" for dim in clashing.get(name, ())}
         sources[name] = _renamed(part, renamed)
-        for coord, array in _coordinates(dataset, catalog, part.source).items():
+        for coord, array in _coordinates(dataset, part.source).items():
             own = coord if renamed.keys().isdisjoint(array.dims) else f"{name}_{coord}"
             others.setdefault(own, _renamed(array, renamed))
     coords = set(others)
@@ -131,9 +392,9 @@ def arrays_of(dataset: Dataset) -> Arrays:
     return Arrays(sources, others, coords | (catalog.coordinates & others.keys()))
 
 
-def _coordinates(dataset: Dataset, catalog: Catalog, source: Source) -> dict[str, LazyArray]:
+def _coordinates(dataset: Dataset, source: Source) -> dict[str, LazyArray]:
     """Return the coordinates of a source that have only dims of it, its rows taken of them."""
-    example = source.file_dims[0]
+    catalog, example = dataset.files.catalog, source.file_dims[0]
     n_rows = sum(header.n_rows for header in source.headers)
     out = {}
     for name in catalog.sources[source.name].headers[0].coords:
@@ -151,7 +412,9 @@ def _renamed(array: LazyArray, names: Mapping[str, str]) -> LazyArray:
     return replace(array, dims=tuple(names.get(dim, dim) for dim in array.dims))
 
 
-def _taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyArray:
+def _taken(
+    source: Source, steps: tuple[tuple[str, Any], ...], rows: Selection | None = None
+) -> LazyArray:
     """Return a coordinate or a variable without the example dim, its axes cut like the data."""
     if not source.dims:
         return LazyArray(source, Selection.all(0), ())
@@ -205,23 +468,14 @@ def _variable(array: LazyArray, blocks: Mapping[tuple[str, int], Any] | None) ->
 def _aligned_blocks(arrays: Arrays, chunks: Any) -> dict[tuple[str, int], tuple[int, ...]]:
     """Decide the lengths of blocks along each dim: those of the source with the largest rows."""
     found: dict[tuple[str, int], tuple[int, ...]] = {}
-
-    def known(array: LazyArray, lengths: BlockLengths) -> None:
-        for dim, n, axis in zip(array.dims, array.shape, lengths, strict=True):
-            found.setdefault((dim, n), axis)
-
-    def from_the_largest(named: Named) -> list[LazyArray]:
-        return sorted(named.values(), key=lambda array: -array.source.row_bytes)
-
-    for array in from_the_largest(arrays.sources):
-        lengths = array.blocks(chunks)
-        warn_of_repeated_decoding(array, lengths)
-        known(array, lengths)
-    for array in from_the_largest(arrays.others):
-        shape = zip(array.dims, array.shape, strict=True)
-        own = array.source.dims[-len(array.dims) :]
-        asked = {dim: found.get(each, "auto") for dim, each in zip(own, shape, strict=False)}
-        known(array, array.blocks(asked))
+    for named in (arrays.sources, arrays.others):
+        for array in sorted(named.values(), key=lambda one: -one.source.row_bytes):
+            where, asked = list(zip(array.dims, array.shape, strict=True)), chunks
+            if named is arrays.others:
+                own = array.source.dims[-len(array.dims) :]
+                asked = {dim: found.get(at, "auto") for dim, at in zip(own, where, strict=False)}
+            for at, lengths in zip(where, array.blocks(asked), strict=True):
+                found.setdefault(at, lengths)
     return found
 
 

@@ -16,9 +16,8 @@ from xarray.backends import AbstractDataStore, BackendEntrypoint, StoreBackendEn
 from xarray.core.indexing import LazilyIndexedArray
 
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.lazy import LazyArray, stored_along, stored_rows
 from labeled.dataset.opening import open_dataset
-from labeled.dataset.to_xarray import arrays_of
+from labeled.dataset.to_xarray import LazyArray, arrays_of, stored_along, stored_rows
 from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, is_text
 from labeled.formats.reader import Io

@@ -249,12 +249,6 @@ class Source:
         return f"source {self.name!r} in {self.headers[0].file.path!r}{more}"
 
     @property
-    def file_starts(self) -> tuple[int, ...]:
-        """Row number at which each file begins."""
-        counts = [header.n_rows for header in self.headers]
-        return tuple(int(n) for n in np.cumsum([0, *counts[:-1]]))
-
-    @property
     def stored_chunks(self) -> tuple[int, ...] | None:
         """Chunk shape in the file (of the first file), or None where data are contiguous."""
         return None if self.loaded is not None else self.headers[0].chunks
