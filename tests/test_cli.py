@@ -80,7 +80,7 @@ def test_info_as_text_names_everything(digit_file: str) -> None:
     assert "(batch: 60, channel: 3, height: 5, width: 7)" in features
     assert "chunks (16, 3, 5, 7), shuffle+gzip 4" in features
     assert re.search(r"few +3 rows\n", text)
-    assert re.search(r"labels +6 rows \(without features\)", text)
+    assert re.search(r"labels +6 rows \(without 'features'\)", text)
     assert repr(labeled.open_dataset(digit_file)).partition("\n")[2] in text
     assert re.search(r"title +made up", text)
 

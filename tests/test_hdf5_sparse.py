@@ -184,8 +184,8 @@ def test_categoricals_that_count_otherwise_are_reported_where_files_are_joined(t
             group.attrs["encoding-type"] = "categorical"
             group["codes"], group["categories"] = np.array([0, 1, 1, 0]), categories
     paths = {name: tmp_path / f"{name}.h5ad" for name in "abc"}
-    told = r"codes' names class 1 'T' in .*b\.h5ad.*, but 'NK' in .*a\.h5ad"
-    with pytest.warns(labeled.LabeledWarning, match=told):
+    words = r"codes' names class 1 'T' in .*b\.h5ad.*, but 'NK' in .*a\.h5ad"
+    with pytest.warns(labeled.LabeledWarning, match=words):
         labeled.open_dataset([paths["a"], paths["b"]], sources=["obs/kind/codes"])
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

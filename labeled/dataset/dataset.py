@@ -5,8 +5,8 @@ an array is computed or a batch is asked for. Every method returns another datas
 a lazy array. It pickles as its recipe and opens the files again where it arrives.
 
 What a method does that is long stands in the module of its name, which is imported when it is
-called: `selecting` (splits, `sel`, `train_test_split`), `to_xarray`, `statistics`, and
-`summary` for the repr and plots.
+called: `selecting` (splits, `sel`, `train_test_split`), `to_xarray`, and `summary` for
+statistics, the repr and plots.
 """
 
 from __future__ import annotations
@@ -916,7 +916,7 @@ class Dataset:
         ArrayError
             If the source holds no numbers.
         """
-        from labeled.dataset.statistics import statistics_of
+        from labeled.dataset.summary import statistics_of
 
         self._check_source(source)
         return statistics_of(self, source, progress)

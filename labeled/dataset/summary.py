@@ -1,38 +1,42 @@
-"""What a dataset shows at a glance, from headers alone: its sources, splits and variables."""
+"""What a dataset says of itself: from headers, at a glance, and in statistics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 from dask.utils import format_bytes
 
-from labeled.dataset.dataset import Dataset
+from labeled.dataset.dataset import TEXT_KINDS, Dataset
 from labeled.dataset.joining import Catalog
 from labeled.dataset.selecting import heaviest
 from labeled.display.plots import Axes, draw_splits
+from labeled.display.progress import progress_bar
 from labeled.display.summary import Interval, Strip, Summary, Table
 from labeled.display.text import count_words, shortened, sizes_words
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, listed
+from labeled.formats.registry import format_named
+from labeled.loader.loader import Loader
+from labeled.loader.options import BatchOptions
+from labeled.loader.plan import LoaderPlan
+from labeled.ragged.flat import block_cuts, elements_of
 from labeled.sources.source import Source
+from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
 NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
+
+READ_BYTES = 4 << 20
+MEMORY = "64 MiB"
 
 _LISTED = 8
 _CHARACTERS = 200
 
 
-class SplitLine(NamedTuple):
-    """One split: how many rows it has of each source, and where they lie in the file."""
-
-    name: str
-    rows: Mapping[str, int]
-    stretches: tuple[Interval, ...]
-    span: int
-
-
+# ---------------------------------------------------------------- at a glance
 def summary_of(dataset: Dataset) -> Summary:
     """Summarize a dataset; a repr never fails, though the file may be gone or broken by now."""
     try:
@@ -44,26 +48,30 @@ def summary_of(dataset: Dataset) -> Summary:
 def _summary(dataset: Dataset) -> Summary:
     """List each source with its rows, and the splits that the dataset may be cut into."""
     catalog, sources, rows = dataset.files.catalog, dataset._sources, dataset._rows
-    counts = {name: len(selection) for name, selection in rows.items()}
-    title = _title(dataset, counts)
+    title = _title(dataset)
     parts: list[str | Table] = [NO_SOURCES]
     more: list[str | Table] = []
     if sources:
         columns = ("source", "dims", "dtype", "size", "stored")
-        lines = [_source_cells(one, counts[name]) for name, one in sources.items()]
+        lines = [_source_cells(one, len(rows[name])) for name, one in sources.items()]
         parts = [Table(columns, lines, "sources", headed=True)]
         if title != "all rows":
             parts.append(f"holds {_alike({name: rows[name].describe() for name in sources})}")
-        spaces = dataset.spaces
-        details = [
-            (name, str(spaces.get(name, one.ragged or "text")), _attributes(one.attrs))
-            for name, one in sources.items()
-        ]
+        spaces, details = dataset.spaces, []
+        for name, one in sources.items():
+            own = "; ".join(f"{n}: {shortened(v, _CHARACTERS)}" for n, v in one.attrs.items())
+            details.append((name, str(spaces.get(name, one.ragged or "text")), own))
         more = [Table(("source", "space", "attributes"), details, "spaces and attributes")]
-    if sources and not dataset.chosen:
-        splits = [_split_cells(one, [*sources]) for one in split_lines(catalog)]
-        if splits:
-            parts.append(Table(("split", "rows", "where they lie in the file"), splits, "splits"))
+    splits = [
+        (
+            name,
+            _split_words(dataset, name),
+            Strip({"wanted": stretches}, n_rows, f"rows of {name!r}"),
+        )
+        for name, (stretches, n_rows) in _stretches(catalog).items()
+    ]
+    if sources and splits and not dataset.chosen:
+        parts.append(Table(("split", "rows", "where they lie in the file"), splits, "splits"))
     variables = [
         (name, f"({', '.join(one.dims)})", str(one.dtype))
         for name, one in sorted(catalog.variables.items())
@@ -81,53 +89,40 @@ def _summary(dataset: Dataset) -> Summary:
     return Summary("labeled.Dataset", f"{title}{memory} of {dataset.where}", parts, more)
 
 
-def split_lines(catalog: Catalog) -> list[SplitLine]:
-    """Return the splits of the files, with the places of their rows."""
-    out = []
+def _stretches(catalog: Catalog) -> dict[str, tuple[tuple[Interval, ...], int]]:
+    """Return where the rows of each split lie, and how many rows the file has."""
+    found: dict[str, tuple[tuple[Interval, ...], int]] = {}
     for split, by_source in catalog.splits.items():
-        counts = {name: len(rows) for name, rows in by_source.items()}
-        first = next(iter(by_source), None)
-        span = 0 if first is None else catalog.sources[first].n_rows
-        out.append(
-            SplitLine(split, counts, by_source[first].stretches_among(span) if first else (), span)
-        )
-    return out
+        found[split] = (), 0
+        for name, rows in [*by_source.items()][:1]:
+            n_rows = catalog.sources[name].n_rows
+            found[split] = rows.stretches_among(n_rows), n_rows
+    return found
 
 
-def split_words(by_source: Mapping[str, int], sources: Sequence[str]) -> str:
+def _split_words(dataset: Dataset, split: str) -> str:
     """Return how many rows a split has, and which sources it lacks."""
-    words = _alike({name: count_words(n, "row") for name, n in sorted(by_source.items())})
-    missing = [name for name in sources if name not in by_source]
-    if not missing:
-        return words
-    more = f" and {len(missing) - _LISTED:,} more" if len(missing) > _LISTED else ""
-    return f"{words} (without {', '.join(missing[:_LISTED])}{more})"
+    counts = dataset.splits[split]
+    words = _alike({name: count_words(n, "row") for name, n in sorted(counts.items())})
+    missing = [name for name in dataset.sources if name not in counts]
+    return f"{words} (without {listed(missing, _LISTED)})" if missing else words
 
 
-def _split_cells(split: SplitLine, sources: Sequence[str]) -> tuple[str, str, Strip]:
-    title = f"where the rows of {split.name!r} lie in the file"
-    strip = Strip({"wanted": split.stretches}, split.span, title)
-    return split.name, split_words(split.rows, sources), strip
-
-
-def _title(dataset: Dataset, counts: Mapping[str, int]) -> str:
+def _title(dataset: Dataset) -> str:
     """Say which rows a dataset holds: splits, all that there are, or how many of these."""
-    catalog, chosen = dataset.files.known, dataset.chosen
-    there = {name: catalog.sources[name].n_rows for name in counts}
-    if chosen:
-        there = {n: sum(len(catalog.splits[split][n]) for split in chosen) for n in counts}
+    catalog, chosen, found = dataset.files.known, dataset.chosen, set()
+    for name, rows in dataset._rows.items():
+        there = catalog.sources[name].n_rows
+        if chosen:
+            there = sum(len(catalog.splits[split][name]) for split in chosen)
+        found.add((len(rows), there))
     whole = " + ".join(chosen) if chosen else "all rows"
-    found = {(n, there[name]) for name, n in counts.items()}
     if all(n == of for n, of in found):
         return whole
     if len(found) > 1:
         return f"some rows of {whole}" if chosen else "some rows"
     ((n, of),) = found
     return f"{n:,} of {of:,} rows" + (f" of {whole}" if chosen else "")
-
-
-def _attributes(attrs: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name}: {shortened(value, _CHARACTERS)}" for name, value in attrs.items())
 
 
 def _alike(words_of: Mapping[str, str]) -> str:
@@ -151,31 +146,27 @@ def _alike(words_of: Mapping[str, str]) -> str:
 
 
 def _source_cells(source: Source, n_rows: int) -> tuple[str, ...]:
+    """Return the name, dims, dtype and size of a source, and how it is stored."""
     text = source.ragged is None and source.dtype.kind == "O"
+    dtype, size = "text" if text else str(source.dtype), "?"
     if source.ragged is not None:
         size = "ragged" if source.loaded is None else format_bytes(source.loaded.nbytes)
-    else:
-        n_bytes = n_rows * math.prod(source.row_shape) * source.dtype.itemsize
-        size = "?" if text else format_bytes(n_bytes)
-    dims, dtype = sizes_words(source.dims, (n_rows, *source.row_shape)), str(source.dtype)
-    return source.name, dims, "text" if text else dtype, size, _stored_words(source)
-
-
-def _stored_words(source: Source) -> str:
-    """Say how a source is stored: chunks and filters."""
-    if source.loaded is not None:
-        return "memory"
-    header = source.headers[0]
-    if source.ragged is not None and "values" not in header.parts:
-        return "records" if header.storage == "records" else "rows of variable length"
-    header = header.parts.get("values", header)
-    whole = "column of a table, " if header.is_column else ""
-    if header.storage == "sparse":
-        whole = "sparse, "
-    if header.chunks is None:
-        return f"{whole}{header.storage}".removesuffix(", foreign").removeprefix("sparse, ")
-    codec = "+".join(step.words for step in header.filters) or "no filter"
-    return f"{whole}chunks {header.chunks}, {codec}"
+    elif not text:
+        size = format_bytes(n_rows * math.prod(source.row_shape) * source.dtype.itemsize)
+    stored = "memory"
+    if source.loaded is None:
+        header = source.headers[0]
+        header = header.parts.get("values", header)
+        whole = "column of a table, " if header.is_column else ""
+        stored = f"{whole}{header.storage}".removesuffix(", foreign")
+        if source.ragged is not None and "values" not in source.headers[0].parts:
+            stored = "records" if header.storage == "records" else "rows of variable length"
+        elif header.chunks is not None:
+            codec = "+".join(step.words for step in header.filters) or "no filter"
+            whole = "sparse, " if header.storage == "sparse" else whole
+            stored = f"{whole}chunks {header.chunks}, {codec}"
+    dims = sizes_words(source.dims, (n_rows, *source.row_shape))
+    return source.name, dims, dtype, size, stored
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,7 +208,64 @@ class DatasetPlots:
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         """
-        lines = split_lines(self.dataset.files.catalog)
-        notes = {line.name: split_words(line.rows, self.dataset.sources) for line in lines}
-        n_rows = max((line.span for line in lines), default=0)
-        return draw_splits({line.name: line.stretches for line in lines}, notes, n_rows, ax)
+        found = _stretches(self.dataset.files.catalog)
+        notes = {name: _split_words(self.dataset, name) for name in found}
+        n_rows = max((n for _, n in found.values()), default=0)
+        return draw_splits({name: one for name, (one, _) in found.items()}, notes, n_rows, ax)
+
+
+# ---------------------------------------------------------------- statistics
+def statistics_of(dataset: Dataset, name: str, progress: bool | None) -> dict[str, Any]:
+    """Return what the file says of exactly these rows; else read and measure them.
+
+    Raises
+    ------
+    ArrayError
+        If the source holds no numbers.
+    """
+    source, rows = dataset._sources[name], dataset.selection(name)
+    stored = None if dataset.steps else _stored_statistics(dataset, name)
+    if stored is not None:
+        return stored
+    if not can_measure(source.dtype):
+        text = source.dtype.kind in TEXT_KINDS
+        counted = f"; np.unique(ds[{name!r}], return_counts=True) counts classes" if text else ""
+        raise ArrayError(
+            f"{source.where} holds {'text' if text else source.dtype}, which has no mean{counted}"
+        )
+    total = Moments()
+    if source.ragged is not None:
+        measure, examples = Measure.of(source.dims, None, source.dtype), source.select(rows)
+        n_bytes = elements_of(examples.shapes) * source.dtype.itemsize
+        for start, stop in pairwise(block_cuts(n_bytes, READ_BYTES)):
+            values, _, shapes = examples[start:stop].flat()
+            total = total.merge(measure.examples(values, shapes, np.arange(len(shapes))))
+        return plain(total)
+    measure = Measure.of(source.dims, source.row_shape, source.dtype)
+    batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
+    options = BatchOptions(batch_rows, memory=MEMORY)
+    loader = Loader(LoaderPlan({name: source}, {name: rows}, {}, len(rows), options))
+    with progress_bar(progress, len(rows), f"measuring {name}", "rows") as done:
+        for batch in loader:
+            total = total.merge(measure.rows(batch.arrays[name]))
+            done(batch.count)
+    return plain(total)
+
+
+def _stored_statistics(dataset: Dataset, name: str) -> dict[str, Any] | None:
+    """Return what the file says of exactly these rows, or None. Reads headers only."""
+    source, rows = dataset._sources[name], dataset.selection(name)
+    if source.loaded is not None or len(source.headers) > 1:
+        return None
+    header = source.headers[0]
+    stored = format_named(header.format).statistics(header.file.path).get(name)
+    decoded = header.cf is not None and header.cf.changes_values
+    if stored is None or stored.get("decoded", False) != decoded:
+        return None
+    if rows.span == range(source.n_rows):
+        return dict(stored["rows"])
+    for split, found in stored.get("splits", {}).items():
+        there = dataset.files.catalog.splits.get(split, {}).get(name)
+        if there is not None and there == rows:
+            return dict(found)
+    return None
