@@ -64,20 +64,6 @@ def test_append_batches_to_a_list_of_rows(tmp_path: Path) -> None:
         assert [name for name in f if name.endswith("indices")] == ["train_indices"]
 
 
-@pytest.mark.parametrize("n_rows", [3, 5, 10, 12])
-def test_rows_that_no_codec_makes_smaller_end_within_a_chunk(tmp_path: Path, n_rows: int) -> None:
-    data = {"x": np.random.default_rng(0).normal(size=n_rows)}
-    batches = ({"x": data["x"][i : i + 2]} for i in range(0, n_rows, 2))
-    path = labeled.write(tmp_path / "x", batches, compression="gzip", chunks=4)
-    check_rows(path, data)
-
-    labeled.append(path, data)
-    twice = {"x": np.tile(data["x"], 2)}
-    check_rows(path, twice)
-    with h5py.File(path) as file:
-        np.testing.assert_array_equal(file["x"], twice["x"])
-
-
 def test_append_to_a_file_of_plain_h5py_keeps_its_comments(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with h5py.File(path, "w") as f:

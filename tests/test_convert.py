@@ -50,10 +50,8 @@ def test_archives_of_numpy(tmp_path: Path, save: Any, options: Any) -> None:
         "names": np.array([f"row {i}" for i in range(500)]),
         "columns": np.asfortranarray(rng.random((500, 3))),
         "nothing": np.empty((500, 0), "f4"),
-        "t": np.array([(1, b"a")] * 500, [("a", "i4"), ("b", "S1")]),
     }
     save(tmp_path / "a.npz", one=np.array(3), **arrays)
-    table = arrays.pop("t")
     with pytest.warns(labeled.LabeledWarning, match=r"\['one'\] .* are single values"):
         path = labeled.convert(
             tmp_path / "a.npz",
@@ -64,7 +62,7 @@ def test_archives_of_numpy(tmp_path: Path, save: Any, options: Any) -> None:
             seed=3,
             **options,
         )
-    ds = check(path, arrays | {f"t/{name}": table[name] for name in "ab"})
+    ds = check(path, arrays)
     assert ds.dims["images"] == ("batch", "channel", "x")
     assert json.loads(ds.attrs["labeled_provenance"]) == {
         "from": "a.npz",
@@ -356,22 +354,6 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path, kind: str) -> Non
         with pytest.raises(OptionError, match=words):
             labeled.convert(origin, tmp_path / "new.h5", **option)
     assert not (tmp_path / "new.h5").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"split": "a=0.5"}, "split='a=0.5' must be a mapping"),
-        ({"columns": ["a"]}, r"columns=\['a'\] must be a mapping"),
-        ({"dims": [1]}, r"dims=\[1\] must be a mapping"),
-        ({"split": {"t": 0.5}, "seed": None}, "seed=None must be a whole number"),
-        ({"columns": {"f": []}}, "'f' names no column"),
-    ],
-)
-def test_options_of_another_kind_are_refused(tmp_path: Path, options: Any, words: str) -> None:
-    with pytest.raises(LabeledError, match=words):
-        labeled.convert(pd.DataFrame({"a": [1, 2]}), tmp_path / "x.h5", **options)
-    assert not list(tmp_path.iterdir())
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:

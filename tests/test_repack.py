@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -219,49 +217,6 @@ def test_a_file_that_differs_never_takes_its_name(
     with pytest.raises(WriteError, match=words):
         labeled.repack(old, tmp_path / "new", order=order)
     assert [p.name for p in tmp_path.iterdir()] == ["old"]
-
-
-def test_a_killed_repack_leaves_the_old_file_or_the_whole_new_one(tmp_path: Path) -> None:
-    data = rows(20_000)
-    labeled.write(tmp_path / "x.hdf5", data, {"a": (0, 10_000), "b": (10_000, 20_000)})
-    script = """
-        import labeled
-        print("go", flush=True)
-        for i in range(1000):
-            labeled.repack("x.hdf5", "x.hdf5", order="shuffle", seed=i, overwrite=True,
-                           memory="256 kiB")
-    """
-    rng = np.random.default_rng(1)
-    for _ in range(2):
-        writer = run(script, tmp_path)
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "go\n"
-        time.sleep(float(rng.uniform(0, 0.6)))
-        writer.send_signal(signal.SIGKILL)
-        writer.communicate()
-        check_rows(tmp_path / "x.hdf5", data)
-        others = {p.name for p in tmp_path.iterdir()} - {"x.hdf5"}
-        assert all(name.startswith(".") and name.endswith(".part") for name in others)
-
-
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
-    script = """
-        import resource, signal, numpy as np, labeled
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        noise = np.random.default_rng(0).integers(0, 256, (4000, 100), np.uint8)
-        labeled.write("x.hdf5", {"x": noise})
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        for order in ("keep", "shuffle"):
-            try:
-                labeled.repack("x.hdf5", "y.hdf5", order=order)
-            except labeled.LabeledError as error:
-                print(type(error).__name__, error)
-    """
-    done = run(script, tmp_path)
-    out, err = done.communicate()
-    assert len(out.splitlines()) == 2, err
-    assert all(line.startswith("WriteError writing") for line in out.splitlines()), out
-    assert [p.name for p in tmp_path.iterdir()] == ["x.hdf5"]
 
 
 @pytest.mark.slow

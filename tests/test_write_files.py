@@ -127,13 +127,6 @@ def test_layouts_are_chosen_for_shuffled_reading(tmp_path: Path) -> None:
         assert g["x"].maxshape[0] is None
 
 
-def test_chunks_that_cut_rows(tmp_path: Path) -> None:
-    array = np.random.default_rng(0).standard_normal((21, 7, 5))
-    path = labeled.write(tmp_path / "x", {"x": array}, chunks=(4, 3, 2), compression="gzip")
-    with h5py.File(path) as f:
-        np.testing.assert_array_equal(f["x"][...], array)
-
-
 def test_the_table_is_that_of_the_fuel_layout(tmp_path: Path) -> None:
     even = np.arange(0, 60, 2)
     path = _warned(tmp_path / "x", even)

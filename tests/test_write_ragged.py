@@ -75,30 +75,6 @@ def test_examples_that_happen_to_be_alike_stay_ragged_if_that_is_said(tmp_path: 
     same(labeled.open_dataset([first, second])["x"].to_objects(), [*alike, *uneven, *alike])
 
 
-def test_splits_statistics_and_batches_count_examples(tmp_path: Path) -> None:
-    arrays = sequences()
-    splits = {"train": (0, 3), "test": (3, 4), "some": [4], "twice": [4, 0, 2, 0, 4, 0]}
-    with pytest.warns(labeled.LabeledWarning, match="splits overlap"):
-        path = labeled.write(tmp_path / "x.h5", {"x": arrays, "y": np.arange(5)}, splits)
-    ds = labeled.open_dataset(path)
-    found = {"rows": ds.statistics("x")}
-    found["splits"] = {name: ds.split(name).statistics("x") for name in splits}
-    everything = np.concatenate(arrays).astype(float)
-    assert found["rows"]["n_rows"] == 5
-    assert found["rows"]["mean"] == pytest.approx(everything.mean())
-    assert found["splits"]["train"]["n_rows"] == 3
-    assert found["splits"]["train"]["n_values"] == 8
-    assert found["splits"]["test"]["max"] == arrays[3].max()
-    for name, rows in (("some", [4]), ("twice", splits["twice"])):
-        values = np.concatenate([arrays[row] for row in rows])
-        told = found["splits"][name]
-        assert (told["n_rows"], told["n_values"]) == (len(rows), len(values))
-        wanted = (values.mean(), values.std(), values.min(), values.max())
-        assert [told[k] for k in ("mean", "std", "min", "max")] == pytest.approx(wanted)
-    got = [b["x"].values for b in labeled.open_dataset(path).split("some", "train").batches(9)]
-    same(got[0], [arrays[4], *arrays[:3]])
-
-
 def test_a_dataset_with_ragged_sources_is_written_whole_or_in_part(tmp_path: Path) -> None:
     arrays = sequences()
     old = labeled.open_dataset(ragged_path(tmp_path / "old.h5", "fuel", arrays))

@@ -125,33 +125,6 @@ def test_integers_of_the_whole_range_and_floats_near_its_end(tmp_path: Path) -> 
     assert found["floats"]["std"] is None  # no float64 holds its square
 
 
-@pytest.mark.parametrize("options", [{}, {"compression": "gzip", "chunks": 16}])
-def test_statistics_by_split_and_channel(tmp_path: Path, options: Any) -> None:
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (3000, 3, 8, 8), np.uint8)
-    targets = rng.integers(0, 10, (3000, 1))
-    listed = np.array([2999, 2500, 2500, 2001])
-    path = labeled.write(
-        tmp_path / "x",
-        {"images": images, "targets": targets},
-        {"train": (0, 1700), "test": (1700, 2000), "few": listed},
-        dims={"images": ("batch", "channel", "height", "width"), "targets": ("batch", "index")},
-        **options,
-    )
-    found = {name: stored(path, name) for name in ("images", "targets")}
-    splits = {"train": slice(0, 1700), "test": slice(1700, 2000), "few": listed}
-    for split, rows in splits.items():
-        of_images = found["images"]["splits"][split]
-        assert of_images["by"] == "channel"
-        np.testing.assert_allclose(of_images["mean"], images[rows].mean((0, 2, 3)), rtol=1e-12)
-        np.testing.assert_allclose(of_images["std"], images[rows].std((0, 2, 3)), rtol=1e-12)
-        values, counts = np.unique(targets[rows], return_counts=True)
-        classes = dict(zip(map(str, values.tolist()), counts.tolist(), strict=True))
-        assert found["targets"]["splits"][split]["classes"] == classes
-    assert found["targets"]["rows"]["mean"] == pytest.approx(targets.mean(), rel=1e-14)
-    assert found["targets"]["rows"]["n_rows"] == 3000
-
-
 SHAPES = {
     "no axis of channels": (("batch", "time"), lambda i: (i * 37 % 90,)),
     "channels first": (("batch", "channel", "height", "width"), lambda i: (3, i % 4 * 9, i % 5)),

@@ -86,7 +86,7 @@ def batches(sources: Mapping[str, Any], n_rows: int) -> Iterator[dict[str, Any]]
 
 
 class TestAppend(PlainTests):
-    """Half of the rows are there, the others are added: to chunks, which grow."""
+    """Half of the rows are there, the others are added."""
 
     options: Mapping[str, Any] = {"layout": "chunked"}
     splits = False
@@ -116,8 +116,6 @@ def ragged(sources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class TestAppendToContiguous(TestAppend):
-    """Such files are written anew."""
-
     options: Mapping[str, Any] = {}
 
 

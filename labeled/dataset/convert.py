@@ -70,7 +70,7 @@ from labeled.writing.pictures import (
     picture_sources,
     write_pictures,
 )
-from labeled.writing.source import in_blocks, with_fields
+from labeled.writing.source import in_blocks
 from labeled.writing.splits import splits_by_rules
 from labeled.writing.tables import frame_sources, grouped, is_frame, open_parquet
 from labeled.writing.write import (
@@ -293,8 +293,6 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
             if value is not None and found.kind not in MEANT_FOR.get(name, ("pictures",)):
                 raise OptionError(f"{name}= means nothing for {found.where}, which is {found.kind}")
     sources, splits = found.sources, found.splits
-    if isinstance(sources, Mapping) and not isinstance(sources, xr.Dataset):
-        sources = with_fields(sources)
     if only is not None:
         if not isinstance(sources, Dataset):
             raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has none")

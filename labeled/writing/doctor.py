@@ -20,14 +20,13 @@ import numpy as np
 from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
-from labeled.dims import likely_axis
 from labeled.display.text import table
 from labeled.errors import LabeledWarning, NotYetError, SplitError
 from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.filters import why_not, why_not_undone
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.labels import default_name
+from labeled.formats.hdf5.labels import Unnamed, default_name
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.header import FileHeader, Rows, SourceHeader
@@ -311,43 +310,13 @@ def _of_codec(source: SourceHeader) -> Iterator[Finding]:
 
 
 def _of_names(source: SourceHeader) -> Iterator[Finding]:
-    unnamed = _unnamed(source)
+    default = [default_name(source.name, axis) for axis in range(len(source.dims))]
+    unnamed = [i for i, dim in enumerate(source.dims) if i and dim == default[i]]
     if unnamed:
-        guess = _guess(source)
+        likely = enumerate(Unnamed(tuple(unnamed), source).likely)
+        guess = tuple(f"axis_{i}" if i and dim == default[i] else dim for i, dim in likely)
         words = f"axes {unnamed} have no name of their own; {guess} is a guess from their lengths"
         yield _found(source, "axes without names", words, dims=guess)
-
-
-def _unnamed(source: SourceHeader) -> list[int]:
-    """Return the axes of rows that are called by their number."""
-    return [
-        axis
-        for axis, dim in enumerate(source.dims)
-        if axis and dim == default_name(source.name, axis)
-    ]
-
-
-def _guess(source: SourceHeader) -> tuple[str, ...]:
-    """Guess names from the lengths of axes; names that are there stay."""
-    lengths, n = source.row_shape, len(source.dims) - 1
-    usual = {2: ("height", "width"), 3: ("depth", "height", "width")}
-    names = usual.get(n, tuple(f"axis_{i + 1}" for i in range(n)))
-    if n == 1:
-        names = (likely_axis(None if source.ragged is not None else lengths[0], source.dtype.kind),)
-    elif source.ragged is not None:
-        names = tuple(f"axis_{i + 1}" for i in range(n))
-    elif n == 3 and lengths[0] in (1, 3, 4):
-        names = ("channel", "height", "width")
-    elif n == 3 and lengths[2] in (1, 3, 4):
-        names = ("height", "width", "channel")
-    kept = [
-        dim if dim != default_name(source.name, axis) or axis == 0 else None
-        for axis, dim in enumerate(source.dims)
-    ]
-    wanted = [kept[0] or "batch", *(own or name for own, name in zip(kept[1:], names, strict=True))]
-    return tuple(
-        name if wanted.count(name) == 1 else f"{name}_{axis}" for axis, name in enumerate(wanted)
-    )
 
 
 def _of_split(split: str, by_source: Mapping[str, Rows]) -> Iterator[Finding]:

@@ -36,13 +36,11 @@ from labeled.writing.source import (
     Blocks,
     SourceToWrite,
     check_integers,
-    dims_of_fields,
     mean_of_texts,
     slices,
     text_blocks,
     texts,
     times,
-    with_fields,
     with_fills,
     without_mask,
 )
@@ -183,31 +181,26 @@ def inputs_of(
         If something cannot be stored, or names do not fit.
     """
     dims = {} if dims is None else dims
-    if isinstance(sources, xr.DataArray):
-        raise ArrayError(
-            "a DataArray alone has no source name here; give {name: array}, or array.to_dataset()"
-        )
-    attrs: Mapping[str, Any] = {}
-    batches = None
+    batches: Iterator[Mapping[str, Any]] = iter(())
     whole: Mapping[str, Any]
+    attrs: Mapping[Any, Any] = {}
     own = isinstance(sources, RowsLike)
+    is_batches = False
     if own:
         whole = {name: sources[name] for name in sources.sources}
         attrs = getattr(sources, "attrs", {})
     elif isinstance(sources, xr.Dataset):
-        whole = _with_examples(sources)
-        attrs = sources.attrs
+        whole, attrs = _with_axes(sources), sources.attrs
     elif is_frame(sources):
         whole = frame_sources(sources)
-    elif is_dask_collection(sources):
-        raise ArrayError(
-            f"cannot write dask's {type(sources).__name__} alone; give {{name: array}}, or "
-            f".compute() it"
-        )
     elif isinstance(sources, Mapping):
         whole = sources
+    elif isinstance(sources, xr.DataArray) or is_dask_collection(sources):
+        raise ArrayError(
+            f"a {type(sources).__name__} alone has no source name here; give {{name: array}}"
+        )
     elif isinstance(sources, Iterable) and not isinstance(sources, str | bytes | np.ndarray):
-        batches = map(_batch, count(), sources)
+        is_batches, batches = True, map(_batch, count(), sources)
         first = next(batches, None)
         if first is None:
             raise ArrayError("the batches to write are empty; give at least one")
@@ -217,14 +210,12 @@ def inputs_of(
             f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
-    given_whole, whole = whole, with_fields(whole)
-    named = dims_of_fields(dims, given_whole, whole)
-    given = _all_given(whole, named, ragged, uneven, dense=own)
+    given = _all_given(whole, dims, ragged, uneven, dense=own)
     if own:
-        read = _read_directly(sources, whole, given.sources, here=here)
-        given = replace(given, sources=read)
-    if batches is None:
-        return replace(given, attrs=storable("the file", _kept(attrs)))
+        given = replace(given, sources=_read_directly(sources, whole, given.sources, here=here))
+    if not is_batches:
+        kept = {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
+        return replace(given, attrs=storable("the file", kept))
     made = not isinstance(sources, Sequence)  # a list of batches is in memory already
     open_ended = {
         n: replace(
@@ -235,18 +226,30 @@ def inputs_of(
     raggeds = {
         n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()
     }
-    uneven = set(raggeds)
-    more = (_all_given(with_fields(batch), {}, ragged, uneven) for batch in batches)
+    more = (_all_given(batch, {}, ragged, set(raggeds)) for batch in batches)
     return Inputs(open_ended, {}, chain([given], more), raggeds)
 
 
-def _with_examples(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
+def _batch(number: int, given: Any) -> Mapping[str, Any]:
+    """Return the sources of one batch."""
+    if is_frame(given):
+        return frame_sources(given)
+    if not isinstance(given, Mapping):
+        raise ArrayError(
+            f"batch {number} is {type(given).__name__}; expected a mapping {{name: array}}, or a "
+            f"pandas.DataFrame"
+        )
+    return given
+
+
+def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
     """Return the variables that have axes; single values cannot be sources."""
-    single = sorted(str(name) for name, array in dataset.data_vars.items() if not array.dims)
-    if single and len(single) < len(dataset.data_vars):
+    arrays = {str(name): array for name, array in dataset.data_vars.items()}
+    single = sorted(name for name, array in arrays.items() if not array.dims)
+    if single and len(single) < len(arrays):
         warn(f"variables {single} are single values, no sources, and are left out")
-        dataset = dataset.drop_vars(single)
-    return {str(name): array for name, array in dataset.data_vars.items()}
+        arrays = {name: array for name, array in arrays.items() if array.dims}
+    return arrays
 
 
 def _read_directly(
@@ -258,7 +261,7 @@ def _read_directly(
         if not isinstance(array, xr.DataArray) or array.chunks is None:
             continue
         one, unit, read = given[name], dataset.chunk_rows(name), partial(dataset.read_rows, name)
-        blocks: Blocks = partial(_whole_chunks, read, len(array), unit)
+        blocks: Blocks = partial(slices, read, len(array), step=unit)
         if array.dtype.kind == "O":
             one = replace(one, mean_bytes=mean_of_texts(read, len(array)))
             blocks = partial(text_blocks, read, len(array), one.row_bytes, step=unit)
@@ -266,18 +269,6 @@ def _read_directly(
             one = replace(one, blocks=blocks, least_bytes=unit * one.row_bytes)
         out[name] = one
     return out
-
-
-def _whole_chunks(
-    read: Callable[[int, int], Array], n_rows: int, unit: int, rows: int
-) -> Iterator[Block]:
-    """Cut rows into blocks of about so many, by whole stored chunks."""
-    return slices(read, n_rows, max(rows // unit, 1) * unit)
-
-
-def _kept(attrs: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Leave out the attributes that each file writes about itself."""
-    return {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
 
 
 def _all_given(
@@ -349,7 +340,11 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
         raise ArrayError(
             f"source {name!r} has {len(shape)} axes, and HDF5 knows {MAX_AXES}; reshape it"
         )
-    _check_known(name, shape)
+    if any(isinstance(n, float) for n in shape):  # dask writes unknown lengths as nan
+        raise ArrayError(
+            f"source {name!r} has a length that dask does not know yet: {shape}; call "
+            f"compute_chunk_sizes() on it first"
+        )
     found = (
         [str(dim) for dim in array.dims] if isinstance(array, xr.DataArray) else [""] * len(shape)
     )
@@ -367,26 +362,28 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
         shape,
         Names(axis_names, coords),
         {**with_fills(attrs, dtype), **decoding},
-        _blocks(name, array),
+        partial(slices, partial(_rows, array), shape[0]),
         encode,
     )
+    data = array.data if isinstance(array, xr.DataArray) else array
+    if is_dask_collection(data):
+        mean = TEXT_BYTES * prod(made.row_shape) if dtype.kind == "O" else None
+        made = replace(made, mean_bytes=mean, blocks=partial(_dask_blocks, name, data))
+        parts = any(len(lengths) > 1 for lengths in data.chunks[1:])  # are put together first
+        largest = max(data.chunks[0], default=0)
+        return replace(made, least_bytes=(1 + parts) * largest * made.row_bytes)
     if dtype.kind == "O":
-        made = _with_texts(made, array)
-    if _is_lazy(array):
-        chunks = array.chunks or ((),)
-        largest = max(chunks[0], default=0)
-        parts = any(len(lengths) > 1 for lengths in chunks[1:])  # are put together first
-        made = replace(made, least_bytes=(1 + parts) * largest * made.row_bytes)
+        read = partial(_rows, array)
+        mean = mean_of_texts(read, len(array))
+        return replace(made, mean_bytes=mean, blocks=partial(text_blocks, read, len(array), mean))
     return made
 
 
-def _with_texts(given: SourceToWrite, array: Any) -> SourceToWrite:
-    """Estimate the bytes of texts, and cut those that this process reads accordingly."""
-    if _is_lazy(array):
-        return replace(given, mean_bytes=TEXT_BYTES * prod(given.row_shape))
-    read = _reader(array)
-    mean = mean_of_texts(read, len(array))
-    return replace(given, mean_bytes=mean, blocks=partial(text_blocks, read, len(array), mean))
+def _rows(array: Any, start: int, stop: int) -> Any:
+    """Read consecutive rows of something that is not a dask array."""
+    if isinstance(array, xr.DataArray):
+        return array.isel({array.dims[0]: slice(start, stop)}).values
+    return array[start:stop]
 
 
 def _as_array(name: str, value: Any) -> Any:
@@ -403,7 +400,12 @@ def _as_array(name: str, value: Any) -> Any:
     if isinstance(value, xr.DataArray | np.ndarray):
         return value
     if is_dask_collection(value):
-        return _dask_array(name, value)
+        if isinstance(getattr(value, "chunks", None), tuple):
+            return value
+        raise ArrayError(  # another of dask's collections, which has no chunks of rows
+            f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
+            f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
+        )
     if is_column(value):
         return frame_column(name, value)
     if hasattr(value, "toarray"):
@@ -433,24 +435,6 @@ def _as_array(name: str, value: Any) -> Any:
     return array
 
 
-def _dask_array(name: str, value: Any) -> Any:
-    """Return a lazy array; refuse dask's other collections, which have no chunks of rows."""
-    if not isinstance(getattr(value, "chunks", None), tuple):
-        raise ArrayError(
-            f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
-            f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
-        )
-    return value
-
-
-def _check_known(name: str, shape: tuple[Any, ...]) -> None:
-    if any(isinstance(n, float) for n in shape):  # dask writes unknown lengths as nan
-        raise ArrayError(
-            f"source {name!r} has a length that dask does not know yet: {shape}; call "
-            f"compute_chunk_sizes() on it first"
-        )
-
-
 def _stored(
     name: str, dtype: np.dtype[Any]
 ) -> tuple[np.dtype[Any], Callable[[Array], Array] | None, dict[str, Any]]:
@@ -461,7 +445,10 @@ def _stored(
         encode = partial(times, kind=dtype.kind, where=f"source {name!r}")
         return np.dtype(np.int64), encode, time_attrs(dtype.kind)
     if dtype.kind not in KINDS or dtype.names is not None:
-        how = "it has no fields" if dtype.names == () else "cast it to numbers or texts"
+        how = "cast it to numbers or texts"
+        if dtype.names:
+            first = dtype.names[0]
+            how = f"write its fields as sources of their own: '{name}/{first}': array[{first!r}]"
         raise ArrayError(f"source {name!r} has dtype {dtype}, which cannot be stored; {how}")
     return dtype, None, {}
 
@@ -503,43 +490,10 @@ def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Co
 
 def left_out(sources: Any) -> list[str]:
     """Return the coordinates of DataArrays that have no axis, or several, and are not written."""
-    if isinstance(sources, RowsLike):
-        return []
     values = sources.data_vars if isinstance(sources, xr.Dataset) else sources
     arrays = values.values() if isinstance(values, Mapping) else ()
-    return sorted(
-        {
-            str(key)
-            for array in arrays
-            if isinstance(array, xr.DataArray)
-            for key, coord in array.coords.items()
-            if coord.ndim != 1
-        }
-    )
-
-
-def _is_lazy(array: Any) -> bool:
-    return is_dask_collection(array.variable if isinstance(array, xr.DataArray) else array)
-
-
-def _blocks(name: str, array: Any) -> Blocks:
-    if _is_lazy(array):
-        data = array.data if isinstance(array, xr.DataArray) else array
-        return partial(_dask_blocks, name, data)
-    return partial(slices, _reader(array), array.shape[0])
-
-
-def _reader(array: Any) -> Callable[[int, int], Any]:
-    """Return what reads consecutive rows of something that is not a dask array."""
-    return partial(_values if isinstance(array, xr.DataArray) else _sliced, array)
-
-
-def _sliced(array: Any, start: int, stop: int) -> Any:
-    return array[start:stop]
-
-
-def _values(array: xr.DataArray, start: int, stop: int) -> Any:
-    return array.isel({array.dims[0]: slice(start, stop)}).values
+    coords = [one.coords.items() for one in arrays if isinstance(one, xr.DataArray)]
+    return sorted({str(key) for each in coords for key, coord in each if coord.ndim != 1})
 
 
 def _dask_blocks(name: str, array: Any, rows: int) -> Iterator[Block]:
@@ -576,15 +530,3 @@ def _concatenated(name: str, blocks: Sequence[Any], announced: Sequence[int]) ->
     masked = any(isinstance(block, np.ma.MaskedArray) for block in blocks)
     module: Any = np.ma if masked else np
     return module.concatenate(blocks)
-
-
-def _batch(number: int, given: Any) -> Mapping[str, Any]:
-    """Return the sources of one batch."""
-    if is_frame(given):
-        return frame_sources(given)
-    if not isinstance(given, Mapping):
-        raise ArrayError(
-            f"batch {number} is {type(given).__name__}; expected a mapping {{name: array}}, or a "
-            f"pandas.DataFrame"
-        )
-    return given

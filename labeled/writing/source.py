@@ -1,9 +1,5 @@
 """One source to be written: dtype, shape, names, and rows block by block.
 
-Whatever is given becomes a :class:`SourceToWrite`, or several: the fields of a structured array
-``events`` are written as the sources ``events/energy`` and ``events/at``, which splits name,
-codecs suit and readers read one by one. Nothing is computed or copied for that.
-
 Values are cast to the dtype of a file, which earlier rows have fixed: numbers of one kind may be
 rounded (float64 becomes float32), but no value may become another. An integer that wraps around,
 a text that is cut, a number that overflows to infinity, a time before or after what nanoseconds
@@ -14,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +20,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled.errors import ArrayError
@@ -137,8 +132,11 @@ def text_blocks(
         start = stop
 
 
-def slices(read: Callable[[int, int], Any], n_rows: int, rows: int) -> Iterator[Block]:
-    """Yield blocks of `rows` rows, each read by ``read(start, stop)``."""
+def slices(
+    read: Callable[[int, int], Any], n_rows: int, rows: int, *, step: int = 1
+) -> Iterator[Block]:
+    """Yield blocks of about `rows` rows, by multiples of `step`, read by ``read(start, stop)``."""
+    rows = max(rows // step, 1) * step
     for start in range(0, n_rows, rows):
         stop = min(start + rows, n_rows)
         yield Block(start, stop, partial(read, start, stop))
@@ -151,84 +149,6 @@ def in_blocks(array: Any) -> Any:
     row_bytes = math.prod(array.shape[1:]) * array.dtype.itemsize
     rows = max(BLOCK_BYTES // max(row_bytes, 1), 1)
     return da.from_array(array, (rows, *array.shape[1:]), name=False)
-
-
-# structured arrays
-
-
-def with_fields(sources: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return sources with the fields of structured ones in place of these.
-
-    Raises
-    ------
-    ArrayError
-        If a field and another source have one name.
-
-    Examples
-    --------
-    >>> table = np.zeros(3, [("energy", "f4"), ("at", [("x", "i2"), ("y", "i2", (2,))])])
-    >>> {name: field.shape for name, field in with_fields({"events": table}).items()}
-    {'events/energy': (3,), 'events/at/x': (3,), 'events/at/y': (3, 2)}
-    """
-    if not any(map(_names, sources.values())):
-        return sources
-    out: dict[str, Any] = {}
-    for name, value in sources.items():
-        fields = _names(value)
-        if fields:
-            made = with_fields({f"{name}/{each}": _field(value, each) for each in fields})
-        else:
-            made = {name: value}
-        for each in made:
-            if each in out:
-                raise ArrayError(
-                    f"there is a source {each!r} twice, once as a field of a structured array; "
-                    f"rename one"
-                )
-        out |= made
-    return out
-
-
-def dims_of_fields(
-    dims: Mapping[str, Sequence[str | None]], sources: Mapping[str, Any], whole: Mapping[str, Any]
-) -> dict[str, Sequence[str | None]]:
-    """Return names of axes where those of a structured source count for all its fields.
-
-    Parameters
-    ----------
-    dims : mapping of source to names
-    sources : mapping
-        As they were given.
-    whole : mapping
-        What :func:`with_fields` made of them.
-    """
-    out = dict(dims)
-    for name in dims:
-        if name in sources and _names(sources[name]):
-            names = out.pop(name)
-            for each, field in whole.items():
-                if each.startswith(f"{name}/"):
-                    more = (None,) * (len(field.shape) - len(sources[name].shape))
-                    out.setdefault(each, (*names, *more))
-    return out
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    """Return the fields of an array; none if it is not structured."""
-    dtype = getattr(value, "dtype", None)
-    return (dtype.names or ()) if isinstance(dtype, np.dtype) else ()
-
-
-def _field(value: Any, name: str) -> Any:
-    if isinstance(value, xr.Variable):
-        value = xr.DataArray(value)
-    if isinstance(value, xr.DataArray):
-        data = _field(value.data, name)
-        dims = (*value.dims, *(f"{name}_axis_{i}" for i in range(1, data.ndim - value.ndim + 1)))
-        return xr.DataArray(data, value.coords, dims, attrs=value.attrs)
-    if isinstance(value, np.ndarray) or is_dask_collection(value):
-        return value[name]
-    return in_blocks(value)[name]
 
 
 # values in the dtype of a file

@@ -123,10 +123,9 @@ def write(
         gives batches ``{name: array}``, or DataFrames, of any number of rows. A labeled.Dataset
         gives its selected rows, and its splits if all rows are selected. A DataFrame gives its
         columns; single values in an xarray.Dataset are left out. Times are stored as nanoseconds
-        with CF attributes, those of a time zone in UTC; fields of a structured array `name` as
-        sources ``name/field`` of their own; texts, and bytes in object arrays, as UTF-8 texts of
-        any length. Examples of different shapes are a :class:`labeled.Ragged`, a list of arrays, or
-        an object array of them; batches take only the last two.
+        with CF attributes, those of a time zone in UTC; texts, and bytes in object arrays, as UTF-8
+        texts of any length. Examples of different shapes are a :class:`labeled.Ragged`, a list of
+        arrays, or an object array of them; batches take only the last two.
     splits : mapping of split to rows, optional
         ``{"train": (0, 90), "test": slice(90, None)}``; rows are ``(start, stop)``, a slice
         or range, a list of integers or a boolean mask, or a mapping of source to these.
