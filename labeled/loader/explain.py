@@ -149,9 +149,8 @@ class SourceExplained:
         )
 
 
-@dataclass(frozen=True)
 class Explanation:
-    """A plan in figures; see :meth:`labeled.Loader.explain`.
+    """What an epoch will take from some batch on; see :meth:`labeled.Loader.explain`.
 
     Attributes
     ----------
@@ -159,6 +158,8 @@ class Explanation:
         Expected entropy of the labels of a batch, relative to a full shuffle.
     window_rows_for_quality : int or None
         Rows a window must have to reach 0.95, where this plan does not.
+    memory_for_quality : int
+        With which `memory` they are made.
     mapped_bytes : int
         Bytes of files whose pages may be mapped while rows are gathered from them: the
         system's own cache, not counted in `promised_bytes`, let go of again and again.
@@ -177,37 +178,48 @@ class Explanation:
         False where costs were scaled up from some of the windows.
     """
 
-    mode: str
-    n_rows: int
-    n_batches: int
-    batch_rows: int
-    n_windows: int
-    window_rows: int
-    n_jobs: int
-    job_rows: int
-    n_buffers: int
-    threads: int
-    in_flight: int
-    uncounted: tuple[str, ...]
-    memory_bytes: int
-    promised_bytes: int
-    kept_bytes: int
-    quality: float | None
-    window_rows_for_quality: int | None
-    memory_for_quality: int | None
-    mapped_bytes: int
-    device: str
-    pinned_bytes: int
-    device_windows: int
-    device_bytes: int
-    exact: bool
-    sources: tuple[SourceExplained, ...]
-    reads: Reads | None
-    """What the largest source reads for the first windows, for a picture."""
+    def __init__(
+        self, plan: LoaderPlan, epoch: AnyPlan, labels: npt.ArrayLike | str | None, first_batch: int
+    ) -> None:
+        sizes, order, readers = plan.sizes, epoch.order, plan.source_readers
+        place = epoch.span(first_batch)[0] if first_batch else 0
+        self.mode, self.n_rows = order.mode, epoch.n_rows - place
+        self.n_batches, self.batch_rows = epoch.n_batches - first_batch, epoch.batch_rows
+        self.n_windows, self.window_rows = (
+            epoch.n_windows,
+            min(order.window_rows, order.n_rows or 1),
+        )
+        if first_batch and isinstance(epoch, EpochPlan):
+            self.n_windows = sum(1 for _ in epoch.spans(place, epoch.n_rows))
+        jobs, share = sampled_jobs(plan, epoch, first_batch, self.n_rows)
+        self.n_jobs, self.exact = round(len(jobs) / share), share == 1.0
+        self.job_rows, self.n_buffers, self.threads = sizes.job_rows, sizes.n_buffers, sizes.threads
+        self.in_flight, self.uncounted = sizes.in_flight, plan.uncounted
+        self.memory_bytes, self.promised_bytes = sizes.memory_bytes, sizes.promised_bytes
+        self.kept_bytes, self.mapped_bytes = sizes.kept_bytes, 0
+        unkept = [one for one in readers if not one.keep]
+        self.quality, wanted = shuffle_quality(plan, epoch, labels)
+        self.window_rows_for_quality, self.memory_for_quality = wanted, sizes.memory_bytes
+        if wanted is not None and unkept:
+            nbytes, most = [one.nbytes for one in unkept], max(1, order.n_rows)
+            self.memory_for_quality = sizes.memory_for(min(wanted, most), nbytes)
+        if order.mode == "full" or sizes.picks:
+            self.mapped_bytes = sum(map(mapped_bytes, unkept))
+        self.device = "cpu" if plan.device is None else plan.device.name
+        self.pinned_bytes = self.device_windows = self.device_bytes = 0
+        there = plan.device_plan
+        if there is not None:
+            self.device_windows, self.device_bytes = there.n_windows, there.device_bytes
+            if there.resident is None:
+                self.pinned_bytes = sizes.n_buffers * there.window_bytes
+        self.sources = [SourceExplained.of(one, plan, jobs, share) for one in readers]
+        self.reads = first_reads(plan, jobs, order.mode)
+        """What the largest source reads for the first windows, for a picture."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, fit for JSON."""
-        return asdict(self)
+        sources, reads = [asdict(one) for one in self.sources], self.reads and asdict(self.reads)
+        return {**vars(self), "sources": sources, "reads": reads}
 
     def __repr__(self) -> str:
         return self._summary().text()
@@ -243,7 +255,7 @@ class Explanation:
             words.append(f"{windows} of about {self.window_rows:,} rows")
         if self.quality is not None:
             words.append(f"shuffle quality: {self.quality:.3f} of a full shuffle")
-        if self.window_rows_for_quality is not None and self.memory_for_quality is not None:
+        if self.window_rows_for_quality is not None:
             words[-1] += (
                 f" (for {GOOD_QUALITY}: window_rows={self.window_rows_for_quality:,}, "
                 f"memory={size_words(self.memory_for_quality)!r})"
@@ -331,62 +343,6 @@ COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
 
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
 """Windows of the picture, and runs of each: more could not be distinguished."""
-
-
-def explain(
-    plan: LoaderPlan,
-    epoch_plan: AnyPlan,
-    labels: npt.ArrayLike | str | None = None,
-    first_batch: int = 0,
-) -> Explanation:
-    """Work out what an epoch will take from some batch on; see :meth:`labeled.Loader.explain`."""
-    sizes, order, readers = plan.sizes, epoch_plan.order, plan.source_readers
-    place = epoch_plan.span(first_batch)[0] if first_batch else 0
-    n_rows, n_windows = epoch_plan.n_rows - place, epoch_plan.n_windows
-    if first_batch and isinstance(epoch_plan, EpochPlan):
-        n_windows = sum(1 for _ in epoch_plan.spans(place, epoch_plan.n_rows))
-    jobs, share = sampled_jobs(plan, epoch_plan, first_batch, n_rows)
-    quality, wanted = shuffle_quality(plan, epoch_plan, labels)
-    memory, device_plan, n_mapped = None, plan.device_plan, 0
-    unkept = [one for one in readers if not one.keep]
-    if wanted is not None:
-        nbytes, most = [one.nbytes for one in unkept], max(1, order.n_rows)
-        memory = sizes.memory_for(min(wanted, most), nbytes) if unkept else sizes.memory_bytes
-    if order.mode == "full" or sizes.picks:
-        n_mapped = sum(map(mapped_bytes, unkept))
-    pinned_bytes = device_windows = device_bytes = 0
-    if device_plan is not None:
-        device_windows, device_bytes = device_plan.n_windows, device_plan.device_bytes
-        if device_plan.resident is None:
-            pinned_bytes = sizes.n_buffers * device_plan.window_bytes
-    return Explanation(
-        mode=order.mode,
-        n_rows=n_rows,
-        n_batches=epoch_plan.n_batches - first_batch,
-        batch_rows=epoch_plan.batch_rows,
-        n_windows=n_windows,
-        window_rows=min(order.window_rows, max(order.n_rows, 1)),
-        n_jobs=round(len(jobs) / share),
-        job_rows=sizes.job_rows,
-        n_buffers=sizes.n_buffers,
-        threads=sizes.threads,
-        in_flight=sizes.in_flight,
-        uncounted=plan.uncounted,
-        memory_bytes=sizes.memory_bytes,
-        promised_bytes=sizes.promised_bytes,
-        kept_bytes=sizes.kept_bytes,
-        quality=quality,
-        window_rows_for_quality=wanted,
-        memory_for_quality=memory,
-        mapped_bytes=n_mapped,
-        device="cpu" if plan.device is None else plan.device.name,
-        pinned_bytes=pinned_bytes,
-        device_windows=device_windows,
-        device_bytes=device_bytes,
-        exact=share == 1.0,
-        sources=tuple([SourceExplained.of(one, plan, jobs, share) for one in readers]),
-        reads=first_reads(plan, jobs, order.mode),
-    )
 
 
 def sampled_jobs(

@@ -33,7 +33,7 @@ from labeled.loader.device import (
     ResidentCollator,
     handed_out,
 )
-from labeled.loader.explain import Explanation, LoaderPlots, Stats, explain, loader_summary
+from labeled.loader.explain import Explanation, LoaderPlots, Stats, loader_summary
 from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
@@ -123,7 +123,7 @@ class Loader:
             Bytes read and used, windows, chunks decoded more than once, the reader of each source
             and why, the peak memory, the shuffle quality. Print it, or read its fields.
         """
-        return explain(self.plan, self._next, labels, self._first_batch)
+        return Explanation(self.plan, self._next, labels, self._first_batch)
 
     @property
     def plot(self) -> LoaderPlots:
