@@ -26,7 +26,7 @@ from labeled.formats.pictures import encode
 from labeled.formats.recordio.framing import HEADER_BYTES
 from labeled.formats.recordio.records import RecordFile
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.buffers import PICTURES_START, owned
+from labeled.loader.reading import PICTURES_START, owned
 
 Figures = dict[str, float]
 

@@ -7,8 +7,8 @@ stand on, along the way of a batch:
 - `ordering`: which rows, when, and what is read together; the integers themselves are in
   :mod:`labeled.samplers`.
 - `memory`: the sum of what a loader takes, and how large windows are within it.
-- `prefetch` has the threads that read jobs, into which the plan cuts windows;
-  `source_readers` say what is read of a source, `buffers` are the memory.
+- `prefetch` has the threads that read jobs, into which the plan cuts windows; `reading` says
+  what is read of a source, and has the memory.
 - `collate` cuts batches from jobs and takes them through a pipeline, `layout` is what they look
   like and whose arrays they are, `batch` is what is handed out.
 - `device`: the same where the batches live on a GPU.

@@ -23,11 +23,10 @@ from labeled.dims import EXAMPLE_DIMS
 from labeled.display.classes import ExampleInfo
 from labeled.errors import ReadError, warn
 from labeled.loader.batch import Batch
-from labeled.loader.buffers import BufferPool, RaggedRows
 from labeled.loader.explain import Stats
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made
-from labeled.loader.source_readers import RaggedSourceReader, SourceReader
+from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of

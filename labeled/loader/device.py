@@ -32,12 +32,12 @@ from labeled.device import Array, Device, on_gpus
 from labeled.device.streams import Event, Stream
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
-from labeled.loader.buffers import BufferPool, LoadedJob, RaggedRows
 from labeled.loader.collate import Collator, batch_stage
 from labeled.loader.explain import Stats
 from labeled.loader.layout import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Made, Prefetcher
+from labeled.loader.reading import BufferPool, LoadedJob, RaggedRows
 from labeled.samplers.listed import AnyPlan
 from labeled.transforms.running import NOTHING
 

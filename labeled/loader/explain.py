@@ -30,7 +30,7 @@ from labeled.formats.reader import Cost, as_runs
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.ordering import read_classes
 from labeled.loader.plan import Job, LoaderPlan
-from labeled.loader.source_readers import SourceReader
+from labeled.loader.reading import SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality

@@ -31,8 +31,8 @@ from labeled.errors import (
     warn,
 )
 from labeled.loader.batch import Batch
-from labeled.loader.buffers import RaggedRows
 from labeled.loader.options import BatchOptions, integer
+from labeled.loader.reading import RaggedRows
 from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.padding import fill_of, padded

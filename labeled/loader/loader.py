@@ -24,7 +24,6 @@ from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
 from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
-from labeled.loader.buffers import BufferPool
 from labeled.loader.collate import Collator
 from labeled.loader.device import (
     DeviceCollator,
@@ -38,6 +37,7 @@ from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
+from labeled.loader.reading import BufferPool
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.running import NOTHING
@@ -168,15 +168,13 @@ class Loader:
         """Return the memory for windows and for single batches, kept across epochs."""
         if self._pools is None:
             plan, sizes = self.plan, self.plan.sizes
-            read, joined = {}, {}
+            job_rows, read, joined = max(sizes.job_rows, 1), {}, {}
             for one in plan.source_readers:
                 read[one.name] = one.buffer_row
                 joined[one.name] = one.source.row_shape, one.source.stored_dtype
             self._pools = (
-                BufferPool(
-                    read, max(sizes.job_rows, 1), sizes.n_buffers, plan.allocate, fills=True
-                ),
-                BufferPool(joined, plan.held_rows, sizes.in_flight + 2),
+                BufferPool(read, job_rows, sizes.n_buffers, plan.allocate, fills=True),
+                BufferPool(joined, plan.held_rows, sizes.in_flight + 2, plan.allocate),
             )
         return self._pools
 

@@ -36,7 +36,7 @@ from labeled.errors import LoaderError, explain_memory_errors
 from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.ordering import OrderedRows
-from labeled.loader.source_readers import bytes_by_position
+from labeled.loader.reading import bytes_by_position
 from labeled.permute.workers import processors
 from labeled.samplers.units import UniformUnits, Units
 from labeled.sources.source import Source

@@ -20,12 +20,11 @@ from labeled.device.streams import HostArray
 from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.formats.memory import available_bytes
-from labeled.loader.buffers import PICTURES_START, owned
 from labeled.loader.layout import BatchLayout, HandedOver, handed_over, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
 from labeled.loader.options import BatchOptions
 from labeled.loader.ordering import OrderedRows
-from labeled.loader.source_readers import RaggedSourceReader, SourceReader
+from labeled.loader.reading import PICTURES_START, RaggedSourceReader, SourceReader, owned
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import plan_hash

@@ -2,7 +2,7 @@
 
 Under one lock, whoever finds no task claims a free buffer and the next job *in that order*, so
 that no job waits for a buffer that a later job holds. A job becomes tasks, of half a
-mebibyte to four (see `source_readers`); threads and the caller take them first come, first served,
+mebibyte to four (see `reading`); threads and the caller take them first come, first served,
 and jobs are handed out in order. When the caller's next job is not ready it does a task
 itself: a thread that sleeps takes longer to wake than a small job takes to read.
 
@@ -32,10 +32,9 @@ import numpy.typing as npt
 
 from labeled.errors import ReadError
 from labeled.formats.reader import CLOCK
-from labeled.loader.buffers import BufferPool, LoadedJob
 from labeled.loader.explain import Stats
 from labeled.loader.plan import Job
-from labeled.loader.source_readers import SourceReader
+from labeled.loader.reading import BufferPool, LoadedJob, SourceReader
 from labeled.samplers.windows import WindowRows
 from labeled.sources.loading import Task
 

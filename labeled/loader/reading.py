@@ -1,17 +1,26 @@
-"""One source on its way into batches: what is read of it for a window of rows.
+"""One source on its way into batches: what is read of it for a window of rows, and into what.
 
-Examples of different shapes are read to buffers like any others, one after another as they are
-handed out: so order, shards, resume and reading ahead are those of dense sources, and know
-nothing of shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to be so
-many that no window of the order can hold more than its rows times that (see `memory.WorstCase`).
-Where examples are made one by one (decoded pictures), each has memory of its own, and travels as
-an object.
+Windows are read into host memory that is handed out as views and used again. A buffer is free when
+nobody but the pool refers to its arrays: NumPy makes every view refer to the array that owns the
+memory, so a batch that somebody still holds keeps its buffer. Nobody ever waits for memory that a
+consumer may hold for ever: when no buffer is free and nothing is on its way, one more is made.
+
+Examples of different shapes are read to buffers like any others, end to end in the order they are
+handed out: how long each is, is known before it is read, so a batch is a stretch of that memory,
+as it is of dense rows. So order, shards, resume and reading ahead are those of dense sources, and
+know nothing of shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to
+be so many that no window of the order can hold more than its rows times that (see
+`memory.WorstCase`). Where examples are made one by one (decoded pictures), each has memory of its
+own, and travels as an object.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,9 +30,17 @@ import numpy.typing as npt
 
 from labeled.formats.memory import take_rows
 from labeled.formats.reader import PIECE_BYTES, Cost, advise, as_runs, cost, is_cold
-from labeled.loader.buffers import RaggedRows
-from labeled.ragged import FlatRows, RaggedReader
-from labeled.ragged.flat import block_cuts, comes_one_by_one, own_examples, read_at
+from labeled.permute.arguments import address_of
+from labeled.ragged import Flat, FlatRows, RaggedReader
+from labeled.ragged.flat import (
+    block_cuts,
+    comes_one_by_one,
+    copy_segments,
+    elements_of,
+    offsets_of,
+    own_examples,
+    read_at,
+)
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of
 from labeled.sources.loading import Read, Task, load_rows, read_of, sorted_read, tasks_of
@@ -34,6 +51,39 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
+
+RowTypes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
+"""Name of each array to its row shape and dtype."""
+
+Allocate = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
+"""Makes the memory of an array of some name, shape and dtype."""
+
+ALIGNED = 64
+"""Bytes: a cache line, and where other libraries want arrays to start that they share."""
+
+PICTURES_START = 16
+"""Bytes behind a cache line where memory for pictures starts.
+
+A JPEG decoder that finds its lines of pixels at multiples of 32 writes them past the caches,
+which takes a tenth longer, and whoever looks at them has to fetch them again.
+"""
+
+
+class _Owner(np.ndarray[tuple[int], np.dtype[np.uint8]]):
+    """Memory that arrays refer to."""
+
+
+def owned(shape: tuple[int, ...], dtype: np.dtype[Any], start_at: int = 0) -> Array:
+    """Return new memory, `start_at` bytes behind the start of a cache line.
+
+    All its views refer to it: NumPy makes the view of a view refer to the array that owns the
+    memory, unless that is of another type, as here.
+    """
+    if dtype.hasobject:
+        return np.empty(shape, dtype)
+    raw = _Owner((math.prod(shape) * dtype.itemsize + ALIGNED + start_at,), np.uint8)
+    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED + start_at)
+
 
 TASK_BYTES = 1 << 21
 """What is gathered row by row with one call: more than most jobs hold, for threads wait for one
@@ -58,6 +108,198 @@ jobs in full shuffle that were cut in three took twice as long.
 """
 EXPENSIVE_TASK_BYTES = 3 << 20
 """The same where examples are made one by one, so that none of it is a temporary copy."""
+
+
+# memory
+
+
+class Buffer:
+    """Arrays of so many rows, one a source; see :class:`BufferPool`."""
+
+    __slots__ = ("arrays", "taken")
+
+    def __init__(self, arrays: dict[str, Array]) -> None:
+        self.arrays, self.taken = arrays, False
+
+    def free(self) -> bool:
+        """Whether nobody fills it, and no view of its arrays is held by anybody."""
+        for array in self.arrays.values():
+            if self.taken or sys.getrefcount(array) != _ALONE:
+                break
+        else:
+            return True
+        return False
+
+
+def _measure() -> int:
+    """Count the references of an array that only a buffer holds, by the same expression."""
+    arrays = {"": owned((1,), np.dtype(float))}
+    for array in arrays.values():
+        count = sys.getrefcount(array)
+    return count
+
+
+_ALONE = _measure()
+
+
+class BufferPool:
+    """Buffers of one shape, used again and again, also across epochs.
+
+    Parameters
+    ----------
+    layout : mapping of str to (row shape, dtype)
+    capacity : int
+        Rows of each buffer.
+    count : int
+        Buffers that are used again and again.
+    allocate : callable
+        Makes the memory of an array of some name, shape and dtype.
+    fills : bool
+        Make all buffers before one is used again, so that what is promised is taken at once
+        and not when some consumer is slow for the first time.
+
+    Attributes
+    ----------
+    extra : int
+        How often one more had to be made because a consumer holds on to batches.
+    enough : int
+        Free buffers for which it is worth while to wake a thread.
+    """
+
+    def __init__(
+        self,
+        layout: RowTypes,
+        capacity: int,
+        count: int,
+        allocate: Allocate,
+        *,
+        fills: bool = False,
+    ) -> None:
+        self.layout, self.capacity, self.count, self.fills = layout, capacity, count, fills
+        self.allocate, self.buffers = allocate, list[Buffer]()
+        self.extra, self.enough = 0, -(-count // 2)
+
+    def take(self, *, force: bool = False) -> Buffer | None:
+        """Return a free buffer, or None; `force` makes one more, used once, rather than none."""
+        more = len(self.buffers) < self.count
+        for buffer in () if more and self.fills else self.buffers:
+            if buffer.free():
+                buffer.taken = True
+                for array in buffer.arrays.values():
+                    if array.dtype.hasobject:
+                        array[:] = None  # so that their memory is free at once
+                return buffer
+        if not more and not force:
+            return None
+        arrays = {}
+        for name, (shape, dtype) in self.layout.items():
+            arrays[name] = self.allocate(name, (self.capacity, *shape), dtype)
+        buffer = Buffer(arrays)
+        if more:
+            buffer.taken = True
+            self.buffers.append(buffer)
+        self.extra += not more
+        return buffer
+
+    @property
+    def n_free(self) -> int:
+        """Buffers that could be taken now, counting those not made yet."""
+        free = max(0, self.count - len(self.buffers))
+        for buffer in self.buffers:
+            free += buffer.free()
+        return free
+
+
+@dataclass(eq=False, slots=True)
+class LoadedJob:
+    """A job on its way, then read: places ``start .. stop`` of the epoch.
+
+    It is a window, or a piece of a window that was cut.
+    """
+
+    start: int
+    stop: int
+    content: WindowRows
+    arrays: dict[str, Any]
+    """Rows of each source: an array, or :class:`RaggedRows`."""
+    pending: int = 0
+    ready: bool = False
+    error: BaseException | None = None
+    unread: bool = False
+    """Something of it could not be read, and the loader is to leave that out."""
+    lost: npt.NDArray[np.bool_] | None = None
+    """Which places hold no row, once that was found out."""
+
+
+# examples of different shapes
+
+COPY_RATIO = 2
+"""What is kept is copied out of memory that is more than so many times as large."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RaggedRows:
+    """Examples one after another: i is ``values[offsets[i]:offsets[i + 1]]`` of ``shapes[i]``.
+
+    Unlike :class:`~labeled.ragged.Flat` it may be part of a window, whose offsets begin anywhere.
+    """
+
+    values: Array
+    offsets: Rows
+    shapes: Rows
+
+    @classmethod
+    def within(cls, memory: Array, sizes: Rows, n_axes: int, dtype: np.dtype[Any]) -> RaggedRows:
+        """Lay examples of so many elements each out in the memory of a buffer; nothing is read."""
+        offsets = offsets_of(sizes)
+        nbytes = int(offsets[-1]) * dtype.itemsize
+        assert nbytes <= memory.nbytes, "no window holds more than its rows times the bound"
+        shapes = sizes.reshape(-1, 1) if n_axes == 1 else np.zeros((len(sizes), n_axes), np.int64)
+        return cls(memory.reshape(-1)[:nbytes].view(dtype), offsets, shapes)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RaggedRows], length: int) -> RaggedRows:
+        """Copy parts of windows to memory of their own, with empty examples up to `length`."""
+        flats = [part.flat() for part in parts]
+        shapes = np.zeros((length, flats[0].shapes.shape[1]), np.int64)
+        shapes[: sum(map(len, parts))] = np.concatenate([flat.shapes for flat in flats])
+        values = np.concatenate([flat.values for flat in flats])
+        return cls(values, offsets_of(elements_of(shapes)), shapes)
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def __getitem__(self, part: slice) -> RaggedRows:
+        return RaggedRows(self.values, self.offsets[part.start : part.stop + 1], self.shapes[part])
+
+    def kept(self, which: Array, length: int) -> RaggedRows:
+        """Copy those examples that a mask says, with empty ones up to `length`."""
+        starts = self.offsets[:-1][which]
+        n = len(starts)
+        shapes = np.zeros((length, self.shapes.shape[1]), np.int64)
+        shapes[:n] = self.shapes[which]
+        offsets = offsets_of(elements_of(shapes))
+        values = np.empty(int(offsets[-1]), self.values.dtype)
+        copy_segments(values, offsets[:n], self.values, starts, np.diff(offsets)[:n])
+        return RaggedRows(values, offsets, shapes)
+
+    def flat(self) -> Flat:
+        """Return the examples as they lie: a view of their values."""
+        first, last = int(self.offsets[0]), int(self.offsets[-1])
+        return Flat(self.values[first:last], self.offsets - first, self.shapes.copy())
+
+    def own_flat(self) -> Flat:
+        """Return the examples for someone who may keep one of them: copied, if a window held them.
+
+        Not where they take most of its memory.
+        """
+        flat, memory = self.flat(), self.values.base
+        if memory is None or COPY_RATIO * flat.values.nbytes >= memory.nbytes:
+            return flat
+        return flat._replace(values=flat.values.copy())
+
+
+# readers
 
 
 class SourceReader:
