@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,6 @@ Mask = npt.NDArray[np.bool_]
 
 Span = tuple[WindowRows, int, int, Mask | None]
 """Places ``a .. b`` within a job of some content, and which rows of the job are lost."""
-
-T = TypeVar("T")
 
 
 class Collator:
@@ -94,50 +92,28 @@ class Collator:
         if start < stop and (job is None or start >= job.stop):
             job = self._advance()
         copies = self._joins or (self._many_a_job and self._job_pool.extra)
+        arrays: dict[str, Any] = {}
         if job is not None and stop <= job.stop and count == length and not copies:
             a, b = start - job.start, stop - job.start
-            arrays, spans = None, [(job.content, a, b, job.lost)]
+            for name, array in job.arrays.items():
+                arrays[name] = array[a:b]
+            spans = [(job.content, a, b, job.lost)]
         else:
             arrays, spans = self._joined(job, start, stop, length)
-            a = b = 0
+            job = None
         if self._skips:
-            arrays = self._cut(job, a, b) if arrays is None else arrays
             arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
         rows = partial(rows_of_spans, spans, self.plan.position_of, length, lost)
+        return self._laid_out(job, arrays, rows, count, length), rows, count, n_rows - count
 
-        def laid_out() -> Any:
-            stored = self._cut(job, a, b) if arrays is None else arrays
-            return self._lay_out(stored, rows, count, length, self._placed)
-
-        data = self._run(laid_out, job if arrays is None else None)
-        return data, rows, count, n_rows - count
-
-    def _run(self, make: Callable[[], T], job: Any = None) -> T:
-        """Make something, of a job or of none."""
+    def _laid_out(
+        self, job: Any, arrays: dict[str, Any], rows: Callable[[], Rows], count: int, length: int
+    ) -> Any:
+        """Lay out what is stored: views of a job, or memory of the batch's own without one."""
         began = perf_counter()
-        made = make()
+        data = self._lay_out(arrays, rows, count, length)
         self.stats.format_s += perf_counter() - began
-        return made
-
-    def _cut(self, job: Any, a: int, b: int) -> dict[str, Any]:
-        """Return stored values at places of a job."""
-        arrays = {}
-        for name, array in job.arrays.items():
-            arrays[name] = array[a:b]
-        return arrays
-
-    def _memory(self, length: int) -> dict[str, Any]:
-        """Return memory for a batch."""
-        buffer = self._batch_pool.take(force=True)
-        assert buffer is not None
-        buffer.taken = False  # held from here on by its views alone
-        arrays: dict[str, Any] = {}
-        for name, array in buffer.arrays.items():
-            arrays[name] = array[:length]
-        return arrays
-
-    _placed: Callable[[dict[str, Array]], dict[str, Array]] | None = None
-    """Brings what is made on the host to where batches are."""
+        return data
 
     def _joined(
         self, job: Any, start: int, stop: int, length: int
@@ -146,15 +122,26 @@ class Collator:
 
         Another thread may end the iteration meanwhile, and clear `job`, so that is not asked.
         """
-        arrays, place = self._run(partial(self._memory, length)), 0
+        buffer = self._batch_pool.take(force=True)
+        assert buffer is not None
+        buffer.taken = False  # held from here on by its views alone
+        arrays: dict[str, Any] = {}
+        for name, array in buffer.arrays.items():
+            arrays[name] = array[:length]
         ragged: dict[str, list[RaggedRows]] = {}
         spans: list[Span] = []
+        place = 0
         while start < stop:
             if start >= job.stop:
-                job = None  # its place is free once it is copied from
                 job = self._advance()
             a, b = start - job.start, min(stop, job.stop) - job.start
-            self._run(partial(_copy, job.arrays, a, b, arrays, place, ragged), job)
+            for name, array in job.arrays.items():
+                if isinstance(array, RaggedRows):
+                    ragged.setdefault(name, []).append(array[a:b])
+                    continue
+                arrays[name][place : place + b - a] = array[a:b]
+                if array.dtype.hasobject:
+                    array[a:b] = None  # moved: what they refer to is the batch's alone
             spans.append((job.content, a, b, job.lost))  # not the job: it has a buffer
             place, start = place + b - a, start + b - a
         for name, parts in ragged.items():
@@ -208,24 +195,6 @@ class Collator:
             n_more = int(lost[:count].sum())
             rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
         return labelled(data, rows, count, info), lambda: rows, count, n_lost
-
-
-def _copy(
-    parts: Mapping[str, Any],
-    a: int,
-    b: int,
-    arrays: dict[str, Any],
-    place: int,
-    ragged: dict[str, list[RaggedRows]],
-) -> None:
-    """Copy places of a job to those of a batch, from `place` on; ragged ones are joined later."""
-    for name, array in parts.items():
-        if isinstance(array, RaggedRows):
-            ragged.setdefault(name, []).append(array[a:b])
-            continue
-        arrays[name][place : place + b - a] = array[a:b]
-        if array.dtype.hasobject:
-            array[a:b] = None  # moved: what they refer to is the batch's alone
 
 
 def rows_of_spans(

@@ -32,7 +32,7 @@ from labeled.device import Array, Device, on_gpus
 from labeled.device.streams import Event, Stream
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
-from labeled.loader.collate import Collator, batch_stage
+from labeled.loader.collate import Collator, Rows, Span, batch_stage
 from labeled.loader.explain import Stats
 from labeled.loader.layout import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
@@ -224,14 +224,14 @@ class DeviceCollator(Collator):
     def batch(self, number: int) -> Made:
         device_plan = self._device_plan
         self._stream = device_plan.device.consumer_stream(device_plan.library)
-        data, rows, count, n_lost = self._laid_out(number)
+        data, rows, count, n_lost = self._made(number)
         if self.plan.pipeline is not None:
             data = self._run(partial(batch_stage, self.plan, self.epoch_plan, rows, data))
         if isinstance(data, Batch):
             data.event = self._event
         return data, rows, count, n_lost
 
-    def _laid_out(self, number: int) -> Made:
+    def _made(self, number: int) -> Made:
         return super().batch(number)
 
     def _run(self, make: Callable[[], T], job: Any = None, arrays: Sequence[Array] = ()) -> T:
@@ -250,28 +250,50 @@ class DeviceCollator(Collator):
         self.stats.format_s += perf_counter() - began
         return made
 
-    def _cut(self, job: Any, a: int, b: int) -> dict[str, Any]:
-        """Return stored values at places of a window; copies where laying out makes none."""
-        arrays = super()._cut(job, a, b)
-        for name in self._device_plan.layout.keys() - self.plan.lay_out.copied:
-            fresh = self._device_plan.device.empty(arrays[name].shape, arrays[name].dtype)
-            fresh[...] = arrays[name]
-            arrays[name] = fresh
-        return arrays
+    def _laid_out(
+        self, job: Any, arrays: dict[str, Any], rows: Callable[[], Rows], count: int, length: int
+    ) -> Any:
+        device, lay_out = self._device_plan.device, self.plan.lay_out
 
-    def _memory(self, length: int) -> dict[str, Any]:
-        arrays = {}
-        for one in self.plan.source_readers:
-            empty = (
-                self._device_plan.device.empty if one.name in self._device_plan.layout else np.empty
-            )
-            arrays[one.name] = empty((length, *one.source.row_shape), one.source.stored_dtype)
-        return arrays
+        def placed(arrays: dict[str, Any]) -> dict[str, Any]:
+            """Bring arrays of numbers that were made on the host to the device."""
+            return {name: _put(device, array) for name, array in arrays.items()}
 
-    def _placed(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Bring arrays of numbers that were made on the host to the device."""
-        device = self._device_plan.device
-        return {name: _put(device, array) for name, array in arrays.items()}
+        def laid_out() -> Any:
+            if job is not None:  # views, of which laying out makes no copies everywhere
+                for name in self._device_plan.layout.keys() - lay_out.copied:
+                    fresh = device.empty(arrays[name].shape, arrays[name].dtype)
+                    fresh[...] = arrays[name]
+                    arrays[name] = fresh
+            return lay_out(arrays, rows, count, length, placed)
+
+        return self._run(laid_out, job)
+
+    def _joined(
+        self, job: Any, start: int, stop: int, length: int
+    ) -> tuple[dict[str, Any], list[Span]]:
+        arrays, spans, place = dict[str, Any](), list[Span](), 0
+
+        def memory() -> None:
+            for one in self.plan.source_readers:
+                on_device = one.name in self._device_plan.layout
+                empty = self._device_plan.device.empty if on_device else np.empty
+                arrays[one.name] = empty((length, *one.source.row_shape), one.source.stored_dtype)
+
+        def copy(job: Any, a: int, b: int) -> None:
+            for name, array in job.arrays.items():
+                arrays[name][place : place + b - a] = array[a:b]
+
+        self._run(memory)
+        while start < stop:
+            if start >= job.stop:
+                job = None  # its place is free once it is copied from
+                job = self._advance()
+            a, b = start - job.start, min(stop, job.stop) - job.start
+            self._run(partial(copy, job, a, b), job)
+            spans.append((job.content, a, b, job.lost))
+            place, start = place + b - a, start + b - a
+        return arrays, spans
 
 
 class ResidentCollator(DeviceCollator):
@@ -281,7 +303,7 @@ class ResidentCollator(DeviceCollator):
     gathers its rows.
     """
 
-    def _laid_out(self, number: int) -> Made:
+    def _made(self, number: int) -> Made:
         resident, lay_out = self._device_plan.resident, self.plan.lay_out
         assert resident is not None
         places, count = self.epoch_plan.batch(number)

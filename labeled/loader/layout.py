@@ -128,7 +128,8 @@ def casts_of(
     A scale or shift per channel runs along the ``channel`` dim, else the last one.
     """
     for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot"):
-        _check_names(getattr(options, argument), sources, argument)
+        if isinstance(getattr(options, argument), Mapping):
+            _check_names(getattr(options, argument), sources, argument)
     layout, one_hot, casts = options.layout or {}, options.one_hot or {}, dict[str, Cast]()
     for name, source in sources.items():
         labels = source.dtype.kind not in "biufc" or isinstance(spaces.get(name), IndexSpace)
@@ -164,7 +165,7 @@ def casts_of(
 
 
 def _check_names(option: Any, sources: Mapping[str, Source], argument: str) -> None:
-    for name in option if isinstance(option, Mapping) else ():
+    for name in option:
         if name not in sources:
             hint = did_you_mean(name, sources)
             raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
@@ -409,7 +410,8 @@ class BatchLayout:
         pads: bool,
     ) -> None:
         value, self.padding = options.pad_value, dict[str, Any]()
-        _check_names(value, sources, "pad_value")
+        if isinstance(value, Mapping):
+            _check_names(value, sources, "pad_value")
         for name, source in sources.items():
             own = value.get(name, 0) if isinstance(value, Mapping) else value
             no_time = source.dtype.kind in "mM" and isinstance(own, int | float) and own == 0
@@ -424,8 +426,12 @@ class BatchLayout:
                 self._describe(options, source, sources)
         else:
             self.specs = compiled_specs(options, sources, spaces)
-            sources = {name: sources[name] for name in self.specs.sources}
-            self.out_dtypes = {step.source: step.dtype for step in self.specs.steps}
+            used = dict[str, Source]()
+            for name in self.specs.sources:
+                used[name] = sources[name]
+            sources = used
+            for step in self.specs.steps:
+                self.out_dtypes[step.source] = step.dtype
             self.out_row_bytes = self.specs.out_bytes(1)
         self.sources, self.decoded, self.placed_row_bytes = sources, list[str](), 0
         self.copied = frozenset(sources if self.specs is not None else self.casts)
@@ -443,18 +449,19 @@ class BatchLayout:
         self, options: BatchOptions, source: Source, sources: Mapping[str, Source]
     ) -> None:
         """Note what a source looks like that no specs lay out."""
-        name, changed = source.name, source.name in self.casts
-        cast, inner = self.casts.get(name, Cast()), tuple[str, ...]()
-        if cast.batch_axis and options.compiled_pipeline is not None:
+        name, cast, batch_axis = source.name, self.casts.get(source.name), 0
+        lengths, dtype = dict(zip(source.dims, (1, *source.row_shape), strict=False)), source.dtype
+        if cast is not None:
+            dtype = result_dtype(dtype, cast.dtype, cast.scaled)
+            lengths, batch_axis = cast.sizes(source, 1), cast.batch_axis
+        if batch_axis and options.compiled_pipeline is not None:
             raise LoaderError(
                 f"{source.where}: a pipeline takes batches whose first axis counts examples; put "
                 f"{source.dims[0]!r} first in layout=, or transpose in the pipeline"
             )
-        self.out_dtypes[name] = dtype = source.dtype
-        if changed:
-            self.out_dtypes[name] = dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
+        self.out_dtypes[name] = dtype
         if source.ragged is not None:
-            form = RaggedForm(source, options.ragged, self.padding[name], cast)
+            form = RaggedForm(source, options.ragged, self.padding[name], cast or Cast())
             if form.layout == "pad":
                 _check_padding(source, form.value, form.out_dtype)
             for added in form.out_dims:
@@ -463,15 +470,15 @@ class BatchLayout:
                         f"ragged={form.layout!r} of {name!r} hands out {added!r}, which is a "
                         "source of its own; leave it out with select()"
                     )
-            self.ragged[name], inner = form, source.dims[1:]
+            self.ragged[name] = form
             self.dims.update(form.out_dims)
         else:
-            laid_out = cast.sizes(source, 1)
-            self.dims[name] = tuple(laid_out)
-            if changed or source.decodes:
-                self.out_row_bytes += math.prod(laid_out.values()) * dtype.itemsize
+            self.dims[name] = tuple(lengths)
+            if cast is not None or source.decodes:
+                self.out_row_bytes += math.prod(lengths.values()) * dtype.itemsize
         names = class_names_of(getattr(source, "attrs", {}))
-        self.info[name] = ExampleInfo(names, inner, cast.batch_axis)
+        inner = () if source.ragged is None else source.dims[1:]
+        self.info[name] = ExampleInfo(names, inner, batch_axis)
 
     @property
     def form(self) -> Form:

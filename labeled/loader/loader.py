@@ -137,12 +137,12 @@ class Loader:
 
     # iterating
 
-    def __iter__(self) -> EpochIterator[Any]:
-        return self._start(with_rows=False)
-
     def with_rows(self) -> WithRows:
         """Iterate over ``(data, rows, count)``: a batch, its row numbers, how many are real."""
         return WithRows(self)
+
+    def __iter__(self) -> EpochIterator[Any]:
+        return self._start(with_rows=False)
 
     def _start(self, *, with_rows: bool) -> EpochIterator[Any]:
         if os.getpid() != self._pid:
@@ -289,7 +289,7 @@ class EpochIterator(Generic[T]):
         # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then
         # (`SourceReader.tasks`): they go through the same buffers, but no file is read.
         for source_reader in loader_plan.source_readers:
-            source_reader.load(sizes.threads + 1)
+            source_reader.load(sizes.loaders)
         stats.load_s += perf_counter() - began
         device_plan = loader_plan.device_plan
         resident = None if device_plan is None else device_plan.resident

@@ -251,16 +251,16 @@ class Needs:
         self.asked, rows, options = asked, asked.rows, asked.rows.options
         mode, held_rows, windows = rows.mode, rows.held_rows, rows.mode == "window"
         # What is kept is read at once or not at all, so nothing is where rows may be left out.
-        self.kept, self.kept_bytes = set[str](), 0
+        read, self.kept, self.kept_bytes = dict(asked.layout.sources), set[str](), 0
         for name in kept if not options.skips else ():
             if asked.layout.sources[name].loaded is None:
                 self.kept.add(name)
+                del read[name]
                 self.kept_bytes += asked.nbytes[name]
-        read = [source for name, source in asked.layout.sources.items() if name not in self.kept]
         self.all_kept = not read
         self.windowed = self.picks = windows and bool(read)
         self.chunked = self.decoded = False
-        for source in read:
+        for source in read.values():
             one = source.layout
             self.chunked = self.chunked or one.chunk_rows is not None
             self.decoded = self.decoded or one.expensive
@@ -270,13 +270,16 @@ class Needs:
         # Nobody gave windows: they fill the memory, and threads and prefetching do not count.
         self.fills = self.windowed and options.window_rows is None
 
-        self.row_bytes, self.thread_bytes = 0, STACK_BYTES if self.kept else 1
+        self.row_bytes = self.loading_bytes = 0
+        self.thread_bytes = STACK_BYTES if self.kept else 1
         for name, source in asked.layout.sources.items():
             self.row_bytes += 0 if name in asked.worst else source.row_bytes
-            if self.all_kept or name not in self.kept:
-                direct = source.layout.direct and not self.windowed
-                scratch_bytes = STACK_BYTES if direct else source.layout.scratch_bytes
+            direct = source.layout.direct and not self.windowed
+            scratch_bytes = STACK_BYTES if direct else source.layout.scratch_bytes
+            if name not in self.kept:
                 self.thread_bytes = max(self.thread_bytes, scratch_bytes)
+            elif self.all_kept and not direct:
+                self.loading_bytes = max(self.loading_bytes, scratch_bytes)
         self.row_bytes = max(1, self.row_bytes) + INDEX_BYTES * self.windowed
         block_rows = min(BLOCK_ROWS, rows.n_rows) if mode == "full" else 0
         self.thread_bytes += block_rows * PLANNER_INDEX_BYTES
@@ -377,7 +380,7 @@ def plan_memory(
     beside_bytes += INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
 
     names, memory_bytes = (
-        sorted(nbytes, key=lambda one: (nbytes[one], one)),
+        sorted(sorted(nbytes), key=nbytes.__getitem__),
         rows.options.memory_bytes,
     )
     least: Needs | None = None
@@ -441,6 +444,8 @@ class Sizes:
         Buffers of that many rows.
     threads : int
         Background threads; those that read take batches through a pipeline, too.
+    loaders : int
+        Threads that read what is kept, before the first batch.
     in_flight : int
         Batches in a pipeline at a time, the consumer's not counted; 0 where there is none.
     layout_bytes : int
@@ -473,7 +478,10 @@ class Sizes:
         buffer_bytes, index_bytes = needs.buffer_bytes(job_rows), needs.index_bytes
         self.row_bytes = -(-buffer_bytes // job_rows)
 
-        affordable = 1 + (free - n_buffers * buffer_bytes) // needs.thread_bytes
+        spare = free - n_buffers * buffer_bytes
+        loading_bytes = min(needs.loading_bytes, spare)  # what is small is kept whatever it takes
+        spare -= loading_bytes
+        affordable = 1 + spare // needs.thread_bytes
         n_cores = processors(MAX_THREADS + 1)
         if options.threads is not None:
             threads = min(options.threads, affordable) if needs.fills else options.threads
@@ -482,6 +490,7 @@ class Sizes:
         else:
             most = min(in_flight, n_cores) if in_flight else max(1, n_cores - 1)
             threads = min(MAX_THREADS, most, affordable)
+        self.loaders = 1 + (min(threads, spare // loading_bytes) if loading_bytes else threads)
         if makes is not None:  # batches that wait are not worked on
             batch_bytes -= max(0, in_flight - max(1, threads)) * makes.work_bytes
 
@@ -512,7 +521,7 @@ class Sizes:
         self.beside_bytes += max(0, threads - 1) * needs.thread_bytes
         readers = max(1, threads) if in_flight else threads + 1
         promised = n_buffers * buffer_bytes + readers * needs.thread_bytes + OVERHEAD_BYTES
-        promised += needs.kept_bytes + batch_bytes + index_bytes
+        promised += needs.kept_bytes + self.loaders * loading_bytes + batch_bytes + index_bytes
         # The allocator keeps a little beside what it is asked for.
         self.promised_bytes = max(
             promised, min(memory_bytes, promised + promised // ALLOCATOR_SHARE)

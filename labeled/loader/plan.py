@@ -207,7 +207,9 @@ class LoaderPlan:
         self.lay_out = layout = BatchLayout(options, sources, spaces, pads=rows.last == "pad")
         self.pipeline = None if compiled is None else pipeline_in_form(compiled, layout)
         makes_on_host = self.pipeline is not None and self.pipeline.works
-        where = _device_for(options, layout, makes_on_host=makes_on_host)
+        where = None
+        if not isinstance(options.device, str) or options.device != "cpu":
+            where = _device_for(options, layout, makes_on_host=makes_on_host)
         self.hand_over: HandedOver | None = None
         if options.output is not None or options.pinned or options.as_tuple:
             self.hand_over = handed_over(options, layout if self.pipeline is None else None)
@@ -236,7 +238,9 @@ class LoaderPlan:
         self.device_plan, self.goes_to = None, where if makes_on_host else None
         if where is not None and on_device:
             self.device_plan = DevicePlan(where, self, rows.held_rows)
-        tokens = [(name, selections[name].token) for name in sorted(selections)]
+        tokens = list[tuple[str, str]]()
+        for name in sorted(selections):
+            tokens.append((name, selections[name].token))
         layout_hash = f"{key_of(repr([tokens, rows.units.digest])):032x}"
         self.plan_hash = plan_hash(self.epoch_plan, layout_hash)
         self._tell(rows)
@@ -325,8 +329,6 @@ def _device_for(
     MissingExtraError
         If it needs CuPy, which is not installed; torch has a way to a GPU without.
     """
-    if isinstance(options.device, str) and options.device == "cpu":
-        return None
     try:
         device = device_of(options.device)
     except MissingExtraError as error:

@@ -125,12 +125,16 @@ class Prefetcher:
             Whatever reading this job raised, with the traceback of the thread.
         """
         while True:
-            job = self._first_ready()
+            job = self.ready()
             if job is not None:
                 return job
             with self._changed:
                 if self._stopped:
                     return None
+                if self._loading and self._loading[0].error is not None and self._loading[0].ready:
+                    error = self._loading[0].error
+                    self._end_reading()
+                    raise error
                 item = self._next_task(caller=True)
                 if item is None:
                     if not self._loading and self._jobs is None:
@@ -149,30 +153,21 @@ class Prefetcher:
                 self._stats.help_s += took
 
     def ready(self) -> LoadedJob | None:
-        """Return the next job if it is filled already and nothing went wrong; never waits."""
-        try:
-            return None if self._loading[0].error is not None else self._first_ready()
-        except IndexError:
-            return None
+        """Return the next job if it is filled already and nothing went wrong; never waits.
 
-    def _first_ready(self) -> LoadedJob | None:
-        """Take the first job if it is filled, without the lock, which planning holds long.
-
-        Another thread may stop the epoch meanwhile, and clear what was there.
+        It takes no lock, which planning holds long. Another thread may stop the epoch meanwhile,
+        and clear what was there.
         """
         try:
-            job = self._loading.popleft() if self._loading[0].ready else None
+            first = self._loading[0]
+            if not first.ready or first.error is not None:
+                return None
+            self._loading.popleft()
         except IndexError:
-            job = None
-        if job is None:
             return None
-        if job.error is not None:
-            with self._changed:
-                self._end_reading()
-            raise job.error
         if self._sleeping:
             self.poke()
-        return job
+        return first
 
     def poke(self) -> None:
         """Wake the threads if they sleep and enough buffers are free; cheap, for every batch."""

@@ -113,13 +113,12 @@ EXPENSIVE_TASK_BYTES = 3 << 20
 # memory
 
 
+@dataclass(eq=False, slots=True)
 class Buffer:
     """Arrays of so many rows, one a source; see :class:`BufferPool`."""
 
-    __slots__ = ("arrays", "taken")
-
-    def __init__(self, arrays: dict[str, Array]) -> None:
-        self.arrays, self.taken = arrays, False
+    arrays: dict[str, Array]
+    taken: bool = False
 
     def free(self) -> bool:
         """Whether nobody fills it, and no view of its arrays is held by anybody."""
