@@ -30,8 +30,7 @@ from labeled.cli.options import (
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
 from labeled.dims import image_dims
-from labeled.display.classes import class_names_of
-from labeled.display.text import count_words, shortened, sizes_words
+from labeled.display.text import class_names_of, count_words, shortened, sizes_words
 from labeled.formats.pictures import PictureError, head_of, kind_of
 from labeled.ragged import Ragged
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.display.classes import class_names_of
+from labeled.display.text import class_names_of
 from labeled.errors import FileFormatError, SplitError, UnknownNameError, listed, warn
 from labeled.formats.format import Options, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, SourceHeader, vlen_base

@@ -24,8 +24,7 @@ import numpy.typing as npt
 from labeled._optional import extra_module
 from labeled.device import to_host
 from labeled.dims import image_dims, likely_image
-from labeled.display.classes import ClassNames, ExampleInfo, as_text
-from labeled.display.text import count_words, shown
+from labeled.display.text import ClassNames, ExampleInfo, as_text, count_words, shown
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
 
 Array = npt.NDArray[Any]

@@ -13,10 +13,9 @@ from dask.utils import format_bytes
 from labeled.device import to_host
 from labeled.device.streams import Event
 from labeled.dims import EXAMPLE_DIMS
-from labeled.display.classes import ClassNames, ExampleInfo
 from labeled.display.plots import Axes
 from labeled.display.summary import Summary, Table
-from labeled.display.text import sizes_words
+from labeled.display.text import ClassNames, ExampleInfo, sizes_words
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.guesses import unknown_attribute
 from labeled.transforms.sample import data_array

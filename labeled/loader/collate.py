@@ -20,7 +20,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.dims import EXAMPLE_DIMS
-from labeled.display.classes import ExampleInfo
+from labeled.display.text import ExampleInfo
 from labeled.errors import ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.explain import Stats

@@ -20,7 +20,7 @@ import xarray as xr
 from labeled import permute
 from labeled._validation import as_array
 from labeled.device import HandOff, dtype_of, is_array, reshape
-from labeled.display.classes import ExampleInfo, class_names_of
+from labeled.display.text import ExampleInfo, class_names_of
 from labeled.errors import (
     ArrayError,
     LoaderError,

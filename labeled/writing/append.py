@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from labeled._validation import check_arguments
-from labeled.display.classes import as_text, class_names_of
+from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, NotYetError, SplitError, WriteError
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.format import scan

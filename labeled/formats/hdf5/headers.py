@@ -22,7 +22,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.display.classes import class_names_of
+from labeled.display.text import class_names_of
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
