@@ -242,15 +242,10 @@ def _check_joinable(first: Dataset, other: Dataset) -> None:
         )
     if repr(first.steps) != repr(other.steps):
         raise SplitError(f"{cannot}: their isel() calls differ")
-    for option in fields(Options):
-        ours, theirs = (getattr(one.files.options, option.name) for one in (first, other))
+    for name in [option.name for option in fields(Options)]:
+        ours, theirs = (getattr(one.files.options, name) for one in (first, other))
         if ours != theirs:
-            if option.name == "dims":
-                ours, theirs = dict(ours), dict(theirs)
-            remedy = "open both with the same"
-            if option.name == "group":
-                remedy = "a pattern opens groups together: open_dataset(path, group='*')"
             raise LoaderError(
-                f"{cannot}: opened with {option.name}={theirs!r}, not {option.name}={ours!r}; "
-                f"{remedy}"
+                f"{cannot}: opened with {name}={theirs!r}, not {name}={ours!r}; open both with the "
+                "same (of groups in one file, group='*' opens several together)"
             )

@@ -35,7 +35,7 @@ from labeled.loader.options import BatchOptions, integer
 from labeled.loader.reading import RaggedRows
 from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
-from labeled.ragged.padding import fill_of, padded
+from labeled.ragged.value import fill_of, padded
 from labeled.selection import Selection
 from labeled.sources.source import Source
 from labeled.spaces import (

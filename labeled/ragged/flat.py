@@ -222,16 +222,12 @@ def flat_of(examples: Sequence[npt.ArrayLike]) -> Flat:
     kinds = {array.dtype.kind for array in arrays}
     if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
         raise ArrayError("examples of a ragged array must be arrays of numbers, or all of times")
-    k = n_axes.pop()
-    shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), k)
-    pieces = [array.reshape(-1) for array in arrays]
-    values = np.concatenate(pieces) if pieces else np.empty(0)
-    return Flat(values, offsets_of(elements_of(shapes)), shapes)
+    return flat_of_views(arrays, n_axes.pop(), None)
 
 
-def flat_of_views(examples: Array, n_axes: int, dtype: np.dtype[Any]) -> Flat:
-    """Join an object array of examples, known to agree in axes and dtype; one copy."""
-    pieces = examples.tolist()
+def flat_of_views(examples: Sequence[Array] | Array, n_axes: int, dtype: Any) -> Flat:
+    """Join examples, known to agree in axes and dtype; one copy."""
+    pieces = list(examples)
     if n_axes == 1:
         shapes = np.fromiter(map(len, pieces), np.int64, len(pieces)).reshape(-1, 1)
     else:

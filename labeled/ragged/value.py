@@ -12,6 +12,7 @@ layout of fast files, of awkward arrays and of GPU kernels, and one copy away fr
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,7 +43,6 @@ from labeled.ragged.flat import (
     flat_by,
     flat_of,
 )
-from labeled.ragged.padding import first_longer, padded, wanted_lengths
 from labeled.selection import Request, Selection
 
 BLOCK_BYTES = 4 << 20
@@ -50,6 +50,9 @@ BLOCK_BYTES = 4 << 20
 
 SHAPE_ROWS = 1 << 16
 """Rows whose shapes are read together."""
+
+SMALL_PADDED = 1024
+"""Padded examples of so many elements are filled together, larger ones one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,16 +319,15 @@ class Ragged:
             If `to` names a dim that examples do not have.
         """
         shapes, dims = self.shapes, self.dims[1:]
-        longest = shapes.max(axis=0, initial=0).tolist()
-        wanted = zip(wanted_lengths(to, dims), longest, strict=True)
-        lengths = [int(given) if given is not None else most for given, most in wanted]
-        longer = first_longer(shapes, lengths)
-        if longer is not None:
-            place, axis = longer
+        lengths = _wanted_lengths(to, dims, shapes.max(axis=0, initial=0).tolist())
+        longer = shapes > np.array(lengths, np.int64)
+        if longer.any():
+            place, axis = np.argwhere(longer)[0].tolist()
+            row = self.selection.take(np.array([place]))[0]
             raise ArrayError(
-                f"{self.where}, row {int(self.selection.take(np.array([place]))[0])}: its "
-                f"{dims[axis]!r} has length {shapes[place, axis]}, more than to={lengths[axis]}; "
-                f"pad to {int(shapes[:, axis].max())}, or leave longer rows out"
+                f"{self.where}, row {row}: its {dims[axis]!r} has length {shapes[place, axis]}, "
+                f"more than to={lengths[axis]}; pad to {int(shapes[:, axis].max())}, or leave "
+                "longer rows out"
             )
         dense, inside = padded(self.flat(), lengths, value, mask=mask)
         name = self.name or None
@@ -375,3 +377,80 @@ class Ragged:
         name = f"{self.name!r} " if self.name else ""
         sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *inner])
         return f"{name}({sizes}) {self.dtype}, {size}, {self.selection.describe()}"
+
+
+# ---------------------------------------------------------------- padding
+def _wanted_lengths(to: Any, dims: Sequence[str], longest: Sequence[int]) -> list[int]:
+    """Read what a user gives as `to`: a length for each of `dims`, else the longest."""
+    if to is None:
+        return [*longest]
+    if not isinstance(to, Mapping):
+        if len(dims) != 1:
+            raise DimsError(
+                f"to={to!r} names none of the {len(dims)} axes of an example; give a mapping, as "
+                f"to={dict(zip(dims, longest, strict=True))}"
+            )
+        to = {dims[0]: to}
+    for dim, length in to.items():
+        if dim not in dims:
+            raise DimsError(f"to= names {dim!r}; an example has the dims {tuple(dims)}")
+        if not isinstance(length, int | np.integer) or length < 0:
+            raise ArrayError(f"to={to!r}: a length must be a whole number, 0 or more")
+    return [int(to.get(dim, most)) for dim, most in zip(dims, longest, strict=True)]
+
+
+def padded(
+    flat: Flat, lengths: Sequence[int], value: Any = 0, *, mask: bool = False
+) -> tuple[Array, Array | None]:
+    """Lay flat values out densely: (n, *lengths), and where the values are.
+
+    Raises
+    ------
+    ArrayError
+        If `value` cannot be held by the dtype.
+    """
+    n, dtype, fill = len(flat.shapes), flat.values.dtype, fill_of(value, flat.values.dtype)
+    small = math.prod(lengths) <= SMALL_PADDED
+    inside = covered(flat.shapes, lengths) if mask or small else None
+    if small and inside is not None:
+        out = np.full((n, *lengths), fill, dtype)
+        out[inside] = flat.values
+    elif len(lengths) == 1:  # each byte is written once
+        out = np.empty((n, *lengths), dtype)
+        for place, (a, b) in zip(out, pairwise(flat.offsets.tolist()), strict=True):
+            place[: b - a] = flat.values[a:b]
+            place[b - a :] = fill
+    else:
+        out = np.full((n, *lengths), fill, dtype)
+        for place, example in zip(out, flat.examples(), strict=True):
+            place[tuple(map(slice, example.shape))] = example
+    return out, inside if mask else None
+
+
+def covered(shapes: Rows, lengths: Sequence[int]) -> Array:
+    """Return where examples lie in their padded places: bool (n, *lengths)."""
+    n, k = shapes.shape
+    out = np.ones(n, bool).reshape(n, *(1 for _ in lengths))
+    for axis, length in enumerate(lengths):
+        narrow = np.min_scalar_type(length)  # small numbers are compared several times as fast
+        stops = np.minimum(shapes[:, axis, None], length).astype(narrow)
+        along = np.arange(length, dtype=narrow) < stops
+        along = along.reshape(n, *(length if i == axis else 1 for i in range(k)))
+        out = along if axis == 0 else out & along
+    return out
+
+
+def fill_of(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return `value` in `dtype`, or refuse it; among times, the number 0 is NaT."""
+    given = np.asarray(value)
+    if dtype.kind in "mM" and given.dtype.kind in "biuf" and given.shape == () and not given:
+        return np.array("NaT", dtype)
+    try:
+        with np.errstate(all="ignore"):
+            held = given.astype(dtype)
+    except (TypeError, ValueError):
+        held, given = np.zeros((), dtype), np.ones((), dtype)  # so that it is refused
+    same = held.shape == () and bool((held == given) | ((held != held) & (given != given)))
+    if not same and not (dtype.kind in "fc" and np.isfinite(held)):
+        raise ArrayError(f"value={value!r} cannot fill an array of {dtype}; give one it can hold")
+    return held

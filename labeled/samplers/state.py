@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from labeled._validation import check_arguments
+from labeled._validation import check_arguments, check_fields
 from labeled.errors import StateError
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import ORDER_VERSION
@@ -76,28 +76,26 @@ class State:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be: a place behind the end of an epoch, or impossible changes."""
-        pairs = (*self.history, (self.count, self.step))
-        if not all(0 < count <= MAX_SHARDS and step >= 0 for count, step in pairs):
-            raise StateError(f"(shards, step) {pairs} in the state: no such place in an epoch")
-        if self.n_rows < 0 or self.batch_rows < 1:
-            raise StateError(f"{self.n_rows} rows in batches of {self.batch_rows} in the state")
-        if self.epoch < 0:
-            raise StateError(f"epoch {self.epoch} in the state: epochs are counted from 0")
-        if self.shard is not None and not 0 <= self.shard < self.count:
-            raise StateError(f"shard {self.shard} of {self.count} in the state: there is none")
-        if self.step > self.n_batches:
-            raise StateError(f"batch {self.step} of {self.n_batches} in the state: there is none")
-        if self.finished and self.step < self.n_batches:
-            raise StateError(f"finished at batch {self.step} of {self.n_batches} in the state")
-        for number, (count, step) in enumerate(pairs if self.mode != "sampler" else ()):
-            shard, before = (count - 1, count), self.history[:number]  # none has more rows
-            most = count_batches(self.last, self.n_rows, before, shard, self.batch_rows)
-            # The number of shards changes before the last batch is handed out.
-            done = self.n_batches if number == len(self.history) else step + 1
-            if done > most:
-                raise StateError(
-                    f"the state stands at batch {step} of {count} shards, which had {most} batches"
-                )
+        check_fields(self, StateError)
+        shard = 0 if self.shard is None else self.shard
+        places = (*self.history, (self.count, self.step))
+        possible = (
+            self.n_rows >= 0
+            and self.batch_rows >= 1
+            and self.epoch >= 0
+            and all(0 < count <= MAX_SHARDS and step >= 0 for count, step in places)
+            and 0 <= shard < self.count
+            and self.step <= self.n_batches
+            and (self.step == self.n_batches or not self.finished)
+        )
+        for number, (count, step) in enumerate(places if self.mode != "sampler" else ()):
+            last, before = (count - 1, count), self.history[:number]  # no shard has more rows
+            if possible:  # the number of shards changes before the last batch is handed out
+                most = count_batches(self.last, self.n_rows, before, last, self.batch_rows)
+                is_now = number == len(self.history)
+                possible = (self.n_batches if is_now else step + 1) <= most
+        if not possible:
+            raise StateError(f"there is no such place in an epoch: {self}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain numbers, strings and lists, fit for JSON."""
@@ -120,17 +118,12 @@ class State:
         version = found.pop("state_version")
         if version != STATE_VERSION:
             raise StateError(f"a state of version {version!r}; this library reads {STATE_VERSION}")
-        kinds = {field.name: field.type for field in fields(cls)}
-        if set(found) != set(kinds):
-            missing, unknown = sorted(kinds.keys() - found), sorted(found.keys() - kinds)
+        names = {field.name for field in fields(cls)}
+        if set(found) != names:
+            missing, unknown = sorted(names - found.keys()), sorted(found.keys() - names)
             raise StateError(f"not a whole state: missing {missing}, unknown {unknown}")
-        for name, kind in kinds.items():
-            value = found[name]
-            plain = {"bool": bool, "int": int, "int | None": int}.get(str(kind), type(value))
-            if type(value) is not plain and not (value is None and kind == "int | None"):
-                raise StateError(f"state entry {name!r} is {value!r}, not of type {kind}")
         try:
-            found["history"] = tuple((int(count), int(step)) for count, step in found["history"])
+            found["history"] = tuple((count, step) for count, step in found["history"])
         except (TypeError, ValueError) as error:
             raise StateError(f"state entry 'history' is {found['history']!r}") from error
         return cls(**found)
