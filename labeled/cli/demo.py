@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +21,6 @@ import labeled
 from labeled.cli.memory import PeakMemory
 from labeled.cli.options import command
 from labeled.dataset.selecting import heaviest
-from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, MissingExtraError, how_to_install
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
 
@@ -30,13 +28,8 @@ N_DIGITS, TEST_EVERY = 1_797, 5
 ROW_BYTES = 65
 """An image of 8 x 8 and its target."""
 
-BLOCK_ROWS = 1 << 15
-BATCH_ROWS = 256
-TIMES_MEMORY = 4
+BLOCK_ROWS, BATCH_ROWS, TIMES_MEMORY, SEED, CACHE_LINE = 1 << 15, 256, 4, 7, 64
 EPOCHS, MAX_STEPS = 40, 2_000
-SHORT_S, MORE_EPOCHS = 0.1, 20
-SEED = 7
-CACHE_LINE = 64
 AXES = "channel height width batch"
 IMAGES, TARGETS = "image_features", "targets"
 
@@ -122,15 +115,17 @@ def write_digits(path: str, n_rows: int) -> None:
     images, targets = found.images.astype(np.uint8)[:, None], found.target.astype(np.uint8)[:, None]
     began = perf_counter()
     tested = np.arange(N_DIGITS) % TEST_EVERY == TEST_EVERY - 1
-    n_train = n_rows - n_rows * int(tested.sum()) // N_DIGITS
-    rows = np.empty(n_rows, np.int16)
-    rows[:n_train] = np.resize(np.flatnonzero(~tested), n_train)
-    rows[n_train:] = np.resize(np.flatnonzero(tested), n_rows - n_train)
+    n_test = n_rows * int(tested.sum()) // N_DIGITS
+    shares = (
+        np.resize(np.flatnonzero(~tested), n_rows - n_test),
+        np.resize(np.flatnonzero(tested), n_test),
+    )
+    rows = np.concatenate(shares)
     blocks = (rows[first : first + BLOCK_ROWS] for first in range(0, n_rows, BLOCK_ROWS))
     labeled.write(
         path,
         ({IMAGES: images[some], TARGETS: targets[some]} for some in blocks),
-        splits={"train": (0, n_train), "test": (n_train, n_rows)},
+        splits={"train": (0, n_rows - n_test), "test": (n_rows - n_test, n_rows)},
         dims={IMAGES: ("batch", "channel", "height", "width"), TARGETS: ("batch", "index")},
         attrs={"title": "scanned digits, 8 x 8 pixels, 0 (paper) to 16 (ink)"},
         progress=False,
@@ -151,18 +146,25 @@ def open_and_show(path: str) -> labeled.Dataset:
 
 
 def iterate(dataset: labeled.Dataset, memory_bytes: int, **options: Any) -> None:
-    """Iterate shuffled epochs, and print what the first one took."""
+    """Iterate a shuffled epoch, touching every cache line, and print what it took."""
     loader = dataset.batches(
         BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes, as_tuple=True, **options
     )
-    n_rows = dataset.n_rows
+    n_bytes, shapes = 0, ""
     with PeakMemory() as memory:
-        seconds, n_bytes, shapes = one_epoch(loader)
+        began = perf_counter()
+        for arrays in loader:
+            shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
+            for array in arrays:
+                if array.dtype.kind != "O" and array.flags.c_contiguous:
+                    array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
+                n_bytes += array.nbytes
+        seconds = perf_counter() - began
     if options:
         click.echo(f"  first batch: {shapes}")
     click.echo(
-        f"  {n_rows:,} rows in batches of {BATCH_ROWS} in {seconds:.2g} s: "
-        f"{n_rows / seconds:,.0f} rows/s, {format_bytes(int(n_bytes / seconds))}/s"
+        f"  {dataset.n_rows:,} rows in batches of {BATCH_ROWS} in {seconds:.2g} s: "
+        f"{dataset.n_rows / seconds:,.0f} rows/s, {format_bytes(int(n_bytes / seconds))}/s"
     )
     peak = memory.peak_bytes
     words = "unknown on this system" if peak is None else format_bytes(peak)
@@ -171,24 +173,6 @@ def iterate(dataset: labeled.Dataset, memory_bytes: int, **options: Any) -> None
     if file_bytes >= memory_bytes:
         times = file_bytes / memory_bytes
         click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
-    if seconds < SHORT_S:  # too short to tell more than how an epoch starts
-        usual = median(one_epoch(loader)[0] for _ in range(MORE_EPOCHS))
-        click.echo(f"  the {MORE_EPOCHS} epochs after it: {n_rows / usual:,.0f} rows/s (median)")
-
-
-def one_epoch(loader: labeled.Loader) -> tuple[float, int, str]:
-    """Touch every cache line of an epoch; return seconds, bytes and the form of the first batch."""
-    n_bytes, shapes = 0, ""
-    began = perf_counter()
-    with progress_bar(None, len(loader), "reading", "batches") as advance:
-        for arrays in loader:
-            shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
-            for array in arrays:
-                if array.dtype.kind != "O" and array.flags.c_contiguous:
-                    array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
-                n_bytes += array.nbytes
-            advance(1)
-    return perf_counter() - began, n_bytes, shapes
 
 
 def learn(dataset: labeled.Dataset, memory_bytes: int, rate: float = 0.5) -> None:

@@ -31,8 +31,7 @@ from labeled.device.handoff import (
     is_foreign,
     library_of,
 )
-from labeled.device.resident import Resident
-from labeled.device.streams import Device, Event, HostDevice, Stream, cuda_device
+from labeled.device.streams import Device, Event, HostDevice, Resident, Stream, cuda_device
 
 __all__ = [
     "LIBRARIES",

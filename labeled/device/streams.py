@@ -18,7 +18,10 @@ another stream waits for the event that comes with it, and keeps the batch until
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -105,21 +108,17 @@ class Device(Protocol):
         """
 
 
-class DoneEvent:
-    """An event of the host: done."""
+class HostStream:
+    """Work that is done when it is asked for; every place in it is done."""
+
+    def record(self) -> Event:
+        return self
 
     def done(self) -> bool:
         return True
 
     def wait(self) -> None:
         pass
-
-
-class HostStream:
-    """Work that is done when it is asked for."""
-
-    def record(self) -> Event:
-        return DoneEvent()
 
     def wait_for(self, event: Event) -> None:
         event.wait()
@@ -163,6 +162,14 @@ class HostDevice:
 
 
 # ---------------------------------------------------------------- a GPU
+@contextmanager
+def at_gpu(number: int) -> Iterator[Any]:
+    """Make a GPU the current one; yields CuPy."""
+    cupy = cupy_module()
+    with cupy.cuda.Device(number):
+        yield cupy
+
+
 @dataclass(frozen=True)
 class CudaEvent:
     """An event of CUDA, of a certain device."""
@@ -185,8 +192,7 @@ class CudaStream:
     number: int
 
     def record(self) -> Event:
-        cupy = cupy_module()
-        with cupy.cuda.Device(self.number):
+        with at_gpu(self.number) as cupy:
             event = cupy.cuda.Event(disable_timing=True)
             event.record(self.stream)
         return CudaEvent(event, self.number)
@@ -195,15 +201,15 @@ class CudaStream:
         if not isinstance(event, CudaEvent):
             event.wait()
             return
-        with cupy_module().cuda.Device(self.number):
+        with at_gpu(self.number):
             self.stream.wait_event(event.event)
 
     def upload(self, host: HostArray, target: Array) -> None:
-        with cupy_module().cuda.Device(self.number):
+        with at_gpu(self.number):
             target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.stream)
 
     def run(self, kernels: Callable[[], T], reads: Sequence[Array]) -> T:
-        with cupy_module().cuda.Device(self.number), self.stream:
+        with at_gpu(self.number), self.stream:
             return kernels()
 
 
@@ -233,13 +239,10 @@ class CudaDevice:
     def name(self) -> str:
         return f"cuda:{self.number}"
 
-    @property
-    def memory_errors(self) -> tuple[type[BaseException], ...]:
-        return (MemoryError,)  # CuPy's own is one, and so is that of RMM
+    memory_errors = (MemoryError,)  # CuPy's own is one, and so is that of RMM
 
     def free_bytes(self) -> int | None:
-        cupy = cupy_module()
-        with cupy.cuda.Device(self.number):
+        with at_gpu(self.number) as cupy:
             free, _ = cupy.cuda.runtime.memGetInfo()
             pool = cupy.get_default_memory_pool()
             limit = pool.get_limit()
@@ -247,18 +250,15 @@ class CudaDevice:
             return min(has, int(limit - pool.used_bytes())) if limit else has
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        cupy = cupy_module()
-        with cupy.cuda.Device(self.number):
+        with at_gpu(self.number) as cupy:
             return cupy.empty(shape, dtype)
 
     def asarray(self, host: HostArray) -> Array:
-        cupy = cupy_module()
-        with cupy.cuda.Device(self.number):
+        with at_gpu(self.number) as cupy:
             return cupy.asarray(host)
 
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        cupy = cupy_module()
-        with cupy.cuda.Device(self.number):
+        with at_gpu(self.number) as cupy:
             n_bytes = max(1, math.prod(shape) * dtype.itemsize)
             try:  # not of CuPy's pool, which takes the next power of two and keeps it
                 memory = cupy.cuda.PinnedMemory(n_bytes, cupy.cuda.runtime.hostAllocPortable)
@@ -267,13 +267,11 @@ class CudaDevice:
         return np.ndarray(shape, dtype, cupy.cuda.PinnedMemoryPointer(memory, 0))
 
     def copy_stream(self) -> Stream:
-        cupy = cupy_module()
-        with cupy.cuda.Device(self.number):
+        with at_gpu(self.number) as cupy:
             return CudaStream(cupy.cuda.Stream(non_blocking=True), self.number)
 
     def consumer_stream(self, library: str | None) -> Stream:
-        cupy = cupy_module()
-        with cupy.cuda.Device(self.number):
+        with at_gpu(self.number) as cupy:
             if library == "torch":
                 theirs = TheirStream(module("torch").cuda.current_stream(self.number))
                 return CudaStream(cupy.cuda.Stream.from_external(theirs), self.number)
@@ -303,3 +301,32 @@ def cuda_device(name: str) -> CudaDevice:
             f"install a CUDA toolkit, or pip install 'cupy-cuda13x[ctk]' (or 12x)"
         ) from error
     return CudaDevice(number)
+
+
+# ---------------------------------------------------------------- rows kept on a device
+class Resident:
+    """A device, and the arrays that were brought there: each once, as long as the host has it.
+
+    Only row numbers go there for a batch. **This has not run on a GPU yet.**
+
+    Parameters
+    ----------
+    device : Device
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.name = device, device.name
+        self._there: dict[int, Array] = {}
+        self._lock = threading.Lock()
+
+    def array(self, host: HostArray) -> Array:
+        """Return an array on the device; copied there when it is first asked for."""
+        with self._lock:
+            key = id(host)
+            if key not in self._there:
+                self._there[key] = self.device.asarray(host)
+                weakref.finalize(host, self._there.pop, key, None)
+            return self._there[key]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Resident, (self.device,)
