@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -142,31 +142,24 @@ def _answering(client: distributed.Client) -> Iterator[None]:
 
     Futures are cancelled then, connections closed or reset, and workers seem to be gone.
     """
+    answers = False
     try:
         yield
     except Exception as error:
-        if client.status == "running" and _answers(client):
+        scheduler: Any = client.scheduler
+        if client.status == "running":
+            with suppress(Exception):  # closed, reset, refused, or in the middle of being closed
+                client.sync(scheduler.identity, callback_timeout=CONNECT_S)
+                answers = True
+        if answers:
             raise
+        address = "its address" if scheduler is None else scheduler.address
         raise ClusterError(
-            f"the scheduler at {address_of(client)} no longer answers, or the client was "
+            f"the scheduler at {address} no longer answers, or the client was "
             f"closed in the middle of its work, and what workers reported is lost; leave the "
             f"client open until the call returns, or start the scheduler and its workers again "
             f"({type(error).__name__}: {error})"
         ) from error
-
-
-def _answers(client: distributed.Client) -> bool:
-    scheduler: Any = client.scheduler
-    try:
-        client.sync(scheduler.identity, callback_timeout=CONNECT_S)
-    except Exception:  # closed, reset, refused, or in the middle of being closed
-        return False
-    return True
-
-
-def address_of(client: distributed.Client) -> str:
-    """Return where the scheduler of a client is, or was."""
-    return "its address" if client.scheduler is None else str(client.scheduler.address)
 
 
 def workers_of(
@@ -256,7 +249,7 @@ def check_files(
         asked = workers_of(at, workers)
         if not asked:
             raise ClusterError(no_workers(workers, {}))
-        unable = ask(at, asked.values(), read_problem, dataset, versions())
+        unable = ask(at, asked.values(), read_problem, dataset)
         if unable:
             raise ClusterError(unable_words(unable, len(asked)))
 
@@ -278,7 +271,7 @@ def ask(
     *args: Any,
 ) -> dict[Worker, str]:
     """Ask workers what is wrong; return what those say that have something, if still there."""
-    found, asked = {}, {worker: sent(client, worker, question, *args) for worker in workers}
+    found, asked = {}, {w: sent(client, w, problem, versions(), question, *args) for w in workers}
     for worker, future in asked.items():
         words, waits = None, True
         while waits:
@@ -308,25 +301,23 @@ def versions() -> dict[str, str]:
     return {"labeled": VERSION, "Python": f"{found[0]}.{found[1]}"}
 
 
-def version_problem(wanted: Mapping[str, str]) -> str | None:
-    """Compare versions on a worker; return what is wrong, if something is."""
+def problem(
+    wanted: Mapping[str, str], question: Callable[..., str | None], *args: Any
+) -> str | None:
+    """Return what is wrong on a worker, if something is: versions first, then what is asked."""
     here = versions()
     for name, version in wanted.items():
         if here[name] != version:
             return f"it has {name} {here[name]}, and {version} asks; install the same"
-    return None
-
-
-def read_problem(dataset: Dataset, wanted: Mapping[str, str]) -> str | None:
-    """Open the files on a worker; return what is wrong, if something is."""
-    other = version_problem(wanted)
-    if other is not None:
-        return other
     try:
-        dataset.files.check_times()  # and opens them
+        return question(*args)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-    return None
+
+
+def read_problem(dataset: Dataset) -> None:
+    """Open the files on a worker."""
+    dataset.files.check_times()  # and opens them
 
 
 def unable_words(

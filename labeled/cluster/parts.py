@@ -36,7 +36,6 @@ from labeled.cluster.client import (
     read_problem,
     sent,
     unable_words,
-    versions,
     workers_of,
 )
 from labeled.dataset.dataset import Dataset, shared_options
@@ -147,7 +146,7 @@ def run_parts(
         there = workers_of(at, workers, needs)
         if not there:
             raise ClusterError(no_workers(workers, needs))
-        unable = ask(at, there.values(), read_problem, dataset, versions())
+        unable = ask(at, there.values(), read_problem, dataset)
         if unable:
             raise ClusterError(unable_words(unable, len(there)))
         n_parts = len(there) if parts is None else parts
@@ -455,7 +454,7 @@ class _Run:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._lose(share)
         new = [there[address] for address in there.keys() - self._known]
-        unable = ask(self._client, new, read_problem, self._work.dataset, versions())
+        unable = ask(self._client, new, read_problem, self._work.dataset)
         for worker, words in unable.items():
             self._rejected.add(worker.address)
             warn(f"worker {worker} joined and is left out, for it cannot read the files: {words}")

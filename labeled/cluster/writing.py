@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Unpack
 
 import cloudpickle
@@ -37,8 +37,6 @@ from labeled.cluster.client import (
     large_graphs,
     no_workers,
     unable_words,
-    version_problem,
-    versions,
     workers_of,
 )
 from labeled.dataset.dataset import Dataset
@@ -133,7 +131,7 @@ def write(
         if writer == HERE or (writer is None and _is_here(sources)):
             target = check_target(path, overwrite=asked.overwrite, n_bytes=made.certain_bytes)
             with made.bar(target, asked.progress) as advance:
-                made.begun_by(_Away(at, named)).create(target, advance, overwrite=asked.overwrite)
+                made.begun_by(_away(at, named)).create(target, advance, overwrite=asked.overwrite)
             return target
         able = there if writer is None else workers_of(at)
         hosts = _writers(at, able, os.path.dirname(target), writer)
@@ -167,7 +165,7 @@ def _writers(
     if not asked:
         names = sorted(info.name for info in there.values())
         raise ClusterError(f"writer={writer!r} is none of the workers {names}, nor {HERE!r}")
-    unable = ask(client, asked.values(), _write_problem, folder, versions())
+    unable = ask(client, asked.values(), _write_problem, folder)
     able = [info for info in asked.values() if info not in unable]
     if not able:
         raise ClusterError(
@@ -181,11 +179,8 @@ def _writers(
     return [info.address for info in able] if writer else sorted({info.host for info in able})
 
 
-def _write_problem(folder: str, wanted: Mapping[str, str]) -> str | None:
+def _write_problem(folder: str) -> str | None:
     """Look at a folder on a worker; return what is wrong, if something is."""
-    other = version_problem(wanted)
-    if other is not None:
-        return other
     if not os.path.isdir(folder):
         return "there is no such folder"
     return None if os.access(folder, os.W_OK | os.X_OK) else "it may not write there"
@@ -200,15 +195,31 @@ def _sent_off(
     named: Sequence[str] | None,
     wait_s: float,
 ) -> str:
-    """Have a worker write the file; return where it lies."""
+    """Have a worker write the file, as long as somebody is there who can; return where it lies."""
     run = f"labeled-write-{uuid.uuid4().hex}"
-    recipe = cloudpickle.dumps(made)
     reports = distributed.Queue(run, client=client)
+    done, seen_s, look_s = 0, time.monotonic(), 0.0
     try:
         with made.bar(target, asked.progress) as bar, large_graphs():
-            args = recipe, target, asked.overwrite, run, named
+            args = cloudpickle.dumps(made), target, asked.overwrite, run, named
             future = client.submit(_write, *args, workers=hosts, pure=False, key=run)
-            _wait_for(client, future, reports, bar, hosts, wait_s)
+            while not future.done():
+                with suppress(TimeoutError):
+                    distributed.wait(future, timeout=LOOK_S)
+                for now in reports.get(batch=True):
+                    bar(max(now - done, 0))  # a restarted write reports less
+                    done = max(now, done)
+                now_s = time.monotonic()
+                if now_s < look_s:
+                    continue
+                look_s = now_s + LOOK_AROUND_S
+                if any(a in hosts or get_address_host(a) in hosts for a in workers_of(client)):
+                    seen_s = now_s
+                elif now_s - seen_s > wait_s:
+                    raise ClusterError(
+                        f"no worker that can write is left on {list(hosts)} since {wait_s:g} s; "
+                        "start one, or give more wait_s="
+                    )
         written: str = future.result()
         future.cancel()  # or it would be made again if its worker were lost while somebody holds it
         return written
@@ -225,38 +236,13 @@ def _sent_off(
         reports.close()
 
 
-def _wait_for(
-    client: distributed.Client,
-    future: Any,
-    reports: distributed.Queue,
-    bar: Callable[[int], None],
-    hosts: Sequence[str],
-    wait_s: float,
-) -> None:
-    """Wait until the file is there, as long as somebody is who can write it."""
-    done, seen, look = 0, time.monotonic(), 0.0
-    while not future.done():
-        with suppress(TimeoutError):
-            distributed.wait(future, timeout=LOOK_S)
-        for now in reports.get(batch=True):
-            bar(max(now - done, 0))  # a restarted write reports less
-            done = max(now, done)
-        now_s = time.monotonic()
-        if now_s < look:
-            continue
-        look = now_s + LOOK_AROUND_S
-        if any(a in hosts or get_address_host(a) in hosts for a in workers_of(client)):
-            seen = now_s
-        elif now_s - seen > wait_s:
-            raise ClusterError(
-                f"no worker that can write is left on {list(hosts)} since {wait_s:g} s; start one, "
-                f"or give more wait_s="
-            )
-
-
 def _stop(run: str) -> str:
     """Name of the event that asks the writing worker to end."""
     return f"{run}-stop"
+
+
+class _Stopped(Exception):
+    """Nobody waits for the file any more."""
 
 
 def _write(
@@ -266,48 +252,33 @@ def _write(
     with distributed.worker_client() as client, large_graphs():
         made: Planned = pickle.loads(recipe)
         target = check_target(target, overwrite=overwrite, n_bytes=made.certain_bytes)
-        with _Progress(client, run) as advance:
-            made.begun_by(_Away(client, named)).create(target, advance, overwrite=overwrite)
+        reports = distributed.Queue(run, client=client)
+        stop = distributed.Event(_stop(run), client=client)
+        done, next_s = 0, 0.0
+
+        def advance(n_bytes: int) -> None:
+            nonlocal done, next_s
+            done += n_bytes
+            if time.monotonic() >= next_s:
+                reports.put(done)
+                if stop.is_set():
+                    raise _Stopped
+                next_s = time.monotonic() + LOOK_S
+
+        try:
+            made.begun_by(_away(client, named)).create(target, advance, overwrite=overwrite)
+        finally:
+            reports.close()
     return target
 
 
-class _Stopped(Exception):
-    """Nobody waits for the file any more."""
+def _away(
+    client: distributed.Client, workers: Sequence[str] | None
+) -> Callable[[Any], Callable[[], Packed]]:
+    """Have blocks packed by workers; what is packed stays there until it is asked for."""
 
-
-class _Progress:
-    """Reports now and then how many bytes are written, and asks whether to go on."""
-
-    def __init__(self, client: distributed.Client, run: str) -> None:
-        self._queue = distributed.Queue(run, client=client)
-        self._stop = distributed.Event(_stop(run), client=client)
-        self._done, self._next = 0, 0.0
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._queue.close()
-
-    def __call__(self, n_bytes: int) -> None:
-        self._done += n_bytes
-        if time.monotonic() >= self._next:
-            self._queue.put(self._done)
-            if self._stop.is_set():
-                raise _Stopped
-            self._next = time.monotonic() + LOOK_S
-
-
-@dataclass(frozen=True)
-class _Away:
-    """Has blocks packed by workers.
-
-    What is packed stays where that was done until it is asked for.
-    """
-
-    client: distributed.Client
-    workers: Sequence[str] | None
-
-    def __call__(self, task: Any) -> Callable[[], Packed]:
-        result: Callable[[], Packed] = self.client.compute(task, workers=self.workers).result
+    def begin(task: Any) -> Callable[[], Packed]:
+        result: Callable[[], Packed] = client.compute(task, workers=workers).result
         return result
+
+    return begin
