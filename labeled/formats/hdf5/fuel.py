@@ -57,6 +57,10 @@ from labeled.formats.hdf5.safety import (
 )
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 
+Integers = np.ndarray[Any, Any]
+Lists = dict[Address, Integers]
+"""Lists of rows that were read before, by where they are."""
+
 TABLE = "split"
 _REQUIRED = ("split", "source", "start", "stop")
 NO_COMMENT = "."
@@ -110,13 +114,12 @@ def read_table(base: h5py.Group) -> Table | None:
         return None
     where = f"the split table of file {base.file.filename!r}"
     try:
-        table = base.attrs[TABLE]
+        table = np.atleast_1d(base.attrs[TABLE])
     except Exception as error:  # any exception may come of a foreign or damaged type
         raise SplitError(f"{where} cannot be read: {error}") from error
-    names = getattr(getattr(table, "dtype", None), "names", None)
+    names = table.dtype.names
     if names is None:
         return None
-    table = np.atleast_1d(table)
     missing = [name for name in _REQUIRED if name not in names]
     if missing:
         raise SplitError(
@@ -124,44 +127,41 @@ def read_table(base: h5py.Group) -> Table | None:
             f"{', '.join(map(repr, names))}. Write it with the fields split, source, start, stop, "
             f"indices, available, comment"
         )
-    for name in ("start", "stop"):
-        if table.dtype[name].base.kind not in "iu":
-            raise SplitError(
-                f"field {name!r} of {where} is {table.dtype[name].base}; row numbers must be "
-                "integers"
-            )
     if table.ndim != 1 or len(table) == 0:
         raise SplitError(
             f"{where} has shape {table.shape}; it must be a list of at "
             f"least one (split, source) pair. Delete the attribute to open every dataset"
         )
-    values = {}
+    values: dict[str, list[Any]] = {"available": [True] * len(table)}
     for name in {"start", "stop", "available"}.intersection(names):
-        if table[name].size != len(table):  # shapes () and (1,) were both written
+        numbers = table[name]
+        if name != "available" and numbers.dtype.kind not in "iu":
             raise SplitError(
-                f"field {name!r} of {where} holds {table[name].shape[1:]} numbers a row; expected "
-                "one"
+                f"field {name!r} of {where} is {numbers.dtype}; row numbers must be integers"
             )
-        values[name] = table[name].reshape(-1).tolist()
+        if numbers.size != len(table):  # shapes () and (1,) were both written
+            raise SplitError(
+                f"field {name!r} of {where} holds {numbers.shape[1:]} numbers a row; expected one"
+            )
+        values[name] = numbers.reshape(-1).tolist()
     rows: dict[tuple[str, str], TableRow] = {}
     for number, row in enumerate(table):
         split, source = _text(row["split"]), _text(row["source"])
         comment = _text(row["comment"]) if "comment" in names else ""
-        reference = np.ravel(row["indices"])[0] if "indices" in names else None
-        is_list = isinstance(reference, h5py.Reference) and bool(reference)
         if (split, source) in rows:
             raise SplitError(
                 f"{where} names split {split!r} of source {source!r} twice, in rows "
                 f"{rows[split, source].number} and {number}; keep one of them"
             )
+        listed: Any = np.ravel(row["indices"])[0] if "indices" in names else None
+        if not (isinstance(listed, h5py.Reference) and listed):
+            listed = range(values["start"][number], values["stop"][number])
         rows[split, source] = TableRow(
             number,
             split,
             source,
-            reference
-            if is_list
-            else range(int(values["start"][number]), int(values["stop"][number])),
-            bool(values["available"][number]) if "available" in names else True,
+            listed,
+            bool(values["available"][number]),
             "" if comment == NO_COMMENT else comment,
         )
     return Table(tuple(rows.values()))
@@ -276,7 +276,7 @@ def splits_of(
         of a split have different lengths.
     """
     found: dict[str, dict[str, Rows]] = {split: {} for split in table.splits}
-    lists: dict[Address, np.ndarray[Any, Any]] = {}
+    lists: Lists = {}
     path = opening.stamp.path
     for row in table.rows:
         if not row.available or row.source not in sources:
@@ -291,11 +291,7 @@ def splits_of(
                     "the split table"
                 )
         else:
-            dataset = _index_dataset(pair, row.number, opening.base.file, rows)
-            key = address(dataset)
-            if key not in lists:
-                lists[key] = _integers(pair, row.number, dataset, opening)
-            rows = lists[key]
+            rows = _listed(pair, row.number, rows, lists, opening)
             outside = np.flatnonzero((rows < 0) | (rows >= n_rows))
             if outside.size:
                 at = int(outside[0])
@@ -314,25 +310,22 @@ def splits_of(
     return found
 
 
-def _index_dataset(
-    pair: str, number: int, file: h5py.File, reference: h5py.Reference
-) -> h5py.Dataset:
+def _listed(
+    pair: str, number: int, reference: h5py.Reference, known: Lists, opening: Opening
+) -> Integers:
+    """Return the row numbers of the index dataset that a row of the table refers to."""
     try:
-        thing = file[reference]
+        dataset = opening.base.file[reference]
     except Exception as error:  # a reference to nothing raises whatever HDF5 meets there
         raise SplitError(
             f"{pair} refers to an index dataset that is not there ({error}); write the list "
             f"again, or give start and stop in row {number} of the split table"
         ) from error
-    if not isinstance(thing, h5py.Dataset):
-        raise SplitError(f"{pair} refers to {thing!r}, which is not a dataset")
-    return thing
-
-
-def _integers(
-    pair: str, number: int, dataset: h5py.Dataset, opening: Opening
-) -> np.ndarray[Any, Any]:
-    """Return the row numbers that a dataset holds."""
+    if not isinstance(dataset, h5py.Dataset):
+        raise SplitError(f"{pair} refers to {dataset!r}, which is not a dataset")
+    here = address(dataset)
+    if here in known:
+        return known[here]
     name = dataset.name or "(nameless)"
     shape, dtype = dataset.shape, dataset.dtype
     if shape is None or len(shape) != 1 or dtype.kind not in "iu":
@@ -348,7 +341,7 @@ def _integers(
     values = dataset[()]
     if dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
         raise SplitError(f"{pair}: row {values.max()} is out of range")
-    rows = np.ascontiguousarray(values, dtype=np.int64)
+    rows = known[here] = np.ascontiguousarray(values, dtype=np.int64)
     rows.flags.writeable = False
     return rows
 
@@ -362,7 +355,7 @@ Pair = Sequence[Any]
 
 def split_array(
     splits: Mapping[str, Mapping[str, Pair]], *, sources: Iterable[str] = ()
-) -> np.ndarray[Any, Any]:
+) -> Integers:
     """Return the table of a file as the value of its root attribute ``split``.
 
     Rows are in the order of `splits`, and by name of source within a split. A pair that is
@@ -404,37 +397,36 @@ def split_array(
     rows: list[tuple[Any, ...]] = []
     for split, pairs in splits.items():
         for source in names:
-            pair = pairs.get(source)
-            items: list[Any] = [0, 0] if pair is None else list(pair)
-            if not 2 <= len(items) <= 4:
+            pair = tuple(pairs.get(source, (0, 0)))
+            if not 2 <= len(pair) <= 4:
                 raise SplitError(
-                    f"split {split!r} of source {source!r} is {tuple(items)!r}; expected (start, "
+                    f"split {split!r} of source {source!r} is {pair!r}; expected (start, "
                     f"stop), and perhaps a reference to row numbers and a comment"
                 )
-            start, stop, reference, comment = items + [None, ""][len(items) - 2 :]
+            start, stop, reference, comment = (*pair, *(None, "")[len(pair) - 2 :])
             if not isinstance(comment, str):
                 raise SplitTypeError(
                     f"the comment on split {split!r} of source {source!r} is {comment!r}; give a "
                     "text"
                 )
+            texts = [each.encode() for each in (split, source, comment or NO_COMMENT)]
             reference = h5py.Reference() if reference is None else reference
-            texts = split.encode(), source.encode(), (comment or NO_COMMENT).encode()
-            rows.append((*texts[:2], int(start), int(stop), reference, pair is not None, texts[2]))
-    splits_type, sources_type, comments_type = (
-        f"S{max(1, *(len(row[field]) for row in rows))}" for field in (0, 1, 6)
+            rows.append((*texts, int(start), int(stop), reference, source in pairs))
+    widths = [max(1, *(len(row[field]) for row in rows)) for field in range(3)]
+    table = np.empty(
+        len(rows),
+        [
+            ("split", f"S{widths[0]}"),
+            ("source", f"S{widths[1]}"),
+            ("start", np.int64),
+            ("stop", np.int64),
+            ("indices", h5py.ref_dtype),
+            ("available", np.bool_),
+            ("comment", f"S{widths[2]}"),
+        ],
     )
-    dtype = [
-        ("split", splits_type),
-        ("source", sources_type),
-        ("start", np.int64),
-        ("stop", np.int64),
-        ("indices", h5py.ref_dtype),
-        ("available", np.bool_),
-        ("comment", comments_type),
-    ]
-    table: np.ndarray[Any, Any] = np.empty(len(rows), dtype)
-    for place, row in enumerate(rows):
-        table[place] = row
+    for place, (split_text, source_text, comment, *numbers) in enumerate(rows):
+        table[place] = (split_text, source_text, *numbers, comment)
     return table
 
 
@@ -467,16 +459,20 @@ def write_table(
     for split, by_source in splits.items():
         pairs[split] = {}
         for source, rows in by_source.items():
-            comment = comments.get((split, source), "")
+            place: tuple[Any, ...]
             if isinstance(rows, range):
-                pairs[split][source] = (rows.start, rows.stop, None, comment)
-                continue
-            key = np.ascontiguousarray(rows, np.int64).tobytes()
-            if key not in written:
-                alone = len({id(r) for r in by_source.values()}) == 1
-                name = split if alone else f"{split}_{source}"
-                written[key] = _write_list(base, name, rows, scales)
-            pairs[split][source] = (-1, -1, written[key], comment)
+                place = rows.start, rows.stop, None
+            else:
+                key = np.ascontiguousarray(rows, np.int64).tobytes()
+                if key not in written:
+                    alone = len({id(r) for r in by_source.values()}) == 1
+                    name = free_name(base, f"{split if alone else f'{split}_{source}'}_indices")
+                    dataset = base.create_dataset(name, data=rows, dtype=np.int64)
+                    if scales:
+                        dataset.make_scale(name)
+                    written[key] = dataset.ref
+                place = -1, -1, written[key]
+            pairs[split][source] = (*place, comments.get((split, source), ""))
     base.attrs[TABLE] = split_array(pairs, sources=sources)
 
 
@@ -491,15 +487,6 @@ def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
                 del base[name]
     del base.attrs[TABLE]
     return table.comments
-
-
-def _write_list(
-    base: h5py.Group, name: str, rows: np.ndarray[Any, Any], scales: bool
-) -> h5py.Reference:
-    dataset = base.create_dataset(free_name(base, f"{name}_indices"), data=rows, dtype=np.int64)
-    if scales:
-        dataset.make_scale(dataset.name.rsplit("/", 1)[-1])
-    return dataset.ref
 
 
 def free_name(base: h5py.Group, wanted: str) -> str:

@@ -116,6 +116,8 @@ class Part:
     kind: Any
     """Its type in HDF5; None for single values of opaque bytes, of any number of them."""
     n_axes: int
+    by_range: bool
+    """Whether its bytes are those of `dtype`, so that they are read where they lie."""
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     """Where the bytes of each lie in the file; negative where only HDF5 can read them."""
@@ -127,33 +129,46 @@ class Part:
         """The shape of all examples; None if they differ."""
         return self.shapes[0] if len(set(self.shapes)) == 1 else None
 
-    def add(self, path: str, dataset: h5py.Dataset, offset: int) -> None:
+    @classmethod
+    def like(cls, path: str, dataset: h5py.Dataset) -> Part:
+        """Return the part of which a dataset is the first example."""
+        (shape, kind), item = _layout(dataset), item_of(dataset)
+        dtype = np.dtype(np.uint8) if kind is None else numbers_of(item)
+        plain = kind is not None and dtype.kind not in "OV" and hasattr(os, "preadv")
+        by_range = plain and bytes_are_numpy(item, kind)
+        found = cls(path, dtype, kind, len(shape or ()), by_range)
+        if kind is not None:
+            found.fault = why_not_a_source(dataset)
+            if vlen_base(dtype) is not None:
+                found.fault = "each of its examples consists of rows of variable length"
+        return found
+
+    def add(self, path: str, dataset: h5py.Dataset, file_number: int) -> None:
         """Take the dataset of one more example, or note how it differs from the first."""
         shape, kind = _layout(dataset)
+        if self.fault is not None:
+            return
         if shape is None or (len(shape), kind is None) != (self.n_axes, self.kind is None):
             self.fault = f"it has other axes in {path!r} than in {self.first!r}"
-        elif kind is not None and not kind.equal(self.kind):
-            if dataset.dtype.kind == "S" == self.dtype.kind:  # texts of fixed length: the longest
-                self.dtype = max(self.dtype, dataset.dtype, key=lambda dtype: dtype.itemsize)
-                offset = UNSTORED
-            else:
+            return
+        if kind is not None and not kind.equal(self.kind):
+            if not dataset.dtype.kind == "S" == self.dtype.kind:
                 self.fault = f"it is {dataset.dtype} in {path!r}, but not in {self.first!r}"
-        if self.fault is None and shape is not None:
-            self.shapes.append(shape)
-            self.stored_bytes += dataset.id.get_storage_size()
-            self.offsets.append(0 if 0 in shape else offset)
+                return
+            # texts of fixed length: as long as the longest
+            self.dtype = max(self.dtype, dataset.dtype, key=lambda dtype: dtype.itemsize)
+            self.by_range = False
+        self.shapes.append(shape)
+        self.stored_bytes += dataset.id.get_storage_size()
+        self.offsets.append(0 if 0 in shape else _offset(dataset, file_number))
 
-    def why_not(self, first: h5py.Dataset, n: int) -> str | None:
+    def why_not(self, n: int) -> str | None:
         """Return why these are not the examples of a source; None if they are."""
         if self.fault is None and len(self.shapes) < n:
             return f"only {len(self.shapes):,} of {n:,} groups have it"
-        if self.fault is not None or self.kind is None:
-            return self.fault
-        if vlen_base(self.dtype) is not None:
-            return "each of its examples consists of rows of variable length"
-        if is_text(self.dtype) and self.shape is None:
+        if self.fault is None and is_text(self.dtype) and self.shape is None:
             return "its examples are texts, and not equally many in each"
-        return why_not_a_source(first)
+        return self.fault
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +205,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     above, _, last = pattern.strip("/").rpartition("/")
     where = f"in file {stamp.path!r}"
     with h5_of(stamp) as file:
-        here = h5py.h5o.get_info(file.id).fileno
+        file_number = h5py.h5o.get_info(file.id).fileno
         for parent, group in matching(file["/"], above, allow_external=allow_external).items():
             for name in sorted(map(to_text, group.id), key=natural):
                 if not fnmatchcase(name, last):
@@ -203,30 +218,18 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
                 datasets += [path] if isinstance(thing, h5py.Dataset) else []
                 for part, dataset in _datasets(thing, outside, allow_external, path):
                     if part not in found:
-                        shape, kind = _layout(dataset)
-                        opaque = kind is None
-                        dtype = np.dtype(np.uint8) if opaque else numbers_of(item_of(dataset))
-                        found[part] = Part(path, dtype, kind, len(shape or ()))
-                    if found[part].fault is None:
-                        found[part].add(path, dataset, _offset(dataset, here))
-        if not names:
-            raise UnknownNameError(
-                f"examples={pattern!r} matches neither groups nor datasets {where}"
-            )
-        if 0 < len(datasets) < len(names):
-            raise FileFormatError(
-                f"examples={pattern!r} matches {len(names) - len(datasets):,} groups and "
-                f"{len(datasets):,} datasets ({listed(datasets, 4)}) {where}; give a pattern that "
-                "matches one kind"
-            )
-        left_out = {}
-        for part, each in found.items():
-            first = file[f"{each.first}/{part}" if part else each.first]
-            why_not = each.why_not(first, len(names))
-            if why_not is not None:
-                left_out[part] = why_not
-            elif not _lies_as_numpy_has_it(first, each):
-                each.offsets = [UNSTORED] * len(names)
+                        found[part] = Part.like(path, dataset)
+                    found[part].add(path, dataset, file_number)
+    if not names:
+        raise UnknownNameError(f"examples={pattern!r} matches neither groups nor datasets {where}")
+    if 0 < len(datasets) < len(names):
+        raise FileFormatError(
+            f"examples={pattern!r} matches {len(names) - len(datasets):,} groups and "
+            f"{len(datasets):,} datasets ({listed(datasets, 4)}) {where}; give a pattern that "
+            "matches one kind"
+        )
+    faults = {part: each.why_not(len(names)) for part, each in found.items()}
+    left_out = {part: fault for part, fault in faults.items() if fault is not None}
     parts = {part: each for part, each in found.items() if part not in left_out}
     if not parts:
         reasons = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
@@ -245,25 +248,19 @@ def _layout(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, Any]:
     return dataset.shape, kind
 
 
-def _lies_as_numpy_has_it(first: h5py.Dataset, part: Part) -> bool:
-    item = item_of(first)
-    plain = part.kind is not None and part.dtype.kind not in "OV" and hasattr(os, "preadv")
-    return plain and part.dtype == numbers_of(item) and bytes_are_numpy(item, part.kind)
-
-
-def _offset(dataset: h5py.Dataset, here: int) -> int:
-    """Return where the bytes of a dataset lie in the file of number `here`; -1 if nowhere."""
+def _offset(dataset: h5py.Dataset, file_number: int) -> int:
+    """Return where the bytes of a dataset lie in the file of that number; -1 if nowhere."""
     plist = dataset.id.get_create_plist()
     plain = plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
     if not plain or not dataset.id.get_storage_size():
         return UNSTORED
     offset = dataset.id.get_offset()
-    inside = offset is not None and h5py.h5o.get_info(dataset.id).fileno == here
+    inside = offset is not None and h5py.h5o.get_info(dataset.id).fileno == file_number
     return int(offset) if inside else UNSTORED
 
 
 def _datasets(
-    thing: Any, outside: bool, allow_external: bool, path: str, prefix: str = "", deep: int = 0
+    thing: Any, outside: bool, allow_external: bool, path: str, prefix: str = ""
 ) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the datasets of an object, by their paths below it."""
     if isinstance(thing, h5py.Dataset):
@@ -271,15 +268,14 @@ def _datasets(
         check_dataset(thing, where, allow_external=allow_external, outside=outside)
         yield prefix.rstrip("/"), thing
     elif isinstance(thing, h5py.Group):
-        if deep == MAX_DEPTH:
+        if prefix.count("/") == MAX_DEPTH:
             raise FileFormatError(
                 f"groups below {path!r} in file {thing.file.filename!r} nest more than {MAX_DEPTH} "
                 "deep, or run in a circle"
             )
         for name in map(to_text, thing.id):
             below, beyond = find(thing, name, allow_external=allow_external)
-            inner = f"{prefix}{name}/"
-            yield from _datasets(below, outside or beyond, allow_external, path, inner, deep + 1)
+            yield from _datasets(below, outside or beyond, allow_external, path, f"{prefix}{name}/")
 
 
 # headers
@@ -449,7 +445,9 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
     """
     objects, part = _part_of(source)
     offsets = [part.offsets[row] for row in rows.tolist()]
-    if UNSTORED not in offsets:  # by range: about twenty times as fast as h5py finds them
+    if (
+        part.by_range and UNSTORED not in offsets
+    ):  # by range: about twenty times as fast as h5py finds them
         bytes_of_file = open_bytes(source.file)
         bytes_of_file.check()
         for row, offset, target in zip(rows.tolist(), offsets, targets, strict=True):
