@@ -50,7 +50,6 @@ from labeled.formats.hdf5.labels import (
     Names,
     Scale,
     Scales,
-    is_scale,
     scale_of,
     short_attribute,
 )
@@ -141,9 +140,16 @@ Infos = list[ArrayInfo]
 def arrays_of(opening: Opening) -> Infos:
     """Return every dataset below the base by its path, with all that conventions say of it."""
     infos: Infos = []
+    indptrs: Infos = []
     for info in _walk(opening):
         infos += _kinds_of(info)
-    return _one_name_each(opening, _cells(opening, _sparse_matrices(opening, infos)))
+        if info.name.endswith("/indptr") and infos[-1].is_array:
+            indptrs.append(info)
+    if indptrs:
+        infos = _sparse_matrices(opening, infos, indptrs)
+    if indptrs or b"obs" in opening.base.id:
+        infos = _cells(opening, infos)
+    return _one_name_each(opening, infos)
 
 
 def _walk(opening: Opening) -> Iterator[ArrayInfo]:
@@ -199,7 +205,7 @@ def _kinds_of(info: ArrayInfo) -> Infos:
     if why_not is not None:
         return [replace(info, why_not=why_not, error=None)]
     why_not = why_not_a_source(dataset)
-    if is_scale(dataset):
+    if short_attribute(dataset, "CLASS") == "DIMENSION_SCALE":
         scale = scale_of(dataset)
         if scale.name in (SHAPES, SHAPE_LABELS):
             why_not = f"it holds the {scale.name!r} of a ragged source"
@@ -257,12 +263,10 @@ BY_COLUMNS = (
 )
 
 
-def _sparse_matrices(opening: Opening, infos: Infos) -> Infos:
+def _sparse_matrices(opening: Opening, infos: Infos, indptrs: Infos) -> Infos:
     """Take each group that holds a sparse matrix for one source, and put its arrays aside."""
     matrices, parts, by_columns = [], {}, {}
-    for info in infos:
-        if not info.is_array or not info.name.endswith("/indptr"):
-            continue
+    for info in indptrs:
         name = info.name.removesuffix("/indptr")
         group = opening.base[name]
         shape = _shape_of_matrix(group)
@@ -273,8 +277,6 @@ def _sparse_matrices(opening: Opening, infos: Infos) -> Infos:
                 parts[f"{name}/{part}"] = f"it is part of sparse matrix {name!r}"
         elif any(kind.removesuffix("_matrix") == "csc" for kind in kinds):
             by_columns[info.name] = BY_COLUMNS % name
-    if not matrices and not by_columns:
-        return infos
     return matrices + [
         replace(info, why_not=parts.get(info.name), warning=by_columns.get(info.name))
         if info.is_array

@@ -101,7 +101,12 @@ class ChunkIndex:
     sizes: Array
     masks: Array | None
     numbers: Ints | None
-    nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        parts = self.offsets, self.sizes, self.masks, self.numbers
+        return sum(part.nbytes for part in parts if part is not None)
 
     def entry(self, number: int) -> tuple[int, int, int]:
         """Return the offset (-1 if it was never written), size and filter mask of one chunk."""
@@ -144,7 +149,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
         next(visit)
         try:
             dataset.id.chunk_iter(visit.send)
-            base = _base(source, dataset)
+            base = _base(source, dataset) if dataset.file.userblock_size else 0
         except (RuntimeError, OSError) as error:
             raise FileFormatError(
                 f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
@@ -192,20 +197,18 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     if not len(lengths) or int(lengths.max()) < 2**32:
         lengths = lengths.astype(np.uint32)
     kept = None if len(numbers) == math.prod(grid) else numbers
-    n_bytes = sum(part.nbytes for part in (starts, lengths, masks, kept) if part is not None)
-    return ChunkIndex(starts, lengths, masks, kept, n_bytes)
+    return ChunkIndex(starts, lengths, masks, kept)
 
 
 def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
     """Return what must be added to offsets: some HDF5 versions count from the user block's end."""
-    userblock = dataset.file.userblock_size
-    if not userblock or not dataset.id.get_num_chunks():
+    if not dataset.id.get_num_chunks():
         return 0
     info = dataset.id.get_chunk_info(0)
     _, wanted = dataset.id.read_direct_chunk(info.chunk_offset)
     file = open_bytes(source.file)
     found = np.empty(len(wanted), np.uint8)
-    for base in (0, userblock):
+    for base in (0, dataset.file.userblock_size):
         if info.byte_offset + base + len(wanted) <= source.file.size:
             file.read_into(found, info.byte_offset + base)
             if found.tobytes() == wanted:
@@ -225,10 +228,11 @@ def chunk_index(source: SourceHeader) -> ChunkIndex:
     with _lock:
         index = _TABLES.pop(key, None)
         if index is None:
-            index = build_index(source)
-            others = sum(table.nbytes for table in _TABLES.values())
-            while _TABLES and others + index.nbytes > CACHE_BYTES:
-                others -= _TABLES.pop(next(iter(_TABLES))).nbytes
+            index, n_bytes = build_index(source), 0
+            for other, table in reversed([*_TABLES.items()]):
+                n_bytes += table.nbytes
+                if n_bytes + index.nbytes > CACHE_BYTES:
+                    del _TABLES[other]
         _TABLES[key] = index
         return index
 
@@ -290,7 +294,8 @@ def count_tiles(region: Region, chunks: tuple[int, ...]) -> int:
 
 
 def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True))
+    grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
+    return tuple(grid.tolist())
 
 
 def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:
@@ -388,23 +393,30 @@ class ChunkedReader(FileReader):
         self._whole_rows = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
+        self._gap_bytes = GAP_BYTES if source.filters else 0
         band_bytes = max(n_tiles * self._chunk_bytes, 1)
         self._bands_each = -(-PIECE_BYTES // band_bytes)
         each = n_tiles if band_bytes <= 2 * PIECE_BYTES else -(-PIECE_BYTES // self._chunk_bytes)
         self._tiles_each = max(each, 1)
-        names = ", ".join(step.words for step in source.filters)
-        self.why = f"chunks decoded outside HDF5's lock ({names})"
-        if not names:
-            self.why = "chunks without filters: read by file offset, several a row"
+
+    @property
+    def why(self) -> str:  # type: ignore[override]
+        """What is done with chunks, for people."""
+        if not self.source.filters:
+            return "chunks without filters: read by file offset, several a row"
+        names = ", ".join(step.words for step in self.source.filters)
+        return f"chunks decoded outside HDF5's lock ({names})"
 
     # which chunks
 
     def _blocks(self, runs: Ints) -> Iterator[_Block]:
         """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
-        index, bands, first, n_tiles = chunk_index(self.source), self._bands(runs), 0, self._tiles
+        index, bands, first = chunk_index(self.source), self._bands(runs), 0
         while some := list(itertools.islice(bands, self._bands_each)):
-            n_rows = sum([band.n for band in some])
-            for t in range(0, len(n_tiles), self._tiles_each):
+            n_rows = 0
+            for band in some:
+                n_rows += band.n
+            for t in range(0, len(self._tiles), self._tiles_each):
                 tiles = self._tiles[t : t + self._tiles_each]
                 block = _Block(first, n_rows, some, tiles, [], [], [])
                 for band in some:
@@ -440,7 +452,8 @@ class ChunkedReader(FileReader):
     def _reads(self, block: _Block) -> Iterator[tuple[int, int, int, int]]:
         """Yield what each call fetches: the first chunk, one past the last, offset and length.
 
-        Chunks that lie together come together, but for those that were never stored.
+        Chunks that lie together come together, but for those that were never stored. Without
+        filters nothing may lie between, because they are fetched to where they are held.
         """
         offsets, sizes, k = block.offsets, block.sizes, 0
         while k < len(offsets):
@@ -448,7 +461,7 @@ class ChunkedReader(FileReader):
             k += 1
             if at < 0:
                 continue
-            while k < len(offsets) and 0 <= offsets[k] - end <= GAP_BYTES:
+            while k < len(offsets) and 0 <= offsets[k] - end <= self._gap_bytes:
                 end = offsets[k] + sizes[k]
                 k += 1
             yield first, k, at, end - at
@@ -473,7 +486,7 @@ class ChunkedReader(FileReader):
                 self._read_block(file, block, out, places)
 
     def _read_block(self, file: OpenFile, block: _Block, out: Array, places: Ints | None) -> None:
-        """Decode chunks side by side, tile by tile, and copy what is wanted of them at once.
+        """Decode chunks side by side, and copy what is wanted of them at once.
 
         Those that are wanted whole and in order are decoded to `out` directly.
         """
@@ -482,18 +495,18 @@ class ChunkedReader(FileReader):
         targets, direct = [], self._direct and places is None
         flat, row = out.reshape(-1).view(np.uint8) if direct else held, block.first_row
         for b, band in enumerate(block.bands):
-            if direct and band.n == c:
-                targets.append(flat[row * self.row_bytes :][:size])
-            else:
-                targets += [held[(t * m + b) * size :][:size] for t in range(n_tiles)]
+            in_place = direct and band.n == c
+            for t in range(n_tiles):
+                at = row * self.row_bytes if in_place else (b * n_tiles + t) * size
+                targets.append((flat if in_place else held)[at : at + size])
             row += band.n
-        self._load(file, block, targets)
-        boxes = np.ndarray((n_tiles, m * c, *self._chunks[1:]), self.source.dtype, held)
+        self._load(file, block, held, targets)
+        boxes = np.ndarray((m, n_tiles, *self._chunks), self.source.dtype, held)
         row = block.first_row
         if direct:
             for b, band in enumerate(block.bands):
                 if band.n < c:
-                    out[row : row + band.n] = boxes[0, b * c : (b + 1) * c][band.rows]
+                    out[row : row + band.n] = boxes[b, 0][band.rows]
                 row += band.n
             return
         wanted = None
@@ -503,14 +516,20 @@ class ChunkedReader(FileReader):
             wanted = np.concatenate(rows)
         place = slice(row, row + block.n_rows)
         where = place if places is None else places[place]
-        for box, tile in zip(boxes, block.tiles, strict=True):
+        lists = any(isinstance(index, np.ndarray) for index in self.region)
+        for t, tile in enumerate(block.tiles):
+            if wanted is None and places is None and not lists:
+                target, whole = out[place].reshape(m, c, *self.row_shape), slice(None)
+                target[(whole, whole, *tile.trail)] = boxes[(whole, t, whole, *tile.local)]
+                continue
+            box = boxes[:, t].reshape(m * c, *self._chunks[1:])
             if self._whole_rows:
                 put_rows(out, where, box, wanted)
             else:
                 outer_put(out, where, tile.trail, outer_take(box, tile.local, wanted))
 
-    def _load(self, file: OpenFile, block: _Block, targets: list[Array]) -> None:
-        """Bring each chunk to its target: decoded, or fill values."""
+    def _load(self, file: OpenFile, block: _Block, held: Array, targets: list[Array]) -> None:
+        """Bring each chunk to its target, which is its place in `held` if it has no filters."""
         offsets, sizes = block.offsets, block.sizes
         if min(offsets) < 0:
             for at, target in zip(offsets, targets, strict=True):
@@ -520,6 +539,9 @@ class ChunkedReader(FileReader):
             k = int(np.argmax(sizes))
             raise self._damaged(block, k, "more bytes stored than it can need")
         for first, stop, start, n in self._reads(block):
+            if not self.source.filters:
+                file.read_into(held[first * self._chunk_bytes :][:n], start)
+                continue
             stored = scratch("stored", n, start)
             file.read_into(stored, start)
             for k in range(first, stop):

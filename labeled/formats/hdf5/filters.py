@@ -364,8 +364,11 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
     >>> why_not((Filter(4, "szip"),))
     "filter 'szip' (4) is undone by HDF5 only"
     """
-    packers = [step for step in filters if step.id not in (SHUFFLE, FLETCHER32)]
-    for step in packers:
+    n_packers = 0
+    for step in filters:
+        if step.id in (SHUFFLE, FLETCHER32):
+            continue
+        n_packers += 1
         codec, known = _BY_NUMBER.get(step.id), True
         if step.id == BITSHUFFLE:
             item, block, packer = _bits_of(step.options)
@@ -377,7 +380,7 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
                 f"filter {step.words!r} ({step.id}) is undone by HDF5, because {codec.library} is "
                 f"not installed; the extra 'codecs' has it"
             )
-    if len(packers) > 1:
+    if n_packers > 1:
         return "two compressing filters, one after the other: undone by HDF5 only"
     return None
 
@@ -402,7 +405,7 @@ def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
         if source.filters:
             found.setdefault(source.filters, []).append(source.name)
     for filters, names in found.items():
-        why = why_not_undone(filters)
+        why = None if why_not(filters) is None else _why_not_by_hdf5(filters)
         if why is not None:
             yield f"no row of {listed(names, 4)} can be read: {why}"
 

@@ -69,7 +69,7 @@ from labeled.formats.hdf5.safety import (
     stored_bytes,
     to_text,
 )
-from labeled.formats.header import ALL, FileHeader, SourceHeader
+from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FIRST_USER_BLOCK = 512
@@ -250,8 +250,16 @@ def scan_generic(opening: Opening) -> FileHeader:
         If nobody names the axes of ragged examples.
     """
     infos = arrays_of(opening)
-    scales = {one.name: one.scale for one in infos if one.scale and one.why_not is None}
-    faults = [info.warning for info in infos if info.warning is not None]
+    scales: Scales = {}
+    along: set[str] = set()
+    faults: list[str] = []
+    for info in infos:
+        if info.scale is not None and info.why_not is None:
+            scales[info.name] = info.scale
+        if info.along:
+            along.add(opening.path_of(info.path))
+        if info.warning is not None:
+            faults.append(info.warning)
     netcdf, wanted = bool(scales), opening.options.sources
     opening = replace(opening, single_values=netcdf)
     described, not_opened, lost = _described(opening, infos, scales)
@@ -303,14 +311,17 @@ def scan_generic(opening: Opening) -> FileHeader:
     if netcdf:
         attrs.pop("coordinates", None)
         coordinates = _carry_scales(opening, sources, variables, scales, named, faults)
-    along = {opening.path_of(info.path) for info in infos if info.along}
-    coordinates |= {key for key, one in variables.items() if one.key in along}
+    if along:
+        coordinates |= {key for key, one in variables.items() if one.key in along}
     decode(sources, variables, faults, decode_cf=opening.options.decode_cf, netcdf=netcdf)
+    rows: dict[str, Rows] = {}
+    for name, header in sources.items():
+        rows[name] = range(header.n_rows)
     return file_header(
         opening,
         chosen,
         sources,
-        {ALL: {name: range(header.n_rows) for name, header in sources.items()}},
+        {ALL: rows},
         faults,
         advice=advice,
         attrs=attrs,

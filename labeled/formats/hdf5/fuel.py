@@ -403,7 +403,9 @@ def split_array(
                     f"split {split!r} of source {source!r} is {pair!r}; expected (start, "
                     f"stop), and perhaps a reference to row numbers and a comment"
                 )
-            start, stop, reference, comment = (*pair, *(None, "")[len(pair) - 2 :])
+            start, stop = pair[:2]
+            reference = pair[2] if len(pair) > 2 else None
+            comment = pair[3] if len(pair) > 3 else ""
             if not isinstance(comment, str):
                 raise SplitTypeError(
                     f"the comment on split {split!r} of source {source!r} is {comment!r}; give a "
@@ -425,8 +427,9 @@ def split_array(
             ("comment", f"S{widths[2]}"),
         ],
     )
-    for place, (split_text, source_text, comment, *numbers) in enumerate(rows):
-        table[place] = (split_text, source_text, *numbers, comment)
+    for place, row in enumerate(rows):
+        split, source, comment, *numbers = row
+        table[place] = (split, source, *numbers, comment)
     return table
 
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from operator import attrgetter
 from typing import Any
 
 import h5py
@@ -50,7 +51,13 @@ from labeled.formats.hdf5.labels import (
     short_attribute,
     texts_of,
 )
-from labeled.formats.hdf5.metadata import ATTRIBUTES, check_parts, example_dims, is_flat, part_paths
+from labeled.formats.hdf5.metadata import (
+    ATTRIBUTES,
+    OFFSETS,
+    check_parts,
+    example_dims,
+    part_paths,
+)
 from labeled.formats.hdf5.safety import NotThereError, check_dataset, resolve
 from labeled.formats.header import (
     FileHeader,
@@ -188,7 +195,7 @@ def describe_array(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = 
     """
     if info.matrix is not None:
         return _describe_matrix(opening, info, info.matrix)
-    if is_flat(info.dataset):
+    if h5py.h5a.exists(info.dataset.id, OFFSETS.encode()):
         try:
             return _describe_flat(opening, info)
         except FileFormatError as error:
@@ -204,14 +211,14 @@ def describe_array(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = 
             by_group if own.name in ("", by_group.name) and not own.scales else own
             for own, by_group in zip(axes, info.axes, strict=False)
         )
-    names = [axis.name for axis in axes]
+    names = list(map(attrgetter("name"), axes))
     if own_dims:
         names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
     if info.column is not None:
         names += [""] * len(info.item.shape)
     base, refusal = vlen_base(info.item), None
     ragged: dict[str, Any] = {}
-    examples = example_axes_of(info.dataset, name, axes)
+    examples = example_axes_of(info.dataset, name, axes) if axes and axes[0].scales else None
     if examples is not None:
         names += examples.names
         if examples.fault is not None and base is not None and (given is None or None in given[1:]):
@@ -391,7 +398,9 @@ def with_coordinates(
 
     Scales of several groups with the same name are distinguished by their paths.
     """
-    dims = {dim for each in described.values() for dim in each.header.dims}
+    dims: set[str] = set()
+    for each in described.values():
+        dims.update(each.header.dims)
     overruled: dict[str, str] = {}
     sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
@@ -477,7 +486,9 @@ def decode(
 
     The attribute `coordinates` of netCDF goes either way: `coords` stand for it.
     """
-    attrs = {n: one.attrs for headers in (variables, sources) for n, one in headers.items()}
+    attrs: dict[str, Mapping[str, Any]] = {}
+    for name, header in [*variables.items(), *sources.items()]:
+        attrs[name] = header.attrs
     if not netcdf and (not decode_cf or not any(attrs.values())):
         return
     attrs |= with_bounds_units(attrs) if decode_cf else {}

@@ -266,7 +266,12 @@ def name_dims(
                     f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None"
                 )
             names[axis] = names[axis] if name is None else name
-    dims = [name or default_name(source, axis) for axis, name in enumerate(names)]
+    dims = list(names)
+    unnamed: list[int] = []
+    for axis, name in enumerate(names):
+        if not name:
+            dims[axis] = default_name(source, axis)
+            unnamed.append(axis)
     for axis, name in enumerate(dims):
         first = dims.index(name)
         if first < axis:
@@ -279,7 +284,7 @@ def name_dims(
                 f"source {source!r} in {where!r} {twice}; its labels are {tuple(names)}. Set "
                 f"f[{source!r}].dims[{axis}].label in the file, or pass {remedy} when opening it"
             )
-    return tuple(dims), tuple(axis for axis, name in enumerate(names) if not name)
+    return tuple(dims), tuple(unnamed)
 
 
 class ExampleAxes(NamedTuple):
@@ -302,7 +307,7 @@ def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> E
     FileFormatError
         If examples have more axes than arrays can have.
     """
-    scales = {scale.name: scale for scale in reversed(axes[0].scales if axes else ())}
+    scales = {scale.name: scale for scale in reversed(axes[0].scales)}
     if SHAPES not in scales:
         return None
     shapes, labels = scales[SHAPES], scales.get(SHAPE_LABELS)
