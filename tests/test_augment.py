@@ -35,7 +35,6 @@ from labeled.transforms import (
 )
 
 ndimage = pytest.importorskip("scipy.ndimage", reason="SciPy is not installed")
-pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 
 # -- laws
@@ -218,15 +217,6 @@ def test_a_smaller_picture_is_the_mean_of_what_its_pixels_cover(method, height, 
     whole = Resize((height, width), method=method)(BYTES, dims=DIMS)
     assert whole.dtype == np.uint8
     assert_allclose(whole, means, atol=0.51)
-
-
-@given(st.integers(H, 60), st.integers(W, 60))
-def test_a_larger_picture_is_what_pillow_makes(height, width):
-    planes = [pillow.fromarray(p.astype(np.float32)) for p in BYTES[0]]
-    wanted = np.stack([np.asarray(p.resize((width, height), 2)) for p in planes])
-    assert_allclose(Resize((height, width))(plain[0], dims=DIMS[1:]), wanted, atol=2e-3)
-    whole = Resize((height, width))(BYTES[0], dims=DIMS[1:])
-    assert_allclose(whole, wanted, atol=1.01)  # OpenCV has weights of 11 bits for bytes
 
 
 @pytest.mark.parametrize(("method", "code"), [("bicubic", 2), ("lanczos", 4), ("bilinear", 1)])

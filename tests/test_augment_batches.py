@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from ragged_files import ragged_path
 
 import labeled
-from labeled.errors import DimsError, PipelineError
+from labeled.errors import DimsError
 from labeled.spaces import Conv2DSpace
 from labeled.transforms import (
     Affine,
@@ -115,25 +115,6 @@ def test_pictures_of_different_sizes_become_one_array(tmp_path, layout):
             assert_array_equal(found, steps(images[row], rows=row, seed=7, dims=DIMS[1:]))
             seen += 1
     assert seen == len(images)
-
-
-def test_pictures_of_different_sizes_tell_their_dims_from_step_to_step(tmp_path):
-    images = [np.resize(IMAGES[k], (3, 12 + k % 5, 10 + k % 7)) for k in range(9)]
-    dataset = labeled.open_dataset(ragged_path(tmp_path / "r.hdf5", "flat", images))
-    last = Augment([Mirror(1.0)], axes=("b", 0, 1, "c"))
-    seen = []
-
-    def noted(sample):
-        seen.append(sample["x"].dims)
-        return sample
-
-    for batch in dataset.batches(3, pipeline=[{"x": last}, {"x": Mirror(1.0)}]):
-        for row, found in zip(batch.rows, batch["x"].values, strict=True):
-            assert_array_equal(found, images[row].transpose(1, 2, 0))
-        assert batch["x"].encoding["example_dims"] == DIMS[2:] + DIMS[1:2]
-    with pytest.raises(PipelineError, match="different shapes"):
-        list(dataset.batches(3, pipeline=[{"x": last}, noted], threads=0))
-    assert seen == [DIMS[2:] + DIMS[1:2]] * 3
 
 
 @pytest.mark.parametrize("name", ["time", "embryo", "batch"])

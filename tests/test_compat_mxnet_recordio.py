@@ -61,19 +61,6 @@ def test_records_by_key_in_any_order(path, tmp_path):
     record.close()
 
 
-def test_a_key_twice_is_listed_twice_and_its_last_record_wins(path, tmp_path):
-    idx = str(tmp_path / "x.idx")
-    record = MXIndexedRecordIO(idx, path, "w", key_type=str)
-    record.write_idx("a", b"1")
-    record.write_idx("a", b"2")
-    assert record.tell() == 24
-    record.close()
-    record = MXIndexedRecordIO(idx, path, "r", key_type=str)
-    assert record.keys == ["a", "a"]
-    assert record.read_idx("a") == b"2"
-    record.close()
-
-
 @pytest.mark.parametrize("n_labels", [0, 1, 2, 254])
 @pytest.mark.parametrize("n_bytes", [0, 1, 254])
 def test_many_labels_are_packed_and_unpacked(n_labels, n_bytes):

@@ -279,9 +279,7 @@ def test_what_does_not_fit_is_reported(dataset, pipeline, words):
 @pytest.mark.parametrize(
     "pipeline",
     [
-        {"image": abs},
         [{"image": abs}, {"images": abs}],
-        {"image": noisy},
         {"images": lambda images, rows: images, "image": abs},
         Stages(sample={"image": abs}),
     ],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -91,13 +89,6 @@ def test_dates_and_margins_by_name():
     )
     np.testing.assert_array_equal(found["b"], [12, 18, 24])
     np.testing.assert_array_equal(found["time"], hours["a"][2:])
-
-
-def test_lengths_of_time_are_synchronised_too():
-    leads = {"a": np.array([0, 6, 12], "m8[h]"), "b": np.array([0, 350, 721], "m8[m]")}
-    found = synchronise(leads, "a", tolerance=timedelta(minutes=15), margin=(timedelta(hours=1), 0))
-    np.testing.assert_array_equal(found["b"], [1, 2])
-    np.testing.assert_array_equal(found["time"], leads["a"][1:])
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8"])

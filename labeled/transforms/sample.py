@@ -277,7 +277,7 @@ def _check_alike(parts: list[Any], where: str) -> None:
         if _structure(part) == first:
             continue
         found, expected = (
-            f"{kind.__name__}{sorted(map(str, inner)) if isinstance(inner, set) else inner}"
+            f"{kind.__name__} of {sorted(map(str, inner)) if isinstance(inner, set) else inner}"
             for kind, inner in (_structure(part), first)
         )
         raise PipelineError(
@@ -288,12 +288,12 @@ def _check_alike(parts: list[Any], where: str) -> None:
 
 
 def _structure(part: Any) -> tuple[type, Any]:
-    """Return what has to be the same in all samples."""
+    """Return what has to be the same in all samples: type, and names, length or dims."""
     if isinstance(part, Mapping):
         return type(part), set(part)
     if isinstance(part, tuple | list):
-        return type(part), f" of {len(part)} parts"
-    return type(part), f" of dims {part.dims}" if isinstance(part, xr.DataArray) else ""
+        return type(part), len(part)
+    return type(part), part.dims if isinstance(part, xr.DataArray) else 1
 
 
 def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.DataArray:
