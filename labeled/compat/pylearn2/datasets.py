@@ -91,19 +91,21 @@ class Dataset:
         OldValueError
             If there is no mode or there are no specs, given or by default.
         """
-        chosen = mode if mode is not None else getattr(self, "_iter_subset_class", None)
-        if chosen is None:
-            raise OldValueError("iterator: no mode was given, and the dataset has none of its own")
-        specs = data_specs if data_specs is not None else getattr(self, "_iter_data_specs", None)
-        if specs is None:
-            raise OldValueError("iterator: no data_specs were given, and the dataset has none")
+
+        def given(value: Any, name: str) -> Any:
+            return getattr(self, name, None) if value is None else value
+
+        chosen = given(mode, "_iter_subset_class")
+        specs = given(data_specs, "_iter_data_specs")
+        if chosen is None or specs is None:
+            raise OldValueError("iterator: give a mode and data_specs, as the dataset has none")
         walk = resolve_iterator_class(chosen)
         if rng is None and walk.stochastic:
             rng = self.rng
         subset = walk(
             self.get_num_examples(),
-            batch_size if batch_size is not None else getattr(self, "_iter_batch_size", None),
-            num_batches if num_batches is not None else getattr(self, "_iter_num_batches", None),
+            given(batch_size, "_iter_batch_size"),
+            given(num_batches, "_iter_num_batches"),
             rng,
         )
         return FiniteDatasetIterator(
@@ -347,11 +349,9 @@ class DenseDesignMatrix(Dataset):
         return self.y is not None
 
     def _conversions(self, data_specs: Any) -> Sequence[Convert | None]:
-        viewed = [] if self.view_converter is None else ["features"]
+        view = None if self.view_converter is None else self.view_converter.get_formatted_batch
         return [
-            partial(self.view_converter.get_formatted_batch, dspace=space)
-            if name in viewed
-            else None
+            partial(view, dspace=space) if view is not None and name == "features" else None
             for space, name in flat_pairs(data_specs)
         ]
 

@@ -28,7 +28,7 @@ from labeled.compat.pylearn2.datasets import (
     converter_for,
 )
 from labeled.compat.pylearn2.iteration import FiniteDatasetIterator
-from labeled.compat.pylearn2.space import CompositeSpace, VectorSpace
+from labeled.compat.pylearn2.space import CompositeSpace
 from labeled.compat.pylearn2.utils import make_np_rng
 from labeled.dataset.opening import open_dataset
 from labeled.errors import LabeledWarning
@@ -76,7 +76,11 @@ class HDF5Dataset(Dataset):
         require(isinstance(spaces, list), f"spaces must be a list, found {spaces!r}")
         require(len(sources) == len(spaces), f"{len(spaces)} spaces for {len(sources)} sources")
         self.spaces, self.sources = spaces, sources
-        self.aliases = _aliases(sources, aliases)
+        if aliases is not None and not isinstance(aliases, dict):
+            require(len(aliases) == len(sources), f"{len(aliases)} aliases for {len(sources)}")
+            aliases = dict(zip(sources, aliases, strict=True))
+        named = ({} if aliases is None else aliases).items()
+        self.aliases = {name: alias for name, alias in named if alias is not None}
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
         self._stored = {name: FileRows(filename, name, load_all) for name in sources}
 
@@ -127,27 +131,12 @@ class HDF5Dataset(Dataset):
 
     def _get_rows(self, sources: Sequence[str], rows: Any) -> tuple[Any, ...]:
         """Return the rows of a batch, in order: what iterators use."""
-        return tuple(self._of(name)[rows] for name in sources)
-
-    def _of(self, name: str) -> FileRows:
-        """Return what reads the source of a name or alias."""
-        names = {alias: source for source, alias in self.aliases.items()}
-        source = name if name in self._stored else names.get(name)
-        if source is None:
-            raise OldKeyError(
-                f"no source {name!r}; there are {self.sources}, called {self.aliases}"
-            )
-        return self._stored[source]
-
-
-def _aliases(sources: list[str], aliases: Any) -> dict[str, str]:
-    if aliases is None:
-        return {}
-    if isinstance(aliases, dict):
-        return {name: alias for name, alias in aliases.items() if alias is not None}
-    require(len(aliases) == len(sources), f"{len(aliases)} aliases for {len(sources)} sources")
-    pairs = zip(sources, aliases, strict=True)
-    return {name: alias for name, alias in pairs if alias is not None}
+        known = {self.aliases.get(name, name): stored for name, stored in self._stored.items()}
+        known |= self._stored
+        unknown = [name for name in sources if name not in known]
+        if unknown:
+            raise OldKeyError(f"no sources {unknown}; there are {list(known)}")
+        return tuple(known[name][rows] for name in sources)
 
 
 class FileRows:
@@ -200,7 +189,7 @@ class ImageRows:
 
     def __init__(self, images: Any, converter: DefaultViewConverter) -> None:
         self.images, self.converter = images, converter
-        self.shape = (int(images.shape[0]), int(np.prod(images.shape[1:])))
+        self.shape = (int(images.shape[0]),) * 2  # as wide as there are examples, as was said
         self.ndim = 2
         self.dtype = images.dtype
 
@@ -245,17 +234,6 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
             options["view_converter"] = converter_for(images, axes)
             rows = ImageRows(images, options["view_converter"])
         super().__init__(X=rows, y=targets, **options)
-        if topo_view is not None:
-            self._describe_wrongly()
-
-    def _describe_wrongly(self) -> None:
-        """Give the features as many dimensions as there are examples, as was done."""
-        self.X_space = VectorSpace(self.get_num_examples())
-        self._iter_data_specs = (self.X_space, "features")
-        self.data_specs = self._iter_data_specs
-        if self.y is not None:
-            spaces = (self.X_space, VectorSpace(int(self.y.shape[-1])))
-            self.data_specs = (CompositeSpace(spaces), ("features", "targets"))
 
     def get_topological_view(self, mat: Any = None) -> Any:
         return super().get_topological_view(self.X[:] if mat is None else mat)

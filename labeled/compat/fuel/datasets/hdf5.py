@@ -518,6 +518,8 @@ class StoredRows:
         self.examples: RaggedReader | None = None
         on_disk = file.mode == "r" and file.driver in ("sec2", "stdio")
         if not (on_disk and os.path.isfile(file.filename)):
+            if "offsets" in parts:
+                raise OldOSError(f"{file.filename!r}: open it for reading, to read {name!r}")
             return
         stamp = stamp_of(file.filename)
         if not parts and vlen_base(dataset.dtype) is None:
@@ -550,23 +552,14 @@ class StoredRows:
         if self.examples is not None:
             return self.examples.read_flat(rows).examples()
         if self.source is not None:
-            shared = (
-                self.source.layout.expensive and len(rows) * self.source.row_bytes > SHARED_BYTES
-            )
-            values = (
-                load_rows(self.source, Selection.of(rows), min(4, os.cpu_count() or 1))
-                if shared
-                else read_rows(self.reader, rows)
-            )
+            n_bytes = len(rows) * self.source.row_bytes
+            if self.source.layout.expensive and n_bytes > SHARED_BYTES:
+                values = load_rows(self.source, Selection.of(rows), min(4, os.cpu_count() or 1))
+            else:
+                values = read_rows(self.reader, rows)
             return values.astype(self.dtype, copy=False)
         rows = np.asarray(rows, np.int64)
-        if "offsets" in self.parts:
-            starts, stops = (_from_handle(self.parts["offsets"], rows + more) for more in (0, 1))
-            found = np.empty(len(rows), object)
-            for place, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-                found[place] = self.dataset[start:stop]
-        else:
-            found = _from_handle(self.dataset, rows)
+        found = _from_handle(self.dataset, rows)
         if "shapes" in self.parts:
             for place, shape in enumerate(_from_handle(self.parts["shapes"], rows).tolist()):
                 found[place] = found[place].reshape(shape)
