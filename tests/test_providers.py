@@ -9,7 +9,6 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from fake_device import FakeDevice
 from hypothesis import given
 from hypothesis import strategies as st
 from record_files import pictures, png, write_records
@@ -110,17 +109,6 @@ def test_a_provider_goes_on_where_it_is_unpickled():
         np.testing.assert_array_equal(joined(copy), joined(made))
 
 
-def test_a_seed_governs_the_order_and_epochs_differ():
-    def orders(seed):
-        made = ArrayDataProvider(np.arange(50), batch_size=8, shuffle=True, seed=seed)
-        return [joined(made).tolist() for _ in range(2)]
-
-    first, second = orders(7)
-    assert [first, second] == orders(7)
-    assert first != second
-    assert orders(8)[0] != first
-
-
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 4), st.booleans())
 def test_parts_together_hold_every_sample_once(n, size, parts, roll_over):
     made = [
@@ -210,14 +198,6 @@ def test_no_data_at_all_is_refused():
 
 
 # batches
-
-
-def test_a_batch_finds_arrays_by_name():
-    batch = DataBatch({"x": LABELS}, {"y": IMAGES}, 3)
-    assert batch.get("y") is IMAGES
-    assert batch.count_samples == 3
-    with pytest.raises(UnknownNameError, match=r"'z'.*[Tt]here are: 'x', 'y'"):
-        batch.get("z")
 
 
 @given(st.integers(1, 20), st.integers(1, 8), st.booleans(), st.sampled_from([np, xp]))
@@ -338,18 +318,6 @@ def test_a_dataset_as_provider(ds):
         np.testing.assert_array_equal(batch.get("features")[: len(real)], IMAGES[real])
         np.testing.assert_array_equal(batch.get("targets")[: len(real), 0], LABELS[real])
     assert len(made) == 3
-
-
-@given(st.integers(0, 99), st.booleans(), st.sampled_from(["first", "last"]))
-def test_a_device_makes_the_batches_of_the_host(ds, seed, roll_over, axes):
-    options = {"shuffle": True, "seed": seed, "roll_over": roll_over, "axes": axes}
-    there = ds.as_provider(4, device=FakeDevice(seed), **options)
-    here = ds.as_provider(4, **options)
-    for _ in range(2):
-        for a, b in zip(there, here, strict=True):
-            for name in ("features", "targets"):
-                np.testing.assert_array_equal(a.get(name), b.get(name))
-            assert a.count_samples == b.count_samples
 
 
 def test_sources_of_a_dataset_are_chosen_and_renamed(ds):
@@ -663,12 +631,3 @@ def test_tensors_are_taken_or_refused_with_their_name():
             list(IteratorProvider([bad]))
         with pytest.raises(ArrayError, match="'y' must be an array of samples: torch's Tensor"):
             ArrayDataProvider(np.ones(3), {"y": bad})
-
-
-def test_keywords_and_names_that_are_none_are_refused():
-    with pytest.raises(OptionError, match=r"provider\(\) has no option 'sed'.* 'seed'"):
-        provider(sed=3)
-    with pytest.raises(LoaderError, match="label=3 must be text or a sequence of text"):
-        IteratorProvider([], label=3)
-    with pytest.raises(LoaderError, match="label_name=None must be text"):
-        IteratorProvider([], label_name=None)

@@ -8,7 +8,6 @@ import os
 import pickle
 import struct
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cv2
@@ -295,22 +294,6 @@ def test_pickles_are_small_and_hold_no_index(folder):
         assert len(pickle.dumps(loader)) < 20_000  # shapes alone take 24 bytes a row
         again = pickle.loads(pickle.dumps(loader))
         np.testing.assert_array_equal(next(iter(again)).arrays["ids"], IDS[:16])
-
-
-def test_threads_and_pickles_read_the_same_records(path):
-    examples = [bytes([i % 256]) * (i % 700) for i in range(3000)]
-    write_records(path, examples)
-    ds = labeled.open_dataset(path)
-    orders = [np.random.default_rng(i).permutation(3000)[:500] for i in range(8)]
-
-    def read(order):
-        return [
-            one.values.tobytes() for one in pickle.loads(pickle.dumps(ds)).subset(order)["records"]
-        ]
-
-    with ThreadPoolExecutor(4) as pool:
-        for order, found in zip(orders, pool.map(read, orders), strict=True):
-            assert found == [examples[i] for i in order]
 
 
 # how pictures are asked for

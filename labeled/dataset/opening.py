@@ -92,7 +92,7 @@ def open_dataset(
         "hdf5", "idx", "csv" (any delimited text), "recordio" or "zarr"; by default recognised by
         the first bytes of the files, then by their names.
     **options
-        Options of one format: :class:`labeled.formats.csv.options.TextOptions`,
+        Options of one format: :class:`labeled.formats.csv.index.TextOptions`,
         :class:`labeled.formats.recordio.format.RecordOptions`.
 
     Returns

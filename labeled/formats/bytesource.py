@@ -230,7 +230,7 @@ class _Unmapped:
 class UnpackedFile(_Unmapped):
     """The contents of a gzip-compressed file, in a temporary file.
 
-    They are inflated once, in order, as far as somebody reads; from then on they are read like any
+    All of them are inflated at the first read; from then on they are read like any
     file, in any order and by several threads. The price is their size in the folder of temporary
     files, until the file is closed.
     """
@@ -240,13 +240,10 @@ class UnpackedFile(_Unmapped):
         assert stamp.unpacked_bytes is not None
         self.size = stamp.unpacked_bytes
         self._stored = LocalFile(replace(stamp, unpacked_bytes=None))
-        self._gzip = gzip.open(stamp.path)  # noqa: SIM115 (closed with this)
         self._copy, name = tempfile.mkstemp(prefix="labeled-")
         os.unlink(name)  # its bytes go when it is closed, however this process ends
-        weakref.finalize(self, self._gzip.close)
         weakref.finalize(self, os.close, self._copy).atexit = False
-        self._n_copied = 0
-        self._lock = threading.Lock()
+        self._lock, self._is_unpacked = threading.Lock(), False
 
     def check(self) -> None:
         """Raise FileChangedError unless the file is still the one that was opened."""
@@ -260,34 +257,35 @@ class UnpackedFile(_Unmapped):
         EOFError, OSError
             If the file is truncated or damaged, or there is no room for its contents.
         """
-        stop = offset + target.nbytes
-        if self._n_copied < stop:
-            with self._lock:
-                while self._n_copied < stop:
-                    self._inflate()
+        with self._lock:
+            if not self._is_unpacked:
+                self._unpack()
         _read_rest(self._copy, target.reshape(-1).view(np.uint8), offset, 0)
 
-    def _inflate(self) -> None:
-        at = self._n_copied
+    def _unpack(self) -> None:
+        n_copied = 0
         try:
-            part = self._gzip.read1(min(BUFFER_BYTES, self.size - at))
-            if at + len(part) == self.size:
-                self._gzip.read(1)  # the checksum is behind the contents
+            with (
+                gzip.open(self.stamp.path) as contents,
+                open(self._copy, "wb", closefd=False) as copy,
+            ):
+                copy.seek(0)
+                while part := contents.read(min(BUFFER_BYTES, self.size - n_copied)):
+                    copy.write(part)
+                    n_copied += len(part)
+                contents.read(1)  # the checksum is behind the contents
         except (zlib.error, gzip.BadGzipFile) as fault:
-            raise OSError(f"its gzip data is damaged after byte {at} of them: {fault}") from None
+            raise OSError(f"its gzip data is damaged after byte {n_copied}: {fault}") from None
         except EOFError:
-            raise EOFError(f"its gzip data ends early, after byte {at} of them") from None
-        if not part:
-            raise EOFError(f"its contents end at byte {at}, before {self.size}")
-        try:
-            while part:
-                n = os.pwrite(self._copy, part, self._n_copied)
-                part, self._n_copied = part[n:], self._n_copied + n
+            raise EOFError(f"its gzip data ends early, after byte {n_copied}") from None
         except OSError as fault:
             raise OSError(
                 f"unpacking it takes {self.size:,} bytes in {tempfile.gettempdir()!r} "
                 f"({fault.strerror}); free some space, or set TMPDIR to another folder"
             ) from fault
+        if n_copied < self.size:
+            raise EOFError(f"its contents end at byte {n_copied}, before {self.size}")
+        self._is_unpacked = True
 
 
 class RemoteFile(_Unmapped):
@@ -382,32 +380,9 @@ class FsspecSource:
         return self._fs.open(self._path, "rb", block_size=block_bytes)
 
 
-class _Files:
-    """The open files of this process, most recently used last."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.held: OrderedDict[FileStamp, OpenFile] = OrderedDict()
-
-    def get(self, stamp: FileStamp) -> OpenFile:
-        with self.lock:
-            file = self.held.get(stamp)
-            if file is not None:
-                self.held.move_to_end(stamp)
-                return file
-        kind = LocalFile if stamp.unpacked_bytes is None else UnpackedFile
-        file = RemoteFile(stamp) if is_remote(stamp.path) else kind(stamp)
-        with self.lock:
-            file = self.held.setdefault(stamp, file)
-            self.held.move_to_end(stamp)
-            dropped, most = [], max_open()
-            while len(self.held) > most:
-                dropped.append(self.held.popitem(last=False))
-        del dropped  # closed here, outside the lock, unless somebody still reads
-        return file
-
-
-_FILES = _Files()
+_LOCK = threading.Lock()
+_HELD: OrderedDict[FileStamp, OpenFile] = OrderedDict()
+"""The open files of this process, most recently used last."""
 
 
 def open_bytes(stamp: FileStamp) -> OpenFile:
@@ -420,7 +395,21 @@ def open_bytes(stamp: FileStamp) -> OpenFile:
     FileChangedError
         If its size or modification time is not that of `stamp`.
     """
-    return _FILES.get(stamp)
+    lock, held = _LOCK, _HELD
+    with lock:
+        if stamp in held:
+            held.move_to_end(stamp)
+            return held[stamp]
+    kind = LocalFile if stamp.unpacked_bytes is None else UnpackedFile
+    file = RemoteFile(stamp) if is_remote(stamp.path) else kind(stamp)
+    with lock:
+        file = held.setdefault(stamp, file)
+        held.move_to_end(stamp)
+        dropped, most = [], max_open()
+        while len(held) > most:
+            dropped.append(held.popitem(last=False))
+    del dropped  # closed here, outside the lock, unless somebody still reads
+    return file
 
 
 class FileRef:
@@ -429,39 +418,32 @@ class FileRef:
     Never one of before a fork: a thread that did not come along may have its lock for ever.
     """
 
-    __slots__ = ("_files", "_found", "stamp")
+    __slots__ = ("_found", "_held", "stamp")
 
     def __init__(self, stamp: FileStamp) -> None:
         self.stamp = stamp
-        self._files = _FILES
+        self._held = _HELD
         self._found: weakref.ref[OpenFile] | None = None
 
     def __call__(self) -> OpenFile:
-        file = None if self._found is None or self._files is not _FILES else self._found()
+        file = None if self._found is None or self._held is not _HELD else self._found()
         if file is None:
-            file = _FILES.get(self.stamp)
-            self._files, self._found = _FILES, weakref.ref(file)
+            file = open_bytes(self.stamp)
+            self._held, self._found = _HELD, weakref.ref(file)
         return file
 
 
-class StoredBytes:
-    """The bytes of a file as they are stored, opened only while they are read."""
-
-    def __init__(self, stamp: FileStamp) -> None:
-        self._stamp = replace(stamp, unpacked_bytes=None)
-        self._file = FileRef(self._stamp)
-
-    def pread(self, offset: int, n: int) -> bytes:
-        """Return at most `n` bytes; fewer at the end of the file."""
-        data = np.empty(max(0, min(n, self._stamp.size - offset)), np.uint8)
-        self._file().read_into(data, offset)
-        return data.tobytes()
+def stored_bytes(stamp: FileStamp, offset: int, n: int) -> bytes:
+    """Return at most `n` bytes of a file as they are stored; fewer at its end."""
+    data = np.empty(max(0, min(n, stamp.size - offset)), np.uint8)
+    open_bytes(replace(stamp, unpacked_bytes=None)).read_into(data, offset)
+    return data.tobytes()
 
 
 def close_files() -> None:
     """Forget all open files; each is closed once nobody reads from it."""
-    global _FILES
-    _FILES = _Files()  # with a new lock: a fork may have left the old one taken
+    global _LOCK, _HELD
+    _LOCK, _HELD = threading.Lock(), OrderedDict()  # a fork may have left the old lock taken
 
 
 if hasattr(os, "register_at_fork"):

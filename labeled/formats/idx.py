@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import FileFormatError, UnsafeFileError, warn
-from labeled.formats.bytesource import StoredBytes, stamp_of
+from labeled.formats.bytesource import stamp_of, stored_bytes
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import (
@@ -222,7 +222,7 @@ def _read_header(name: str, path: str, options: Options) -> SourceHeader:
         If bytes follow its last row.
     """
     stamp = stamp_of(path)
-    file, packed = f"file {stamp.path!r}", StoredBytes(stamp).pread(0, 2) == GZIP
+    file, packed = f"file {stamp.path!r}", stored_bytes(stamp, 0, 2) == GZIP
     opener: Any = gzip.open if packed else open
     try:
         with opener(stamp.path, "rb") as opened:

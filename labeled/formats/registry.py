@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from labeled.errors import ArgumentError, FileFormatError, OptionError, did_you_mean
-from labeled.formats.bytesource import StoredBytes, is_address, is_remote, stamp_of, unreadable
+from labeled.formats.bytesource import is_address, is_remote, stamp_of, stored_bytes, unreadable
 from labeled.formats.format import Format, Head
 from labeled.formats.hdf5.format import FORMAT as HDF5
 
@@ -181,7 +181,7 @@ def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
 def _head_of(path: str) -> Head:
     """Read the beginning of a file; it is closed again, but for what a format asks of it."""
     stamp = stamp_of(path)
-    at = StoredBytes(stamp).pread if is_remote(stamp.path) else partial(_bytes_at, path)
+    at = partial(stored_bytes, stamp) if is_remote(stamp.path) else partial(_bytes_at, path)
     data = at(0, HEAD_BYTES)
     packed = data.startswith(GZIP)
     return Head(path, _inflated(data) if packed else data, at, packed)

@@ -19,15 +19,16 @@ import numpy as np
 from labeled.errors import FileFormatError, ReadError, UnknownNameError, did_you_mean, listed
 from labeled.formats.bytesource import FileRef, stamp_of
 from labeled.formats.csv.index import (
+    TIME,
     Dialect,
     RowIndex,
+    TextOptions,
     arrow,
     is_packed,
     line_at,
     read_dialect,
     row_index,
 )
-from labeled.formats.csv.options import TIME, TextOptions
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import (
     TEXT,

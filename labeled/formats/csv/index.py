@@ -1,15 +1,16 @@
-"""How a text is written, and an index of its rows that is built in one pass over it.
+"""How a text is written: its options, what its beginning tells, and an index of its rows.
 
 The delimiter and the header are guessed from the first rows: the delimiter that cuts them into
 the most fields, equally many in each row, wins; a first row without a number names the columns.
 
-A line end ends a row unless it is quoted. The index keeps where every so-many-th row begins, eight
-bytes for about half a mebibyte of text. To read a row, its block is read and cut into rows again,
-so rows are read in any order, whatever the size of the file.
+A line end ends a row unless it is quoted. The index is built in one pass and keeps where every
+so-many-th row begins, eight bytes for about half a mebibyte of text. To read a row, its block is
+read and cut into rows again, so rows are read in any order, whatever the size of the file.
 """
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import zlib
@@ -23,11 +24,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled._optional import extra_module
-from labeled.errors import FileFormatError
-from labeled.formats.bytesource import FileRef, StoredBytes
-from labeled.formats.csv.options import WHITESPACE, TextOptions
-from labeled.formats.header import FileStamp
+from labeled._validation import check_fields, whole
+from labeled.errors import FileFormatError, LoaderError
+from labeled.formats.bytesource import FileRef, stored_bytes
+from labeled.formats.header import TEXT, FileStamp
 from labeled.formats.region import Array, Ints
+
+WHITESPACE = "whitespace"
+
+TIME = np.dtype("datetime64[ns]")
+"""The dtype of all times, as in every other format."""
+
+MISSING = ("", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NULL", "null", "None", "#N/A")
+"""Fields that stand for a missing value in a column of numbers or times."""
 
 LF, CR = 10, 13
 READ_BYTES = 4 * 1024 * 1024
@@ -51,6 +60,139 @@ _BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
 def arrow(part: str = "") -> Any:
     """Return pyarrow, or a module of it."""
     return extra_module("pyarrow" + part, "delimited text needs pyarrow", "pyarrow", "tables")
+
+
+# options
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """Options of :func:`labeled.open_dataset` for delimited text.
+
+    Parameters
+    ----------
+    delimiter : str, optional
+        One character between fields, or "whitespace" for any number of blanks and tabs. By
+        default it is guessed from the first lines.
+    header : bool, optional
+        Whether the first line names the columns. By default it does if none of its fields is
+        a number. A last column without name and values, made by a delimiter that ends the lines,
+        is left out.
+    names : sequence of str, optional
+        Names of all columns, instead of those in the file.
+    labels : column or list of columns, optional
+        Columns, by name or number, that become the source ``labels``.
+    columns : "matrix", "separate" or mapping, optional
+        "matrix" puts all numeric columns with a name side by side as the source ``features``,
+        and is the default where there are several columns;
+        "separate" makes a source of every column; a mapping gives the column of each source, or
+        a list of columns to put side by side.
+    dtype : dtype or mapping, optional
+        Of all numeric columns, or by source or column; ``str`` leaves text as it is. By default
+        samples of the file decide, as pyarrow infers types: int64, uint64 (integers too large for
+        int64, such as ids), float64, bool, datetime64[ns] (dates and times in ISO 8601,
+        ``2026-11-20`` or ``2026-11-20 12:30:00``; those with a zone become times of UTC) or text.
+        Integers become float64 where some are missing, or beside floats; if float64 would round
+        them, they stay apart as far as samples tell, and are an error elsewhere. Any datetime64
+        means datetime64[ns].
+    missing : sequence of str
+        Fields that stand for a missing value: NaN in floating columns, NaT among times, an error
+        in others.
+    quote : str, optional
+        What encloses fields that hold delimiters or line ends; None if nothing does.
+    skip_lines : int
+        Lines to skip at the beginning of the file.
+    encoding : str
+        Of names and text: "utf-8", or another that contains ASCII, such as "latin-1" or "cp1252".
+    decimal : str
+        The decimal point of numbers, such as "," where ";" separates fields.
+    """
+
+    delimiter: str | None = None
+    header: bool | None = None
+    names: Any = None
+    labels: Any = None
+    columns: Any = None
+    dtype: Any = None
+    missing: Any = MISSING
+    quote: str | None = '"'
+    skip_lines: int = 0
+    encoding: str = "utf-8"
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        check_fields(self, LoaderError)
+        whole("skip_lines", self.skip_lines, least=0, error=LoaderError)
+        for name in ("delimiter", "quote", "decimal"):
+            value = getattr(self, name)
+            if value is None or (name == "delimiter" and value == WHITESPACE):
+                continue
+            if len(value.encode()) != 1 or value in "\r\n":
+                hint = f", or {WHITESPACE!r}" if name == "delimiter" else ""
+                raise LoaderError(f"{name}={value!r}: give one ASCII character{hint}")
+        if self.decimal == self.delimiter:
+            raise LoaderError(f"decimal={self.decimal!r} is the delimiter, too; give another one")
+        for name in ("names", "missing"):
+            if isinstance(words := getattr(self, name), str):
+                raise LoaderError(f"{name}={words!r} is one word; give a list, [{words!r}]")
+            object.__setattr__(self, name, None if words is None else tuple(map(str, words)))
+        labels = (self.labels,) if isinstance(self.labels, str | int) else self.labels
+        object.__setattr__(self, "labels", None if labels is None else tuple(labels))
+        object.__setattr__(self, "encoding", _checked_encoding(self.encoding))
+        object.__setattr__(self, "columns", _checked_columns(self.columns))
+        object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
+
+
+def _checked_encoding(encoding: str) -> str:
+    """Return the usual name of an encoding that keeps ASCII: rows are found by their bytes."""
+    ascii_bytes = bytes(range(128))
+    try:
+        name = codecs.lookup(encoding).name
+        kept = ascii_bytes.decode(name, "replace").encode() == ascii_bytes
+    except LookupError as fault:
+        raise LoaderError(f"encoding={encoding!r}: {fault}; give 'utf-8' or 'latin-1'") from None
+    if not kept:
+        raise LoaderError(
+            f"encoding={encoding!r} does not contain ASCII; save the file as UTF-8 "
+            f"(iconv -f {encoding} -t UTF-8)"
+        )
+    return name
+
+
+def _checked_columns(columns: Any) -> Any:
+    if columns in (None, "matrix", "separate"):
+        return columns
+    if not isinstance(columns, Mapping):
+        raise LoaderError(
+            f"columns={columns!r}: give 'matrix', 'separate', or a mapping of sources to columns"
+        )
+    for name, one in columns.items():
+        if isinstance(one, list | tuple) and not one:
+            raise LoaderError(f"columns= of source {name!r} names no column; leave it out")
+    plain = (str, int)
+    return tuple((str(n), c if isinstance(c, plain) else tuple(c)) for n, c in columns.items())
+
+
+def _checked_dtype(dtype: Any) -> Any:
+    if isinstance(dtype, Mapping):
+        return tuple((str(name), _checked_dtype(one)) for name, one in dtype.items())
+    if dtype is None:
+        return None
+    try:
+        found: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
+    except TypeError as fault:
+        raise LoaderError(f"dtype={dtype!r}: {fault}") from None
+    if found.kind in "MUSO":
+        return TIME if found.kind == "M" else TEXT
+    if found.kind not in "biu" and found not in (np.dtype("f4"), np.dtype("f8")):
+        raise LoaderError(
+            f"dtype={dtype!r}: text is read as integers, float32, float64, bool, datetime64 or "
+            "str; batches(dtype=) makes others"
+        )
+    return found
+
+
+# how a text is written
 
 
 @dataclass(frozen=True)
@@ -180,9 +322,6 @@ def _enclosing(text: Array, quotes: Ints, borders: bytes) -> Ints:
     return np.array(found, np.int64)
 
 
-# how a text is written
-
-
 def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     """Find out how a text is written, from its beginning.
 
@@ -191,19 +330,15 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     FileFormatError
         If it is not text, or holds no row.
     """
-    data, whole, file = b"", True, f"file {stamp.path!r}"
-    for part in text_parts(stamp):
+    data, file = b"", f"file {stamp.path!r}"
+    parts = text_parts(stamp)
+    while len(data) < HEAD_BYTES and (part := next(parts, b"")):
         data += part
-        if len(data) >= HEAD_BYTES:
-            data, whole = data[:HEAD_BYTES], False
-            break
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise FileFormatError(
-            f"{file} is text in UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)"
-        )
+    whole, data = len(data) < HEAD_BYTES, data[:HEAD_BYTES]
     if b"\0" in data:
         raise FileFormatError(
-            f"{file} is not text: byte {data.index(0)} is zero; pass format= if you know what it is"
+            f"{file} is not text: byte {data.index(0)} is zero; save UTF-16 as UTF-8 (iconv -f "
+            "UTF-16 -t UTF-8), or pass format= if you know what it is"
         )
     if b"\r" in data and b"\n" not in data:
         raise FileFormatError(f"{file} ends its lines by CR alone; save it with LF or CR LF")
@@ -215,11 +350,6 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
                 f"{file} has no line after the skip_lines={options.skip_lines} first"
             )
     begin = len(data) - len(data[begin:].lstrip(b"\r\n"))
-    if not whole and b"\n" not in data[begin:]:
-        raise FileFormatError(
-            f"{file} has no line end in its first {len(data):,} bytes: it is not a table, or has "
-            "too many columns to parse; write such values with labeled.write, or as .npy"
-        )
     dialect = Dialect(
         options.delimiter or "",
         None if options.delimiter == WHITESPACE else options.quote,
@@ -232,8 +362,8 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     ends = dialect.lines(np.frombuffer(data, np.uint8)[begin:], last=whole).ends + begin
     if not len(ends):
         raise FileFormatError(
-            f"{file} holds no row of text at its beginning, or opens a quote there that is not "
-            "closed (pass quote=None if quotes enclose nothing)"
+            f"{file} holds no row of text in its first {len(data):,} bytes: it opens a quote there "
+            "that is not closed (pass quote=None if quotes enclose nothing), or is not a table"
         )
     first, some = data[begin : ends[0]], data[begin : ends[:GUESSED_LINES][-1]]
     if options.delimiter is None:
@@ -251,11 +381,26 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         )
     header = options.header
     if header is None:
-        words = [field for field in rows[0] if field.strip()]
-        is_row = len(rows) == len(rows[0]) == 1  # of one word
-        header = not is_row and not any(_is_number(field, options.decimal) for field in rows[0])
-        header = header and bool(words)
-    names = _names(stamp.path, rows[0], header, options.names)
+        is_word = len(rows) == len(rows[0]) == 1
+        has_words = any(field.strip() for field in rows[0])
+        has_numbers = any(_is_number(field, options.decimal) for field in rows[0])
+        header = has_words and not has_numbers and not is_word
+    names = options.names
+    if names is None:
+        names = tuple(
+            (field.strip() if header else "") or f"column_{i}" for i, field in enumerate(rows[0])
+        )
+    if len(names) != len(rows[0]):
+        raise FileFormatError(
+            f"names= gives {len(names)} names, but the first row of {stamp.path!r} has "
+            f"{len(rows[0])} fields"
+        )
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
+    if twice:
+        raise FileFormatError(
+            f"columns {twice} of {stamp.path!r} have the same names; pass names=[...] to tell them "
+            "apart"
+        )
     if not header:
         return replace(dialect, names=names)
     line = dialect.first_line + first.count(b"\n")
@@ -288,24 +433,6 @@ def _is_number(field: str, decimal: str) -> bool:
     return "_" not in field
 
 
-def _names(
-    path: str, first: list[str], header: bool, given: tuple[str, ...] | None
-) -> tuple[str, ...]:
-    if given is not None and len(given) != len(first):
-        raise FileFormatError(
-            f"names= gives {len(given)} names, but the first row of {path!r} has "
-            f"{len(first)} fields"
-        )
-    fields = [field.strip() if header else "" for field in first]
-    names = given or tuple(field or f"column_{i}" for i, field in enumerate(fields))
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise FileFormatError(
-            f"columns {twice} of {path!r} have the same names; pass names=[...] to tell them apart"
-        )
-    return names
-
-
 def text_parts(stamp: FileStamp) -> Iterator[bytes]:
     """Yield a text in pieces, unpacked.
 
@@ -316,7 +443,7 @@ def text_parts(stamp: FileStamp) -> Iterator[bytes]:
     """
     if not is_packed(stamp):
         for at in range(0, stamp.size, READ_BYTES):
-            yield StoredBytes(stamp).pread(at, READ_BYTES)
+            yield stored_bytes(stamp, at, READ_BYTES)
         return
     try:
         with gzip.open(stamp.path) as file:
@@ -328,7 +455,7 @@ def text_parts(stamp: FileStamp) -> Iterator[bytes]:
 
 def is_packed(stamp: FileStamp) -> bool:
     """Whether a file is gzip-compressed."""
-    return StoredBytes(stamp).pread(0, len(_GZIP)) == _GZIP
+    return stored_bytes(stamp, 0, len(_GZIP)) == _GZIP
 
 
 # an index of rows
