@@ -50,6 +50,7 @@ from labeled.formats.reader import describe
 from labeled.formats.region import Array
 from labeled.permute import compiled
 from labeled.permute.arguments import address_of
+from labeled.permute.compiled import Loop
 
 CHECKSUM_BYTES = 4
 
@@ -432,9 +433,66 @@ def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
 # ---------------------------------------------------------------- shuffle, checksum
 
 
-def _loops() -> Any:
-    """Return the module of compiled loops, which imports numba."""
-    return importlib.import_module("labeled.formats.hdf5.compiled")
+@functools.cache
+def _loops() -> tuple[dict[int, Loop], Loop]:
+    """Return compiled loops, which leave the GIL: what joins 2, 4 or 8 planes, and what sums.
+
+    This imports numba, which takes half a second, so it is asked for only where that is loaded.
+    """
+
+    @compiled.loop
+    def join2(planes: Any, out: Any) -> None:
+        a, b = planes[0], planes[1]
+        for i in range(len(out)):
+            out[i] = np.uint16(a[i]) | np.uint16(b[i]) << np.uint16(8)
+
+    @compiled.loop
+    def join4(planes: Any, out: Any) -> None:
+        a, b, c, d = planes[0], planes[1], planes[2], planes[3]
+        for i in range(len(out)):
+            out[i] = (
+                np.uint32(a[i])
+                | np.uint32(b[i]) << np.uint32(8)
+                | np.uint32(c[i]) << np.uint32(16)
+                | np.uint32(d[i]) << np.uint32(24)
+            )
+
+    @compiled.loop
+    def join8(planes: Any, out: Any) -> None:
+        a, b, c, d = planes[0], planes[1], planes[2], planes[3]
+        e, f, g, h = planes[4], planes[5], planes[6], planes[7]
+        for i in range(len(out)):
+            low = (
+                np.uint64(a[i])
+                | np.uint64(b[i]) << np.uint64(8)
+                | np.uint64(c[i]) << np.uint64(16)
+                | np.uint64(d[i]) << np.uint64(24)
+            )
+            high = (
+                np.uint64(e[i])
+                | np.uint64(f[i]) << np.uint64(8)
+                | np.uint64(g[i]) << np.uint64(16)
+                | np.uint64(h[i]) << np.uint64(24)
+            )
+            out[i] = low | high << np.uint64(32)
+
+    @compiled.loop
+    def sums(words: Any) -> Any:
+        """Return the sum of 16-bit words, and the sum of its partial sums, modulo 65535."""
+        first, second = np.uint64(0), np.uint64(0)
+        for start in range(0, len(words), 4096):
+            block = words[start : start + 4096]
+            n = np.uint64(len(block))
+            plain, weighted = np.uint64(0), np.uint64(0)
+            for i in range(len(block)):
+                word = np.uint64(block[i])
+                plain += word
+                weighted += (n - np.uint64(i)) * word
+            second = (second + n * first + weighted) % np.uint64(65535)
+            first = (first + plain) % np.uint64(65535)
+        return first, second
+
+    return {2: join2, 4: join4, 8: join8}, sums
 
 
 def _unshuffle(item: int, data: Array, out: Array) -> int:
@@ -451,7 +509,7 @@ def _unshuffle(item: int, data: Array, out: Array) -> int:
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
     if item in (2, 4, 8) and compiled.pays_off(len(data)):
-        _loops().unshuffle(planes, elements)
+        _loops()[0][item](planes, elements.reshape(-1).view(f"<u{item}"))
     else:
         for byte, plane in enumerate(planes):
             elements[:, byte] = plane
@@ -494,7 +552,7 @@ def fletcher32(data: Array) -> int:
     """
     words = data[: len(data) & ~1].view("<u2")
     if compiled.pays_off(len(data)):
-        first, second = (int(total) for total in _loops().sums(words))
+        first, second = map(int, _loops()[1](words))
     else:
         first, second = _sums(words)
     if len(data) % 2:
