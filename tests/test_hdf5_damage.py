@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import hdf5plugin
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -25,7 +24,6 @@ from hdf5_layouts import (
     elsewhere,
     opened,
     read_with_h5py,
-    reader_of,
     write,
 )
 
@@ -259,39 +257,6 @@ def test_compiled_loops_undo_what_hdf5_did(tmp_path: Path, dtype: str, fill: int
                 file.create_dataset("x", data=rows, chunks=rows.shape, **options)
             found = opened(tmp_path / "x.h5").read_rows("x", 0, n)
             np.testing.assert_array_equal(found, rows)
-
-
-BITS = [{"nelems": 64}, {"cname": "zstd"}, {"cname": "lz4"}]
-
-
-@pytest.mark.parametrize("shape", [(1000, 700), (33, 129, 5), (7,), (3, 2, 5, 4, 3), (65_537,)])
-@pytest.mark.parametrize("dtype", ["u1", ">i2", "c16"])
-@pytest.mark.parametrize("how", BITS, ids=str)
-def test_bits_shuffled_in_blocks_of_any_shape(
-    tmp_path: Path, how: dict[str, Any], dtype: str, shape: tuple[int, ...]
-) -> None:
-    rows = np.random.default_rng(0).integers(0, 50, shape).astype(dtype)
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("x", data=rows, chunks=shape, **hdf5plugin.Bitshuffle(**how))
-    reader = reader_of(tmp_path / "x.h5")
-    assert reader.kind == "chunked"
-    np.testing.assert_array_equal(opened(tmp_path / "x.h5").read_rows("x", 0, shape[0]), rows)
-
-
-@pytest.mark.parametrize("name", ["zstd", "lz4", "blosc", "blosc2", "bzip2", "zfp", "sz3"])
-def test_filters_are_called_by_their_short_names(tmp_path: Path, name: str) -> None:
-    made = {
-        "bzip2": hdf5plugin.BZip2(),
-        "sz3": hdf5plugin.SZ3(absolute=0.1),
-        "lz4": hdf5plugin.LZ4(),
-    }
-    coded = made.get(name) or getattr(hdf5plugin, name.capitalize())()
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("x", data=np.zeros((100, 3)), chunks=(10, 3), **coded)
-    dataset = opened(tmp_path / "x.h5")
-    assert f"chunks (10, 3), {name}\n" in repr(dataset)
-    told = str(dataset.batches(10).explain())
-    assert f"({name})" in told or f"filter '{name}' (" in told
 
 
 def test_a_filter_that_nothing_undoes_names_the_extra(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import labeled
-from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
+from labeled.errors import LabeledWarning, UnknownNameError
 from make_files import scan
 
 
@@ -313,13 +313,3 @@ def test_cf_attributes_of_plain_hdf5_are_decoded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(labeled.open_dataset(path)["x"], np.arange(6).reshape(3, 2) / 2)
     assert header.sources["x"].attrs == {}
     assert header.sources["big"].cf is None
-
-
-def test_a_dataset_whose_type_cannot_be_a_source_says_why(tmp_path: Path) -> None:
-    path = write(tmp_path / "w.nc", weather())
-    with h5py.File(path, "a") as f:
-        f.create_dataset("raw", (6,), dtype="V3")
-
-    assert "opaque dtype |V3" in scan(path).not_opened["raw"]
-    with pytest.raises(FileFormatError, match="cannot be a source: opaque"):
-        scan(path, sources=["raw"])

@@ -157,49 +157,6 @@ def test_barcodes_are_the_examples_of_10x_genomics(
     assert ds.batches(8).batch_size == 8
 
 
-IMAGES = np.arange(96).reshape(4, 2, 3, 4)
-SCALARS = np.arange(4.0)
-
-FILES: dict[str, tuple[dict[str, np.ndarray], dict[str, Any]]] = {
-    "NeXus": (
-        {"entry/data/counts": IMAGES[..., 0], "entry/data/theta": SCALARS},
-        {
-            "group": "entry/data",
-            "dims": {"counts": ("theta", "y", "x"), "theta": ("theta",)},
-        },
-    ),
-    "openPMD": (
-        {f"data/{step}/meshes/E/x": IMAGES[step] for step in range(4)},
-        {"group": "data/*", "dims": {"meshes/E/x": ("z", "y", "x")}},
-    ),
-    "MATLAB": (
-        {"X": IMAGES[:, 0], "#refs#/a": np.zeros((2, 2))},
-        {"sources": ["X"], "dims": {"X": ("batch", "column", "row")}},
-    ),
-}
-
-
-@pytest.mark.parametrize("program", FILES)
-def test_files_of_any_program_open_with_dims_and_groups(tmp_path: Path, program: str) -> None:
-    """Groups, patterns of groups, sources and dims serve what names its axes in its own way."""
-    arrays, options = FILES[program]
-    with h5py.File(tmp_path / "any.h5", "w") as f:
-        for path, array in arrays.items():
-            f[path] = array
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ds = labeled.open_dataset(tmp_path / "any.h5", **options)
-
-    assert ds.dims == options["dims"]
-    with h5py.File(tmp_path / "any.h5") as f:
-        for name in ds.sources:
-            found = [f[path][()] for path in arrays if path.endswith(name)]
-            np.testing.assert_array_equal(ds[name].values, np.concatenate(found))
-    (batch,) = ds.batches(ds.n_rows, shuffle="full", seed=0)
-    first = ds.sources[0]
-    np.testing.assert_array_equal(batch[first].values, ds[first].values[batch.rows])
-
-
 def test_what_pytables_keeps_for_its_indexes_is_put_aside(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "table.h5", "w") as f:
         f["table/rows"] = np.zeros(3, [("a", "f4"), ("b", "i4")])

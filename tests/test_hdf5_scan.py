@@ -100,19 +100,6 @@ def test_unknown_names_are_guessed(tmp_path: Path) -> None:
         scan(path, example_dim="m")
 
 
-def test_example_dim_of_a_labelled_plain_file(tmp_path: Path) -> None:
-    path = plain_file(
-        tmp_path / "p.h5",
-        {"a": np.zeros((3, 2)), "b": np.zeros(2), "c": np.zeros((2, 3))},
-        {"a": ("n", "k"), "b": ("k",), "c": ("k", "n")},
-    )
-
-    header = scan(path, example_dim="n")
-
-    assert (list(header.sources), list(header.variables)) == (["a"], ["b"])
-    assert "axis 1, not axis 0" in header.not_opened["c"]
-
-
 # Names of axes -------------------------------------------------------------------------------
 
 

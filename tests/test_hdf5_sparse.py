@@ -90,23 +90,6 @@ def test_rows_and_columns_are_those_of_numpy(tmp_path_factory, data):
         np.testing.assert_array_equal(ds.subset(rows)["X"].values, dense[rows][:, columns])
 
 
-def test_cells_of_10x_genomics_are_rows(tmp_path):
-    dense = dense_of(50, 20, "i4")
-    with h5py.File(tmp_path / "filtered.h5", "w") as f:
-        write_csr(f.create_group("matrix"), dense, chunks=(16,), compression="gzip", shuffle=True)
-        f["matrix/shape"] = np.array([20, 50], "i4")  # features by cells
-        f["matrix/barcodes"] = np.array([f"AAAC{i:04}-1".encode() for i in range(50)])
-        f["matrix/features/id"] = np.array([f"ENSG{i}".encode() for i in range(20)])
-
-    ds = labeled.open_dataset(tmp_path / "filtered.h5")
-
-    np.testing.assert_array_equal(ds["matrix"].values, dense)
-    assert ds.select("matrix", "matrix/barcodes").n_rows == 50
-    assert "part of sparse matrix 'matrix'" in ds.files.known.not_opened["matrix/indices"]
-    arrays = labeled.open_dataset(tmp_path / "filtered.h5", group="matrix")
-    assert {"data", "indices", "indptr"} <= set(arrays.sources)
-
-
 def test_values_that_come_twice_add_up(tmp_path):
     with h5py.File(tmp_path / "x.h5", "w") as f:
         group = f.create_group("X")

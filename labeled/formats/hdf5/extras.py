@@ -84,7 +84,8 @@ class Extras:
             for name, axis, scale in _scales_of_sources(old, self.header):
                 if address(scale.dataset) in copied:
                     file[name].dims[axis].attach_scale(file[copied[address(scale.dataset)]])
-            self._warn_of_lengths(old)
+            if self.order is not None:
+                self._warn_of_lengths(old)
 
     def tie(self, file: h5py.File) -> None:
         """Give copies their scales, and sources their coordinates, once sources have names."""
@@ -147,7 +148,7 @@ class Extras:
             and (getattr(old[path], "shape", None) or (-1,))[0] in n_rows
             and scale_of(old[path]).has_values  # else it names a dim, and says how long that is
         ]
-        if self.order is not None and kept:
+        if kept:
             warn(
                 f"{kept} of {self.path!r} are as long as the sources, but belong to none: "
                 f"they keep their order, while rows of sources change places"
@@ -394,11 +395,8 @@ def _equal(old: Any, new: Any, order: Moved | None, budget: int) -> bool:
 
 
 def _same(one: Array, two: Array) -> bool:
-    if one.shape != two.shape:
-        return False
-    if not one.dtype.hasobject:
-        return one.tobytes() == two.tobytes()
     if one.dtype.names is not None:
         return all(_same(one[name], two[name]) for name in one.dtype.names)
-    pairs = zip(one.reshape(-1).tolist(), two.reshape(-1).tolist(), strict=True)
-    return all(np.array_equal(a, b) for a, b in pairs)
+    if one.shape != two.shape or not one.dtype.hasobject:
+        return one.shape == two.shape and one.tobytes() == two.tobytes()
+    return all(map(np.array_equal, one.reshape(-1).tolist(), two.reshape(-1).tolist()))

@@ -93,11 +93,12 @@ def scan(
     *,
     sources: Sequence[str] | None = None,
     dims: Mapping[str, Names] | None = None,
+    decode_cf: bool = True,
+    allow_external: bool = False,
     name_all: bool = False,
     quiet: bool = False,
-    **options: Any,
 ) -> FileHeader:
-    """Read the headers of one HDF5 file.
+    """Read the headers of one HDF5 file, from its root.
 
     Parameters
     ----------
@@ -107,13 +108,12 @@ def scan(
         Open only these, in this order; others are not even checked. Default: all, sorted.
     dims : mapping of source to names, optional
         Names of axes, before those in the file; None in place of a name keeps the file's.
+    decode_cf, allow_external : bool
+        As in :class:`~labeled.formats.format.Options`.
     name_all : bool
         Name axes of ragged examples by numbers where the file has no `shape_labels`.
     quiet : bool
         Warn of nothing.
-    **options
-        Others of :class:`~labeled.formats.format.Options`: `example_dim`, `group`, `decode_cf`,
-        `allow_external`. A pattern (``data/*``) as `group` must match one group here.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def scan(
     DimsError
         If names of axes repeat or do not fit, or those of ragged examples are missing.
     UnknownNameError
-        If `sources`, `dims`, `example_dim` or `group` name what is not there.
+        If `sources` or `dims` name what is not there.
     FileChangedError
         If somebody wrote to the file meanwhile.
 
@@ -146,11 +146,10 @@ def scan(
     if dims is not None and not isinstance(dims, Mapping):
         raise DimsError(f"dims={dims!r} is not a mapping; pass {{source: (name, ...)}}")
     chosen = None if sources is None else tuple(sources)
-    headers = _scan(path, Options(sources=chosen, **options), dims or {}, name_all=name_all)
+    options = Options(sources=chosen, decode_cf=decode_cf, allow_external=allow_external)
+    headers = _scan(path, options, dims or {}, name_all=name_all)
     if not quiet:
         _warn_of(headers)
-    if len(headers) > 1:
-        raise UnknownNameError(f"group={options['group']!r} means {len(headers)} groups; name one")
     return headers[0]
 
 
