@@ -85,11 +85,12 @@ def head(
     dataset = open_dataset(file, sources=source, **opened)
     if split is not None:
         dataset = dataset.split(split)
-    first = dataset.subset(slice(n_rows)) if as_json else dataset
     if as_json:
-        arrays = {name: first[name] for name in dataset.sources}
-        rows = {n: x.to_objects() if isinstance(x, Ragged) else x.values for n, x in arrays.items()}
-        plain = {name: list(map(plain_values, values)) for name, values in rows.items()}
+        first, plain = dataset.subset(slice(n_rows)), {}
+        for name in dataset.sources:
+            rows = first[name]
+            values = rows.to_objects() if isinstance(rows, Ragged) else rows.values
+            plain[name] = list(map(plain_values, values))
         click.echo(json.dumps(plain, allow_nan=False))
         return
     if not dataset.sources:
@@ -162,13 +163,11 @@ def number_lines(values: Array, classes: Mapping[int, str]) -> list[str]:
     most = ALONE if row_size == 1 else MAX_CHARACTERS
     rows = []
     for number, row in enumerate(values.reshape(len(values), row_size)[:, :MAX_VALUES]):
-        words = [text_of(value, most) for value in row]
-        if values.dtype.kind in "biu":
-            words = [
-                f"{w} ({classes[v]})" if v in classes else w
-                for w, v in zip(words, row, strict=True)
-            ]
-        rows.append([f"row {number}", *words])
+        words = [f"row {number}"]
+        for value in row:
+            known = values.dtype.kind in "biu" and value in classes
+            words.append(text_of(value, most) + (f" ({classes[value]})" if known else ""))
+        rows.append(words)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     end = f"  ... {row_size - MAX_VALUES:,} more values" if row_size > MAX_VALUES else ""
     return ["  " + GAP.join(map(str.rjust, row, widths)) + end for row in rows]
@@ -198,7 +197,7 @@ def text_of(value: Any, most: int = MAX_CHARACTERS) -> str:
 
 
 def image_lines(values: Array) -> list[str]:
-    """Draw images side by side, and say what black and white stand for.
+    """Draw images side by side under their numbers, and say what black and white stand for.
 
     Parameters
     ----------
@@ -214,26 +213,18 @@ def image_lines(values: Array) -> list[str]:
     note += f"every {step}th pixel; " if step > 1 else ""
     values = values[:, ::step, ::step].astype(np.float64)
     low, high = np.nanmin(values), np.nanmax(values)
-    pixels = (
-        np.nan_to_num((values - low) * (255 / ((high - low) or 1))).clip(0, 255).astype(np.uint8)
-    )
-    lines = gallery(pixels, colour, columns)
-    return [*lines, f"  ({note}black is {text_of(low)}, white is {text_of(high)})"]
-
-
-def gallery(images: npt.NDArray[np.uint8], colour: bool, columns: int) -> list[str]:
-    """Draw images side by side under their numbers, as many to a line as `columns` hold."""
-    width = images.shape[2] * (1 if colour else 2)
-    slot = max(width, len(f"row {len(images) - 1}"))
-    per_line = max(1, columns // (slot + len(GAP)))
+    scaled = np.nan_to_num((values - low) * (255 / ((high - low) or 1)))
+    drawn = [drawn_lines(image, colour) for image in scaled.clip(0, 255).astype(np.uint8)]
+    names = [f"row {number}" for number in range(len(values))]
+    width = values.shape[2] * (1 if colour else 2)
+    slot = max(width, len(names[-1]))
+    pad, per_line = " " * (slot - width) + GAP, max(1, columns // (slot + len(GAP)))
     lines = []
-    for first in range(0, len(images), per_line):
-        numbers = range(first, min(first + per_line, len(images)))
-        lines.append((GAP + GAP.join(f"row {n}".ljust(slot) for n in numbers)).rstrip())
-        drawn = [drawn_lines(images[n], colour) for n in numbers]
-        pad = " " * (slot - width) + GAP
-        lines += [(GAP + pad.join(parts)) for parts in zip(*drawn, strict=True)]
-    return lines
+    for first in range(0, len(values), per_line):
+        some = slice(first, first + per_line)
+        lines.append((GAP + GAP.join(name.ljust(slot) for name in names[some])).rstrip())
+        lines += [GAP + pad.join(parts) for parts in zip(*drawn[some], strict=True)]
+    return [*lines, f"  ({note}black is {text_of(low)}, white is {text_of(high)})"]
 
 
 def drawn_lines(image: npt.NDArray[np.uint8], colour: bool) -> list[str]:
