@@ -30,7 +30,6 @@ Reached: TypeAlias = distributed.Client | Cluster | str
 
 
 MAX_NAMED = 8
-ASK_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -202,25 +201,6 @@ def large_graphs() -> Iterator[None]:
         yield
 
 
-def sent(
-    client: distributed.Client,
-    worker: Worker,
-    work: Callable[..., Any],
-    *args: Any,
-    resources: Mapping[str, float] | None = None,
-) -> Any:
-    """Have one certain worker do something; return the future."""
-    with large_graphs():
-        return client.submit(
-            work,
-            *args,
-            workers=[worker.address],
-            allow_other_workers=False,
-            resources=dict(resources or {}) or None,
-            pure=False,
-        )
-
-
 # ---------------------------------------------------------------- what workers say
 def check_files(
     client: Reached,
@@ -271,28 +251,19 @@ def ask(
     *args: Any,
 ) -> dict[Worker, str]:
     """Ask workers what is wrong; return what those say that have something, if still there."""
-    found, asked = {}, {w: sent(client, w, problem, versions(), question, *args) for w in workers}
-    for worker, future in asked.items():
-        words, waits = None, True
-        while waits:
-            try:
-                words, waits = said(future, timeout_s=ASK_S), False
-            except TimeoutError:
-                waits = worker.address in workers_of(client)
+    asked = {worker.address: worker for worker in workers}
+    if not asked:
+        return {}
+    answers = client.run(
+        problem, versions(), question, *args, workers=list(asked), on_error="return"
+    )
+    found, there = {}, workers_of(client)
+    for address, words in answers.items():
+        if isinstance(words, BaseException):  # it cannot even take the question
+            words = f"{type(words).__name__}: {words}" if address in there else None
         if words is not None:
-            found[worker] = words
+            found[asked[address]] = words
     return found
-
-
-def said(future: Any, timeout_s: float | None = None) -> str | None:
-    """Return what a worker answers; raises TimeoutError where that takes too long."""
-    try:
-        words: str | None = future.result(timeout=timeout_s)
-        return words
-    except Exception as error:  # it cannot even take the question: another version, perhaps
-        if isinstance(error, TimeoutError) and future.status != "error":
-            raise  # it has not answered in time
-        return f"{type(error).__name__}: {error}"
 
 
 def versions() -> dict[str, str]:

@@ -32,9 +32,9 @@ from labeled.cluster.client import (
     ask,
     check_dataset,
     connected,
+    large_graphs,
     no_workers,
     read_problem,
-    sent,
     unable_words,
     workers_of,
 )
@@ -467,11 +467,18 @@ class _Run:
         free = [worker for address, worker in self._workers.items() if address not in busy]
         for worker in free[: len(self._waiting)]:
             share, needs = self._waiting.popleft(), self._rules.resources
-            args = self._work, share.part, share.pair or None
-            share.worker, share.future = (
-                worker,
-                sent(self._client, worker, run_part, *args, resources=needs),
-            )
+            share.worker = worker
+            with large_graphs():
+                share.future = self._client.submit(
+                    run_part,
+                    self._work,
+                    share.part,
+                    share.pair or None,
+                    workers=[worker.address],
+                    allow_other_workers=False,
+                    resources=dict(needs) or None,
+                    pure=False,
+                )
 
     def _listen(self) -> bool:
         """Take reports, then look at what workers have come to; return whether there were any."""
