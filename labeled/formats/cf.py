@@ -192,14 +192,11 @@ def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
         first = next(attrs[key] for key in FILLS if key in attrs)
         values = np.where(np.isin(shown, cf.fills), np.asarray(first).astype(values.dtype), values)
     if cf.attrs:
-        values = (_unpacked if _is_packed(values.dtype, cf) else _by_xarray)(values, cf)
+        # numbers that become floats, as wide as they are or wider
+        wide = values.dtype.kind != "f" or values.dtype.itemsize <= cf.dtype.itemsize
+        packed = wide and cf.dtype.kind == "f" and dict(cf.attrs).keys() <= {*PACKED, *FILLS}
+        values = (_unpacked if packed else _by_xarray)(values, cf)
     return values.astype(cf.dtype, copy=np.may_share_memory(values, raw))
-
-
-def _is_packed(dtype: np.dtype[Any], cf: CF) -> bool:
-    """Whether values are numbers that become floats, as wide as they are or wider."""
-    wide = dtype.kind != "f" or dtype.itemsize <= cf.dtype.itemsize
-    return wide and cf.dtype.kind == "f" and dict(cf.attrs).keys() <= {*PACKED, *FILLS}
 
 
 def _unpacked(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:

@@ -73,15 +73,10 @@ def machine_bytes() -> float:
 
 def available_bytes() -> float:
     """Return how much more memory this process may take than it has of its own now."""
-    return machine_bytes() - _own_bytes()
-
-
-def _own_bytes() -> int:
-    """Return the memory that is this process's alone; 0 where the system does not tell."""
     for line in _lines(STATUS):
         if line.startswith("RssAnon:"):
-            return int(line.split()[1]) << 10
-    return 0
+            return machine_bytes() - (int(line.split()[1]) << 10)
+    return machine_bytes()
 
 
 def _group_limits() -> Iterator[float]:

@@ -182,8 +182,7 @@ class DataProvider:
         rows, missing = batch.rows, self.batch_size - batch.batch_size
         if rows is not None and missing:
             rows = np.append(rows, np.full(missing, -1))
-        dims = {name: moved_order(one, self._axes) for name, one in batch.dims.items()}
-        return DataBatch(data, label, batch.count_samples, rows, self._axes, dims)
+        return DataBatch(data, label, batch.count_samples, rows, self._axes)
 
     def _whole(self, array: Array, padding: Any) -> Array:
         """Return an array padded to the batch size, its batch axis where it is wanted."""
@@ -250,7 +249,7 @@ class _Epochs:
         return self._batches(loader)
 
     def _batches(self, loader: Loader) -> Iterator[DataBatch]:
-        named, skips = {**self.data, **self.label}, loader.plan.options.skips
+        skips = loader.plan.options.skips
         with iter(loader) as batches:
             for number, batch in enumerate(batches):
                 left = max(self.n_samples - number * loader.batch_size, 0)
@@ -260,8 +259,7 @@ class _Epochs:
                     {name: batch.arrays[source] for name, source in names.items()}
                     for names in (self.data, self.label)
                 )
-                dims = {name: tuple(batch[source].dims) for name, source in named.items()}
-                yield DataBatch(data, label, min(left, batch.count), batch.rows, dims=dims)
+                yield DataBatch(data, label, min(left, batch.count), batch.rows)
 
 
 class LoaderProvider(DataProvider):

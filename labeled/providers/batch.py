@@ -14,9 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import xarray as xr
 
-from labeled.device import Array, adopted, check_copy, copy_into, is_array, is_foreign, to_host
+from labeled.device import Array, adopted, check_copy, copy_into, is_array, is_foreign
 from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.loader.options import integer
 
@@ -41,8 +40,6 @@ class DataBatch:
         Which samples of the data set these are; -1 where padded.
     axes : {"first", "last"}
         Where the batch axis stands.
-    dims : mapping of str to tuple of str
-        Names of the axes, where they have any.
 
     Examples
     --------
@@ -56,7 +53,6 @@ class DataBatch:
     count_samples: int = ALL
     rows: npt.NDArray[np.int64] | None = None
     axes: BatchAxis = "first"
-    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.named_data:
@@ -193,15 +189,6 @@ class DataBatch:
                 f"{tuple(place.shape)}"
             )
         return place, part
-
-    def to_xarray(self) -> xr.Dataset:
-        """Return the batch as an in-memory xarray.Dataset; arrays on the host are not copied."""
-        variables = {}
-        for name, array in self._arrays.items():
-            inner = tuple(f"{name}_{axis}" for axis in range(1, len(array.shape)))
-            dims = self.dims.get(name, moved_order(("batch", *inner), self.axes))
-            variables[name] = (dims, to_host(array))
-        return xr.Dataset(variables)
 
     def __repr__(self) -> str:
         lines = [f"<labeled.providers.DataBatch, {self.count_samples} samples>"]

@@ -479,7 +479,7 @@ class Decode:
     channels : {3, 1, 4, None}
         Colour, grey, colour with alpha, or as stored.
     upright : bool
-        Turn pictures as their EXIF data say; a TIFF is turned either way.
+        Turn pictures as their EXIF data say; a TIFF is turned either way, a PNG never.
 
     Examples
     --------

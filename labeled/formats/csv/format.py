@@ -281,19 +281,16 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
     """
     names = [column.name for column in columns]
 
-    def numbers_of(given: Any, argument: str) -> Chosen:
-        if isinstance(given, tuple):
-            return tuple(_column_number(path, one, names, argument) for one in given)
-        return _column_number(path, given, names, argument)
-
     found: dict[str, Chosen] = {}
     if options.labels is not None:
-        alone = len(options.labels) == 1
-        found[LABELS] = numbers_of(options.labels[0] if alone else options.labels, "labels=")
+        given = options.labels[0] if len(options.labels) == 1 else options.labels
+        found[LABELS] = _numbers_of(given, path, names, "labels=")
     taken = np.ravel(found.get(LABELS, ())).tolist()
     left = [i for i in range(len(names)) if i not in taken]
     if isinstance(options.columns, tuple):
-        more = {source: numbers_of(given, "columns=") for source, given in options.columns}
+        more = {
+            source: _numbers_of(given, path, names, "columns=") for source, given in options.columns
+        }
     elif options.columns == "separate" or (options.columns is None and len(names) == 1):
         more = {names[i]: i for i in left}
     else:
@@ -313,8 +310,10 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
     return {**more, **found}
 
 
-def _column_number(path: str, given: Any, names: Sequence[str], argument: str) -> int:
-    """Return the number of a column given by its name or number (negative from the end)."""
+def _numbers_of(given: Any, path: str, names: Sequence[str], argument: str) -> Any:
+    """Return the numbers of columns given by name or number (negative from the end)."""
+    if isinstance(given, tuple):
+        return tuple(_numbers_of(one, path, names, argument) for one in given)
     if isinstance(given, int) and not isinstance(given, bool) and -len(names) <= given < len(names):
         return given % len(names)
     if given in names:

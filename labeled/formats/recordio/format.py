@@ -96,9 +96,6 @@ RAGGED = {
     "encoded": "every payload has its own length",
     "records": "every payload has its own length",
 }
-DTYPES = {"ids": np.dtype(np.uint64)}
-"""Of sources that are neither labels nor bytes."""
-
 ENCODED = Filter(0, "decoded")
 """Pictures are expensive to read: they have to be decoded."""
 
@@ -130,7 +127,7 @@ class Decoding:
         Cut so much out of the middle, after `resize`; a picture that is too small is enlarged
         first, until it is not.
     upright : bool
-        Turn pictures as their EXIF data say; a TIFF is turned either way.
+        Turn pictures as their EXIF data say; a TIFF is turned either way, a PNG never.
     max_pixels : int
         Refuse larger ones by what their header claims.
     """
@@ -384,13 +381,14 @@ def _source(
         n_labels = int(table_of(file).widths.sum())
         stored_bytes = 8 * file.n_rows if name == "ids" else LABEL.itemsize * n_labels
     known = DIMS[name] if row_shape is None else DIMS[name][: 1 + len(row_shape)]
+    dtypes = {"ids": np.dtype(np.uint64), "labels": own.label_dtype}
     decoded = DECODED_TIMES * file.largest if name == "images" and own.resizes else 0
     return SourceHeader(
         file=file.stamp,
         name=name,
         key=name,
         shape=(file.n_rows, *(row_shape or ())),
-        dtype={**DTYPES, "labels": own.label_dtype}.get(name, np.dtype(np.uint8)),
+        dtype=dtypes.get(name, np.dtype(np.uint8)),
         dims=dims_of(name, known, options, repr(file.stamp.path)),
         storage="records",
         filters=(ENCODED,) if name == "images" else (),

@@ -11,7 +11,7 @@ import contextlib
 import operator
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -148,13 +148,22 @@ def _records(
         return
     given = {"labels": labels, "ids": ids}
     columns = {name: column for name, column in given.items() if column is not None}
-    for number, (example, *row) in enumerate(_together(examples, columns)):
-        of = dict(zip(columns, row, strict=True))
+    rows, number = zip(examples, *columns.values(), strict=True), 0
+    while True:
+        try:
+            row = next(rows, None)
+        except ValueError as fault:  # lengths differ
+            names = ", ".join(columns)
+            raise WriteError(f"examples and {names} differ in number: {fault}") from None
+        if row is None:
+            return
+        of = dict(zip(columns, row[1:], strict=True))
         try:
             key = operator.index(of.get("ids", number))
-            yield key, pack(example, _exact(of.get("labels", 0)), key)
+            yield key, pack(row[0], _exact(of.get("labels", 0)), key)
         except (HeaderError, TypeError) as fault:
             raise WriteError(f"record {number}: {fault}") from None
+        number += 1
 
 
 def _exact(labels: Any) -> Any:
@@ -167,20 +176,6 @@ def _exact(labels: Any) -> Any:
                 "classes from 0, or write such numbers as ids"
             )
     return labels
-
-
-def _together(examples: Iterator[Any], columns: Mapping[str, Iterable[Any]]) -> Iterator[Any]:
-    rows = zip(examples, *columns.values(), strict=True)
-    while True:
-        try:
-            row = next(rows, None)
-        except ValueError as fault:  # lengths differ
-            raise WriteError(
-                f"examples and {', '.join(columns)} differ in number: {fault}"
-            ) from None
-        if row is None:
-            return
-        yield row
 
 
 def _encoded(
