@@ -93,7 +93,7 @@ def open_dataset(
         the first bytes of the files, then by their names.
     **options
         Options of one format: :class:`labeled.formats.csv.index.TextOptions`,
-        :class:`labeled.formats.recordio.format.RecordOptions`.
+        :class:`labeled.formats.recordio.RecordOptions`.
 
     Returns
     -------

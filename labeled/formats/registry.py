@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 FORMATS = {
     "hdf5": "hdf5.format",
     "idx": "idx",
-    "recordio": "recordio.format",
-    "csv": "csv.format",
+    "recordio": "recordio",
+    "csv": "csv",
     "zarr": "zarr",
 }
 """The module of every format, imported when it is asked. If a folder holds files of several

@@ -38,7 +38,7 @@ from labeled.errors import (
     warn,
 )
 from labeled.formats.pictures import PictureError, picture_head
-from labeled.formats.recordio.format import Decoding
+from labeled.formats.recordio import Decoding
 from labeled.formats.recordio.writing import write_records
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target

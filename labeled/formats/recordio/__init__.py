@@ -1,1 +1,614 @@
-"""RecordIO files: framed payloads one after another, mostly labelled pictures (``.rec``)."""
+"""RecordIO as one format among others: what opening record files tells, and their readers.
+
+The records of every file are gone through once, by their heads; pictures are looked at until
+two of them differ in shape, which is soon. Files that are joined are judged together: their
+pictures are ragged, or their labels several, where those of any one are.
+
+Sources of one shape are read by a :class:`~labeled.formats.reader.Reader`. The thread that reads
+pictures reads their records and decodes one after the other outside the GIL, each to where it
+belongs. Others follow :class:`~labeled.ragged.RaggedReader`; their shapes come from the headers of
+pictures. A picture that cannot be decoded has no pixels there, and reading it is an error that
+names it.
+
+The trade-off: pictures are resized by the shorter edge and cut out of the middle, which is
+what evaluation wants; what draws at random is for :mod:`labeled.transforms`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from labeled._validation import check_fields, whole
+from labeled.errors import FileFormatError, LoaderError, ReadError
+from labeled.formats.bytesource import stamp_of
+from labeled.formats.format import (
+    ExampleReader,
+    Format,
+    Options,
+    all_rows,
+    chosen_sources,
+    dims_of,
+)
+from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
+from labeled.formats.memory import put_rows
+from labeled.formats.pictures import (
+    MAX_PIXELS,
+    Channels,
+    PictureError,
+    decode,
+    kind_of,
+    opencv,
+)
+from labeled.formats.reader import (
+    ByteRanges,
+    FileReader,
+    Io,
+    Reader,
+    ValuesReader,
+    decoding,
+    describe,
+    native,
+)
+from labeled.formats.recordio.framing import LABEL, MAGIC_BYTES, HeaderError, body_of, unpack
+from labeled.formats.recordio.records import (
+    READ_BYTES,
+    SUFFIX,
+    RecordFile,
+    header_labels,
+    idx_stamp,
+    labels_behind,
+    sizes_by_blocks,
+    sizes_of,
+    table_of,
+)
+from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
+from labeled.permute.workers import processors, share
+from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+from labeled.selection import rows_of
+
+EXAMPLE = "batch"
+
+DIMS = {
+    "images": (EXAMPLE, "height", "width", "channel"),
+    "labels": (EXAMPLE, "label"),
+    "ids": (EXAMPLE,),
+    "encoded": (EXAMPLE, "byte"),
+    "records": (EXAMPLE, "byte"),
+}
+ON_REQUEST = {"encoded": "the bytes of payloads, undecoded; ask for it by name with sources="}
+NAMES = {
+    "images": ("ids", "images", "labels"),
+    "labelled": ("encoded", "ids", "labels"),
+    "raw": ("records",),
+}
+RAGGED = {
+    "images": "every picture has its own shape",
+    "labels": "records have different numbers of labels",
+    "encoded": "every payload has its own length",
+    "records": "every payload has its own length",
+}
+ENCODED = Filter(0, "decoded")
+"""Pictures are expensive to read: they have to be decoded."""
+
+PEEKED_ROWS = 8
+"""Records of a file that are looked at for pictures."""
+
+DECODED_TIMES = 24
+"""How many times larger than its bytes a picture is taken to be while it is decoded."""
+
+MANY_ROWS = 16
+"""Pictures that are worth several threads, where they are asked for at once."""
+
+
+# options
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How all pictures of a dataset are decoded.
+
+    Parameters
+    ----------
+    channels : {1, 3, 4}, optional
+        Decode pictures to grey, colour (red, green, blue), or colour with alpha; else they
+        keep what they have.
+    resize : int, optional
+        Resize pictures so that their shorter edge is so long; the other keeps its proportion.
+    shape : (height, width), optional
+        Cut so much out of the middle, after `resize`; a picture that is too small is enlarged
+        first, until it is not.
+    upright : bool
+        Turn pictures as their EXIF data say; a TIFF is turned either way, a PNG never.
+    max_pixels : int
+        Refuse larger ones by what their header claims.
+    """
+
+    channels: Channels = None
+    resize: int | None = None
+    shape: tuple[int, int] | None = None
+    upright: bool = True
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        check_fields(self, LoaderError, but=("shape",))
+        for name in ("resize", "max_pixels"):
+            value = getattr(self, name)
+            if value is not None:
+                whole(name, value, least=1, error=LoaderError)
+        shape: Any = self.shape
+        if shape is not None:
+            if not isinstance(shape, tuple | list) or len(shape) != 2:
+                raise LoaderError(f"shape={shape!r} must be a pair (height, width)")
+            shape = tuple(whole("shape", side, least=1, error=LoaderError) for side in shape)
+            object.__setattr__(self, "shape", shape)
+
+    @property
+    def row_shape(self) -> tuple[int, int, int] | None:
+        """The shape that every picture gets; None where that depends on the picture."""
+        if self.shape is None or self.channels is None:
+            return None
+        return (*self.shape, self.channels)
+
+    @property
+    def resizes(self) -> bool:
+        """Whether pictures are larger, for a moment, than what becomes of them."""
+        return self.resize is not None or self.shape is not None
+
+    def __call__(self, data: bytes | memoryview, out: Array | None = None) -> Array:
+        """Decode a picture; see :func:`labeled.formats.pictures.decode` for `out`.
+
+        Raises
+        ------
+        PictureError
+            If it is none, or too large.
+        """
+        place = None if self.resizes else out
+        image: Array = decode(
+            data, self.channels, upright=self.upright, max_pixels=self.max_pixels, out=place
+        )
+        if self.resize is not None:
+            height, width = image.shape[:2]
+            least = min(height, width)
+            height, width = (max(1, self.resize * edge // least) for edge in (height, width))
+            image = resized(image, height, width)
+        if self.shape is None:
+            return image
+        (rows, columns), (height, width) = image.shape[:2], self.shape
+        if rows < height or columns < width:
+            factor = max(height / rows, width / columns)
+            rows, columns = max(height, int(factor * rows)), max(width, int(factor * columns))
+            image = resized(image, rows, columns)
+        y, x = (rows - height) // 2, (columns - width) // 2
+        return np.ascontiguousarray(image[y : y + height, x : x + width])
+
+    def shapes(self, sizes: npt.NDArray[np.int32]) -> Rows:
+        """Return the shapes of decoded pictures (n, 3), from their sizes as stored.
+
+        Pictures that will be refused have shape (0, 0, 0).
+        """
+        height, width, channels, turn = sizes.astype(np.int64).T
+        good = (height * width > 0) & (height * width <= self.max_pixels)
+        if self.upright:
+            height, width = np.where(turn >= 5, (width, height), (height, width))
+        if self.resize is not None:
+            least = np.maximum(1, np.minimum(height, width))
+            height = np.maximum(1, self.resize * height // least)
+            width = np.maximum(1, self.resize * width // least)
+        if self.shape is not None:
+            height, width = (np.full(len(sizes), side) for side in self.shape)
+        if self.channels is not None:
+            channels = np.full(len(sizes), self.channels)
+        shapes: Rows = np.stack((height, width, channels), axis=1) * good[:, np.newaxis]
+        return shapes
+
+
+def resized(image: Array, height: int, width: int) -> Array:
+    """Resize a picture: averaging where it shrinks, cubic where it grows, linear in between."""
+    if image.shape[:2] == (height, width):
+        return image
+    cv2 = opencv()
+    if height <= image.shape[0] and width <= image.shape[1]:
+        how = cv2.INTER_AREA
+    elif height >= image.shape[0] and width >= image.shape[1]:
+        how = cv2.INTER_CUBIC
+    else:
+        how = cv2.INTER_LINEAR
+    out: Array = cv2.resize(image, (width, height), interpolation=how)
+    return out.reshape(height, width, image.shape[2])
+
+
+@dataclass(frozen=True)
+class RecordOptions(Decoding):
+    """What :func:`labeled.open_dataset` takes for record files alone, besides :class:`Decoding`.
+
+    Parameters
+    ----------
+    content : {"auto", "images", "labelled", "raw"}
+        What records hold: pictures behind a header of labels and ids, any bytes behind such a
+        header, or any bytes. By default the first records tell pictures from the rest, which
+        is "raw".
+    index : "auto", path, list of paths or False
+        Where records begin: from the ``.idx`` of the same name, if there is one; from these
+        files, one for each; or by going through all records.
+    label_dtype : dtype
+        Of labels; those that it cannot hold exactly are refused.
+    """
+
+    content: Literal["auto", "images", "labelled", "raw"] = "auto"
+    index: Any = "auto"
+    label_dtype: Any = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        index = self.index
+        if index is None or index is True:
+            raise LoaderError(f"index={index!r} must be 'auto', False, or the path of an .idx file")
+        if index is not False and index != "auto":
+            paths = [index] if isinstance(index, str | os.PathLike) else list(index)
+            object.__setattr__(self, "index", tuple(map(idx_stamp, paths)))
+        try:
+            dtype: np.dtype[Any] = np.dtype(self.label_dtype)
+        except TypeError as error:
+            raise LoaderError(f"label_dtype={self.label_dtype!r} is not a dtype: {error}") from None
+        if dtype.kind not in "iuf":
+            raise LoaderError(f"label_dtype={dtype}: labels are numbers; give an int or a float")
+        object.__setattr__(self, "label_dtype", dtype)
+
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(**{one.name: getattr(self, one.name) for one in fields(Decoding)})
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What readers of one source of a record file need to know.
+
+    Parameters
+    ----------
+    records : RecordFile
+    decoding : Decoding
+        Of pictures.
+    raw : bool
+        Records have no headers.
+    """
+
+    records: RecordFile
+    decoding: Decoding
+    raw: bool
+
+
+# opening
+
+
+def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
+    """Return what each file holds.
+
+    Raises
+    ------
+    FileFormatError
+        If a file is not a RecordIO file, is cut short, or does not fit its index.
+    UnknownNameError
+        If a source does not exist.
+    """
+    own: RecordOptions = options.own
+    files = tuple(map(RecordFile, map(stamp_of, paths), _indexes(paths, own.index)))
+    content = _content(files) if own.content == "auto" else own.content
+    more = ON_REQUEST if content == "images" else {}
+    names: tuple[str, ...] = NAMES[content]
+    if options.sources is not None or options.dims:
+        chosen = chosen_sources((*names, *more), options, repr(paths[0]))
+        names = names if options.sources is None else chosen
+    shapes = {name: _row_shape(name, files, own.decoding) for name in names}
+    headers = []
+    for file in files:
+        detail = Detail(file, own.decoding, raw=content == "raw")
+        sources = {name: _source(name, detail, shapes[name], options) for name in names}
+        splits = all_rows(sources)
+        header = FileHeader(
+            stamp=file.stamp,
+            sources=sources,
+            splits=splits,
+            not_opened={name: why for name, why in more.items() if name not in names},
+            example_dim=options.example_dim or EXAMPLE,
+            kind=content,
+            format="recordio",
+        )
+        headers.append(header)
+    return tuple(headers)
+
+
+def _indexes(paths: tuple[str, ...], index: Any) -> Iterator[FileStamp | None]:
+    if index is False:
+        return iter([None] * len(paths))
+    if index != "auto":
+        if len(index) != len(paths):
+            raise LoaderError(f"index= names {len(index)} files for {len(paths)} record files")
+        return iter(index)
+    beside = (str(Path(path).with_suffix(SUFFIX)) for path in paths)
+    return (idx_stamp(one) if os.path.exists(one) else None for one in beside)
+
+
+def _content(files: tuple[RecordFile, ...]) -> str:
+    """Tell by the first records whether there are pictures; one of them may be damaged."""
+    for file in files:
+        for _, payload in file.payloads(range(min(PEEKED_ROWS, file.n_rows))):
+            with contextlib.suppress(HeaderError):
+                if kind_of(body_of(payload)) is not None:
+                    return "images"
+    return "raw"
+
+
+def _row_shape(
+    name: str, files: tuple[RecordFile, ...], decoding: Decoding
+) -> tuple[int, ...] | None:
+    """Return the row shape of a source in all files; None where examples differ."""
+    if name == "ids":
+        return ()
+    if name == "labels":
+        widths = np.unique(np.concatenate([table_of(file).widths for file in files])).tolist()
+        if len(widths) > 1:
+            return None
+        return () if widths in ([], [1]) else tuple(widths)
+    if name != "images":
+        return None
+    found = decoding.row_shape
+    if found is not None:
+        return found
+    for sizes in (sizes for file in files for sizes in sizes_by_blocks(file)):
+        shapes = decoding.shapes(sizes)
+        for shape in map(tuple, np.unique(shapes[shapes.any(axis=1)], axis=0).tolist()):
+            if found is not None and shape != found:
+                return None
+            found = shape
+    return found
+
+
+def _source(
+    name: str, detail: Detail, row_shape: tuple[int, ...] | None, options: Options
+) -> SourceHeader:
+    file, own = detail.records, options.own
+    stored_bytes = file.stamp.size
+    if name in ("ids", "labels"):  # those in the headers
+        n_labels = int(table_of(file).widths.sum())
+        stored_bytes = 8 * file.n_rows if name == "ids" else LABEL.itemsize * n_labels
+    known = DIMS[name] if row_shape is None else DIMS[name][: 1 + len(row_shape)]
+    dtypes = {"ids": np.dtype(np.uint64), "labels": own.label_dtype}
+    decoded = DECODED_TIMES * file.largest if name == "images" and own.resizes else 0
+    return SourceHeader(
+        file=file.stamp,
+        name=name,
+        key=name,
+        shape=(file.n_rows, *(row_shape or ())),
+        dtype=dtypes.get(name, np.dtype(np.uint8)),
+        dims=dims_of(name, known, options, repr(file.stamp.path)),
+        storage="records",
+        filters=(ENCODED,) if name == "images" else (),
+        stored_bytes=stored_bytes,
+        ragged=RAGGED[name] if row_shape is None else None,
+        format="recordio",
+        detail=detail,
+        scratch_bytes=READ_BYTES + file.largest + decoded,
+    )
+
+
+# examples
+
+
+def put_example(source: SourceHeader, row: int, payload: memoryview, out: Array) -> None:
+    """Store the example of a record in `out`, which has its shape.
+
+    Raises
+    ------
+    ReadError
+        If it is not a picture, or one of another shape; names file, row and id.
+    FileFormatError
+        If its labels are no values of the dtype.
+    """
+    if source.key == "labels":
+        out[:] = exactly(unpack(payload).labels, source)
+    elif source.key != "images":
+        out[:] = np.frombuffer(payload, np.uint8)[len(payload) - len(out) :]
+    else:
+        image = picture(source, row, payload, out.shape, out)
+        if image is not out:
+            out[...] = image
+
+
+def picture(
+    source: SourceHeader,
+    row: int,
+    payload: memoryview,
+    shape: tuple[int, ...],
+    out: Array | None = None,
+) -> Array:
+    """Decode the picture of a record, to `out` if that is given and does."""
+    try:
+        with decoding():
+            image: Array = source.detail.decoding(body_of(payload), out)
+    except (HeaderError, PictureError) as fault:
+        id = ""
+        with contextlib.suppress(HeaderError):
+            id = f" (id {unpack(payload).id})"
+        raise ReadError(
+            f"{describe(source)}, row {row}{id}: {fault}; errors='skip' leaves such rows out"
+        ) from fault
+    if image.shape != shape:
+        raise ReadError(
+            f"{describe(source)}, row {row}: its picture is {image.shape}, and not {shape} as "
+            "expected; it is damaged, or open with shape= and channels= to make all alike"
+        )
+    return image
+
+
+def exactly(values: Array, source: SourceHeader) -> Array:
+    """Return labels as the dtype that was asked for.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot hold one of them.
+    """
+    dtype = native(source.dtype)
+    with np.errstate(invalid="ignore"):
+        cast = values.astype(dtype, copy=False)
+    wrong = cast.astype(np.float64) != values
+    if dtype != values.dtype and wrong.any():
+        some = values[wrong].ravel()[0]
+        raise FileFormatError(
+            f"{describe(source)}: {int(wrong.sum())} labels, {some} among them, are not {dtype}; "
+            "open without label_dtype= to have them as they are"
+        )
+    return cast
+
+
+# readers
+
+
+def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -> Reader:
+    """Return a reader of the rows of one source. Opens nothing yet."""
+    if source.key == "images" or source.row_shape:
+        return RecordRows(source, region, io)
+    why = f"{source.name} of all records, known from their headers"
+    return ValuesReader(source, region, _values_of_heads, why)
+
+
+def _values_of_heads(source: SourceHeader) -> Array:
+    records = source.detail.records
+    if source.key == "ids":
+        return table_of(records).heads["id"]
+    return exactly(header_labels(records), source)
+
+
+class RecordRows(FileReader):
+    """Pictures that all have one shape once they are decoded, or as many labels each record."""
+
+    kind = "records"
+
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        super().__init__(source, region, io)
+        self.records: RecordFile = source.detail.records
+        self.why = f"pictures of {source.row_shape}, decoded one by one"
+        if source.key == "labels":
+            self.why = f"{source.row_shape[0]} labels a record, read from behind its header"
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        source, rows, shape = self.source, rows_of(runs), self.source.row_shape
+        if source.key == "labels":
+            values = exactly(labels_behind(self.records, rows, shape[0]), source)
+            which = slice(len(rows)) if places is None else places
+            put_rows(out, which, outer_take(values, self.region))
+            return
+        is_all = is_whole(self.region, shape)
+        where = range(len(rows)) if places is None else places.tolist()
+        for place, (row, payload) in zip(where, self.records.payloads(rows), strict=True):
+            if is_all:
+                put_example(source, row, payload, out[place])
+            else:
+                image = picture(source, row, payload, shape)
+                out[place] = outer_take(image[np.newaxis], self.region)[0]
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        offsets = self.records.offsets
+        starts = offsets[runs[:, 0]]
+        return (ByteRanges(self.file, starts, offsets[runs[:, 1]] - starts),)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordReader(ExampleReader):
+    """Pictures, bytes or labels of different shapes."""
+
+    kind: str = "records"
+    chunk_rows: int = 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave what was found out behind: it is found out again where the reader arrives."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def why(self) -> str:
+        how = "decoded one by one" if self.source.key == "images" else "found by its offset"
+        return f"{self.source.ragged}, {how}"
+
+    @property
+    def records(self) -> RecordFile:
+        records: RecordFile = self.source.detail.records
+        return records
+
+    @cached_property
+    def _shapes(self) -> Rows:
+        detail, key = self.source.detail, self.source.key
+        if key == "images":
+            shapes: Rows = detail.decoding.shapes(sizes_of(self.records))
+            return shapes
+        table = table_of(self.records, labelled=not detail.raw)
+        lengths = table.payload_bytes if detail.raw else table.body_bytes
+        return (table.widths if key == "labels" else lengths)[:, np.newaxis]
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        """Return the shapes of examples."""
+        found: Rows = self._shapes[np.asarray(rows, np.int64)]
+        return found
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        return elements_of(self.shapes(rows))
+
+    def stored_sizes(self, rows: AnyRows) -> Rows:
+        """Return the bytes that examples take in the file."""
+        if self.source.key == "images":
+            return self.records.stored_sizes(rows)
+        return self.sizes(rows) * self.dtype.itemsize
+
+    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
+        """Yield examples, each in memory of its own."""
+        for row, payload in self.records.payloads(rows):
+            out = np.empty(tuple(self._shapes[row].tolist()), self.dtype)
+            put_example(self.source, row, payload, out)
+            yield out
+
+    def read_flat(self, rows: AnyRows) -> Flat:
+        """Read examples directly to their place; several threads decode pictures if many."""
+        listed = np.asarray(rows, np.int64)
+        shapes = self.shapes(listed)
+        offsets = offsets_of(elements_of(shapes))
+        out = np.empty(int(offsets[-1]), self.dtype)
+        many = len(listed) >= MANY_ROWS and self.source.key == "images"
+
+        def some(first: int, last: int) -> None:
+            payloads = self.records.payloads(listed[first:last])
+            for i, (row, payload) in enumerate(payloads, first):
+                place = out[offsets[i] : offsets[i + 1]].reshape(shapes[i])
+                put_example(self.source, row, payload, place)
+
+        share(some, len(listed), processors() if many else 1)
+        return Flat(out, offsets, shapes)
+
+
+def open_ragged(source: SourceHeader, io: Io = "auto") -> RecordReader:
+    """Return a reader of the examples of a ragged source. Opens nothing yet."""
+    return RecordReader(source)
+
+
+FORMAT = Format(
+    name="recordio",
+    title="RecordIO",
+    suffixes=(".rec", ".recordio"),
+    recognises=lambda head: head.data.startswith(MAGIC_BYTES) and not head.packed,
+    scan=scan,
+    open_reader=open_reader,
+    kinds={
+        "images": "pictures with labels and ids",
+        "labelled": "bytes with labels and ids",
+        "raw": "records of any bytes",
+    },
+    options=RecordOptions,
+    open_ragged=open_ragged,
+)
