@@ -101,18 +101,6 @@ def test_an_iterator_goes_on_after_pickling(tmp_path):
         assert_array_equal(one[0], other[0])
 
 
-def test_a_source_of_variable_length_has_one_axis(where):
-    def filling(f):
-        fill(f)
-        f["s"] = np.zeros((100, 2), int)
-        f["s"].make_scale("shapes")
-        f["features"].dims[0].attach_scale(f["s"])
-        return f
-
-    with pytest.raises(ValueError, match="one axis"):
-        H5PYDataset(where(filling), which_sets=("train",), sources=("targets",))
-
-
 def test_big_endian_and_strings_keep_their_dtype(where):
     def filling(f):
         f["x"] = np.arange(6, dtype=">i4")

@@ -10,7 +10,7 @@ import fuel_aliases  # noqa: F401 (makes `fuel` importable)
 import h5py
 import numpy as np
 import pytest
-from fuel import config, config_parser
+from fuel import config
 from fuel.config_parser import Configuration
 from fuel.datasets.hdf5 import H5PYDataset
 from fuel.exceptions import ConfigurationError
@@ -147,16 +147,6 @@ def test_settings_assigned_before_environment_before_file_before_default(made, m
     assert made.with_default == 1
     made.with_default = "7"
     assert made.with_default == 7
-
-
-def test_a_file_of_settings_may_hold_all_that_there_were(made, tmp_path):
-    (tmp_path / "rc").write_text(
-        "data_path: a\nlocal_data_path: b\nfloatX: float32\ndefault_seed: 3\n"
-        "extra_downloaders: one two\nextra_converters: [three]\n"
-    )
-    found = config_parser._settings()
-    assert (found.local_data_path, found.floatX, found.default_seed) == ("b", "float32", 3)
-    assert (found.extra_downloaders, found.extra_converters) == (["one", "two"], ["three"])
 
 
 @pytest.fixture

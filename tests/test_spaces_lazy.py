@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-
 import dask
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
-import xarray as xr
 
 from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces import (
@@ -20,12 +17,9 @@ from labeled.spaces import (
     NullSpace,
     VectorSequenceSpace,
     VectorSpace,
-    format_dataarray,
-    undo_format,
 )
 
 B01C, C01B = ("b", 0, 1, "c"), ("c", 0, 1, "b")
-ORDERS = list(itertools.permutations(("b", 0, 1, "c")))
 IMAGES = Conv2DSpace((4, 5), channels=3, axes=("b", "c", 0, 1))
 
 
@@ -241,32 +235,3 @@ def test_chunks_stay_of_their_kind(target):
     assert isinstance(got._meta, Wrapped)
     blocks = dask.compute(*got.to_delayed().ravel(), scheduler="sync")
     assert {type(block) for block in blocks} == {Wrapped}
-
-
-@pytest.mark.usefixtures("no_compute")
-@pytest.mark.parametrize("axes", ORDERS, ids=str)
-def test_a_dataarray_of_unknown_length_goes_and_comes_back(axes):
-    """Some rows of a dask array, chosen by its own values: nobody knows yet how many."""
-    values = np.arange(8 * 60.0).reshape(8, 3, 4, 5)
-    every = da.from_array(values, chunks=(3, 3, 4, 5))
-    some = every[every[:, 0, 0, 0] % 120 == 0]
-    coords = {"channel": list("rgb"), "w": ("width", np.arange(5))}
-    x = xr.DataArray(some, dims=("batch", "channel", "height", "width"), coords=coords)
-    images = Conv2DSpace((4, 5), channels=3, axes=axes, dtype="f4")
-    moved = format_dataarray(x, images)
-    flat = format_dataarray(moved, VectorSpace(60))
-    again = format_dataarray(flat, VectorSpace(60, dtype="f8"))
-    flat_back, back = undo_format(again), undo_format(moved)
-    dask.config.set(scheduler="sync")  # no_compute puts back what was there before
-    wanted = xr.DataArray(values[::2], dims=x.dims, coords=coords)
-    names = {"b": "batch", "c": "channel", 0: "height", 1: "width"}
-    assert moved.dims == tuple(names[axis] for axis in axes)
-    np.testing.assert_array_equal(moved.values, wanted.transpose(*moved.dims))
-    rows = wanted.transpose("batch", "height", "width", "channel").values.reshape(4, 60)
-    np.testing.assert_array_equal(again.values, rows)
-    assert back.dims == x.dims
-    np.testing.assert_array_equal(back.values, wanted)
-    assert flat_back.dims == moved.dims
-    np.testing.assert_array_equal(flat_back.values, wanted.transpose(*moved.dims))
-    for one in (moved, back, flat_back):
-        xr.testing.assert_identical(one.coords.to_dataset(), wanted.coords.to_dataset())

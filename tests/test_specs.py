@@ -258,15 +258,6 @@ def test_flatten_refuses_another_structure(nested, words):
     assert all(word in str(caught.value) for word in words), caught.value
 
 
-def test_duplicates_may_hold_equal_arrays():
-    mapping = DataSpecsMapping((composite(VECTOR, VECTOR), (F, F)))
-    assert mapping.flatten((np.zeros(2), np.zeros(2))).shape == (2,)
-    with pytest.raises(SpecsError, match="expected 1 entries, one per distinct pair, found 2"):
-        mapping.nest((1, 2))
-    nan = np.array([1.0, np.nan])
-    assert mapping.flatten((nan, nan.copy())) is nan
-
-
 # ---------------------------------------------------------------- compiling
 ORDERS = list(itertools.permutations(("b", "c", 0, 1)))
 DIM = {"b": "batch", "c": "channel", 0: "height", 1: "width"}
@@ -310,21 +301,6 @@ def test_a_compiled_request_is_transpose_cast_and_scale(
     assert got.dtype.isnative
 
 
-def test_a_pair_is_laid_out_once_and_handed_to_every_place():
-    c01b = Conv2DSpace((32, 32), num_channels=3, axes=("c", 0, 1, "b"))
-    space = composite(c01b, composite(NullSpace(), VECTOR, c01b), TARGETS)
-    compiled = compile_specs((space, (F, ("", F, F), T)), CIFAR)
-    assert compiled.sources == (F, T)
-    assert len(compiled.steps) == 3
-    images, (nothing, rows, again), targets = compiled(
-        {F: np.zeros((8, 3, 32, 32), "u1"), T: np.arange(8)}
-    )
-    assert images is again
-    assert nothing is None
-    assert (images.shape, rows.shape, targets.shape) == ((3, 32, 32, 8), (8, 3072), (8, 10))
-    assert compiled.out_bytes(8) == images.nbytes + rows.nbytes + targets.nbytes
-
-
 def test_labels():
     arrays = {F: np.zeros((3, 3, 32, 32), "u1"), T: np.array([9, 0, 3])}
 
@@ -360,28 +336,10 @@ def test_own_spaces_reinterpret_rows():
     data = np.arange(120, dtype="f4").reshape(2, 60)
     out = compile_specs((Conv2DSpace((4, 5), 3), "x"), flat)({"x": data})
     np.testing.assert_array_equal(out, data.reshape(2, 3, 4, 5).transpose(0, 2, 3, 1))
-    vector = {"x": info("x", ("batch", "a", "b"), (4, 15), "f4")}
-    out = compile_specs((VectorSpace(60), "x"), vector)({"x": data.reshape(2, 4, 15)})
-    np.testing.assert_array_equal(out, data)
-    out = compile_specs((Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b")), "x"), vector)(
-        {"x": data.reshape(2, 4, 15)}
-    )
-    np.testing.assert_array_equal(out, data.reshape(2, 4, 5, 3).transpose(3, 1, 2, 0))
     volume = {"x": info("x", ("batch", "channel", "z", "y", "x"), (3, 2, 4, 5), "f4")}
     wanted = ConvNDSpace((2, 4, 5), 3, axes=(0, 1, 2, "c", "b"))
     out = compile_specs((wanted, "x"), volume)({"x": np.zeros((7, 3, 2, 4, 5), "f4")})
     assert out.shape == (2, 4, 5, 3, 7)
-
-
-def test_factors_per_source():
-    specs = (composite(VECTOR, VECTOR.with_dtype("f2")), (F, F))
-    compiled = compile_specs(specs, CIFAR, scale={F: [1, 2, 3]}, shift={F: 1})
-    plain, half = compiled({F: np.ones((2, 3, 32, 32), "u1")})
-    assert (plain.dtype, half.dtype) == (np.float32, np.float16)
-    assert plain[0, :3].tolist() == [2, 3, 4]
-    vector = {"x": info("x", ("batch", "feature"), (3,), "f8")}
-    out = compile_specs((VectorSpace(3), "x"), vector, shift=[1, 2, 3])({"x": np.zeros((2, 3))})
-    assert out.tolist() == [[1, 2, 3]] * 2
 
 
 @pytest.mark.parametrize(

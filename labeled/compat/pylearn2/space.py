@@ -102,22 +102,6 @@ def as_dtype_name(dtype: Any) -> str | None:
     )
 
 
-def why_not_dtype(found: Any, wanted: str | None) -> str | None:
-    """Say why a space of dtype `wanted` does not hold a batch of dtype `found`, or None.
-
-    Only complex values in a real space, and anything but integers in a space of integers,
-    are refused. bool is not an integer.
-    """
-    if wanted is None:
-        return None
-    kind = np.dtype(found).kind
-    if kind == "c" and not wanted.startswith("complex"):
-        return f"a batch of dtype {found} does not fit the space's {wanted}"
-    if "int" in wanted and kind not in "iu":
-        return f"a batch of dtype {found} is not of integers, as the space's {wanted} asks"
-    return None
-
-
 def cast(x: Any, dtype: str | None) -> Any:
     """Return `x` in `dtype`, cut and wrapped around as C does; `x` itself where it is so.
 
@@ -319,10 +303,6 @@ class SimplyTypedSpace(Space):
     def dtype(self, value: Any) -> None:
         self._dtype = self._clean_dtype_arg(value)
 
-    @dtype.deleter
-    def dtype(self) -> None:
-        raise OldAttributeError(f"the dtype of {self} can be set, not deleted")
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         if "_dtype" not in state:  # pickled before spaces had dtypes
@@ -376,9 +356,12 @@ class SimplyTypedSpace(Space):
             raise OldTypeError(f"{self}: expected one array, found a tuple of {len(batch)}")
         if batch is None:
             raise OldAttributeError(f"{self}: None has no dtype; expected an array")
-        reason = why_not_dtype(batch.dtype, self.dtype)
-        if reason is not None:
-            raise OldTypeError(f"{self}: {reason}")
+        # Refused are complex values in a real space, and all but integers (bool is none) in one of
+        # integers.
+        kind, wanted = np.dtype(batch.dtype).kind, self.dtype or ""
+        real = wanted and not wanted.startswith("complex")
+        if (kind == "c" and real) or ("int" in wanted and kind not in "iu"):
+            raise OldTypeError(f"{self}: a batch of dtype {batch.dtype} does not fit")
         if is_sparse(batch._meta if is_dask(batch) else batch) != self.sparse:
             kinds = ("sparse", "dense") if self.sparse else ("dense", "sparse")
             raise OldTypeError(f"{self}: expected a {kinds[0]} batch, found a {kinds[1]} one")
