@@ -202,15 +202,23 @@ def find_axes(
     >>> find_axes(("time", "channel", "y", "x"), 2, {"b": "time"}).dim_of_axis
     {'b': 'time', 'c': 'channel', 0: 'y', 1: 'x'}
     """
-    chosen = _given_axes(dims, n_spatial, given)
-    taken = set(chosen.values())
-    others: list[Hashable] = []
+    asked: dict[Axis, Hashable] = {}
+    for key, dim in (given or {}).items():
+        if dim not in dims:
+            raise DimsError(
+                f"dims={{{key!r}: {dim!r}}} names a dim that is not there; "
+                f"the dims are {tuple(dims)}"
+            )
+        asked[_as_axis(key, n_spatial)] = dim
+    if len(set(asked.values())) != len(asked):
+        raise DimsError(f"dims={dict(given or {})} gives one dim to two axes")
+    chosen, others = dict(asked), list[Hashable]()
     for dim in dims:
-        if dim in taken:
+        if dim in asked.values():
             continue
         role = role_of(dim)
         axis = None if role is None else axis_of(role, n_spatial)
-        if axis is None or (axis in chosen and given and _asks_for(given, axis, n_spatial)):
+        if axis is None or axis in asked:
             others.append(dim)
         elif axis in chosen:
             raise DimsError(
@@ -222,22 +230,6 @@ def find_axes(
     return Found(chosen, tuple(others))
 
 
-def _given_axes(
-    dims: Sequence[Hashable], n_spatial: int, given: Mapping[Axis, Hashable] | None
-) -> dict[Axis, Hashable]:
-    chosen: dict[Axis, Hashable] = {}
-    for key, dim in ({} if given is None else given).items():
-        if dim not in dims:
-            raise DimsError(
-                f"dims={{{key!r}: {dim!r}}} names a dim that is not there; "
-                f"the dims are {tuple(dims)}"
-            )
-        chosen[_as_axis(key, n_spatial)] = dim
-    if len(set(chosen.values())) != len(chosen):
-        raise DimsError(f"dims={dict(given or {})} gives one dim to two axes")
-    return chosen
-
-
 def _as_axis(key: Axis, n_spatial: int) -> Axis:
     if isinstance(key, str) and key in ROLES:
         axis = axis_of(key, n_spatial)
@@ -247,7 +239,3 @@ def _as_axis(key: Axis, n_spatial: int) -> Axis:
         return key
     axes = (*_AXIS_OF_ROLE.values(), *range(n_spatial))
     raise DimsError(f"dims= has the key {key!r}, which is not an axis; axes here are {axes}")
-
-
-def _asks_for(given: Mapping[Axis, Hashable], axis: Axis, n_spatial: int) -> bool:
-    return any(_as_axis(key, n_spatial) == axis for key in given)

@@ -33,7 +33,6 @@ TAKEN = {
     "from_dlpack": "(array, *, device=None, copy=None)",
     "full": "(shape, fill_value, dtype=None, order='C')",
     "get_default_memory_pool": "()",
-    "isdtype": "(dtype, kind)",
     "ndarray": "(shape, dtype=float, memptr=None, strides=None, order='C')",
     "permute_dims": "(a, axes=None)",
     "reshape": "(a, newshape, order='C', *, copy=None)",

@@ -14,15 +14,7 @@ import pytest
 
 import labeled
 from labeled.errors import LabeledError
-from labeled.spaces import (
-    CompositeSpace,
-    Conv2DSpace,
-    IndexSequenceSpace,
-    IndexSpace,
-    NullSpace,
-    VectorSequenceSpace,
-    VectorSpace,
-)
+from labeled.spaces import VectorSpace
 
 N = 600
 IMAGES = np.arange(N * 2 * 40 * 30).astype(np.uint16).reshape(N, 2, 40, 30)
@@ -52,18 +44,6 @@ def words_of(tree: ElementTree.Element) -> str:
     for style in tree.iter("style"):
         style.text = ""
     return " ".join(" ".join(tree.itertext()).split())
-
-
-SPACES = [
-    Conv2DSpace((4, 3), channels=2, axes=("c", 0, 1, "b"), dtype="float32"),
-    VectorSpace(5, sparse=True),
-    IndexSpace(7),
-    IndexSpace(),
-    VectorSequenceSpace(3),
-    IndexSequenceSpace(4),
-    NullSpace(),
-    CompositeSpace((VectorSpace(2), CompositeSpace((NullSpace(), IndexSpace(3))))),
-]
 
 
 def test_every_view_is_well_formed_and_tells(path):

@@ -239,27 +239,17 @@ def _in_its_library(
             made = cuda.copied(src, order, dtype, scale, shift, chosen)
             if made is not None:
                 return made
+        if dtype is not None and not isinstance(dtype, str | type | np.dtype):
+            dtype = str(dtype).rpartition(".")[2]  # "torch.float32" and the like
+        scaled = scale is not None or shift is not None
+        held = device.dtype_of(src)
+        final = arguments.result_dtype(held, dtype, scaled)
         result = src if chosen is None else xp.take(src, xp.asarray(chosen), axis=0)
-        final = dtype
-        if scale is not None or shift is not None:
-            compute, final = _dtypes(xp, src.dtype, dtype)
-            result = xp.astype(result, compute)
+        if scaled:
+            result = device.astype(result, arguments.compute_dtype(held, final))
             there = {} if device.is_cupy(src) else {"device": src.device}  # CuPy's is current
             if scale is not None:
-                result = result * xp.asarray(scale, dtype=compute, **there)
+                result = result * xp.asarray(scale, dtype=result.dtype, **there)
             if shift is not None:
-                result = result + xp.asarray(shift, dtype=compute, **there)
-        result = xp.permute_dims(result, order)
-        return device.owned_copy(result if final is None else xp.astype(result, final))
-
-
-def _dtypes(xp: Any, src: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the dtypes of the arithmetic and of the result."""
-    if isinstance(src, np.dtype):  # CuPy's dtypes are NumPy's
-        result = arguments.result_dtype(src, dtype, True)
-        return arguments.compute_dtype(src, result), result
-    small = (xp.bool, xp.int8, xp.uint8, xp.int16, xp.uint16, xp.int32, xp.uint32)
-    default = xp.float32 if src in small else src if xp.isdtype(src, "real floating") else None
-    final = dtype if dtype is not None else default if default is not None else xp.float64
-    narrow = (src in small or src == xp.float32) and final == xp.float32
-    return (xp.float32 if narrow else xp.float64), final
+                result = result + xp.asarray(shift, dtype=result.dtype, **there)
+        return device.owned_copy(device.astype(xp.permute_dims(result, order), final))

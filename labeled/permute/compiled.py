@@ -186,7 +186,7 @@ def run(
     threads: int | None,
 ) -> bool:
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
-    call = _call(plan) if _kernels is not None or _worth_loading(plan) else None
+    call = _call(plan)
     if call is None:
         return False
     table = call.table
@@ -216,17 +216,16 @@ def worth_threads(asked: int | None, moved_bytes: int) -> int:
     return min(most, moved_bytes // (SHARE_BYTES // 2))
 
 
-def _worth_loading(plan: Plan) -> bool:
-    """Load the kernels if a copy is large enough; say whether they are there."""
+def _load() -> bool:
+    """Import the kernels, for smaller copies too; False where they do not load."""
     global _kernels, _failed, _spent_s
-    if plan.moved_bytes < LOAD_BYTES or not available() or _cut(plan) is None:
-        return False
     started = time.perf_counter()
     try:
         _kernels = importlib.import_module("labeled.permute.kernels")
     except ImportError as error:
         _failed = f"numba does not load: {error}"
     _spent_s += time.perf_counter() - started
+    _call.cache_clear()
     return _kernels is not None
 
 
@@ -242,7 +241,6 @@ class Cut(NamedTuple):
     """Whether factors change along (outer, fast, rows)."""
 
 
-@lru_cache(maxsize=512)
 def _cut(plan: Plan) -> Cut | None:
     """Return the kernel and what it sees; None where NumPy makes the copy."""
     items, fast = _items(plan), plan.fast
@@ -326,6 +324,8 @@ def _call(plan: Plan) -> _Call | None:
     """Return a call that is ready to run; None where the kernels are turned off, or do not pay."""
     cut = _cut(plan)
     if cut is None or plan.moved_bytes < USE_BYTES or not available():
+        return None
+    if _kernels is None and (plan.moved_bytes < LOAD_BYTES or not _load()):
         return None
     fast, lengths, by_runs = plan.fast, plan.lengths, cut.kernel == "runs"
     assert fast is not None
