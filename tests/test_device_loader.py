@@ -113,17 +113,6 @@ def test_batches_come_with_their_event(ds):
     assert next(iter(ds.batches(32))).event is None
 
 
-def test_a_place_is_found_again_on_another_device(ds):
-    options = small(batch_size=50, shuffle="window", window_rows=96)
-    first = ds.batches(device=FakeDevice(1), **options)
-    batches = iter(first)
-    for _ in range(5):
-        next(batches)
-    other = ds.batches(**options)
-    other.load_state_dict(first.state_dict())
-    check_same(batches, other)
-
-
 def test_memory_of_both_sides_is_reported_before_and_kept(ds):
     ds = ds.select("features", "targets")
     device = FakeDevice(5)
@@ -141,19 +130,6 @@ def test_memory_of_both_sides_is_reported_before_and_kept(ds):
     assert "pinned" in repr(told)
     plain = ds.batches(64, **small()).explain()
     assert (plain.device, plain.pinned_bytes, plain.device_bytes) == ("cpu", 0, 0)
-
-
-def test_too_little_memory_there_is_reported_with_both_sizes(ds):
-    loader = ds.batches(64, device=FakeDevice(5, room=20_000), **small())
-    with pytest.raises(DeviceMemoryError, match=r"has [\d.]+ kiB free .* needs [\d.]+ MiB there"):
-        next(iter(loader))
-    assert issubclass(DeviceMemoryError, MemoryError)
-
-
-def test_too_little_memory_to_pin_is_reported(ds):
-    loader = ds.batches(64, device=FakeDevice(5, pinned_room=1), **small())
-    with pytest.raises(DeviceMemoryError, match=r"no [\d.]+ \w+ more of host .*no page is left"):
-        next(iter(loader))
 
 
 def test_what_is_laid_out_on_the_host_goes_there_too(tmp_path):
@@ -282,12 +258,6 @@ def numbers_of(data):
     return [array for one in data for array in numbers_of(one)]
 
 
-def test_a_batch_of_a_pipeline_that_finds_no_room_is_reported(ds):
-    loader = ds.batches(50, device=KnowingDevice(room=90), pipeline={"features": brighter})
-    with pytest.raises(DeviceMemoryError, match="'fake' is out of memory: a batch that a pipeline"):
-        next(iter(loader))
-
-
 def test_an_iterator_that_is_dropped_waits_for_what_it_began(ds):
     device = FakeDevice(0, haste=0.0)
     loader = ds.batches(20, device=device, **small(prefetch=3))
@@ -297,24 +267,6 @@ def test_an_iterator_that_is_dropped_waits_for_what_it_began(ds):
     del batches
     gc.collect()
     assert all(stream.n_done == len(stream.work) for stream in device.streams)
-
-
-def test_what_does_not_go_with_a_device_is_refused(ds):
-    for options, words in [
-        ({"errors": "skip"}, "errors='skip'"),
-        ({"output": "numpy"}, "output='numpy', whose arrays are the host's"),
-    ]:
-        with pytest.raises(LoaderError, match=words):
-            ds.batches(8, device=FakeDevice(), **options)
-    with pytest.raises(LoaderError, match="must be 'cpu', 'cuda' or 'cuda:<number>'"):
-        ds.batches(8, device=7)
-    with pytest.raises(LoaderError, match="device='gpu' must be 'cpu'"):
-        ds.batches(8, device="gpu")
-
-
-def test_a_gpu_that_is_not_there_is_reported(ds):
-    with pytest.raises((MissingExtraError, LoaderError), match=r"gpu-cu13|no GPU|are \d"):
-        ds.batches(8, device="cuda:99")
 
 
 def test_a_loader_that_served_batches_pickles(ds):
@@ -337,3 +289,36 @@ def test_long_doubles_are_refused_or_cast_on_the_way(tmp_path):
         np.testing.assert_array_equal(batch["x"], x[batch.rows].astype("f8"))
     with pytest.raises(LoaderError, match="a GPU cannot hold"):
         ds["x"].labeled.to_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "pipeline", "words"),
+    [
+        (FakeDevice(5, room=20_000), None, r"has [\d.]+ kiB free .* needs [\d.]+ MiB there"),
+        (FakeDevice(5, pinned_room=1), None, r"no [\d.]+ \w+ more of host .*no page is left"),
+        (KnowingDevice(room=90), {"features": brighter}, "of memory: a batch that a pipeline"),
+    ],
+)
+def test_too_little_memory_is_reported(ds, device, pipeline, words):
+    loader = ds.batches(64, device=device, pipeline=pipeline, **small())
+    with pytest.raises(DeviceMemoryError, match=words):
+        next(iter(loader))
+    assert issubclass(DeviceMemoryError, MemoryError)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"device": FakeDevice(), "errors": "skip"}, "errors='skip'"),
+        (
+            {"device": FakeDevice(), "output": "numpy"},
+            "output='numpy', whose arrays are the host's",
+        ),
+        ({"device": 7}, "must be 'cpu', 'cuda' or 'cuda:<number>'"),
+        ({"device": "gpu"}, "device='gpu' must be 'cpu'"),
+        ({"device": "cuda:99"}, r"gpu-cu13|no GPU|are \d"),
+    ],
+)
+def test_what_does_not_go_with_a_device_is_refused(ds, options, words):
+    with pytest.raises((MissingExtraError, LoaderError), match=words):
+        ds.batches(8, **options)

@@ -170,21 +170,6 @@ def test_the_host_as_a_device_stays_within_the_promise(dense, options):
     assert held <= told.promised_bytes + told.device_bytes
 
 
-@pytest.mark.parametrize("order", [{"shuffle": "window", "window_rows": 20}, {"shuffle": "full"}])
-def test_however_many_windows_a_batch_lies_in(dense, order):
-    """Rows that are kept are dealt in windows as small as were asked for."""
-    device = FakeDevice(1)
-    loader = dense.select("plain", "number").batches(
-        180, device=device, memory="24 MiB", threads=0, seed=3, **order
-    )
-    assert all(source_reader.kept for source_reader in loader.explain().sources)
-    plain = dense.select("plain", "number").batches(180, memory="24 MiB", seed=3, **order)
-    for one, two in zip(loader, plain, strict=True):
-        np.testing.assert_array_equal(one["plain"], two["plain"])
-        np.testing.assert_array_equal(one.rows, two.rows)
-    assert device.most_bytes <= loader.explain().device_bytes
-
-
 def test_only_what_copies_start_from_is_pinned(dense):
     device = FakeDevice(1)
     loader = dense.select("meters", "number").batches(50, device=device, memory="4 MiB", prefetch=1)

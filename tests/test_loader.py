@@ -15,7 +15,6 @@ from html import escape
 import h5py
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 import labeled
 from labeled.errors import (
@@ -45,22 +44,7 @@ def path(request, tmp_path_factory):
     )
 
 
-ROWS = {
-    "all": np.arange(N),
-    "part": np.arange(20, 180),
-    "listed": LISTED,
-    "ascending": ASCENDING,
-}
 SMALL = {"memory": "8 MiB", "window_rows": 40}
-
-orders = st.fixed_dictionaries(
-    {
-        "shuffle": st.sampled_from([False, True, "full", "window"]),
-        "seed": st.integers(0, 5),
-        "epoch": st.integers(0, 2),
-        "window_rows": st.integers(16, 90),
-    }
-)
 
 
 def rows_of(loader):
@@ -71,17 +55,6 @@ def check(batch, rows):
     real = batch.rows[: batch.count]
     np.testing.assert_array_equal(batch.arrays["images"][: batch.count], IMAGES[rows[real]])
     np.testing.assert_array_equal(batch.arrays["targets"][: batch.count], TARGETS[rows[real]])
-
-
-def test_every_iteration_is_the_next_epoch(path):
-    loader = labeled.open_dataset(path).batches(16, shuffle=True, seed=1)
-    assert (loader.epoch, len(loader), loader.seed) == (0, 13, 1)
-    first = rows_of(loader)
-    assert loader.epoch == 1
-    second = rows_of(loader)
-    assert not np.array_equal(np.concatenate(first), np.concatenate(second))
-    third = labeled.open_dataset(path).batches(16, shuffle=True, seed=1, epoch=1)
-    np.testing.assert_array_equal(np.concatenate(second), np.concatenate(rows_of(third)))
 
 
 def test_a_second_iterator_ends_the_first_loudly(path):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import LabeledWarning, LoaderError, ReadError
+from labeled.errors import LabeledWarning
 from labeled.spaces import NullSpace
 
 N, CHUNK, BAD = 400, 10, (7, 21)
@@ -61,13 +61,3 @@ def test_batches_shrink_and_later_ones_stay(dataset, shuffle, last, threads):
         seen.append(left)
     assert sorted(np.concatenate(seen)) == sorted(set(range(N)) - set(LOST))
     assert loader.stats().n_lost == len(LOST)
-
-
-def test_the_default_is_an_error_in_its_turn(dataset):
-    with pytest.raises(ReadError, match=r"'x'.*rows 70"):
-        list(dataset.batches(16, memory="8 MiB"))
-
-
-def test_what_cannot_be_is_refused(dataset):
-    with pytest.raises(LoaderError, match="errors="):
-        dataset.batches(16, errors="ignore")

@@ -178,17 +178,11 @@ class Batch(Mapping[str, xr.DataArray]):
         return self._summary().html()
 
     def _summary(self) -> Summary:
-        table = Table(("source", "dims", "dtype", "size"), self._lines())
-        return Summary("labeled.Batch", self._count_words(), (table,))
-
-    def _count_words(self) -> str:
-        rows = self.rows
-        padded = f" and {len(rows) - self.count:,} of padding" if len(rows) > self.count else ""
-        shown = ", ".join(map(str, rows[: min(4, self.count)].tolist()))
-        more = ", ..." if self.count > 4 else ""
-        return f"count={self.count}{padded}" + (f": rows {shown}{more}" if shown else "")
-
-    def _lines(self) -> list[tuple[str, str, str, str]]:
+        rows, n_padded = self.rows, len(self.rows) - self.count
+        about = f"count={self.count}" + (f" and {n_padded:,} of padding" if n_padded > 0 else "")
+        if self.count:
+            shown = ", ".join(map(str, rows[: min(4, self.count)].tolist()))
+            about += f": rows {shown}" + (", ..." if self.count > 4 else "")
         lines = []
         for name, array in self._arrays.items():
             dims, dtype, nbytes = self._dims[name], str(array.dtype), array.nbytes
@@ -198,7 +192,8 @@ class Batch(Mapping[str, xr.DataArray]):
                 nbytes = sum(getattr(one, "nbytes", len(str(one))) for one in array)
             words = sizes_words(dims, array.shape)
             lines.append((name, words, dtype, format_bytes(nbytes)))
-        return lines
+        table = Table(("source", "dims", "dtype", "size"), lines)
+        return Summary("labeled.Batch", about, (table,))
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self._arrays)

@@ -233,18 +233,13 @@ class Loader:
         if epoch != self.epoch:
             self._next, self._first_batch, self._place = self._next.at_epoch(epoch), 0, None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "plan": self.plan,
-            "next": self._next,
-            "first": self._first_batch,
-            "place": self._place,
-        }
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.plan, self._next, self._first_batch, self._place
 
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        self.__init__(saved["plan"])  # type: ignore[misc]  # the same fields as a new one
-        self._next, self._first_batch = saved["next"], saved["first"]
-        self._place = saved["place"]
+    def __setstate__(self, saved: tuple[Any, ...]) -> None:
+        plan, *place = saved
+        self.__init__(plan)  # type: ignore[misc]  # the same fields as a new one
+        self._next, self._first_batch, self._place = place
 
     def __repr__(self) -> str:
         return loader_summary(self.plan, self._next, self._first_batch).text()
@@ -269,14 +264,7 @@ class WithRows:
 class EpochIterator(Generic[T]):
     """One epoch, or the rest of one. Made by iterating a :class:`Loader`."""
 
-    def __init__(
-        self,
-        loader: Loader,
-        plan: AnyPlan,
-        first_batch: int,
-        *,
-        with_rows: bool,
-    ) -> None:
+    def __init__(self, loader: Loader, plan: AnyPlan, first_batch: int, *, with_rows: bool) -> None:
         self._loader, self._loader_plan, self._epoch_plan = loader, loader.plan, plan
         self._with_rows, self._batch, self._stats = with_rows, first_batch, loader._stats
         self._superseded = self._ended = False
@@ -293,11 +281,8 @@ class EpochIterator(Generic[T]):
         stats.load_s += perf_counter() - began
         device_plan = loader_plan.device_plan
         resident = None if device_plan is None else device_plan.resident
-        windows = Prefetcher(
-            loader_plan.jobs(plan, first_batch) if resident is None else iter(()),
-            loader_plan.source_readers, loader_plan.position_of, pools[0], stats,
-            skips=loader_plan.options.skips,
-        )  # fmt: skip
+        jobs = loader_plan.jobs(plan, first_batch) if resident is None else iter(())
+        windows = Prefetcher(loader_plan, jobs, pools[0], stats)
         self._finalizer = weakref.finalize(self, windows.abandon)
         self._windows: Prefetcher | DeviceWindows = windows
         self._next_made: Callable[[], Made] | None = None
@@ -311,11 +296,9 @@ class EpochIterator(Generic[T]):
         self._collator = collates(loader_plan, plan, self._windows, pools, stats)
         if sizes.in_flight:
             batches = range(first_batch, plan.n_batches)
-            windows.make_batches(
-                self._collator.batch, self._collator.transformed, batches, sizes.in_flight
-            )
+            windows.make_batches(self._collator.batch, self._collator.transformed, batches)
             self._next_made = windows.next_batch
-        windows.start(sizes.threads)
+        windows.start()
         self._bar: Any = None
         if loader_plan.options.progress:
             self._bar = epoch_bar(plan.order.epoch, first_batch, plan.n_batches)

@@ -118,7 +118,15 @@ class BatchOptions:
         if self.sampler is not None:
             own["sampler"] = self._listed()
         elif self.draws_rows:
-            self._check_draws()
+            given = self._given("shuffle", "last", "sticky_shards")
+            given = [name for name in given if (name, self.last) != ("last", "drop")]
+            if self.balance is not None and self.weights is not None:
+                raise LoaderError("give balance= or weights=, not both")
+            if given:
+                raise LoaderError(
+                    "rows drawn with replacement, by balance= or weights=, come in random order "
+                    f"and in whole batches: leave {', '.join(given)} out"
+                )
         if self.drop_last:
             if self.last not in ("keep", "drop"):
                 raise LoaderError(f"drop_last=True contradicts last={self.last!r}; leave one out")
@@ -135,13 +143,10 @@ class BatchOptions:
         own["lays_out"] = bool(self._given("specs", "dtype", "scale", "shift", "layout", "one_hot"))
 
     def _listed(self) -> Sampler:
-        """Take a sampler as it is, or list what an iterable of requests yields.
-
-        A seed means something beside it where a pipeline draws from one.
-        """
-        given = self._given("batch_size", "shuffle", "last", "drop_last", "sticky_shards")
-        given += self._given("window_rows")
-        given += self._given("balance", "weights", *(() if self.pipeline_draws else ("seed",)))
+        """Take a sampler as it is, or list what an iterable of requests yields."""
+        named = ("batch_size", "shuffle", "last", "drop_last", "sticky_shards", "window_rows")
+        seed = () if self.pipeline_draws else ("seed",)  # else a pipeline draws from it
+        given = self._given(*named, "balance", "weights", *seed)
         if given:
             names = ", ".join(given)
             raise LoaderError(f"a sampler lists whole batches, seed and all: leave {names} out")
@@ -153,19 +158,6 @@ class BatchOptions:
                 "slices and lists of rows"
             )
         return ListedBatches.of(self.sampler)
-
-    def _check_draws(self) -> None:
-        """Refuse what means nothing where rows are drawn with replacement."""
-        if self.balance is not None and self.weights is not None:
-            raise LoaderError("give balance= or weights=, not both")
-        given = self._given("shuffle", "last", "sticky_shards")
-        if self.last == "drop":
-            given.remove("last")
-        if given:
-            raise LoaderError(
-                "rows drawn with replacement, by balance= or weights=, come in random order and in "
-                f"whole batches: leave {', '.join(given)} out"
-            )
 
     def _given(self, *names: str) -> list[str]:
         """Return those options that are not at their defaults."""
@@ -237,26 +229,22 @@ def normalizing(normalize: Any) -> tuple[Any, Any]:
     >>> normalizing({"images": ([1.0, 3.0], 2.0)})
     ({'images': [0.5, 0.5]}, {'images': [-0.5, -1.5]})
     """
-    if not isinstance(normalize, Mapping):
-        return _scale_and_shift(normalize)
-    found = {name: _scale_and_shift(pair) for name, pair in normalize.items()}
-    return {name: one[0] for name, one in found.items()}, {n: one[1] for n, one in found.items()}
-
-
-def _scale_and_shift(pair: Any) -> tuple[Any, Any]:
+    if isinstance(normalize, Mapping):
+        found = {name: normalizing(pair) for name, pair in normalize.items()}
+        return {name: one[0] for name, one in found.items()}, {
+            n: one[1] for n, one in found.items()
+        }
     try:
-        mean, std = np.broadcast_arrays(*(np.asarray(one, np.float64) for one in pair))
+        mean, std = np.broadcast_arrays(*(np.asarray(one, np.float64) for one in normalize))
+        with np.errstate(all="ignore"):
+            scale, shift = 1 / std, -mean / std
+        fits = scale.ndim < 2 and (np.isfinite(scale) & np.isfinite(shift) & (std > 0)).all()
     except (TypeError, ValueError):
+        fits = False
+    if not fits:
         raise LoaderError(
-            f"normalize={pair!r} must be a pair (mean, std), each a number or one a channel; or a "
-            "mapping from source to such a pair"
-        ) from None
-    with np.errstate(all="ignore"):
-        scale, shift = 1 / std, -mean / std
-    if scale.ndim > 1 or not (np.isfinite(scale) & np.isfinite(shift) & (std > 0)).all():
-        raise LoaderError(
-            f"normalize={pair!r} must hold finite numbers, one or one a channel, and deviations "
-            "above 0"
+            f"normalize={normalize!r} must be a pair (mean, std) of finite numbers, one or one a "
+            "channel, deviations above 0; or a mapping from source to such a pair"
         )
     return scale.tolist(), shift.tolist()
 
@@ -270,13 +258,9 @@ def memory_of(memory: Any) -> int:
         If it is not a size, or not positive.
     """
     try:
-        if isinstance(memory, bool | np.bool_):
-            raise TypeError
         n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
     except (ValueError, TypeError, AttributeError, OverflowError):
-        raise LoaderError(
-            f"memory={memory!r} is not a size; pass bytes or text such as '512 MiB'"
-        ) from None
-    if n <= 0:
-        raise LoaderError(f"memory={memory!r} must be above 0")
+        n = 0
+    if n <= 0 or isinstance(memory, bool | np.bool_):
+        raise LoaderError(f"memory={memory!r} is not a size; pass bytes or text such as '512 MiB'")
     return n

@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import repeat
 from time import perf_counter
@@ -33,8 +33,8 @@ import numpy.typing as npt
 from labeled.errors import ReadError
 from labeled.formats.reader import CLOCK
 from labeled.loader.explain import Stats
-from labeled.loader.plan import Job
-from labeled.loader.reading import BufferPool, LoadedJob, SourceReader
+from labeled.loader.plan import Job, LoaderPlan
+from labeled.loader.reading import BufferPool, LoadedJob
 from labeled.samplers.windows import WindowRows
 from labeled.sources.loading import Task
 
@@ -61,31 +61,18 @@ class Prefetcher:
 
     Parameters
     ----------
+    plan : LoaderPlan
     jobs : iterator of (start, stop, WindowRows)
         What to read; taken one by one, under the lock.
-    source_readers : sequence of SourceReader
-        What is read of each job.
-    position_of : int64 array, optional
-        Dataset position of each position of the order, where they differ.
     pool : BufferPool
         Memory for what is read.
-    skips : bool
-        Note jobs of which something could not be read, rather than raise.
     """
 
     def __init__(
-        self,
-        jobs: Iterator[Job],
-        source_readers: Sequence[SourceReader],
-        position_of: Rows | None,
-        pool: BufferPool,
-        stats: Stats,
-        *,
-        skips: bool = False,
+        self, plan: LoaderPlan, jobs: Iterator[Job], pool: BufferPool, stats: Stats
     ) -> None:
+        self._plan, self._pool, self._stats = plan, pool, stats
         self._jobs: Iterator[Job] | None = jobs
-        self._source_readers, self._position_of, self._pool = source_readers, position_of, pool
-        self._stats, self._skips = stats, skips
         self._tasks: deque[tuple[LoadedJob, Task]] = deque()
         self._loading: deque[LoadedJob] = deque()
         self._changed = threading.Condition(threading.Lock())
@@ -95,15 +82,16 @@ class Prefetcher:
         self._threads: list[threading.Thread] = []
         # of a pipeline
         self._cut: Callable[[int], Made] | None = None
-        self._next_number = self._taken = self._n_batches = self._in_flight = 0
+        self._next_number = self._taken = self._n_batches = 0
         self._cutting = self._made_by_threads = False
         self._made: dict[int, Made | BaseException] = {}
 
-    def start(self, count: int) -> None:
+    def start(self) -> None:
         """Start threads that work until nothing is left; they do not keep the program alive.
 
         Where the system allows no more of them there are fewer, even none: whoever waits works.
         """
+        count = self._plan.sizes.threads
         for i in range(count):
             thread = threading.Thread(target=self._work, name=f"labeled-read-{i}", daemon=True)
             try:
@@ -182,7 +170,6 @@ class Prefetcher:
         cut: Callable[[int], Made],
         transform: Callable[[Made, Callable[[], bool]], Made | None],
         batches: range,
-        in_flight: int,
     ) -> None:
         """Let threads make batches, too; called before :meth:`start`.
 
@@ -193,12 +180,10 @@ class Prefetcher:
         transform : callable
             Takes what was cut, and a function that says whether the epoch was stopped; returns
             None then.
-        in_flight : int
-            How many batches are in hand at a time.
         """
         self._cut, self._transform = cut, transform
         self._next_number = self._taken = batches.start
-        self._n_batches, self._in_flight = batches.stop, max(in_flight, 1)
+        self._n_batches = batches.stop
 
     def next_batch(self) -> Made:
         """Return the next batch.
@@ -265,7 +250,7 @@ class Prefetcher:
             with self._changed:
                 while number is None and item is None:
                     more = self._next_number < self._n_batches
-                    free = self._next_number - self._taken < self._in_flight
+                    free = self._next_number - self._taken < max(self._plan.sizes.in_flight, 1)
                     if more and free and not self._cutting and not self._stopped:
                         self._cutting, number = True, self._next_number
                     else:
@@ -298,9 +283,9 @@ class Prefetcher:
                 start, stop, content = following
                 job = LoadedJob(start, stop, content, {})
                 tasks: list[tuple[LoadedJob, Task]] = []
-                for one in self._source_readers:
-                    memory = buffer.arrays[one.name]
-                    out, some = one.tasks(content, self._position_of, memory, stop - start)
+                for one in self._plan.source_readers:
+                    memory, position_of = buffer.arrays[one.name], self._plan.position_of
+                    out, some = one.tasks(content, position_of, memory, stop - start)
                     job.arrays[one.name] = out
                     tasks.extend(zip(repeat(job), some))
                 job.pending, job.ready = len(tasks), not tasks
@@ -343,7 +328,7 @@ class Prefetcher:
         with self._changed:
             self._stats.decode_s += decoded
             self._stats.read_s += took - decoded
-            if self._skips and isinstance(error, ReadError):
+            if isinstance(error, ReadError) and self._plan.options.skips:
                 job.unread, error = True, None
             job.error = job.error or error
             job.pending -= 1
