@@ -265,20 +265,6 @@ def _check_positions(ends: tuple[int, ...], n: int, what: str) -> None:
 # runs: int64 arrays (k, 2), each the first row and one past the last
 
 
-def spread(starts: Rows, counts: Rows) -> Rows:
-    """Return the rows of runs given by their starts and lengths, one run after another.
-
-    Examples
-    --------
-    >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
-    [5, 6, 9, 10, 11]
-    """
-    ends = np.cumsum(counts)
-    rows = np.repeat(starts - (ends - counts), counts)
-    rows += np.arange(len(rows))
-    return rows
-
-
 def rows_of(runs: Rows) -> Rows:
     """Return every row of the runs, one run after another.
 
@@ -287,7 +273,21 @@ def rows_of(runs: Rows) -> Rows:
     >>> rows_of(np.array([[2, 4], [7, 8]])).tolist()
     [2, 3, 7]
     """
-    return spread(runs[:, 0], runs[:, 1] - runs[:, 0])
+    counts = runs[:, 1] - runs[:, 0]
+    rows = np.repeat(runs[:, 1] - np.cumsum(counts), counts)
+    rows += np.arange(len(rows))
+    return rows
+
+
+def spread(starts: Rows, counts: Rows) -> Rows:
+    """Return the rows of runs given by their starts and lengths, one run after another.
+
+    Examples
+    --------
+    >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    return rows_of(np.stack([starts, starts + counts], axis=1))
 
 
 def merged_runs(starts: Rows, stops: Rows) -> Rows:

@@ -153,7 +153,7 @@ class Dataset:
     def _file_rows(self, name: str) -> Selection:
         """Rows as the files number them, also after :meth:`load`."""
         if self.selections is None:
-            return Selection.all(self.files.known.sources[name].n_rows)
+            return Selection.of(range(self.files.known.sources[name].n_rows))
         return self.selections[name]
 
     @property

@@ -75,7 +75,9 @@ class Files:
                     f"{now.fingerprint[:8]}; open it again"
                 )
         seen: Catalog | None = self.__dict__.get("_seen")
-        if seen is not None:  # within one open no file may be replaced, be it by one alike
+        if (
+            seen is not None and seen is not catalog
+        ):  # within one open no file may be replaced, be it by one alike
             _check_times(catalog.headers, seen.marks)
         self.__dict__["_seen"] = catalog
         return catalog
@@ -155,16 +157,16 @@ def find_files(
     return (os.path.abspath(text),)
 
 
-def find_named(path: Any, format: str | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return paths, and the source each of them holds if a mapping said so.
+def find_named(
+    path: Mapping[Any, Any], format: str | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the paths that a mapping names, and the source each of them holds.
 
     Raises
     ------
     FileFormatError
         As :func:`find_files`, or if a mapping holds something else than paths by name.
     """
-    if not isinstance(path, Mapping):
-        return find_files(path, format), ()
     plain = (str, os.PathLike, list, tuple)
     if not path or not all(isinstance(one, plain) for one in path.values()):
         _check_listed(path)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,21 +69,25 @@ def join(headers: tuple[FileHeader, ...], io: Io = "auto") -> Catalog:
     for header in headers:
         if header is not first:
             _check_compatible(first, header)
-        times = tuple([stamp.mtime_ns for stamp in header.stamps])
+        times = tuple(map(attrgetter("mtime_ns"), header.stamps))
         marks.append(Mark(header.n_bytes, header.fingerprint, times))
     sources: dict[str, Source] = {}
     variables: dict[str, Source] = {}
     splits: dict[str, dict[str, Selection]] = {}
+    by_file = tuple(map(attrgetter("sources"), headers))
     for name in first.sources:
-        sources[name] = Source.of(tuple([header.sources[name] for header in headers]), io)
+        sources[name] = Source.of(tuple(map(itemgetter(name), by_file)), io)
     for name, variable in first.variables.items():  # without the example dim, of the first file
         many = headers if _is_along(variable, first) else headers[:1]
-        variables[name] = Source.of(tuple([header.variables[name] for header in many]), io)
+        variables[name] = Source.of(tuple(header.variables[name] for header in many), io)
     for split, provided in first.splits.items():
         rows = splits[split] = {}
         for name in provided:
-            parts = [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
-            rows[name] = joined_rows(parts)
+            rows[name] = Selection.of(provided[name])
+            if len(headers) > 1:
+                rows[name] = joined_rows(
+                    [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
+                )
     named = first.attrs, first.not_opened, first.coordinates
     return Catalog(headers, tuple(marks), sources, variables, splits, *named)
 
@@ -95,8 +100,6 @@ def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
 
 def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
     """Join rows of files, each given with how many its file has, one after another."""
-    if len(parts) == 1:
-        return parts[0][0]
     begin, shifted = 0, []
     for rows, n_rows in parts:
         shifted.append(rows.shift(begin))

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from labeled._validation import check_arguments, check_keywords
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.files import Files, find_named
+from labeled.dataset.files import Files, find_files, find_named
 from labeled.dataset.joining import joined_rows
 from labeled.errors import (
     ArgumentError,
@@ -139,7 +139,11 @@ def open_dataset(
         raise UnknownNameError("sources=[] is empty; leave it out to open all sources")
     if options:
         check_keywords("open_dataset", options, GENERAL, option_names())
-    paths, names = find_named(path, format)
+    names: tuple[str, ...] = ()
+    if isinstance(path, Mapping):
+        paths, names = find_named(path, format)
+    else:
+        paths = find_files(path, format)
     chosen = common_format(paths) if format is None else format_named(format)
     check_reachable(chosen, paths)
     given = {"group": group, "examples": examples, "allow_external": allow_external or None}

@@ -79,7 +79,7 @@ class EpochPlan:
     @cached_property
     def n_batches(self) -> int:
         """Batches of this shard."""
-        n_rows = self.order.n_rows
+        n_rows = self.order.units.n_rows
         return count_batches(self.last, n_rows, self.history, self.shard, self.batch_rows)
 
     @cached_property
@@ -93,7 +93,7 @@ class EpochPlan:
     @cached_property
     def parts(self) -> list[tuple[WindowOrder, int, int]]:
         """What this shard hands out: places ``[lo, hi)`` of shards as they were at first."""
-        n_rows, left = self.order.n_rows, [range(self.order.n_rows)]
+        n_rows, left = self.order.units.n_rows, [range(self.order.units.n_rows)]
         for count, step in self.history:
             left = _left_after(left, count, step * self.batch_rows)
         n_left, room = sum(map(len, left)), self.n_batches * self.batch_rows

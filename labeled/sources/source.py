@@ -261,9 +261,40 @@ class Source:
             return RowLayout(None, direct=dense, mapped=dense)
         if self.blocks is not None:
             rows = int(np.diff(self.blocks.edges).max(initial=0)) or 1
-            edges, scratch = self.blocks.edges, 2 * rows * self.row_bytes
-            return RowLayout(rows, edges, scratch, expensive=True, random=False)
-        return _dense_layout(self) if self.ragged is None else _ragged_layout(self)
+            held = 2 * rows * self.row_bytes
+            return RowLayout(rows, self.blocks.edges, held, expensive=True, random=False)
+        if self.ragged is not None:
+            return _ragged_layout(self)
+        first, in_part = self.headers[0], bool(self.part)
+        chunks, here, kinds, scratch, expensive = first.chunks, True, set(), 2 * PIECE_BYTES, False
+        plain = across = even = True
+        start, files = 0, []
+        for header in self.headers:
+            kinds.add(header.storage)
+            here = here and not is_remote(header.file.path)
+            scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes)
+            expensive = expensive or bool(header.filters)
+            plain = plain and header.dtype.isnative and not header.detail
+            across = across and (header.chunks or ())[1:] == header.row_shape
+            if chunks is not None:
+                even = even and header.chunks == chunks and start % chunks[0] == 0
+                files.append((start, start + header.n_rows, (header.chunks or chunks)[0]))
+            start += header.n_rows
+        mappable = here and self.io != "pread"
+        if chunks is None:
+            direct = kinds == {"contiguous"} and not in_part and not self.packed_differently
+            random = kinds <= {"contiguous", "records"} and here
+            mapped = direct and mappable
+            return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
+        itemsize = self.stored_dtype.itemsize
+        scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
+        # rows of chunks lie in the file as they are
+        picked = plain and across and mappable and not in_part and not expensive
+        picked = picked and kinds == {"chunked"}
+        edges = None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
+        return RowLayout(
+            chunks[0], edges, scratch, expensive, random=False, picked=picked, mapped=picked
+        )
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
@@ -364,39 +395,6 @@ class Source:
 
     def __dask_tokenize__(self) -> str:
         return self.token
-
-
-def _dense_layout(source: Source) -> RowLayout:
-    first, in_part = source.headers[0], bool(source.part)
-    chunks, here, kinds, scratch, expensive = first.chunks, True, set(), 2 * PIECE_BYTES, False
-    plain = across = even = True
-    start, files = 0, []
-    for header in source.headers:
-        kinds.add(header.storage)
-        here = here and not is_remote(header.file.path)
-        scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes)
-        expensive = expensive or bool(header.filters)
-        plain = plain and header.dtype.isnative and not header.detail
-        across = across and (header.chunks or ())[1:] == header.row_shape
-        if chunks is not None:
-            even = even and header.chunks == chunks and start % chunks[0] == 0
-            files.append((start, start + header.n_rows, (header.chunks or chunks)[0]))
-        start += header.n_rows
-    mappable = here and source.io != "pread"
-    if chunks is None:
-        direct = kinds == {"contiguous"} and not in_part and not source.packed_differently
-        random = kinds <= {"contiguous", "records"} and here
-        mapped = direct and mappable
-        return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
-    itemsize = source.stored_dtype.itemsize
-    scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
-    # rows of chunks lie in the file as they are
-    picked = plain and across and mappable and not in_part and not expensive
-    picked = picked and kinds == {"chunked"}
-    edges = None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
-    return RowLayout(
-        chunks[0], edges, scratch, expensive, random=False, picked=picked, mapped=picked
-    )
 
 
 def _ragged_layout(source: Source) -> RowLayout:
