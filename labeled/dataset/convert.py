@@ -505,7 +505,7 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
     kind, files = _files_alike(paths) or ("", [])
     if kind == "npy":
         return _of_npy(files)
-    return _Origin("parquet", _of_parquet(files, asked.columns)) if kind else None
+    return _Origin("parquet", grouped(open_parquet(files), asked.columns)) if kind else None
 
 
 def _of_pictures(path: str, opened: Mapping[str, Any]) -> _Origin:
@@ -548,21 +548,6 @@ def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
 
 
 # files of one kind
-
-
-def _of_parquet(paths: Sequence[str], groups: Mapping[str, Sequence[str]] | None) -> dict[str, Any]:
-    tables = {path: open_parquet(path) for path in paths}
-    first = tables[paths[0]]
-    for path, table in tables.items():
-        if list(table) != list(first):
-            raise ArrayError(
-                f"{path!r} has the columns {list(table)}, and {paths[0]!r} {list(first)}; "
-                f"convert them one by one"
-            )
-    columns = {
-        name: _joined(name, {path: table[name] for path, table in tables.items()}) for name in first
-    }
-    return grouped(columns, groups)
 
 
 def _of_npz(path: str, asked: _Asked) -> _Origin:
@@ -690,21 +675,18 @@ def _open_npy(path: str, where: str) -> Array:
 
 
 def _joined(name: str, parts: Mapping[str, Any]) -> Any:
-    """Join arrays, or lists of arrays, along their rows; one alone stays what it is."""
+    """Join arrays along their rows; one alone stays what it is."""
     (first, one), *others = parts.items()
     if not others:
         return one
     for path, other in others:
-        if isinstance(one, list) and isinstance(other, list):
-            continue
-        kinds = {one.dtype.kind, other.dtype.kind}  # texts of two widths, numbers with some missing
-        alike = kinds in ({"U"}, {"S"}, {"i", "f"}, {"u", "f"}, {"f"}) or one.dtype == other.dtype
-        if not alike or other.shape[1:] != one.shape[1:]:
+        kinds = {one.dtype.kind, other.dtype.kind}  # texts of two widths are joined
+        if (kinds not in ({"U"}, {"S"}) and one.dtype != other.dtype) or (
+            other.shape[1:] != one.shape[1:]
+        ):
             raise ArrayError(
                 f"source {name!r}: {path!r} has rows of {other.dtype} {other.shape[1:]}, and "
                 f"{first!r} of {one.dtype} {one.shape[1:]}; give files other names where they do "
                 f"not belong together, or convert them one by one"
             )
-    if isinstance(one, list):
-        return [example for part in parts.values() for example in part]
     return da.concatenate([in_blocks(part) for part in parts.values()])

@@ -9,9 +9,8 @@ Units do not depend on where blocks end: rows before the first and after the las
 a block come back as they are, and :class:`Joiner` puts neighbours together.
 
 A :class:`Plan` says what is done to every source, and how much memory that may take;
-:func:`works_of` makes the work, in the order in which it will lie in the file; :func:`store`
-has it done and stores what comes of it. Who writes a new file and who appends to one both
-stand on this.
+:func:`store` makes the work, source by source or batch by batch, has it done, and stores what
+comes of it. Whoever writes a file stands on this.
 """
 
 from __future__ import annotations
@@ -220,13 +219,13 @@ class Joiner:
     Parameters
     ----------
     recipe : Recipe
-    store : callable of Units
-        Called with stretch after stretch, each beginning where the last ended.
+    writer : SourceWriter
+        Stores stretch after stretch, each beginning where the last ended.
     """
 
-    def __init__(self, recipe: Recipe, store: Callable[[Units], None]) -> None:
+    def __init__(self, recipe: Recipe, writer: SourceWriter) -> None:
         self._recipe = recipe
-        self._store = store
+        self._writer = writer
         self._held: list[Array] = []
         self._n_held = 0
         self.n_rows = 0
@@ -250,7 +249,10 @@ class Joiner:
     def _put(self, units: Units) -> None:
         assert self._n_held == 0
         assert units.start == self.n_rows
-        self._store(units)
+        if units.chunks is not None:
+            self._writer.put_chunks(units.chunks, units.stop)
+        elif units.rows is not None:
+            self._writer.put_rows(units.start, units.rows)
         self.checksums += units.checksums
         self.n_rows = units.stop
 
@@ -270,10 +272,10 @@ class Work:
     source: str
     n_bytes: int
     """Of the rows in memory."""
-    run: Callable[[], Packed] | None
-    """Packs it in this process, in any thread; ..."""
+    run: Callable[[], Packed]
+    """Packs it in this process, in any thread, or wherever dask runs."""
     delayed: Any = None
-    """... or the dask task that packs it wherever dask runs."""
+    """The dask task that packs it, if it is one."""
 
 
 Begin = Callable[[Any], Callable[[], Packed]]
@@ -307,25 +309,16 @@ def packed_in_order(
                     yield done.source, result()
                     del result  # it holds what it returned
                     on_the_way -= TWICE * done.n_bytes  # it was in memory until it was stored
-                if work.run is not None:
-                    waiting.append((work, pool.submit(work.run).result))
-                elif begin is not None:
+                if work.delayed is not None and begin is not None:
                     waiting.append((work, begin(work.delayed)))
                 else:
                     context = contextvars.copy_context()  # dask finds its client there
-                    run = partial(context.run, _computed, work.delayed)
-                    waiting.append((work, pool.submit(run).result))
+                    waiting.append((work, pool.submit(context.run, work.run).result))
             while waiting:
                 done, result = waiting.popleft()
                 yield done.source, result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _computed(task: Any) -> Packed:
-    (packed,) = compute(task)
-    found: Packed = packed
-    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -334,7 +327,8 @@ class Plan:
 
     inputs: Inputs
     recipes: Mapping[str, Recipe]
-    tallies: Mapping[str, Tally | None]
+    tallies: Mapping[str, Tally]
+    """Of the sources that are measured."""
     budget: int
     threads: int
     begin: Begin | None = None
@@ -354,12 +348,26 @@ class Plan:
         checksums: bool = True,
     ) -> Plan:
         """Plan rows that are stored in some layouts; `effort` is bytes of memory, and threads."""
-        sources = inputs.sources.items()
-        recipes = {n: recipe_for(source, layouts[n], checksums) for n, source in sources}
-        tallies = {  # of a ragged source, only the values are measured
-            n: tally_for(source, table) if statistics and not inputs.is_member(n) else None
-            for n, source in sources
-        }
+        recipes: dict[str, Recipe] = {}
+        tallies: dict[str, Tally] = {}
+        for name, given in inputs.sources.items():
+            measure, layout = measure_for(given), layouts[name]
+            # HDF5 puts objects into chunks itself
+            cut = Layout() if given.dtype.kind == "O" else layout
+            recipes[name] = Recipe(
+                f"source {name!r}",
+                given.dtype,
+                given.row_shape,
+                layout,
+                rows_a_unit(given.row_bytes, cut, UNIT_BYTES),
+                checksums,
+                measure or Measure(),
+                given.row_bytes,
+            )
+            # of a ragged source, only the values are measured
+            if statistics and measure is not None and not inputs.is_member(name):
+                rows = {s: by[name] for s, by in (table or {}).items() if name in by}
+                tallies[name] = Tally(rows, decoded=measure.cf is not None)
         return cls(inputs, recipes, tallies, *effort)
 
     @property
@@ -381,7 +389,7 @@ class Plan:
 
     def statistics(self) -> dict[str, Any]:
         """Return what was measured, by source."""
-        return {name: tally.result() for name, tally in self.tallies.items() if tally is not None}
+        return {name: tally.result() for name, tally in self.tallies.items()}
 
     def checksums(self, joiners: Mapping[str, Joiner]) -> dict[str, Checksums]:
         """Return the checksums of every source that has some."""
@@ -444,21 +452,6 @@ def _base_bytes(given: SourceToWrite) -> int:
     return EXAMPLES_BASE_BYTES if given.example_dims or given.dtype.kind == "O" else BASE_BYTES
 
 
-def recipe_for(given: SourceToWrite, layout: Layout, checksums: bool) -> Recipe:
-    """Return what is done to every block of a source."""
-    cut = Layout() if given.dtype.kind == "O" else layout  # HDF5 puts objects into chunks itself
-    return Recipe(
-        f"source {given.name!r}",
-        given.dtype,
-        given.row_shape,
-        layout,
-        rows_a_unit(given.row_bytes, cut, UNIT_BYTES),
-        checksums,
-        measure_for(given) or Measure(),
-        given.row_bytes,
-    )
-
-
 def measure_for(given: SourceToWrite) -> Measure | None:
     """Return how the values of a source are measured; None for those that have no mean."""
     dtype = vlen_base(given.dtype) or given.dtype
@@ -472,22 +465,6 @@ def measure_for(given: SourceToWrite) -> Measure | None:
     if given.example_dims:
         return Measure.of(given.example_dims, None, dtype, cf)
     return Measure.of(given.names.dims, given.row_shape, dtype, cf)
-
-
-def tally_for(source: SourceToWrite, table: Splits | None) -> Tally | None:
-    """Return what gathers the statistics of a source; None where there is nothing to gather."""
-    measure = measure_for(source)
-    if measure is None:
-        return None
-    rows = {s: by[source.name] for s, by in (table or {}).items() if source.name in by}
-    return Tally(rows, decoded=measure.cf is not None)
-
-
-def works_of(plan: Plan) -> Iterator[Work]:
-    """Yield the blocks of all sources: one after another, or batch by batch."""
-    for given, first in plan.inputs.parts():
-        for block in given.blocks(_rows_a_block(plan, given)):
-            yield work_of(plan, given, block, first)
 
 
 def _weight(given: SourceToWrite) -> int:
@@ -514,7 +491,7 @@ def _chunk_rows(recipe: Recipe) -> int:
 
 def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int) -> Work:
     """Return the work on a block of a source whose row 0 is row `first` of the file."""
-    recipe, tally = plan.recipes[given.name], plan.tallies[given.name]
+    recipe, tally = plan.recipes[given.name], plan.tallies.get(given.name)
     start, stop = block.start + first, block.stop + first
     begin = start if block.first is None else block.first
     end = stop if block.shapes is None else begin + len(block.shapes)
@@ -527,7 +504,7 @@ def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int) -> Work:
     n_bytes *= _weight(given)
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
-        return Work(given.name, n_bytes, None, task)
+        return Work(given.name, n_bytes, lambda: compute(task)[0], task)
     assert block.read is not None
     read = block.read
     return Work(given.name, n_bytes, lambda: packing(read()))
@@ -539,25 +516,19 @@ def store(
     advance: Callable[[int], None],
 ) -> dict[str, Joiner]:
     """Pack all rows and store them; return the joiners, which know counts and checksums."""
-    joiners = {
-        name: Joiner(recipe, partial(put, writers[name])) for name, recipe in plan.recipes.items()
-    }
-    works = works_of(plan)
+    joiners = {name: Joiner(recipe, writers[name]) for name, recipe in plan.recipes.items()}
+    works = (
+        work_of(plan, given, block, first)
+        for given, first in plan.inputs.parts()
+        for block in given.blocks(_rows_a_block(plan, given))
+    )
     for name, packed in packed_in_order(
         works, threads=plan.threads, budget=plan.rows_budget, begin=plan.begin
     ):
         joiners[name].take(packed)
-        tally = plan.tallies[name]
-        if tally is not None:
-            tally.add(packed.moments)
+        if name in plan.tallies:
+            plan.tallies[name].add(packed.moments)
         advance((packed.stop - packed.start) * plan.recipes[name].row_bytes)
     for joiner in joiners.values():
         joiner.finish()
     return joiners
-
-
-def put(writer: SourceWriter, units: Units) -> None:
-    if units.chunks is not None:
-        writer.put_chunks(units.chunks, units.stop)
-    elif units.rows is not None:
-        writer.put_rows(units.start, units.rows)

@@ -62,16 +62,6 @@ class Examples:
     """Whether values are times, given as the nanoseconds that are stored."""
 
 
-def lazy_examples(ragged: Ragged) -> Examples:
-    """Return the examples of a :class:`labeled.Ragged`, read when they are written."""
-
-    def values(start: int, stop: int) -> Array:
-        some: Ragged = ragged[start:stop]
-        return some.flat(threads=1).values
-
-    return Examples(ragged.dtype, ragged.shapes, ragged.dims, ragged.attrs, values)
-
-
 def _listed_examples(
     arrays: Sequence[Array], dims: tuple[str, ...], attrs: Mapping[str, Any]
 ) -> Examples:
@@ -150,7 +140,12 @@ def examples_of(name: str, value: Any) -> Examples:
 
 def _examples_of(name: str, value: Any) -> Examples:
     if isinstance(value, Ragged):
-        return lazy_examples(value)
+
+        def lazy(start: int, stop: int) -> Array:
+            some: Ragged = value[start:stop]
+            return some.flat(threads=1).values
+
+        return Examples(value.dtype, value.shapes, value.dims, value.attrs, lazy)
     outer, attrs = "", {}
     if isinstance(value, xr.DataArray):
         outer, attrs, value = str(value.dims[0]), dict(value.attrs), value.values
@@ -379,11 +374,15 @@ def _row_blocks(examples: Examples, rows: int) -> Iterator[Block]:
 
 
 def _rows(examples: Examples, start: int, stop: int) -> Array:
-    values = examples.values(start, stop)
-    out = np.empty(stop - start, object)
-    edges = offsets_of(elements_of(examples.shapes[start:stop]))
-    for i, (a, b) in enumerate(pairwise(edges.tolist())):
-        out[i] = values[a:b]
+    offsets = offsets_of(elements_of(examples.shapes[start:stop]))
+    return rows_of_values(examples.values(start, stop), offsets)
+
+
+def rows_of_values(values: Array, offsets: Rows) -> Array:
+    """Return values that lie end to end as an array of the arrays they make."""
+    out = np.empty(len(offsets) - 1, object)
+    for row, (a, b) in enumerate(pairwise(offsets.tolist())):
+        out[row] = values[a:b]
     return out
 
 

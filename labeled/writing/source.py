@@ -20,7 +20,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
-from dask.base import is_dask_collection
 
 from labeled.errors import ArrayError
 from labeled.formats.cf import FILLS
@@ -144,8 +143,6 @@ def slices(
 
 def in_blocks(array: Any) -> Any:
     """Return an array-like as a dask array, of blocks of whole rows."""
-    if is_dask_collection(array):
-        return array
     row_bytes = math.prod(array.shape[1:]) * array.dtype.itemsize
     rows = max(BLOCK_BYTES // max(row_bytes, 1), 1)
     return da.from_array(array, (rows, *array.shape[1:]), name=False)

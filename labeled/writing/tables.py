@@ -10,6 +10,7 @@ Parquet is read column by column, a row group at a time; pyarrow is imported her
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import dask.array as da
@@ -137,24 +138,35 @@ def _side_by_side(parts: Sequence[Any]) -> Any:
 # parquet
 
 
-def open_parquet(path: str) -> dict[str, Any]:
-    """Return the columns of a file as lazy arrays; lists of different lengths as arrays in a list.
+def open_parquet(paths: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of files as lazy arrays, one file after another.
+
+    Lists of different lengths are read at once, as arrays in a list.
 
     Raises
     ------
     FileFormatError
-        If the file is damaged.
+        If a file is damaged.
     ArrayError
-        If a column holds what no source can.
+        If a column holds what no source can, or files differ in their columns.
     """
-    try:
-        file = pyarrow(".parquet").ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise FileFormatError(f"{path!r} is not a sound parquet file: {error}") from error
-    with file:
-        names = list(file.schema_arrow.names)
-        _check_different(repr(path), names)
-        return {name: _column(path, file, name) for name in names}
+    with ExitStack() as opened:
+        files = {}
+        for path in paths:
+            try:
+                files[path] = opened.enter_context(pyarrow(".parquet").ParquetFile(path))
+            except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
+                raise FileFormatError(f"{path!r} is not a sound parquet file: {error}") from error
+        names = {path: list(file.schema_arrow.names) for path, file in files.items()}
+        first = names[paths[0]]
+        _check_different(repr(paths[0]), first)
+        for path in paths:
+            if names[path] != first:
+                raise ArrayError(
+                    f"{path!r} has the columns {names[path]}, and {paths[0]!r} {first}; convert "
+                    f"them one by one"
+                )
+        return {name: _column(files, name) for name in first}
 
 
 def _check_different(where: str, names: Sequence[str]) -> None:
@@ -162,25 +174,37 @@ def _check_different(where: str, names: Sequence[str]) -> None:
         raise ArrayError(f"{where} has columns of the same name: {list(names)}; rename them")
 
 
-def _column(path: str, file: Any, name: str) -> Any:
-    where, types = f"column {name!r} of {path!r}", pyarrow().types
-    kind = file.schema_arrow.field(name).type
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    if types.is_list(kind) or types.is_large_list(kind):
-        groups = [_read(path, name, group, where) for group in range(len(counts))]
-        return [np.asarray(row) for group in groups for row in group.to_numpy(False)]
-    width = (kind.list_size,) if types.is_fixed_size_list(kind) else ()
-    dtype = _dtype(where, kind.value_type if width else kind)
-    if dtype.kind in "iub" and not width and _has_nulls(path, file, name):
-        dtype = np.dtype(np.float64)
-    blocks = [
-        da.from_delayed(
-            delayed(_values, pure=False)(path, name, group, where, dtype, width), (n, *width), dtype
-        )
-        for group, n in enumerate(counts)
-    ]
+def _column(files: Mapping[str, Any], name: str) -> Any:
+    types, dtypes, blocks = pyarrow().types, {}, []
+    groups = [(p, i) for p, file in files.items() for i in range(file.num_row_groups)]
+    for path, file in files.items():
+        kind = file.schema_arrow.field(name).type
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_list(kind) or types.is_large_list(kind):
+            read = (_read(path, name, group) for path, group in groups)
+            return [np.asarray(row) for group in read for row in group.to_numpy(False)]
+        width = (kind.list_size,) if types.is_fixed_size_list(kind) else ()
+        dtype = _dtype(_where(path, name), kind.value_type if width else kind)
+        if dtype.kind in "iub" and not width and _has_nulls(path, file, name):
+            dtype = np.dtype(np.float64)
+        dtypes[path] = dtype, width
+    first = next(iter(dtypes.values()))
+    for path, (dtype, width) in dtypes.items():
+        if width != first[1] or (dtype != first[0] and not {dtype.kind, first[0].kind} <= {*"iuf"}):
+            raise ArrayError(
+                f"{_where(path, name)} has rows of {dtype} {width}, and in the first file they are "
+                f"of {first[0]} {first[1]}; convert them one by one"
+            )
+    dtype = np.result_type(*(dtype for dtype, _ in dtypes.values()))
+    for path, group in groups:
+        n = files[path].metadata.row_group(group).num_rows
+        values = delayed(_values, pure=False)(path, name, group, dtype, width)
+        blocks.append(da.from_delayed(values, (n, *width), dtype))
     return da.concatenate(blocks) if blocks else np.empty((0, *width), dtype)
+
+
+def _where(path: str, name: str) -> str:
+    return f"column {name!r} of {path!r}"
 
 
 def _dtype(where: str, kind: Any) -> np.dtype[Any]:
@@ -210,11 +234,12 @@ def _has_nulls(path: str, file: Any, name: str) -> bool:
         each is not None and each.has_null_count for each in found
     ):
         return any(each.null_count for each in found)
-    return any(_read(path, name, group, "").null_count for group in range(about.num_row_groups))
+    return any(_read(path, name, group).null_count for group in range(about.num_row_groups))
 
 
-def _read(path: str, name: str, group: int, where: str) -> Any:
+def _read(path: str, name: str, group: int) -> Any:
     """Read a row group of a column; lists must have no gaps."""
+    where = _where(path, name)
     try:
         with pyarrow(".parquet").ParquetFile(path) as file:
             values = file.read_row_group(group, [name], use_threads=False).column(0)
@@ -227,14 +252,14 @@ def _read(path: str, name: str, group: int, where: str) -> Any:
 
 
 def _values(
-    path: str, name: str, group: int, where: str, dtype: np.dtype[Any], width: tuple[int, ...]
+    path: str, name: str, group: int, dtype: np.dtype[Any], width: tuple[int, ...]
 ) -> Array:
-    column = _read(path, name, group, where)
+    column = _read(path, name, group)
     if dtype.kind in "OS" and column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(False))[0])
         raise ArrayError(
-            f"{where}, row {row} of row group {group}: its text is missing; fill it in, or leave "
-            f"the column out with sources=[...]"
+            f"{_where(path, name)}, row {row} of row group {group}: its text is missing; fill it "
+            f"in, or leave the column out with sources=[...]"
         )
     values: Array = (column.flatten() if width else column).to_numpy(False)
     return values.astype(dtype, copy=False).reshape(len(column), *width)

@@ -16,8 +16,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
@@ -29,6 +27,7 @@ from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
+from labeled.writing.ragged import rows_of_values
 from labeled.writing.write import checked_threads
 
 READ_BYTES = 4 << 20
@@ -182,11 +181,7 @@ def reader_of(source: SourceHeader) -> Callable[[range], Array]:
 
     def read(rows: range) -> Array:
         flat = reader.read_flat(rows)
-        values = flat.values.astype(base, copy=False)
-        out = np.empty(len(rows), object)
-        for i, (a, b) in enumerate(pairwise(flat.offsets.tolist())):
-            out[i] = values[a:b]
-        return out
+        return rows_of_values(flat.values.astype(base, copy=False), flat.offsets)
 
     return read
 
@@ -209,11 +204,13 @@ def _joined(differences: Sequence[Difference]) -> tuple[Difference, ...]:
     """Join neighbours with the same problem."""
     out: list[Difference] = []
     for each in differences:
-        if out and (out[-1].source, out[-1].stop, out[-1].problem) == (
-            each.source,
-            each.start,
-            each.problem,
+        last = out[-1] if out else None
+        if (
+            last
+            and last.stop == each.start
+            and replace(last, start=0, stop=0) == replace(each, start=0, stop=0)
         ):
-            each = replace(out.pop(), stop=each.stop)
-        out.append(each)
+            out[-1] = replace(last, stop=each.stop)
+        else:
+            out.append(each)
     return tuple(out)
