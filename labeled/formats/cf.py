@@ -11,7 +11,6 @@ and units that only look like times. Strings are never decoded. Times come out a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -283,7 +282,6 @@ def _time_kind(name: str, found: Mapping[str, Any], odd: list[str]) -> str | Non
     return "datetime"
 
 
-@dataclass(frozen=True, eq=False)
 class DecodingReader:
     """Rows of one file decoded by its own conventions; a :class:`~labeled.formats.reader.Reader`.
 
@@ -292,29 +290,13 @@ class DecodingReader:
     copy.
     """
 
-    stored: Reader
-    cf: CF
-    kind: str = "decoded"
+    kind = "decoded"
 
-    @property
-    def n_rows(self) -> int:
-        return self.stored.n_rows
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.stored.row_shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.cf.dtype
-
-    @property
-    def why(self) -> str:
-        return f"each file is decoded by its own conventions ({self.stored.why})"
-
-    @property
-    def chunk_rows(self) -> int:
-        return self.stored.chunk_rows
+    def __init__(self, stored: Reader, cf: CF) -> None:
+        self.stored, self.cf, self.dtype = stored, cf, cf.dtype
+        self.n_rows, self.row_shape = stored.n_rows, stored.row_shape
+        self.chunk_rows = stored.chunk_rows
+        self.why = f"each file is decoded by its own conventions ({stored.why})"
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Read and decode rows; see :class:`~labeled.formats.reader.Reader`."""

@@ -541,42 +541,26 @@ def naming_rows(source: SourceHeader, start: int, stop: int) -> Iterator[None]:
 # readers over arrays and over readers
 
 
-@dataclass(frozen=True, eq=False)
 class MemoryReader:
     """Rows of an array, axis 0; a :class:`Reader`."""
 
-    array: Array
-    why: str = "loaded"
-    kind: str = "memory"
-    chunk_rows: int = 1
+    why, kind, chunk_rows = "loaded", "memory", 1
 
-    @property
-    def n_rows(self) -> int:
-        return len(self.array)
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        shape: tuple[int, ...] = self.array.shape[1:]
-        return shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.array.dtype
+    def __init__(self, array: Array) -> None:
+        self.array, self.dtype = array, array.dtype
+        self.n_rows, self.row_shape = len(array), array.shape[1:]
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Copy rows; see :class:`Reader`."""
-        if (
-            isinstance(rows, range)
-            and rows.step == 1
-            and 0 <= rows.start <= rows.stop <= self.n_rows
-        ):
-            out[slice(len(rows)) if places is None else places] = self.array[rows.start : rows.stop]
+        n, place = self.n_rows, slice(count(rows)) if places is None else places
+        if isinstance(rows, range) and rows.step == 1 and 0 <= rows.start <= rows.stop <= n:
+            out[place] = self.array[rows.start : rows.stop]
             return
         listed = listed_rows(rows, self.n_rows)
         if places is None and self.array.flags.c_contiguous:
             take_rows(self.array, listed, out[: len(listed)])
         else:
-            out[slice(len(listed)) if places is None else places] = self.array[listed]
+            out[place] = self.array[listed]
 
     def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
         """Return none; see :class:`Reader`."""
