@@ -149,16 +149,6 @@ def test_packed_rows_are_reached_in_any_order_and_by_threads(tmp_path_factory, l
         np.testing.assert_array_equal(one, rows[a : a + 900])
 
 
-def test_parts_of_axes_are_read(tmp_path):
-    rows = np.arange(50 * 6 * 5).reshape(50, 6, 5).astype(">i4")
-    for ending in ("", ".gz"):
-        ds = labeled.open_dataset(write(tmp_path / f"a-idx3-int{ending}", rows))
-        part = ds.isel(height=slice(1, 5, 2), width=[4, 0])
-        np.testing.assert_array_equal(part["data"].values, rows[:, 1:5:2][:, :, [4, 0]])
-        batches = [batch["data"] for batch in part.batches(7, shuffle="full", seed=0)]
-        assert all(batch.dtype == np.dtype("i4") and batch.shape[1:] == (2, 2) for batch in batches)
-
-
 def test_names_of_axes_can_be_given(tmp_path):
     path = write(tmp_path / "a-idx3-ubyte", np.zeros((4, 2, 3), "u1"))
     assert labeled.open_dataset(path, example_dim="sample").dims["data"][0] == "sample"

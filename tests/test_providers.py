@@ -249,14 +249,6 @@ def test_targets_that_do_not_fit_are_refused_before_anything_is_copied():
     assert whole[0, 0] == 1
 
 
-def test_tensors_are_targets():
-    torch = pytest.importorskip("torch")
-    batch = DataBatch({"x": IMAGES})
-    places = torch.zeros(10, 2, 3), torch.zeros((5, 2, 3), dtype=torch.uint8)
-    batch.load_data([[(slice(0, 10), places[0]), (slice(10, 15), places[1])]])
-    np.testing.assert_array_equal(np.concatenate([place.numpy() for place in places]), IMAGES)
-
-
 @given(st.lists(st.integers(-(2**40), 2**40), max_size=4), st.sampled_from(["i1", "i4", "i8"]))
 def test_integers_are_copied_or_refused_but_never_changed(values, dtype):
     places = np.zeros(len(values), np.int64), np.zeros(len(values), dtype)

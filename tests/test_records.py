@@ -250,31 +250,6 @@ def test_files_are_joined_and_a_folder_is_opened(folder, tmp_path):
             np.testing.assert_array_equal(found, [*PICTURES, *ALIKE][row])
 
 
-@settings(max_examples=12)
-@given(
-    name=st.sampled_from(["mixed.rec", "alike.rec", "differing.rec"]),
-    shuffle=st.sampled_from([False, "full", "window"]),
-    threads=st.sampled_from([0, 1, 3]),
-    count=st.integers(1, 3),
-    listed=st.booleans(),
-)
-def test_parts_together_are_the_dataset(folder, name, shuffle, threads, count, listed):
-    ds, rows = labeled.open_dataset(folder / name), np.arange(N)
-    if listed:
-        rows = np.random.default_rng(3).permutation(N)[:40]
-        ds = ds.subset(rows)
-    pictures = PICTURES if name == "mixed.rec" else list(ALIKE)
-    seen = []
-    for index in range(count):
-        options = {"shuffle": shuffle, "seed": 1, "threads": threads, "memory": "8 MiB"}
-        for batch in ds.batches(7, shard=(index, count), **options):
-            np.testing.assert_array_equal(batch.arrays["ids"], IDS[rows[batch.rows]])
-            for row, image in zip(batch.rows, batch.arrays["images"], strict=True):
-                np.testing.assert_array_equal(image, pictures[rows[row]])
-            seen += batch.rows.tolist()
-    assert sorted(seen) == list(range(len(rows)))
-
-
 def test_scattered_pictures_far_apart_and_one_stored_in_two_parts(path):
     images = np.random.default_rng(0).integers(0, 256, (120, 6, 9, 3), np.uint8)
     examples = [png(image) + bytes(6000 * (i % 9)) for i, image in enumerate(images)]
