@@ -89,7 +89,6 @@ def test_the_batch_path_decodes_the_same(netcdf):
 @pytest.mark.parametrize(
     "decoders",
     [
-        {"mask_and_scale": False},
         {"mask_and_scale": {"temperature": False}},
         {"decode_times": False},
         {"decode_times": xr.coders.CFDatetimeCoder(time_unit="s")},

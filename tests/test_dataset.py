@@ -145,16 +145,6 @@ def test_a_changed_file_is_noticed(tmp_path):
         dataset["x"]
 
 
-def test_no_handle_blocks_a_writer(path, tmp_path):
-    name = fuel_file(tmp_path / "a.hdf5", {"x": np.arange(8.0)}, {"all": (0, 8)}, {"x": ("batch",)})
-    dataset = labeled.open_dataset(name)
-    loader = iter(dataset.batches(2))
-    next(loader)
-    with h5py.File(name, "r+"):
-        pass
-    loader.close()
-
-
 def test_files_join_along_the_examples(tmp_path):
     halves = []
     for i, rows in enumerate([slice(0, 20), slice(20, N)]):
@@ -176,16 +166,8 @@ def test_files_join_along_the_examples(tmp_path):
         labeled.concat(halves),
     ):
         np.testing.assert_array_equal(joined["images"].values, IMAGES)
-    train = np.r_[0:18, 20 : N - 2]
-    joined = labeled.open_dataset(halves).split("train")
-    np.testing.assert_array_equal(joined["vectors"].values, VECTORS[train])
     both = labeled.concat([labeled.open_dataset(p).split("test") for p in halves])
     np.testing.assert_array_equal(both["targets"].values, TARGETS[[18, 19, N - 2, N - 1]])
-    seen = []
-    for batch in joined.batches(7, shuffle="window", window_rows=9, seed=1, memory="8 MiB"):
-        np.testing.assert_array_equal(batch.arrays["images"], IMAGES[train][batch.rows])
-        seen.append(batch.rows)
-    assert sorted(np.concatenate(seen)) == list(range(len(train)))
 
 
 def test_files_that_do_not_fit_are_named(tmp_path):
@@ -307,14 +289,10 @@ def test_a_file_replaced_by_one_alike_is_found_out_by_its_time(tmp_path, chosen)
 def test_a_dataset_holds_its_sources(path):
     dataset = labeled.open_dataset(path)
     assert list(dataset) == list(dataset.keys()) == list(dataset.sources)
-    assert "images" in dataset
-    assert "nope" not in dataset
+    assert ("images" in dataset, "nope" in dataset) == (True, False)
     assert set(dict(dataset)) == set(ARRAYS)
-    for same in (dataset[["vectors"]], dataset.select(["vectors"]), dataset.select("vectors")):
-        assert same.sources == ("vectors",)
+    assert dataset.select(["vectors"]).sources == ("vectors",)
     assert len(dataset.split(["train", "test"])) == len(dataset.split("train", "test")) == N
-    part = dataset.isel({"height": 1}, channel=[2, 0])["images"]
-    np.testing.assert_array_equal(part.values, IMAGES[:, [2, 0], 1])
 
 
 @given(

@@ -91,6 +91,13 @@ def test_a_place_is_saved_and_found(dataset):
     assert loader.explain().n_batches == 8
 
 
+def test_batches_without_rows_are_batches(dataset):
+    loader = dataset.batches(sampler=[[], []])
+    first = next(iter(loader))
+    loader.load_state_dict(loader.state_dict())
+    assert [first.count, *(batch.count for batch in loader)] == [0, 0]
+
+
 def test_parts_of_different_lengths_merge_at_their_end(dataset):
     asked = [[1], [2, 3], [4], [5], [6, 7]]
     loaders = [dataset.batches(sampler=asked, shard=(index, 2)) for index in range(2)]

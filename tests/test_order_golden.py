@@ -13,7 +13,7 @@ import numpy as np
 from labeled.samplers.permutation import ORDER_VERSION, Permutation, explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import units_of_groups, units_of_range
-from labeled.samplers.windows import Order, Weights
+from labeled.samplers.windows import Buckets, Order, Weights
 
 LISTED = units_of_groups(np.repeat(np.arange(40), np.arange(40) % 7 + 1))
 WEIGHTS = Weights(np.arange(LISTED.n_rows) % 5, LISTED)
@@ -78,6 +78,12 @@ def test_window_order_of_listed_units():
     assert (
         digest(EpochPlan(Order("window", LISTED, 20, seed=7), batch_rows=8)) == "a54ed99dc7e0e435"
     )
+
+
+def test_bucket_order():
+    buckets = Buckets("x", np.arange(LISTED.n_rows) * 7 % 31, 8)
+    order = Order("window", LISTED, 50, seed=7, buckets=buckets)
+    assert digest(EpochPlan(order, batch_rows=8)) == "e52dddf57aab7f1b"
 
 
 def test_sticky_order():

@@ -79,6 +79,8 @@ def test_ranges_compose_without_spelling_out_rows(tmp_path):
         (np.zeros((2, 2), int), SelectionTypeError, r"shape \(2, 2\)"),
         (slice("a", None), SelectionTypeError, "slice"),
         (range(3, 7), SelectionError, "row 6"),
+        (range(6, 2, -1), SelectionError, "row 6"),
+        (range(7, 8), SelectionError, "row 7"),
         (np.ma.array([1, 2], mask=[0, 1]), SelectionTypeError, r"masked rows.*\.compressed\(\)"),
     ],
 )

@@ -388,7 +388,7 @@ class WindowOrder:
         """Units that are cut: the place of each in the run order, and how many rows it lacks."""
         self.edges: list[int] = []
         """Units of several sizes: the first unit of each window, and one past the last."""
-        self.even_windows = 0, 0, 0
+        self.even_windows: tuple[int, int, int]
         """Units of one size: the first, how many they are, and over how many windows spread."""
         if not self.n_rows:
             return
