@@ -1,11 +1,9 @@
 """Feeding batches: plans made of integers, threads that read, batches handed out.
 
-Which file to open: `options` is what a user asks, as one value; `plan` is everything that is
-decided once; `loader` walks through its epochs, saves places and finds them again. What they
-stand on, along the way of a batch:
+Which file to open: `options` is what a user asks, as one value, and which order of rows that
+means; `plan` is everything that is decided once; `loader` walks through its epochs, saves places
+and finds them again. What they stand on, along the way of a batch:
 
-- `ordering`: which rows, when, and what is read together; the integers themselves are in
-  :mod:`labeled.samplers`.
 - `memory`: the sum of what a loader takes, and how large windows are within it.
 - `prefetch` has the threads that read jobs, into which the plan cuts windows; `reading` says
   what is read of a source, and has the memory.

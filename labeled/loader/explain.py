@@ -28,7 +28,7 @@ from labeled.formats.contiguous import LARGE_ROW_BYTES
 from labeled.formats.memory import available_bytes, machine_bytes
 from labeled.formats.reader import Cost, as_runs
 from labeled.loader.memory import room_words, size_words
-from labeled.loader.ordering import read_classes
+from labeled.loader.options import read_classes
 from labeled.loader.plan import Job, LoaderPlan
 from labeled.loader.reading import SourceReader
 from labeled.samplers.listed import AnyPlan

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +35,7 @@ from labeled.display.text import count_words
 from labeled.errors import LoaderError, explain_memory_errors
 from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, shape_blocks
-from labeled.loader.ordering import OrderedRows
+from labeled.loader.options import OrderedRows
 from labeled.loader.reading import bytes_by_position
 from labeled.permute.workers import processors
 from labeled.samplers.units import UniformUnits, Units
@@ -201,7 +201,6 @@ class WorstCase:
         return np.cumsum(nbytes[order]), np.cumsum(rows[order])
 
 
-@dataclass(frozen=True, eq=False)
 class Asked:
     """What memory is shared out for: rows in some order, and batches of some layout.
 
@@ -209,23 +208,41 @@ class Asked:
     ----------
     makes : MadeOf, optional
         What a pipeline makes of rows.
+    on_device : bool
+        Whether windows go to a device, so that their rows are not picked one by one.
+
+    Attributes
+    ----------
     nbytes : mapping of str to int
         Of all rows of each source.
     worst : mapping of str to WorstCase
         Bounds of the ragged sources.
     layout_bytes : mapping of str to int
         What their examples take as they are laid out.
-    on_device : bool
-        Whether windows go to a device, so that their rows are not picked one by one.
+    beside_bytes : int
+        What all sources that are kept leave room for: batches, buffers and shuffled row numbers.
     """
 
-    rows: OrderedRows
-    layout: BatchLayout
-    makes: MadeOf | None
-    nbytes: Mapping[str, int]
-    worst: Mapping[str, WorstCase]
-    layout_bytes: Mapping[str, int]
-    on_device: bool
+    def __init__(
+        self, rows: OrderedRows, layout: BatchLayout, makes: MadeOf | None, *, on_device: bool
+    ) -> None:
+        self.rows, self.layout, self.makes, self.on_device = rows, layout, makes, on_device
+        self.nbytes, self.layout_bytes = dict[str, int](), dict[str, int]()
+        self.worst = dict[str, WorstCase]()
+        row_bytes, scratch_bytes = layout.out_row_bytes, 0
+        for name, source in layout.sources.items():
+            self.nbytes[name] = len(rows.selections[name]) * source.row_bytes
+            if source.ragged is not None:
+                sizes = bytes_by_position(source, rows.selections[name], rows.position_of)
+                units = None if rows.mode == "file" else rows.units
+                self.worst[name] = worst = WorstCase(sizes, units, rows.repeats)
+                self.layout_bytes[name] = ragged_layout_bytes(source, worst, rows, layout)
+                self.nbytes[name] = int(sizes.sum())
+            row_bytes += source.row_bytes
+            scratch_bytes = max(scratch_bytes, source.layout.scratch_bytes)
+        self.beside_bytes = KEPT_BESIDE_BYTES + OVERHEAD_BYTES + 2 * scratch_bytes
+        self.beside_bytes += (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
+        self.beside_bytes += INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
 
 
 class Needs:
@@ -249,7 +266,7 @@ class Needs:
 
     def __init__(self, asked: Asked, kept: Sequence[str]) -> None:
         self.asked, rows, options = asked, asked.rows, asked.rows.options
-        mode, held_rows, windows = rows.mode, rows.held_rows, rows.mode == "window"
+        mode, windows = rows.mode, rows.mode == "window"
         # What is kept is read at once or not at all, so nothing is where rows may be left out.
         read, self.kept, self.kept_bytes = dict(asked.layout.sources), set[str](), 0
         for name in kept if not options.skips else ():
@@ -286,7 +303,11 @@ class Needs:
         self.index_bytes = block_rows * BLOCK_INDEX_BYTES
         if self.all_kept and windows:
             self.index_bytes += INDEX_BYTES * min(rows.n_rows, options.window_rows or rows.n_rows)
+        self._count_batches()
+        self._add_up()
 
+    def _count_batches(self) -> None:
+        asked, held_rows = self.asked, self.asked.rows.held_rows
         laid_out = asked.layout.out_row_bytes > 0
         self.batch_bytes = held_rows * (self.row_bytes + asked.layout.out_row_bytes)
         for name, bound in asked.worst.items():
@@ -305,27 +326,22 @@ class Needs:
         elif self.windowed or laid_out:
             self.batch_bytes *= SPARE_BATCHES
 
+    def _add_up(self) -> None:
+        rows, options = self.asked.rows, self.asked.rows.options
         self.unit_rows = max(1, rows.units.max_rows)
         self.n_buffers = max(MIN_BUFFERS, 1 + (0 if self.fills else options.prefetch or 0))
         self.fewest_rows = job_rows_of(1, self.unit_rows if self.chunked else 1, rows)
         if self.windowed:
-            self.fewest_rows = max(options.window_rows or held_rows, self.unit_rows)
+            self.fewest_rows = max(options.window_rows or rows.held_rows, self.unit_rows)
             self.fewest_rows = min(self.fewest_rows, max(rows.n_rows, 1))
-        n_bytes, threads = self.buffer_bytes(self.fewest_rows), 1
-        if not self.fills:
-            threads = max(1, options.threads or 1)
-        what, each = (
-            "windows" if self.windowed else "jobs",
-            format_bytes(n_bytes // self.fewest_rows),
-        )
+        n_bytes, what = self.buffer_bytes(self.fewest_rows), "windows" if self.windowed else "jobs"
+        threads = 1 if self.fills else max(1, options.threads or 1)
+        each, reading = format_bytes(n_bytes // self.fewest_rows), count_words(threads, "thread")
+        buffers = f"{self.n_buffers} {what} of {self.fewest_rows:,} rows ({each} a row)"
         self.parts = {
-            f"{self.n_buffers} {what} of {self.fewest_rows:,} rows ({each} a row)": (
-                self.n_buffers * n_bytes
-            ),
+            buffers: self.n_buffers * n_bytes,
             "batches": self.batch_bytes + MIN_IN_FLIGHT * self.each_bytes,
-            f"reading in {count_words(threads, 'thread')} and the caller": (
-                (1 + threads) * self.thread_bytes
-            ),
+            f"reading in {reading} and the caller": (1 + threads) * self.thread_bytes,
             "sources kept": self.kept_bytes,
             "row numbers": self.index_bytes,
             "the rest": OVERHEAD_BYTES,
@@ -360,36 +376,16 @@ def plan_memory(
     LoaderError
         If `memory` is too small; the message states the sum, and a size with which this succeeds.
     """
-    nbytes, worst, layout_bytes = dict[str, int](), dict[str, WorstCase](), dict[str, int]()
-    row_bytes, scratch_bytes = layout.out_row_bytes, 0
-    for name, source in layout.sources.items():
-        nbytes[name] = len(rows.selections[name]) * source.row_bytes
-        if source.ragged is not None:
-            sizes = bytes_by_position(source, rows.selections[name], rows.position_of)
-            worst[name] = WorstCase(
-                sizes, None if rows.mode == "file" else rows.units, rows.repeats
-            )
-            layout_bytes[name] = ragged_layout_bytes(source, worst[name], rows, layout)
-            nbytes[name] = int(sizes.sum())
-        row_bytes += source.row_bytes
-        scratch_bytes = max(scratch_bytes, source.layout.scratch_bytes)
-    asked = Asked(rows, layout, makes, nbytes, worst, layout_bytes, on_device)
-    # All are kept only where batches, buffers and shuffled row numbers have room beside them.
-    beside_bytes = KEPT_BESIDE_BYTES + OVERHEAD_BYTES + 2 * scratch_bytes
-    beside_bytes += (SPARE_BATCHES + KEPT_BESIDE) * rows.held_rows * row_bytes
-    beside_bytes += INDEX_BYTES * rows.n_rows if rows.mode == "window" else 0
-
-    names, memory_bytes = (
-        sorted(sorted(nbytes), key=nbytes.__getitem__),
-        rows.options.memory_bytes,
-    )
+    asked = Asked(rows, layout, makes, on_device=on_device)
+    nbytes, memory_bytes = asked.nbytes, rows.options.memory_bytes
+    names = sorted(sorted(nbytes), key=nbytes.__getitem__)
     least: Needs | None = None
     while least is None or memory_bytes <= available_bytes() // 2:
         taken = sum(nbytes.values())
         for n_kept in range(len(names), -1, -1):
             largest = nbytes[names[n_kept - 1]] if n_kept else 0
             enough = max(largest * KEEP_SHARE, taken * SMALL_SHARE) <= memory_bytes
-            if enough or (n_kept == len(names) and taken + beside_bytes <= memory_bytes):
+            if enough or (n_kept == len(names) and taken + asked.beside_bytes <= memory_bytes):
                 needs = Needs(asked, names[:n_kept])
                 if needs.needed_bytes <= memory_bytes:
                     return Sizes(needs, memory_bytes)

@@ -22,8 +22,7 @@ from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, wa
 from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, HandedOver, handed_over, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
-from labeled.loader.options import BatchOptions
-from labeled.loader.ordering import OrderedRows
+from labeled.loader.options import BatchOptions, OrderedRows
 from labeled.loader.reading import PICTURES_START, RaggedSourceReader, SourceReader, owned
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of

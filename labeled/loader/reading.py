@@ -35,14 +35,13 @@ from labeled.ragged import Flat, FlatRows, RaggedReader
 from labeled.ragged.flat import (
     block_cuts,
     comes_one_by_one,
-    copy_segments,
     elements_of,
     offsets_of,
     own_examples,
     read_at,
 )
 from labeled.samplers.windows import WindowRows
-from labeled.selection import Selection, rows_of
+from labeled.selection import Selection, rows_of, runs_of
 from labeled.sources.loading import Read, Task, load_rows, read_of, sorted_read, tasks_of
 from labeled.sources.readers import cost_of
 from labeled.sources.source import Source
@@ -273,14 +272,8 @@ class RaggedRows:
 
     def kept(self, which: Array, length: int) -> RaggedRows:
         """Copy those examples that a mask says, with empty ones up to `length`."""
-        starts = self.offsets[:-1][which]
-        n = len(starts)
-        shapes = np.zeros((length, self.shapes.shape[1]), np.int64)
-        shapes[:n] = self.shapes[which]
-        offsets = offsets_of(elements_of(shapes))
-        values = np.empty(int(offsets[-1]), self.values.dtype)
-        copy_segments(values, offsets[:n], self.values, starts, np.diff(offsets)[:n])
-        return RaggedRows(values, offsets, shapes)
+        runs = runs_of(np.flatnonzero(which)).tolist()
+        return RaggedRows.joined([self[0:0], *(self[a:b] for a, b in runs)], length)
 
     def flat(self) -> Flat:
         """Return the examples as they lie: a view of their values."""
