@@ -3,15 +3,16 @@
 `format` is what this folder offers to others, and opens a file; `safety` opens it for the others
 (nothing outside the file, no more than it stores).
 
-Headers: `arrays` walks a file and lists what lies there (and which groups are alike),
-`conventions` say what that means (pandas, AnnData, scales), and `format` makes sources of it;
-`fuel` does in a file with a split table, `per_object` if examples are datasets or groups of their
-own. They use `headers` (the header of one source), `labels` (names of axes) and `dtypes`.
+Headers: `arrays` walks a file and lists what lies there, with what conventions say of it (pandas,
+AnnData, scales; which groups are alike), and `format` makes sources of it; `fuel` does in a file
+with a split table, `per_object` if examples are datasets or groups of their own. They use `headers`
+(the header of one source, and its coordinates), `labels` (names of axes, and attributes) and
+`dtypes`.
 
 Rows: `reader` chooses the path, and reads sparse matrices, and through h5py what has no other.
-`chunked` reads chunks, with filters or without, by `chunkindex` and `filters` (with `compiled`
-loops), `ragged` examples of different shapes.
+`chunked` finds and reads chunks, `filters` undoes their filters, and makes chunks to write;
+`ragged` reads examples of different shapes.
 
-Writing: `writing`, `fuel` (splits), `encoding` (chunks made outside HDF5), `extras` (what is copied
-from the old file), `metadata` (what this library adds).
+Writing: `writing`, `fuel` (splits), `extras` (what is copied from the old file), `metadata` (what
+this library adds).
 """

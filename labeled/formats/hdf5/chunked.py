@@ -516,7 +516,7 @@ class ChunkedReader(FileReader):
             wanted = np.concatenate(rows)
         place = slice(row, row + block.n_rows)
         where = place if places is None else places[place]
-        lists = any(isinstance(index, np.ndarray) for index in self.region)
+        lists = np.ndarray in map(type, self.region)
         for t, tile in enumerate(block.tiles):
             if wanted is None and places is None and not lists:
                 target, whole = out[place].reshape(m, c, *self.row_shape), slice(None)

@@ -24,6 +24,7 @@ import importlib
 import itertools
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -67,20 +68,6 @@ class DecodeError(ValueError):
 # ---------------------------------------------------------------- compression
 
 
-class _Decompressor:
-    """What libdeflate decodes one stream at a time with; freed with the thread it belongs to."""
-
-    def __init__(self, make: Any, free: Any) -> None:
-        self._free = free
-        self.address = make()
-        if not self.address:
-            raise MemoryError("libdeflate could not allocate a decompressor")
-
-    def __del__(self) -> None:
-        if getattr(self, "address", None):
-            self._free(self.address)
-
-
 @functools.cache
 def _inflate(library: Any, _: Any) -> Decode:
     """Return libdeflate's decoder, called outside the GIL.
@@ -110,10 +97,14 @@ def _inflate(library: Any, _: Any) -> Decode:
     own = threading.local()
 
     def inflate(data: Array, out: Array) -> int:
-        if not hasattr(own, "held"):
-            own.held = _Decompressor(make, free)
+        if not hasattr(own, "held"):  # libdeflate decodes one stream at a time with it
+            own.held = make()
+            if not own.held:
+                del own.held
+                raise MemoryError("libdeflate could not allocate a decompressor")
+            weakref.finalize(threading.current_thread(), free, own.held).atexit = False
         source, target = address_of(data), address_of(out)
-        if found(own.held.address, source, len(data), target, len(out), None):
+        if found(own.held, source, len(data), target, len(out), None):
             raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
         return len(out)
 
