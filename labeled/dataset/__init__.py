@@ -1,7 +1,6 @@
 """What users open and hold: the dataset, and the doors of xarray.
 
 `opening` makes a `dataset` of `files`, which are joined in `joining`. Its methods that are
-long are `selecting` (splits, labels and ``train_test_split``), `to_xarray` (over arrays that are
-`lazy`), `statistics` and `summary`. `accessor` and `xarray_engine` are xarray's doors,
-`convert` leads to files.
+long are `selecting` (splits, labels and ``train_test_split``), `to_xarray` (over lazy arrays) and
+`summary`. `accessor` and `xarray_engine` are xarray's doors, `convert` leads to files.
 """

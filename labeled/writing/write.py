@@ -336,9 +336,7 @@ class Planned:
         plan, extras = self.plan, self.extras
         inputs = plan.inputs
         writers = {
-            name: SourceWriter.create(
-                file, name, given.dtype, given.shape, plan.recipes[name].layout
-            )
+            name: SourceWriter(file, name, given.dtype, given.shape, plan.recipes[name].layout)
             for name, given in inputs.sources.items()
         }
         for name, given in inputs.sources.items():

@@ -78,30 +78,28 @@ def vlen_dtype(base: np.dtype[Any]) -> np.dtype[Any]:
 
 
 class SourceWriter:
-    """Stores the rows of one source of an open file.
+    """Creates one source of an open file, and stores its rows.
 
     Parameters
     ----------
-    dataset : h5py.Dataset
+    file : h5py.File
         Open for writing.
-    growing : bool
-        Whether the source becomes as long as what is put in it.
+    name : str
+    dtype : dtype
+        Object for texts.
+    shape : tuple of int
+        A first axis of None grows with the rows, and needs chunks.
+    layout : Layout
     """
 
-    def __init__(self, dataset: h5py.Dataset, *, growing: bool) -> None:
-        self.dataset = dataset
-        self._growing = growing
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         file: h5py.File,
         name: str,
         dtype: np.dtype[Any],
         shape: tuple[int | None, ...],
         layout: Layout,
-    ) -> SourceWriter:
-        """Create a source; a first axis of None grows with the rows, and needs chunks."""
+    ) -> None:
         n_rows, *row_shape = shape
         now = (0 if n_rows is None else n_rows, *row_shape)
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -111,10 +109,10 @@ class SourceWriter:
         if layout.chunks is not None:
             # HDF5 wants no chunk longer than a fixed axis, and none of length 0.
             most = (None, *(n or None for n in row_shape))
-        dataset = file.create_dataset(
+        self.dataset = file.create_dataset(
             name, now, file_dtype(dtype), chunks=layout.chunks, maxshape=most, dcpl=plist
         )
-        return cls(dataset, growing=n_rows is None)
+        self._growing = n_rows is None
 
     def put_chunks(self, chunks: Iterable[Chunk], stop: int) -> None:
         """Store encoded chunks of rows that end before row `stop`."""
