@@ -104,20 +104,6 @@ def test_grey_pictures_need_no_channel():
     assert_array_equal(one, grey[0, 7:12, 10:15])
 
 
-def test_objects_and_lists():
-    images = [np.resize(BYTES, (H + k, W, 3)) for k in range(3)]
-    objects = np.empty(3, object)
-    objects[:] = images
-    labelled = xr.DataArray(objects, dims="batch", name="x")
-    steps = Augment([Crop(5)], axes=("b", "c", 0, 1), dims=LAST[1:])
-    found = steps(labelled)
-    assert found.dims == DIMS
-    assert_array_equal(found, steps(images))
-    padded = Pad(1)(labelled, dims=LAST[1:])
-    assert padded.dtype == object
-    assert [one.shape for one in padded.values] == [(H + 2 + k, W + 2, 3) for k in range(3)]
-
-
 @pytest.mark.parametrize("dtype", ["u1", ">i2", "f4"])
 def test_borders_are_those_of_numpy_wherever_the_channels_lie(dtype):
     images = np.random.default_rng(1).integers(0, 99, (5, 6, 7, 3)).astype(dtype)[:, ::-1]

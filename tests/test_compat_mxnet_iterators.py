@@ -167,9 +167,6 @@ def test_csv_parameters(tmp_path):
         data_csv=data, label_csv=label, data_shape=(2,), label_shape=(1, 2), batch_size=2
     )
     np.testing.assert_array_equal(flat.next().label[0], [5, 6])  # the first, and so the wrong ones
-    whole = CSVIter(data_csv=data, data_shape=(2,), batch_size=2, dtype="int64")
-    assert whole.next().data[0].dtype == np.int64
-    assert whole.provide_label == [("softmax_label", (2,))]
     named = CSVIter(
         data_csv=data, data_shape=(2,), batch_size=2, data_name="x", label_name=None, version="seed"
     )

@@ -136,25 +136,6 @@ def test_whole_batches_come_first_and_know_their_rows(dataset, order, way, size)
         np.testing.assert_array_equal(batch["targets"], np.sqrt(TARGETS[batch.rows]))
 
 
-def test_any_protocol_or_callable_will_do(dataset):
-    class Own:
-        def sample(self, data):
-            return int(data["targets"].item())
-
-        def collate(self, data):
-            return np.array(data)
-
-        def batch(self, data):
-            return data * 2
-
-    wanted = 2 * TARGETS[:, 0].astype(int)
-    own = Own()
-    around = Stages([dict, own.sample], own.collate, [own.batch, lambda made: made + 1])
-    for pipeline, more in ((Own(), 0), (around, 1)):
-        found = np.concatenate(list(dataset.batches(30, pipeline=pipeline)))
-        np.testing.assert_array_equal(found, wanted + more)
-
-
 def test_specs_are_taken_apart_along_their_own_axes(dataset):
     space = CompositeSpace(
         (Conv2DSpace((4, 5), num_channels=2, axes=("c", 0, 1, "b")), IndexSpace(10, 1))

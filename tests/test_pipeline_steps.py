@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labeled.errors import PipelineError, PipelineTypeError
-from labeled.transforms import SampleContext, Stack, Stages, stack
+from labeled.transforms import SampleContext, Stack, Stages, stack, whole
 
 functions = st.sampled_from([abs, float, lambda x: x + 1, lambda x: 2 * x, lambda x: -x])
 values = st.integers(-9, 9)
@@ -39,6 +39,8 @@ def test_mappings_change_their_parts_and_keep_the_others(by_name):
     wanted = {name: by_name[name](x) if name in by_name else x for name, x in data.items()}
     assert Stages(by_name).sample(data) == wanted
     assert data == {"a": -1, "b": 2, "c": -3}
+    inner = Stages({"a": [{"x": abs}, {"x": whole(lambda x: 2 * x)}]})
+    assert inner.sample({"a": {"x": -2, "y": 1}}) == {"a": {"x": 4, "y": 1}}
     parts = {name: Stages(one, list) for name, one in by_name.items()}
     side_by_side = Stages(*({n: getattr(p, s) for n, p in parts.items()}
                             for s in ("sample", "collate", "batch")))  # fmt: skip
