@@ -312,8 +312,9 @@ def made_of(line: CompiledPipeline, rows: Forms) -> MadeOf:
 
 def _stated(step: Step, row: RowSpec | None) -> tuple[RowSpec | None, int]:
     """Return what a step makes of a row, None where it does not say, and what it takes besides."""
-    if step.row_bytes is not None:
-        return RowSpec((), ((step.row_bytes,),), np.dtype(np.uint8)), step.work_bytes
+    if step.memory is not None:
+        row_bytes, work_bytes = step.memory
+        return RowSpec((), ((row_bytes,),), np.dtype(np.uint8)), work_bytes
     memory_after = getattr(step.call, "memory_after", None)
     if memory_after is None:
         return None, 0

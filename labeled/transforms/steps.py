@@ -97,14 +97,13 @@ class Marked:
     transform : callable
     whole : bool
         It takes whole batches.
-    row_bytes, work_bytes : int, optional
-        Memory that it takes, where that is stated: of what it makes of a row, and besides.
+    memory : (int, int), optional
+        Bytes of what it makes of a row, and besides, where that is stated.
     """
 
     transform: Any
     whole: bool = False
-    row_bytes: int | None = None
-    work_bytes: int = 0
+    memory: tuple[int, int] | None = None
 
     def __call__(self, data: Any, **asked: Any) -> Any:
         return self.transform(data, **asked)
@@ -142,9 +141,7 @@ def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]],
     for name, value in (("row_bytes", row_bytes), ("work_bytes", work_bytes)):
         if value < 0:
             raise PipelineError(f"{name}={value!r} must be a number of bytes, 0 or more")
-    return lambda transform: replace(
-        _marked(transform), row_bytes=int(row_bytes), work_bytes=int(work_bytes)
-    )
+    return lambda transform: replace(_marked(transform), memory=(int(row_bytes), int(work_bytes)))
 
 
 # steps
@@ -165,8 +162,8 @@ class Step:
         What it is given besides the data.
     whole : bool
         It takes whole batches.
-    row_bytes, work_bytes : int, optional
-        See :class:`Marked`.
+    memory : (int, int), optional
+        Bytes of what it makes of a row, and besides, where that is stated.
     """
 
     call: Callable[..., Any]
@@ -174,8 +171,7 @@ class Step:
     path: tuple[int | str, ...]
     asks: frozenset[str]
     whole: bool
-    row_bytes: int | None
-    work_bytes: int
+    memory: tuple[int, int] | None
 
     def __call__(self, data: Any, context: SampleContext | None = None) -> Any:
         """Apply the transform; without a context it is called with the data alone."""
@@ -218,7 +214,7 @@ def steps_of(
     _check_transform(call)
     asks = asked_by(call)
     whole = whole or "rows" in asks
-    return (Step(call, part, path, asks, whole, marked.row_bytes, marked.work_bytes),)
+    return (Step(call, part, path, asks, whole, marked.memory),)
 
 
 def _check_transform(call: Any) -> None:
