@@ -17,7 +17,7 @@ from traps import DOCS, Traps
 
 import labeled
 from labeled import samplers, spaces
-from labeled.compat.pylearn2 import datasets, hdf5, iteration, utils
+from labeled.compat.pylearn2 import datasets, iteration, utils
 from labeled.compat.pylearn2 import space as old_space
 
 
@@ -30,7 +30,7 @@ def names(folder: str | Path) -> dict[str, Any]:
         for name, labels in {"X": ("batch", "feature"), "y": ("batch",)}.items():
             for axis, label in enumerate(labels):
                 f[name].dims[axis].label = label
-    old = [old_space, utils, iteration, datasets, hdf5]
+    old = [old_space, utils, iteration, datasets]
     native = [spaces, samplers]
     return {
         "np": np,

@@ -26,8 +26,8 @@ MODULES = {
     ".datasets": ".datasets",
     ".datasets.dataset": ".datasets",
     ".datasets.dense_design_matrix": ".datasets",
-    ".datasets.hdf5": ".hdf5",
-    ".datasets.hdf5_deprecated": ".hdf5",
+    ".datasets.hdf5": ".datasets",
+    ".datasets.hdf5_deprecated": ".datasets",
     ".datasets.vector_spaces_dataset": ".datasets",
 }
 """The paths that old code imports, and the modules of this package that stand there."""
