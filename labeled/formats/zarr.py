@@ -87,31 +87,27 @@ def _file_header(path: str, options: Options) -> FileHeader:
     root = opened(path, options.group)
     single = not hasattr(root, "members")
     arrays = {Path(path).stem: root} if single else dict(sorted(_arrays_in(root, "")))
-    whole = {name: why for name, array in arrays.items() if (why := _why_not(array)) is not None}
+    whole = {
+        name: f"values of {array.dtype} differ in size; they are not read"
+        for name, array in arrays.items()
+        if np.dtype(array.dtype).kind not in KINDS
+    }
     dims = {name: _dims_of(name, array) for name, array in arrays.items() if name not in whole}
     example_dim = options.example_dim or _example_dim(dims, arrays)
-    along = {
-        name: arrays[name]
-        for name, names in dims.items()
-        if names[:1] == (example_dim,) and names != (name,)
-    }
-    sources, variables = {}, {}
+    scales = frozenset(name for name, names in dims.items() if names == (name,))
+    along = {name for name in dims.keys() - scales if dims[name][:1] == (example_dim,)}
+    sources = {}
     for name in chosen_sources(along, options, repr(path)):
         names = dims_of(name, dims[name], options, repr(path))
-        sources[name] = _header(path, name, arrays[name], names, options)
-    for name in dims.keys() - along.keys():
-        variables[name] = _header(path, name, arrays[name], dims[name], options)
-    scales = frozenset(name for name in variables if dims[name] == (name,))
-    for name, header in sources.items():
-        coords = tuple(sorted(scales.intersection(header.dims)))
-        sources[name] = replace(header, coords=coords)
-    splits = all_rows(sources)
+        coords = tuple(sorted(scales.intersection(names)))
+        sources[name] = replace(_header(path, name, arrays[name], names, options), coords=coords)
+    others = dims.keys() - along
     return FileHeader(
         stamp=_stamp(path, options.group or ""),
         attrs={} if single else dict(root.attrs),
         sources=sources,
-        variables=variables,
-        splits=splits,
+        variables={n: _header(path, n, arrays[n], dims[n], options) for n in others},
+        splits=all_rows(sources),
         not_opened=whole,
         example_dim=example_dim,
         kind="zarr",
@@ -128,11 +124,6 @@ def _arrays_in(root: Any, begin: str) -> Iterator[tuple[str, Any]]:
             yield from _arrays_in(member, f"{begin}{name}/")
         else:
             yield begin + name, member
-
-
-def _why_not(array: Any) -> str | None:
-    kind = np.dtype(array.dtype).kind
-    return None if kind in KINDS else f"values of {array.dtype} differ in size; they are not read"
 
 
 def _dims_of(name: str, array: Any) -> tuple[str, ...]:

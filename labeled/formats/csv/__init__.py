@@ -173,11 +173,10 @@ def _file_header(
             detail=table,
             scratch_bytes=SCRATCH_BLOCKS * index.longest,
         )
-    splits = all_rows(sources)
     return FileHeader(
         stamp=stamp,
         sources=sources,
-        splits=splits,
+        splits=all_rows(sources),
         kind="table",
         format="csv",
     )

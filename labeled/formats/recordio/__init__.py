@@ -312,11 +312,10 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     for file in files:
         detail = Detail(file, own.decoding, raw=content == "raw")
         sources = {name: _source(name, detail, shapes[name], options) for name in names}
-        splits = all_rows(sources)
         header = FileHeader(
             stamp=file.stamp,
             sources=sources,
-            splits=splits,
+            splits=all_rows(sources),
             not_opened={name: why for name, why in more.items() if name not in names},
             example_dim=options.example_dim or EXAMPLE,
             kind=content,
