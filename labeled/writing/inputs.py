@@ -365,8 +365,8 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
         partial(slices, partial(_rows, array), shape[0]),
         encode,
     )
-    data = array.data if isinstance(array, xr.DataArray) else array
-    if is_dask_collection(data):
+    if is_dask_collection(array):
+        data = array.data if isinstance(array, xr.DataArray) else array
         mean = TEXT_BYTES * prod(made.row_shape) if dtype.kind == "O" else None
         made = replace(made, mean_bytes=mean, blocks=partial(_dask_blocks, name, data))
         parts = any(len(lengths) > 1 for lengths in data.chunks[1:])  # are put together first
