@@ -146,21 +146,6 @@ def test_values_of_opaque_bytes_are_left_out_with_a_remedy_that_works(tmp_path):
         ds.batches(4)
 
 
-@pytest.mark.filterwarnings("ignore:.* have no names:labeled.LabeledWarning")
-def test_the_remedy_for_examples_tells_of_their_single_values(tmp_path):
-    """Followed to the letter it wrote pictures without their labels."""
-    with h5py.File(tmp_path / "g.h5", "w") as f:
-        for i in range(8):
-            f[f"sample_{i}/image"], f[f"sample_{i}/label"] = np.full((4, 5), i), i % 3
-
-    told = advice(tmp_path / "g.h5")
-    assert "group='sample_*' joins them, rows after rows" in told
-    assert "as if they were files, and leaves single values out" in told
-    new = labeled.open_dataset(tmp_path / "g.h5", examples=pattern_in(told))
-    np.testing.assert_array_equal(new["label"], np.arange(8) % 3)
-    assert new["image"].shape == (8, 4, 5)
-
-
 @pytest.mark.parametrize("parent", ["", "data/"])
 def test_the_group_that_a_warning_names_opens_alone(tmp_path, parent):
     with h5py.File(tmp_path / "g.h5", "w") as f:

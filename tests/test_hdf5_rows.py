@@ -35,7 +35,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import SelectionError
 from labeled.testing import ReaderTests
 
 IO = ["auto", "pread", "mmap"]
@@ -202,24 +201,6 @@ def test_few_chunks_of_a_huge_grid_are_found(tmp_path: Path) -> None:
             x.id.write_direct_chunk((i * 10**7, 0), b"ab")
     rows = opened(path).subset([0, 1, 10**7, 10**9 - 1])["x"].values
     assert rows.tolist() == [[97, 98], [0, 0], [97, 98], [0, 0]]
-
-
-def test_what_does_not_fit_is_refused_before_reading(folder: Path) -> None:
-    path = write(folder, Layout("i4", (10, 3)))
-    reader = reader_of(path)
-    path.unlink()
-
-    for bad in ([[0, 11]], [[-1, 3]], [[4, 2]], [[0, 5], [4, 6]], [[5, 6], [0, 1]], [[1, 2, 3]]):
-        with pytest.raises(SelectionError, match=r"'x' in '.*\.h5': runs must"):
-            reader.byte_ranges(np.array(bad))
-    with pytest.raises(SelectionError, match="rows 0 to 10 were asked for"):
-        reader.byte_ranges(np.array([0, 10]))
-    with pytest.raises(SelectionError, match=r"needs an array of 4 x \(3,\) int32"):
-        reader.read(np.arange(4), np.empty((4, 3), "i8"))
-    with pytest.raises(SelectionError, match="C-ordered"):
-        reader.read(np.arange(4), np.empty((3, 4), "i4").T)
-    with pytest.raises(SelectionError, match="4 places for 2 rows"):
-        reader.read(np.array([[0, 2]]), np.empty((4, 3), "i4"), np.arange(4))
 
 
 # what a read costs

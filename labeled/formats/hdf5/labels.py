@@ -407,7 +407,10 @@ def attrs_of(
             value = _numbers(thing, to_bytes(text))
             if value is None:
                 value = attributes[name]
-                if _holds_references(value):
+                dtype = getattr(value, "dtype", None)
+                if isinstance(value, h5py.Reference | h5py.RegionReference):
+                    continue
+                if isinstance(dtype, np.dtype) and refers(dtype):
                     continue
         except Exception:  # any exception may come of a foreign or damaged type
             unreadable.append(text)
@@ -445,29 +448,14 @@ def plain_value(value: Any, *, scalars: bool = False) -> Any:
     """
     if isinstance(value, h5py.Empty):
         return "" if value.dtype.kind in "SO" else None
-    if isinstance(value, bytes | np.bytes_):
+    if isinstance(value, bytes):
         return to_text(bytes(value))
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, np.ndarray):
-        if scalars and value.shape == (1,):
-            return plain_value(value[0])
-        if value.dtype.kind in "SO":
-            return _plain_list(value.tolist())
-        return np.array(value)
-    return value
-
-
-def _plain_list(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain_list(each) for each in value]
-    if isinstance(value, np.ndarray):  # a row of a variable-length attribute
-        return value.tolist()
-    return to_text(value) if isinstance(value, bytes) else value
-
-
-def _holds_references(value: Any) -> bool:
-    if isinstance(value, h5py.Reference | h5py.RegionReference):
-        return True
-    dtype = getattr(value, "dtype", None)
-    return isinstance(dtype, np.dtype) and refers(dtype)
+    if isinstance(value, list):  # rows of a variable-length attribute are arrays
+        return [e.tolist() if isinstance(e, np.ndarray) else plain_value(e) for e in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    if scalars and value.shape == (1,):
+        return plain_value(value[0])
+    return plain_value(value.tolist()) if value.dtype.kind in "SO" else np.array(value)

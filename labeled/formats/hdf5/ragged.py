@@ -349,13 +349,12 @@ class VlenReader(ExampleReader):
 
     def _lengths_by_reading(self, rows: Rows) -> Rows:
         distinct, which = np.unique(rows, return_inverse=True)
-        lengths = np.empty(len(distinct), np.int64)
+        lengths: list[int] = []
         with h5_of(self.source.file) as file:
             dataset = file[self.source.key]
             for first in range(0, len(distinct), 256):
-                some = distinct[first : first + 256]
-                lengths[first : first + 256] = list(map(len, self._arrays(dataset, some)))
-        return lengths[which]
+                lengths += map(len, self._arrays(dataset, distinct[first : first + 256]))
+        return np.array(lengths, np.int64)[which]
 
 
 @cache

@@ -219,7 +219,11 @@ class SparseReader(FileReader):
         self._column_to[self._columns] = np.arange(self._columns.size)
         is_sorted = np.array_equal(self._columns, wanted)
         self._picked = slice(None) if is_sorted else repeated
-        self.chunk_rows = _band_rows(source, max(self.row_bytes, 1))
+        # so many rows are read at a time: four chunks of values, or as many as pay a call
+        data = source.parts["data"]
+        n_values = PIECE_VALUES if data.chunks is None else max(4 * data.chunks[0], PIECE_VALUES)
+        mean = max(data.n_rows // max(source.n_rows, 1), 1)
+        self.chunk_rows = max(n_values // mean, PIECE_BYTES // max(self.row_bytes, 1), 1)
 
     @cached_property
     def _parts(self) -> Mapping[str, Reader]:
@@ -273,14 +277,6 @@ class SparseReader(FileReader):
         values = self._values(runs)
         parts = (self._parts[role] for role in ("data", "indices"))
         return [one for part in parts for one in part.byte_ranges(values)]
-
-
-def _band_rows(source: SourceHeader, row_bytes: int) -> int:
-    """Return how many rows are read at a time: four chunks of values, or as many as pay a call."""
-    chunks = source.parts["data"].chunks
-    n_values = PIECE_VALUES if chunks is None else max(4 * chunks[0], PIECE_VALUES)
-    mean = max(source.parts["data"].n_rows // max(source.n_rows, 1), 1)
-    return max(n_values // mean, PIECE_BYTES // row_bytes, 1)
 
 
 def read_scalar(source: SourceHeader) -> Array:
