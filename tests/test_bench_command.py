@@ -51,6 +51,7 @@ def test_loops_that_can_read_a_layout_take_part(tmp_path: Path, layout: str) -> 
     for one in found:
         assert len(one["rows_per_s"]) == 3
         assert one["bytes_per_row"] == 80
+        assert one["peak_bytes"] >= 80 * 100 or "bare" in one["loop"]
         if one["shuffled"]:
             assert one["quality"] == pytest.approx(1, abs=0.05)
 
@@ -65,6 +66,7 @@ def test_the_page_compares_three_loops(tmp_path: Path) -> None:
         "labeled, shuffle=True",
         "h5py, x[sorted rows]",
         "bare loop",
+        "peak memory",
         "keeps these rows in memory",
     ):
         assert words in done.output

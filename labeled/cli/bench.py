@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import tracemalloc
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -23,6 +24,7 @@ import click
 import h5py
 import numpy as np
 import numpy.typing as npt
+from dask.utils import format_bytes
 from deflate import zlib_decompress
 
 import labeled
@@ -38,9 +40,10 @@ Batches = Generator[tuple[Any, Array], None, None]
 ROUNDS, THREADS, STRETCHES, FEW_BATCHES, SEED = 3, 2, 10, 8, 7
 LINE_BYTES = 64
 DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
-HEAD = ("rows/s", "GB/s", "labeled / it", "shuffle quality")
+HEAD = ("rows/s", "GB/s", "labeled / it", "peak memory", "shuffle quality")
 NOTES = """\
 labeled / it: how many times as fast labeled is. Ratios within one run are what to trust.
+peak memory: arrays and Python objects of the first round; pages of a mapped file are not counted.
 shuffle quality: how evenly batches draw from ten equal stretches; 1 is a full shuffle."""
 
 
@@ -53,6 +56,7 @@ class Loop:
     epoch: Callable[[], Batches]
     rows_per_s: list[float] = field(default_factory=list)
     bytes_per_row: float = 0.0
+    peak_bytes: int = 0
     quality: float | None = None
 
     def run(self, limit_s: float) -> tuple[float, list[Array]]:
@@ -233,13 +237,18 @@ def bench(
     name = max(row_bytes, key=row_bytes.__getitem__)
     dataset = dataset.select(name)
     loops = list(loops_of(dataset, name, batch_size, memory))
-    for number in range(ROUNDS + 1):
+    for one in loops:
+        tracemalloc.start()
+        try:
+            _, numbers = one.run(seconds)
+            one.peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        if one.shuffled:
+            one.quality = quality(numbers, dataset.n_rows, batch_size)
+    for _ in range(ROUNDS):
         for one in loops:
-            rate, numbers = one.run(seconds)
-            if number:
-                one.rows_per_s.append(rate)
-            elif one.shuffled:
-                one.quality = quality(numbers, dataset.n_rows, batch_size)
+            one.rows_per_s.append(one.run(seconds)[0])
     if as_json:
         found = [
             {name: value for name, value in vars(one).items() if name != "epoch"} for one in loops
@@ -273,7 +282,8 @@ def table_of(loops: list[Loop]) -> Iterator[str]:
             ratio = "" if one is some[0] else f"{first / rate:.2f} x"
             even = "" if one.quality is None else f"{one.quality:.2f}"
             gigabytes = f"{rate * one.bytes_per_row / 1e9:.3g}"
-            lines.append((f"  {one.loop}", f"{rate:,.0f}", gigabytes, ratio, even))
+            peak = format_bytes(one.peak_bytes)
+            lines.append((f"  {one.loop}", f"{rate:,.0f}", gigabytes, ratio, peak, even))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     aligned = [(line[0], *map(str.rjust, line[1:], widths[1:])) for line in lines]
     for cells, line in zip(lines, table(aligned, indent=""), strict=True):
