@@ -232,10 +232,10 @@ class FileHeader:
     @property
     def fingerprint(self) -> str:
         """A hash over names, shapes, dtypes, dims and splits; not path, time or layout."""
-        parts: list[object] = [
-            (name, header.shape, header.dtype.str, header.dims)
-            for name, header in sorted(self.sources.items())
-        ]
+        parts: list[object] = []
+        for name in sorted(self.sources):
+            header = self.sources[name]
+            parts.append((name, header.shape, header.dtype.str, header.dims))
         hashed: dict[int, str] = {}
         for split, sources in sorted(self.splits.items()):
             parts.append(split)
