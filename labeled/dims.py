@@ -45,7 +45,7 @@ _AXIS_OF_ROLE: dict[str, Axis] = {
 }
 
 
-class Found(NamedTuple):
+class FoundAxes(NamedTuple):
     """Which dim plays which axis, and which dims play none."""
 
     dim_of_axis: dict[Axis, Hashable]
@@ -175,7 +175,7 @@ def find_axes(
     dims: Sequence[Hashable],
     n_spatial: int,
     given: Mapping[Axis, Hashable] | None = None,
-) -> Found:
+) -> FoundAxes:
     """Find the dim that plays each axis, by name.
 
     Parameters
@@ -189,7 +189,7 @@ def find_axes(
 
     Returns
     -------
-    Found
+    FoundAxes
         The dim of every axis found, and the dims left over.
 
     Raises
@@ -227,7 +227,7 @@ def find_axes(
             )
         else:
             chosen[axis] = dim
-    return Found(chosen, tuple(others))
+    return FoundAxes(chosen, tuple(others))
 
 
 def _as_axis(key: Axis, n_spatial: int) -> Axis:

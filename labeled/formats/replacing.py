@@ -313,7 +313,7 @@ def sync(path: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartFile:
     """A file (or folder of files) that was begun and is not complete."""
 
     path: str
@@ -348,7 +348,7 @@ def part_name(target: str) -> str:
     return os.path.join(folder, f".{_stem(name)}.{writer}.{secrets.token_hex(6)}{PART}")
 
 
-def parts_of(target: str) -> list[Part]:
+def parts_of(target: str) -> list[PartFile]:
     """Return the parts of a target, of all writers."""
     folder, name = os.path.split(target)
     begin, found = f".{_stem(name)}", []
@@ -364,11 +364,11 @@ def parts_of(target: str) -> list[Part]:
                 state: State = "unknown"
                 if parts[1] == _machine():
                     state = "living" if _lives(process, began) else "dead"
-                found.append(Part(os.path.join(folder, each), state, process))
+                found.append(PartFile(os.path.join(folder, each), state, process))
     return found
 
 
-def remove_dead(target: str) -> list[Part]:
+def remove_dead(target: str) -> list[PartFile]:
     """Remove the parts of a target whose writers are gone; return them."""
     dead = [part for part in parts_of(target) if part.state == "dead"]
     for part in dead:

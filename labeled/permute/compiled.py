@@ -40,7 +40,7 @@ import numpy as np
 from labeled.errors import how_to_install
 from labeled.permute import workers
 from labeled.permute.arguments import CACHE_LINE, Array, Rows, address_of
-from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Shape
+from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, CopyPlan, Shape
 
 Loop = Callable[..., Any]
 
@@ -177,7 +177,7 @@ def loop(function: Loop, **options: Any) -> Loop:
 
 # ---------------------------------------------------------------- a copy by a kernel
 def run(
-    plan: Plan,
+    plan: CopyPlan,
     dst: Array,
     src: Array,
     rows: Rows | None,
@@ -241,7 +241,7 @@ class Cut(NamedTuple):
     """Whether factors change along (outer, fast, rows)."""
 
 
-def _cut(plan: Plan) -> Cut | None:
+def _cut(plan: CopyPlan) -> Cut | None:
     """Return the kernel and what it sees; None where NumPy makes the copy."""
     items, fast = _items(plan), plan.fast
     if items is None or fast is None:
@@ -278,7 +278,7 @@ def _cut(plan: Plan) -> Cut | None:
     return Cut(kernel, *items, outer, rows, tuple(kept))
 
 
-def _items(plan: Plan) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+def _items(plan: CopyPlan) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
     """Return the item types that a kernel would see, or None where it cannot."""
     item, final = plan.item, plan.final
     if plan.pure:
@@ -305,7 +305,7 @@ def _joined(lengths: Shape, axes: Sequence[int], enough: int) -> Shape:
 class _Call:
     """What follows from a plan alone: a kernel and its arguments."""
 
-    plan: Plan
+    plan: CopyPlan
     code: Any
     kinds: tuple[Any, ...]
     table: Rows
@@ -320,7 +320,7 @@ class _Call:
 
 
 @lru_cache(maxsize=1024)
-def _call(plan: Plan) -> _Call | None:
+def _call(plan: CopyPlan) -> _Call | None:
     """Return a call that is ready to run; None where the kernels are turned off, or do not pay."""
     cut = _cut(plan)
     if cut is None or plan.moved_bytes < USE_BYTES or not available():

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from labeled.device import is_cupy
 from labeled.permute.arguments import Rows
-from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, Plan, Request, packed, plan
+from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, CopyPlan, Request, packed, plan
 
 TILE_BYTES = 1 << 14
 TILE_ITEMS = 1 << 12
@@ -229,7 +229,7 @@ class Items(NamedTuple):
 class Launch(NamedTuple):
     """How the kernel makes a copy; the same for every array of a shape."""
 
-    plan: Plan
+    plan: CopyPlan
     items: Items
     blocks: int
     table: npt.NDArray[Any]
@@ -366,7 +366,7 @@ def launch_of(request: Request) -> Launch | None:
     return Launch(found, items, n_outer * tiles_fast * tiles_rows, whole)
 
 
-def _item_types(found: Plan, place: np.dtype[Any]) -> Items | None:
+def _item_types(found: CopyPlan, place: np.dtype[Any]) -> Items | None:
     """Return the item types of the kernel; pure moves see items as unsigned integers."""
     src, final, picked = found.item, found.final, found.axis is not None
     if found.pure:

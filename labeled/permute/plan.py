@@ -54,7 +54,7 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class CopyPlan:
     """A copy in the destination's order; `lengths` and steps are those of the merged axes.
 
     Plans are kept, one for a request, so what follows from one is found by its identity.
@@ -94,7 +94,7 @@ class Plan:
 
 
 @lru_cache(maxsize=512)
-def plan(request: Request) -> Plan:
+def plan(request: Request) -> CopyPlan:
     """Check a request and plan it; raises what :mod:`~labeled.permute.arguments` raises."""
     order = checked_order(request.axes, len(request.shape))
     scaled = request.scale is not None or request.shift is not None
@@ -123,7 +123,7 @@ def plan(request: Request) -> Plan:
         merged[-2:] = [merged[-2] // repeat, merged[-1] * repeat]
         to[-2], at[-2] = to[-2] * repeat, at[-2] * repeat
     size = math.prod(shape)
-    return Plan(
+    return CopyPlan(
         order, shape, request.dtype, final, compute, scaled, groups, repeat,
         tuple(merged), tuple(to), tuple(at), tuple(varies), axis, fast, size,
         not scaled and request.dtype == final, size * (request.dtype.itemsize + final.itemsize),

@@ -18,7 +18,7 @@ import numpy as np
 
 from labeled.permute import workers
 from labeled.permute.arguments import CACHE_LINE, Array, Rows
-from labeled.permute.plan import Plan
+from labeled.permute.plan import CopyPlan
 
 TILE_ITEMS = 1 << 16
 """Items of a tile: it and its scratch stay in the caches."""
@@ -36,7 +36,7 @@ Block = tuple[slice, ...]
 
 
 def run(
-    plan: Plan,
+    plan: CopyPlan,
     dst: Array,
     src: Array,
     rows: Rows | None,
@@ -90,7 +90,7 @@ def _move(dst: Array, src: Array) -> None:
         np.copyto(dst[..., plane], src[..., plane], casting="unsafe")
 
 
-def _taken(plan: Plan, at: Array, rows: Rows, block: Block) -> Array:
+def _taken(plan: CopyPlan, at: Array, rows: Rows, block: Block) -> Array:
     """Take the rows of a tile, in memory that lies as the source does."""
     axis = plan.axis
     assert axis is not None
@@ -100,7 +100,7 @@ def _taken(plan: Plan, at: Array, rows: Rows, block: Block) -> Array:
 
 
 @lru_cache(maxsize=512)
-def _blocks(plan: Plan) -> list[Block] | None:
+def _blocks(plan: CopyPlan) -> list[Block] | None:
     """Cut a copy into tiles, the last axis running fastest; None where tiles do not pay."""
     last, fast = len(plan.lengths) - 1, plan.fast
     if plan.pure and plan.axis is None:

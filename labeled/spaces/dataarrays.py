@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 from xarray.indexes import PandasMultiIndex
 
-from labeled.dims import ROLES, SPATIAL, Axis, Found, find_axes, name_of, role_of
+from labeled.dims import ROLES, SPATIAL, Axis, FoundAxes, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.arrays import canonical_axes
 from labeled.spaces.kinds import (
@@ -243,7 +243,7 @@ def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     return there, new
 
 
-def _row_space(x: xr.DataArray, found: Found, to_images: bool) -> ArraySpace | None:
+def _row_space(x: xr.DataArray, found: FoundAxes, to_images: bool) -> ArraySpace | None:
     """Return what `x` is, as far as its own dims and dtype show; None where it holds images."""
     if x.dtype.kind in "iu" and not to_images:
         if x.ndim == 1:
@@ -254,7 +254,7 @@ def _row_space(x: xr.DataArray, found: Found, to_images: bool) -> ArraySpace | N
     return None if row is None else VectorSpace(x.sizes[row])
 
 
-def _row_dim(x: xr.DataArray, found: Found, axis: str) -> Hashable | None:
+def _row_dim(x: xr.DataArray, found: FoundAxes, axis: str) -> Hashable | None:
     """Return the dim of a (batch, row) array that is not the batch, if it is one."""
     if x.ndim != 2 or "b" not in found.dim_of_axis:
         return None

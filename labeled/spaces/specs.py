@@ -390,7 +390,7 @@ class SourceInfo:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class SpecStep:
     """How one source becomes one space: everything in positions."""
 
     source: str
@@ -435,7 +435,7 @@ class CompiledSpecs:
         What was asked for.
     sources : tuple of str
         The sources to read, each once, in order of first appearance.
-    steps : tuple of Step
+    steps : tuple of SpecStep
         One per distinct (space, source) pair.
     mapping : DataSpecsMapping
         Between the pairs and the nesting asked for.
@@ -443,7 +443,7 @@ class CompiledSpecs:
 
     specs: Specs
     sources: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[SpecStep, ...]
     mapping: DataSpecsMapping = field(repr=False)
 
     def __call__(self, arrays: Mapping[str, Array]) -> Any:
@@ -562,7 +562,7 @@ def compile_specs(
             if source not in sources:
                 known = did_you_mean(source, sources)
                 raise SpecsError(f"{name}= names {source!r}, which is not a source; {known}")
-    steps: list[Step] = []
+    steps: list[SpecStep] = []
     read: dict[str, None] = {}
     for (space, source), number in mapping.specs_to_index.items():
         try:
@@ -604,7 +604,7 @@ def row_space(info: SourceInfo) -> ArraySpace:
     return own
 
 
-def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
+def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecStep:
     own = row_space(info)
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
         raise SpaceError(f"batches are not made as {space}")
@@ -633,7 +633,7 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> Step:
     if reason is not None:
         raise SpaceError(reason)
     made = result_dtype(info.dtype.newbyteorder("="), wanted, scaled)
-    return Step(info.name, space, info.shape, view, order, None, made, scale, shift)
+    return SpecStep(info.name, space, info.shape, view, order, None, made, scale, shift)
 
 
 def _hint(own: ArraySpace, info: SourceInfo) -> str:
@@ -645,7 +645,7 @@ def _hint(own: ArraySpace, info: SourceInfo) -> str:
 
 def _label_step(
     own: IndexSpace, space: ArraySpace, info: SourceInfo, options: Mapping[str, Any]
-) -> Step:
+) -> SpecStep:
     for name in ("scale", "shift"):
         if isinstance(options[name], Mapping) and options[name].get(info.name) is not None:
             raise SpaceError(f"it holds labels, which take no {name}")
@@ -657,7 +657,7 @@ def _label_step(
         expanded = isinstance(space, VectorSpace)
         made = np.dtype(np.float64) if expanded else info.dtype.newbyteorder("=")
     target, own = space.with_dtype(made), own.with_dtype(None)
-    return Step(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
+    return SpecStep(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
 
 
 # ---------------------------------------------------------------- dtype, scale, shift

@@ -29,8 +29,8 @@ from labeled.transforms.pictures import (
     GROUP_BYTES,
     Array,
     LargestDraws,
+    PicturePlan,
     PictureSize,
-    Plan,
     RowRandom,
     float_dtype,
 )
@@ -134,7 +134,9 @@ class Opened:
     source: xr.DataArray | None
     listed: bool = False
 
-    def made(self, plan: Plan, axes: Sequence[Axis] | None, dtype: Any, *, always_one: bool) -> Any:
+    def made(
+        self, plan: PicturePlan, axes: Sequence[Axis] | None, dtype: Any, *, always_one: bool
+    ) -> Any:
         """Carry a plan out: return changed pictures as what was given, labels and all.
 
         Parameters
@@ -170,7 +172,7 @@ class Opened:
         }  # fmt: skip
         return xr.DataArray(array, coords, dims, self.source.name, self.source.attrs)
 
-    def _one_by_one(self, plan: Plan, inner: list[Axis], dtype: Any, objects: bool) -> Any:
+    def _one_by_one(self, plan: PicturePlan, inner: list[Axis], dtype: Any, objects: bool) -> Any:
         order = [INNER.index(axis) for axis in (*{*INNER}.difference(inner), *inner)]
         made = plan.pictures(self.pictures, order, dtype)
         made = [one if len(inner) == len(INNER) else one[0] for one in made]
@@ -343,7 +345,7 @@ class PictureTransform:
             opened, numbers = replace(opened, pictures=blank), np.zeros(1, np.int64)
         pictures, own = opened.pictures, opened.pictures[0].dtype.newbyteorder("=")
         sizes = np.array([one.shape[:2] for one in pictures], np.int64)
-        plan = Plan(numbers.astype(np.int64), sizes, int(pictures[0].shape[2]), own)
+        plan = PicturePlan(numbers.astype(np.int64), sizes, int(pictures[0].shape[2]), own)
         self.draw(plan, RowRandom(plan.rows, operator.index(seed), operator.index(epoch)))
         dtype = None if self.dtype is None else np.dtype(self.dtype)
         plan.finish(dtype)
@@ -353,11 +355,11 @@ class PictureTransform:
         at = tuple(opened.names if self.axes is None else self.axes).index("b")
         return made[(*(slice(None),) * at, slice(0, 0))]
 
-    def draw(self, plan: Plan, random: RowRandom) -> None:
+    def draw(self, plan: PicturePlan, random: RowRandom) -> None:
         """Add what happens to the pictures of a batch to a plan that is new."""
         self.add_to(plan, random.within(0))
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         """Draw random numbers for the pictures of a plan, and add what happens to them."""
         raise NotImplementedError
 
@@ -375,7 +377,7 @@ class PictureTransform:
             return None, 0
         sizes, n_channels = found
         rows = np.zeros(len(sizes), np.int64)
-        plan = Plan(rows, np.maximum(sizes, 1), n_channels, row.dtype, only_sizes=True)
+        plan = PicturePlan(rows, np.maximum(sizes, 1), n_channels, row.dtype, only_sizes=True)
         self.draw(plan, LargestDraws(rows))
         made = dict.fromkeys((n_channels, height, width) for height, width in plan.sizes.tolist())
         dtype = plan.dtype if self.dtype is None else np.dtype(self.dtype)
@@ -432,10 +434,10 @@ class Augment(PictureTransform):
         except (TypeError, ValueError) as error:
             raise AugmentError(f"dtype={self.dtype!r} is not a dtype: {error}") from None
 
-    def draw(self, plan: Plan, random: RowRandom) -> None:
+    def draw(self, plan: PicturePlan, random: RowRandom) -> None:
         self.add_to(plan, random)
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         for number, step in enumerate(self.transforms):
             step.add_to(plan, random.within(number))
 

@@ -29,8 +29,8 @@ from labeled.transforms.pictures import (
     Array,
     FloatArray,
     IntArray,
+    PicturePlan,
     PictureSize,
-    Plan,
     RowRandom,
     by_opencv,
     in_dtype,
@@ -82,7 +82,7 @@ class Crop(OfOneSize):
         "x": partial(whole_of, least=0),
     }
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         size = size_of("size", self.size)
         rest = margins(plan, size)
         corners = rest // 2
@@ -111,7 +111,7 @@ class RandomCrop(OfOneSize):
 
     checks: ClassVar = {"size": size_of}
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         size = size_of("size", self.size)
         plan.crop(random_corners(random, margins(plan, size)), size)
 
@@ -130,7 +130,7 @@ class Mirror(PictureTransform):
 
     checks: ClassVar = {"chance": partial(number_of, least=0, most=1)}
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         plan.mirror(random.coin("turned", self.chance))
 
 
@@ -151,7 +151,7 @@ class Pad(PictureTransform):
 
     checks: ClassVar = {"width": partial(size_of, least=0), "fill": number_of}
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         down, across = size_of("width", self.width, least=0)
         widths = ((down, down), (across, across), (0, 0))
         plan.change(
@@ -160,7 +160,7 @@ class Pad(PictureTransform):
         )
 
 
-def margins(plan: Plan, size: PictureSize) -> IntArray:
+def margins(plan: PicturePlan, size: PictureSize) -> IntArray:
     """Return how much higher and wider (n, 2) each picture is than a window.
 
     Raises
@@ -227,7 +227,7 @@ class Resize(PictureTransform):
         if len(given) != 1:
             raise AugmentError(f"give one of size, shorter and least; found {given or 'none'}")
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         sizes = [self._size(*size) for size in plan.sizes.tolist()]
         if not np.array_equal(sizes, plan.sizes):
             resize(plan, sizes, self.method, self.antialias)
@@ -282,12 +282,12 @@ class RandomResizedCrop(OfOneSize):
         if self.area[1] > 1:
             raise AugmentError(f"area={self.area!r}: a window is at most all of the picture")
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         windows = self._windows(plan, random)
         plan.crop(random_corners(random, plan.sizes - windows), windows)
         resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
 
-    def _windows(self, plan: Plan, random: RowRandom) -> IntArray:
+    def _windows(self, plan: PicturePlan, random: RowRandom) -> IntArray:
         """Draw the sizes of windows until they fit."""
         low, high = self.aspect
         pixels, (heights, widths) = plan.sizes.prod(axis=1), plan.sizes.T
@@ -352,7 +352,7 @@ class Affine(PictureTransform):
         "fill": number_of,
     }
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         drawn = [
             random.uniform(name, *range_of(name, getattr(self, name)))
             for name in ("rotate", "shear", "scale", "aspect")
@@ -366,7 +366,7 @@ class Affine(PictureTransform):
         return before or self.canvas is not None
 
 
-def resize(plan: Plan, sizes: list[PictureSize], method: Method, antialias: bool) -> None:
+def resize(plan: PicturePlan, sizes: list[PictureSize], method: Method, antialias: bool) -> None:
     """Add that every picture gets a size of its own."""
     plan.change(lambda x, at: resized(x, sizes[at], method, antialias), sizes)
 

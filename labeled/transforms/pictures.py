@@ -1,9 +1,9 @@
 """What happens to the pictures of a batch: planned for all of them, then done one by one.
 
-Transforms first add to a :class:`Plan`: sizes and random numbers, for all rows at once, before a
-pixel is made. So a picture that is too small, or a batch that would not fit into memory, is refused
-before any work. Then each picture goes through its changes by itself, which makes it the same in
-any batch, and keeps no more than one picture on its way in memory.
+Transforms first add to a :class:`PicturePlan`: sizes and random numbers, for all rows at once,
+before a pixel is made. So a picture that is too small, or a batch that would not fit into memory,
+is refused before any work. Then each picture goes through its changes by itself, which makes it
+the same in any batch, and keeps no more than one picture on its way in memory.
 
 A picture is a NumPy array (height, width, channel), as OpenCV has it. Crops and mirrors are views;
 factors such as those of `Normalize` are carried out in the copy that makes the batch, together
@@ -49,7 +49,7 @@ OPENCV_DTYPES = frozenset(map(np.dtype, ("u1", "u2", "i2", "f4", "f8")))
 
 
 @dataclass(eq=False)
-class Plan:
+class PicturePlan:
     """What happens to the pictures of a batch, random numbers drawn.
 
     Parameters
@@ -300,7 +300,7 @@ def check_size(height: int, width: int) -> None:
         )
 
 
-def check_channels(plan: Plan, wanted: int, why: str) -> None:
+def check_channels(plan: PicturePlan, wanted: int, why: str) -> None:
     """Raise :class:`AugmentError` where pictures have another number of channels."""
     if plan.n_channels != wanted:
         plan.refuse(

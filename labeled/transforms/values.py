@@ -44,7 +44,7 @@ from labeled.transforms.augment import (
 from labeled.transforms.pictures import (
     Array,
     FloatArray,
-    Plan,
+    PicturePlan,
     RowRandom,
     by_opencv,
     check_channels,
@@ -94,7 +94,7 @@ class Normalize(PictureTransform):
         """Mean and standard deviation; a file is read once, when the transform is made."""
         return _mean_of(self.mean), _per_channel("std", self.std)
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         mean, std = self._factors
         _check_factors(plan, mean, std)
         scale = self.scale / std
@@ -123,7 +123,7 @@ class Contrast(PictureTransform):
 
     checks: ClassVar = {"most": not_negative, "about": number_of}
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         factors = random.uniform("factor", 1 - self.most, 1 + self.most)
         if self.about is not None:
             plan.scale(factors[:, np.newaxis], (1 - factors[:, np.newaxis]) * self.about)
@@ -145,7 +145,7 @@ class Illumination(PictureTransform):
 
     checks: ClassVar = {"most": not_negative}
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         amounts = random.uniform("amount", -self.most, self.most)[:, np.newaxis]
         plan.scale(np.ones_like(amounts), amounts)
 
@@ -167,7 +167,7 @@ class Jitter(PictureTransform):
 
     checks: ClassVar = dict.fromkeys(("brightness", "contrast", "saturation"), not_negative)
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         amounts = {n: getattr(self, n) for n in ("brightness", "contrast", "saturation")}
         factors = {
             name: random.uniform(name, max(0.0, 1 - amount), 1 + amount).tolist()
@@ -214,7 +214,7 @@ class ShiftHSL(PictureTransform):
         "peak": above_zero,
     }
 
-    def add_to(self, plan: Plan, random: RowRandom) -> None:
+    def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         check_channels(plan, 3, "ShiftHSL")
         white, cv2 = 1.0 if plan.dtype.kind == "f" else float(np.iinfo(plan.dtype).max), opencv()
         peak = np.float32(white if self.peak is None else self.peak)
@@ -258,7 +258,7 @@ def _per_channel(name: str, values: Any) -> FloatArray:
     return found.reshape(-1)
 
 
-def _check_factors(plan: Plan, mean: FloatArray, std: FloatArray) -> None:
+def _check_factors(plan: PicturePlan, mean: FloatArray, std: FloatArray) -> None:
     for name, factor in (("mean", mean), ("std", std)):
         if factor.shape[-1] not in (1, plan.n_channels):
             plan.refuse(f"{name} has {factor.shape[-1]} channels, pictures have {plan.n_channels}")

@@ -8,7 +8,7 @@ by one writer, in order, so equal input gives equal bytes whatever ran where.
 Units do not depend on where blocks end: rows before the first and after the last whole unit of
 a block come back as they are, and :class:`Joiner` puts neighbours together.
 
-A :class:`Plan` says what is done to every source, and how much memory that may take;
+A :class:`PackingPlan` says what is done to every source, and how much memory that may take;
 :func:`store` makes the work, source by source or batch by batch, has it done, and stores what
 comes of it. Whoever writes a file stands on this.
 """
@@ -80,7 +80,7 @@ BATCHES = 2
 """Batches in memory at a time: one that is being packed, and the next one."""
 
 SPARE = 3
-"""The rows in progress get one part in so many of the memory: :attr:`Plan.rows_budget`."""
+"""The rows in progress get one part in so many of the memory: :attr:`PackingPlan.rows_budget`."""
 
 HELD_UNITS = 2
 """Incomplete units that are held: as they came, and joined."""
@@ -322,7 +322,7 @@ def packed_in_order(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class PackingPlan:
     """What is written: every source, how its rows are packed and measured, in how much memory."""
 
     inputs: Inputs
@@ -346,7 +346,7 @@ class Plan:
         *,
         statistics: bool = True,
         checksums: bool = True,
-    ) -> Plan:
+    ) -> PackingPlan:
         """Plan rows that are stored in some layouts; `effort` is bytes of memory, and threads."""
         recipes: dict[str, Recipe] = {}
         tallies: dict[str, Tally] = {}
@@ -402,7 +402,7 @@ class Plan:
         }
 
 
-def fitting(plan: Plan, memory: float | str | None) -> Plan:
+def fitting(plan: PackingPlan, memory: float | str | None) -> PackingPlan:
     """Return a plan with memory enough for the largest piece that cannot be cut.
 
     Parameters
@@ -433,7 +433,7 @@ def fitting(plan: Plan, memory: float | str | None) -> Plan:
     )
 
 
-def _needed(plan: Plan, given: SourceToWrite) -> int:
+def _needed(plan: PackingPlan, given: SourceToWrite) -> int:
     """Return the least memory that a source can be written in."""
     unit_bytes = plan.recipes[given.name].unit_rows * given.row_bytes
     if given.least_bytes:
@@ -472,7 +472,7 @@ def _weight(given: SourceToWrite) -> int:
     return OBJECTS if given.dtype.kind == "O" else 1
 
 
-def _rows_a_block(plan: Plan, given: SourceToWrite) -> int:
+def _rows_a_block(plan: PackingPlan, given: SourceToWrite) -> int:
     """Return how many rows to read at a time: whole units, or chunks, or less if need be."""
     recipe = plan.recipes[given.name]
     most = min(BLOCK_BYTES, max(plan.rows_budget // BLOCKS, min(MIN_BLOCK_BYTES, plan.budget // 8)))
@@ -489,7 +489,7 @@ def _chunk_rows(recipe: Recipe) -> int:
     return 1 if chunks is None or recipe.dtype.kind == "O" else chunks[0]
 
 
-def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int) -> Work:
+def work_of(plan: PackingPlan, given: SourceToWrite, block: Block, first: int) -> Work:
     """Return the work on a block of a source whose row 0 is row `first` of the file."""
     recipe, tally = plan.recipes[given.name], plan.tallies.get(given.name)
     start, stop = block.start + first, block.stop + first
@@ -511,7 +511,7 @@ def work_of(plan: Plan, given: SourceToWrite, block: Block, first: int) -> Work:
 
 
 def store(
-    plan: Plan,
+    plan: PackingPlan,
     writers: Mapping[str, SourceWriter],
     advance: Callable[[int], None],
 ) -> dict[str, Joiner]:

@@ -57,10 +57,10 @@ from labeled.writing.layouts import (
     kept_layout,
     wishes,
 )
-from labeled.writing.packing import Plan, fitting
+from labeled.writing.packing import PackingPlan, fitting
 from labeled.writing.ragged import Examples, RaggedToWrite, ragged_to_write
 from labeled.writing.source import Block, SourceToWrite, mean_of_texts, slices, text_blocks
-from labeled.writing.splits import ORDERS, Order, Splits, order_of
+from labeled.writing.splits import ORDERS, RowOrder, Splits, order_of
 from labeled.writing.verify import differences_of
 from labeled.writing.write import Planned, check_ending, checked_effort
 
@@ -200,7 +200,7 @@ def rewrite(
     header, order = stored.header, stored.order
     effort = checked_effort(storage.memory, storage.threads)
     wished = wishes(list(header.sources), storage, AS_IT_IS)
-    plan = Plan.of(inputs, _layouts(header, inputs, wished), table, effort)
+    plan = PackingPlan.of(inputs, _layouts(header, inputs, wished), table, effort)
     plan = fitting(plan, storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
     extras = replace(
@@ -304,7 +304,7 @@ class StoredSources:
         Beside which temporary files lie.
     budget : int
         Bytes of memory for what is read and put in order.
-    order : Order, optional
+    order : RowOrder, optional
         Where rows change places.
     advance : callable of int
         Hears how many bytes were put into buckets.
@@ -313,7 +313,7 @@ class StoredSources:
     header: FileHeader
     target: str
     budget: int
-    order: Order | None = None
+    order: RowOrder | None = None
     advance: Callable[[int], None] = lambda _: None
 
     @property

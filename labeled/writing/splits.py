@@ -480,7 +480,7 @@ def _ascending(rows: IntArray) -> Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class RowOrder:
     """Any order of rows: ``rows[i]`` goes to position i. Sixteen bytes a row."""
 
     rows: IntArray = field(repr=False)
@@ -507,7 +507,7 @@ class Order:
 
 def order_of(
     kind: str, splits: Mapping[str, Mapping[str, Rows]], n_rows: int, seed: int
-) -> Order | None:
+) -> RowOrder | None:
     """Return the order to write rows in; None where they keep their own.
 
     Parameters
@@ -540,7 +540,7 @@ def order_of(
         if len(ranges) == len(by_split):  # stretches stay where they are
             edges = sorted(end for rows in ranges if rows for end in (rows.start, rows.stop))
             group = np.searchsorted(edges, np.arange(n_rows), side="right")
-    return Order(np.lexsort((place, group)).astype(np.int64))
+    return RowOrder(np.lexsort((place, group)).astype(np.int64))
 
 
 def _common(split: str, by_source: Mapping[str, Rows]) -> Rows:

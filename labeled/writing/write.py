@@ -44,7 +44,7 @@ from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import RaggedAs, Storage, StorageKeywords, Wish, layout_for, wishes
-from labeled.writing.packing import Begin, Plan, fitting, store
+from labeled.writing.packing import Begin, PackingPlan, fitting, store
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 
@@ -273,7 +273,7 @@ def naming(file: str) -> Iterator[None]:
 class Planned:
     """A file to be written, with everything checked that can be checked before."""
 
-    plan: Plan
+    plan: PackingPlan
     table: Splits | None
     file_attrs: Mapping[str, Any]
     netcdf: bool
@@ -388,7 +388,9 @@ def planned(
     }
     file_attrs = _file_attrs(inputs, o.attrs, o.provenance)
     effort = checked_effort(o.memory, o.threads, usual)
-    plan = Plan.of(inputs, layouts, table, effort, statistics=o.statistics, checksums=o.checksums)
+    plan = PackingPlan.of(
+        inputs, layouts, table, effort, statistics=o.statistics, checksums=o.checksums
+    )
     plan = fitting(plan, o.memory) if here else plan
     return Planned(plan, table, file_attrs, o.netcdf, inherited is None)
 

@@ -66,7 +66,7 @@ Chosen = int | tuple[int, ...]
 """One column, or several side by side."""
 
 
-class Column(NamedTuple):
+class CsvColumn(NamedTuple):
     """One column of a text, as far as samples tell."""
 
     name: str
@@ -90,7 +90,7 @@ class Column(NamedTuple):
         dtype: np.dtype[Any] = np.dtype(self.type.to_pandas_dtype())
         return dtype
 
-    def parsed_as(self, dtype: np.dtype[Any] | None) -> Column:
+    def parsed_as(self, dtype: np.dtype[Any] | None) -> CsvColumn:
         """Return the column with the dtype that a caller asks for."""
         if dtype is None:
             return self
@@ -98,7 +98,7 @@ class Column(NamedTuple):
             has_zone = arrow().types.is_timestamp(self.type) and self.type.tz is not None
             return self._replace(type=arrow().timestamp("ns", "UTC" if has_zone else None))
         kind = arrow().binary() if dtype == TEXT else arrow().from_numpy_dtype(dtype)
-        return Column(self.name, kind)
+        return CsvColumn(self.name, kind)
 
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
@@ -132,7 +132,7 @@ def _file_header(
     stamp: FileStamp,
     dialect: Dialect,
     index: RowIndex,
-    columns: Sequence[Column],
+    columns: Sequence[CsvColumn],
     chosen: dict[str, Chosen],
     options: Options,
     own: TextOptions,
@@ -185,7 +185,7 @@ def _file_header(
 # what columns hold
 
 
-def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column]:
+def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[CsvColumn]:
     """Return the columns, with the types of values in blocks all over the text.
 
     Raises
@@ -195,7 +195,7 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
     """
     n_blocks, found = len(index.starts) - 1, []
     if not n_blocks:
-        return [Column(name, arrow().null()) for name in dialect.names]
+        return [CsvColumn(name, arrow().null()) for name in dialect.names]
     for block in sorted({i * (n_blocks - 1) // (SAMPLES - 1) for i in range(SAMPLES)}):
         begin, end = index.starts[block : block + 2].tolist()
         text = np.empty(end - begin, np.uint8)
@@ -209,9 +209,9 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
     return [_common(column) for column in zip(*found, strict=True)]
 
 
-def _inferred(text: Array, dialect: Dialect) -> list[Column]:
+def _inferred(text: Array, dialect: Dialect) -> list[CsvColumn]:
     """Return the columns of some rows, with the types that pyarrow infers."""
-    kinds, found = arrow().types, list[Column]()
+    kinds, found = arrow().types, list[CsvColumn]()
     for name, values in zip(dialect.names, dialect.parse(text).columns, strict=True):
         has_gaps, is_large = values.null_count > 0, False
         if kinds.is_floating(values.type) and (arrow(".compute").max(values).as_py() or 0) >= 2**63:
@@ -230,11 +230,11 @@ def _inferred(text: Array, dialect: Dialect) -> list[Column]:
                 kind = arrow().binary()
         elif not (kinds.is_null(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
             kind = arrow().binary()  # not all texts need be UTF-8
-        found.append(Column(name, kind, has_gaps, is_large))
+        found.append(CsvColumn(name, kind, has_gaps, is_large))
     return found
 
 
-def _common(columns: Sequence[Column]) -> Column:
+def _common(columns: Sequence[CsvColumn]) -> CsvColumn:
     """Return a column whose type holds the values of all samples of it."""
     kinds = arrow().types
     held = {one.type for one in columns if not kinds.is_null(one.type)}
@@ -249,17 +249,17 @@ def _common(columns: Sequence[Column]) -> Column:
         kind = arrow().binary()
     if has_gaps and kinds.is_boolean(kind):
         kind = arrow().binary()
-    return Column(columns[0].name, kind, has_gaps, any(one.is_large for one in columns))
+    return CsvColumn(columns[0].name, kind, has_gaps, any(one.is_large for one in columns))
 
 
-def _with_dtype(column: Column, dtype: Any) -> Column:
+def _with_dtype(column: CsvColumn, dtype: Any) -> CsvColumn:
     """Return a column as `dtype=` asks for it: one for all is for numbers, except str."""
     if isinstance(dtype, tuple):
         return column.parsed_as(dict(dtype).get(column.name))
     return column if dtype != TEXT and column.dtype.kind in "ObM" else column.parsed_as(dtype)
 
 
-def _parsed_type(column: Column, dtype: np.dtype[Any]) -> Any:
+def _parsed_type(column: CsvColumn, dtype: np.dtype[Any]) -> Any:
     """Return the Arrow type of a column: integers among floats are integers until they are cast."""
     is_integer = arrow().types.is_integer(column.type)
     return column.type if dtype.kind != "f" or is_integer else arrow().from_numpy_dtype(dtype)
@@ -268,7 +268,7 @@ def _parsed_type(column: Column, dtype: np.dtype[Any]) -> Any:
 # which columns make which sources
 
 
-def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> dict[str, Chosen]:
+def sources_of(path: str, columns: Sequence[CsvColumn], options: TextOptions) -> dict[str, Chosen]:
     """Return the columns of each source.
 
     Raises
@@ -323,7 +323,7 @@ def _numbers_of(given: Any, path: str, names: Sequence[str], argument: str) -> A
     )
 
 
-def _matrix(columns: Sequence[Column], left: Sequence[int]) -> dict[str, Chosen]:
+def _matrix(columns: Sequence[CsvColumn], left: Sequence[int]) -> dict[str, Chosen]:
     """Put all numeric columns with a name side by side, and each other column alone.
 
     Large integers beside floats stay alone, too: float64 would hold both, but round them.

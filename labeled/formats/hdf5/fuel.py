@@ -79,7 +79,7 @@ class TableRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SplitTable:
     """The rows of a split table, as written."""
 
     rows: tuple[TableRow, ...] = ()
@@ -99,7 +99,7 @@ class Table:
         return {(row.split, row.source): row.comment for row in self.rows if row.comment}
 
 
-def read_table(base: h5py.Group) -> Table | None:
+def read_table(base: h5py.Group) -> SplitTable | None:
     """Return the split table of a file (or group), or None if there is none.
 
     An attribute called `split` that is not a table (a plain string, say) is not one.
@@ -164,7 +164,7 @@ def read_table(base: h5py.Group) -> Table | None:
             bool(values["available"][number]),
             "" if comment == NO_COMMENT else comment,
         )
-    return Table(tuple(rows.values()))
+    return SplitTable(tuple(rows.values()))
 
 
 def _text(value: Any) -> str:
@@ -175,7 +175,7 @@ def _text(value: Any) -> str:
 # scanning
 
 
-def scan_fuel(opening: Opening, table: Table) -> FileHeader:
+def scan_fuel(opening: Opening, table: SplitTable) -> FileHeader:
     """Scan a file with a split table.
 
     Raises
@@ -228,7 +228,7 @@ def scan_fuel(opening: Opening, table: Table) -> FileHeader:
     )
 
 
-def _source(opening: Opening, table: Table, name: str) -> ArrayInfo:
+def _source(opening: Opening, table: SplitTable, name: str) -> ArrayInfo:
     """Return the dataset of a source, perhaps with why it cannot be one."""
     base, path = opening.base, opening.stamp.path
     try:
@@ -265,7 +265,7 @@ def _check_example_dim(opening: Opening, described: Mapping[str, Described]) -> 
 
 
 def splits_of(
-    table: Table, sources: Mapping[str, SourceHeader], opening: Opening
+    table: SplitTable, sources: Mapping[str, SourceHeader], opening: Opening
 ) -> dict[str, dict[str, Rows]]:
     """Return split -> source -> rows, for the given sources where available.
 

@@ -106,7 +106,7 @@ class Each:
 
 
 @dataclass(eq=False)
-class Part:
+class ObjectPart:
     """A dataset that every example has, as far as examples have been looked at."""
 
     first: str
@@ -130,7 +130,7 @@ class Part:
         return self.shapes[0] if len(set(self.shapes)) == 1 else None
 
     @classmethod
-    def like(cls, path: str, dataset: h5py.Dataset) -> Part:
+    def like(cls, path: str, dataset: h5py.Dataset) -> ObjectPart:
         """Return the part of which a dataset is the first example."""
         (shape, kind), item = _layout(dataset), item_of(dataset)
         dtype = np.dtype(np.uint8) if kind is None else numbers_of(item)
@@ -176,7 +176,7 @@ class Objects:
     """The objects of a file that a pattern matches: paths in natural order, and what all hold."""
 
     names: list[str]
-    parts: Mapping[str, Part]
+    parts: Mapping[str, ObjectPart]
     """By path below each object."""
     left_out: Mapping[str, str]
     """What only some hold, or what differs too much, with the reason."""
@@ -201,7 +201,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     """
     names: list[str] = []
     datasets: list[str] = []  # the names that are datasets themselves
-    found: dict[str, Part] = {}
+    found: dict[str, ObjectPart] = {}
     above, _, last = pattern.strip("/").rpartition("/")
     where = f"in file {stamp.path!r}"
     with h5_of(stamp) as file:
@@ -218,7 +218,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
                 datasets += [path] if isinstance(thing, h5py.Dataset) else []
                 for part, dataset in _datasets(thing, outside, allow_external, path):
                     if part not in found:
-                        found[part] = Part.like(path, dataset)
+                        found[part] = ObjectPart.like(path, dataset)
                     found[part].add(path, dataset, file_number)
     if not names:
         raise UnknownNameError(f"examples={pattern!r} matches neither groups nor datasets {where}")
@@ -429,7 +429,7 @@ class EachReader(ExampleReader):
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
 
 
-def _part_of(source: SourceHeader) -> tuple[Objects, Part]:
+def _part_of(source: SourceHeader) -> tuple[Objects, ObjectPart]:
     each = source.detail
     objects = objects_of(source.file, each.pattern, each.allow_external)
     return objects, objects.parts[each.part]

@@ -196,7 +196,7 @@ class GoneError(NotThereError):
     """Another file, which a link or a virtual dataset names, is not there."""
 
 
-class Found(NamedTuple):
+class FoundObject(NamedTuple):
     """An object at the end of a checked path; `outside` where a link left the file."""
 
     thing: Any
@@ -213,7 +213,7 @@ def to_bytes(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
-def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Found:
+def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> FoundObject:
     """Walk `path` from `base` one link at a time, following soft links ourselves.
 
     Raises
@@ -253,15 +253,15 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
             if kind == h5py.h5l.TYPE_HARD:
                 raise
             raise GoneError(_leads_nowhere(here, name, path, kind)) from error
-    return Found(here, outside)
+    return FoundObject(here, outside)
 
 
-def find(base: h5py.Group, path: str, *, allow_external: bool = False) -> Found:
+def find(base: h5py.Group, path: str, *, allow_external: bool = False) -> FoundObject:
     """Return what :func:`resolve` finds; None as the thing if the path leads nowhere."""
     try:
         return resolve(base, path, allow_external=allow_external)
     except NotThereError:
-        return Found(None)
+        return FoundObject(None)
 
 
 def _leads_nowhere(group: h5py.Group, name: bytes, path: str, kind: int) -> str:

@@ -28,7 +28,7 @@ from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
 from labeled.errors import SplitError, SplitTypeError
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5.fuel import TABLE, Table, read_table, split_array
+from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.ragged import open_ragged
@@ -374,7 +374,7 @@ class H5PYDataset(Dataset):
 _REQUESTS = (int, slice, list, numbers.Integral)  # the plain ones first: they are found quickly
 
 
-def _table_of(file: h5py.File) -> Table:
+def _table_of(file: h5py.File) -> SplitTable:
     """Return the split table of a file.
 
     Raises
@@ -391,11 +391,11 @@ def _table_of(file: h5py.File) -> Table:
     return table
 
 
-def _provided_by(table: Table, split: str) -> tuple[str, ...]:
+def _provided_by(table: SplitTable, split: str) -> tuple[str, ...]:
     return tuple(row.source for row in table.rows if row.split == split and row.available)
 
 
-def _provided_by_all(table: Table, splits: Iterable[str]) -> tuple[str, ...]:
+def _provided_by_all(table: SplitTable, splits: Iterable[str]) -> tuple[str, ...]:
     """Return the sources that all splits have, sorted.
 
     Where nothing is common so far, the next split begins anew: the old rule.
