@@ -31,6 +31,7 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).resolve().parent.parent
 LOADER = ("test_loader_laws.py", "test_loader_values.py")
+READERS = ("test_reader_laws.py", "test_hdf5_rows.py", *LOADER)
 PARTS = {  # what is changed: the tests that should notice, quick ones first
     "labeled/selection.py": ("test_selection.py", "test_dataset.py"),
     "labeled/samplers/*.py": (
@@ -39,10 +40,15 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
         "test_loader_sampler.py",
         "test_resume.py",
     ),
-    "labeled/loader/collate.py": (*LOADER, "test_loader_skip.py", "test_ragged_batches.py"),
-    "labeled/formats/reader.py": ("test_reader_laws.py", *LOADER),
-    "labeled/formats/contiguous.py": ("test_reader_laws.py", "test_hdf5_rows.py", *LOADER),
-    "labeled/formats/hdf5/chunked.py": ("test_hdf5_rows.py", *LOADER),
+    "labeled/loader/collate.py": (
+        *LOADER,
+        "test_loader_skip.py",
+        "test_ragged_batches.py",
+        "test_pipeline_batches.py",
+    ),
+    "labeled/formats/reader.py": (*READERS, "test_hdf5_damage.py"),
+    "labeled/formats/contiguous.py": (*READERS, "test_cold_files.py"),
+    "labeled/formats/hdf5/chunked.py": (*READERS, "test_aligned_chunks.py", "test_hdf5_damage.py"),
 }
 TIMEOUT_S = 240
 TIMES = 4
