@@ -101,11 +101,13 @@ class Selection:
 
     def take(self, positions: Rows) -> Rows:
         """Map positions (int64, each in ``0 .. n-1``, not checked) to rows."""
+        if (span := self.span) is not None:
+            return positions * span.step + span.start
         ends = np.cumsum(list(map(len, self.pieces)))
-        which = np.searchsorted(ends, positions, side="right") if len(ends) > 1 else 0
+        which = np.searchsorted(ends, positions, side="right")
         out = np.empty(len(positions), np.int64)
         for number, piece in enumerate(self.pieces):
-            mine = np.flatnonzero(which == number) if len(ends) > 1 else slice(None)
+            mine = np.flatnonzero(which == number)
             own = positions[mine] - (ends[number] - len(piece))
             out[mine] = piece.start + own * piece.step if isinstance(piece, range) else piece[own]
         return out
