@@ -60,8 +60,9 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # which leaves out __getattr__, so that what is not there is still refused
     from labeled.dataset.convert import convert
+    from labeled.dataset.doctor import doctor
     from labeled.writing.append import append, write_splits
-    from labeled.writing.doctor import Diagnosis, doctor
+    from labeled.writing.doctor import Diagnosis
     from labeled.writing.repack import repack
     from labeled.writing.verify import verify
     from labeled.writing.write import write
@@ -73,7 +74,7 @@ else:
         "verify": "writing.verify",
         "write": "writing.write",
         "convert": "dataset.convert",
-        "doctor": "writing.doctor",
+        "doctor": "dataset.doctor",
         "Diagnosis": "writing.doctor",
     }
 

@@ -1,4 +1,4 @@
-"""What the doctor finds, and that its command mends it as printed."""
+"""What the doctor finds and measures, and that its command mends it as printed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def kinds(found: labeled.Diagnosis) -> set[tuple[str | None, str]]:
 
 @pytest.mark.filterwarnings("ignore:.*does not name every axis")
 def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
-    found = labeled.doctor(bad_file)
+    found = labeled.doctor(bad_file, seconds=0.1)
     assert {
         ("images", "one-row chunks"),
         ("features", "useless codec"),
@@ -73,6 +73,12 @@ def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
         ("a", "scattered split"),
         ("b", "scattered split"),
     } <= kinds(found)
+    for one in found.findings:
+        measured = bool(set(one.fix) & {"chunks", "layout", "ragged"})
+        assert (one.rows_per_s is not None) == measured, one
+        assert (one.fixed_rows_per_s is not None) == measured, one
+    slow = next(one for one in found.findings if one.source == "images")
+    assert slow.fixed_rows_per_s > 1.5 * slow.rows_per_s  # about 10 times, if nothing disturbs
     assert found.command is not None
     program, *words = shlex.split(found.command)
     assert program == "labeled"
@@ -81,7 +87,7 @@ def test_everything_is_found_and_the_command_fixes_it(bad_file: Path) -> None:
 
     assert done.exit_code == 0, done.output
     fixed = words[2]
-    again = labeled.doctor(fixed)
+    again = labeled.doctor(fixed, seconds=0)
     left = kinds(again)
     assert not left & kinds(found)
     for name in ("images", "features"):
@@ -124,7 +130,7 @@ def test_suspects_by_header(tmp_path: Path) -> None:
         file.create_virtual_dataset("virtual", layout)
         for name in file:
             label(file[name], "batch", "feature")
-    found = kinds(labeled.doctor(tmp_path / "x"))
+    found = kinds(labeled.doctor(tmp_path / "x", seconds=0))
     assert found == {
         ("tiny", "tiny chunks"),
         ("noise", "useless codec"),
@@ -254,7 +260,9 @@ def test_datasets_that_are_an_example_each_become_rows(tmp_path: Path, even: boo
     for found, wave in zip(fixed["data"], waves, strict=True):
         np.testing.assert_array_equal(found, wave)
     with pytest.warns(LabeledWarning, match="names and attributes of examples are kept where"):
-        again = labeled.convert(path, tmp_path / "again.h5", **labeled.doctor(path).options)
+        again = labeled.convert(
+            path, tmp_path / "again.h5", **labeled.doctor(path, seconds=0).options
+        )
     assert labeled.open_dataset(again).n_rows == 60
 
 

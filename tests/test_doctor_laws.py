@@ -114,7 +114,7 @@ def test_the_command_of_the_doctor_runs_and_fixes(drawn: dict[str, Any]) -> None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a file's.hdf5"
         write(path, drawn)
-        found = labeled.doctor(path)
+        found = labeled.doctor(path, seconds=0.0001)
         assert (found.command is None) == (not found.findings)
         if found.command is None:
             return
@@ -125,7 +125,7 @@ def test_the_command_of_the_doctor_runs_and_fixes(drawn: dict[str, Any]) -> None
 
         assert done.exit_code == 0, (done.output, found.command)
         fixed = words[2]
-        again = labeled.doctor(fixed)
+        again = labeled.doctor(fixed, seconds=0)
         assert not kinds(again) & kinds(found), (found.command, str(again))
         for split in [None] if drawn["splits"] == "none" else [None, "one", "two"]:
             check_rows(fixed, path, split)

@@ -29,6 +29,7 @@ from labeled.cli.options import (
     opened_option,
     overwrite_option,
     pairs_option,
+    seconds_option,
     sources_option,
     storage_options,
 )
@@ -254,15 +255,16 @@ def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params:
 @command("labeled doctor slow.hdf5")
 @click.argument("file")
 @click.option("--target", help="TARGET of the printed command [default: an unused name].")
+@seconds_option
 @json_option
 @external_option
 @click.pass_context
 def doctor(ctx: click.Context, /, file: str, as_json: bool, **params: Any) -> None:
     """Report slow layouts and the command that fixes them.
 
-    Headers are judged, and no row is read: `labeled bench` measures a file before and after.
-    Of similar findings the first is shown (--json has all). The exit code is 1 if anything is
-    found.
+    Headers are judged. Then a sample of rows is written as the command would, and read in
+    shuffled batches beside the file's own: rates are those of this machine. Of similar findings
+    the first is shown (--json has all). The exit code is 1 if anything is found.
     """
     found = labeled.doctor(file, **given(ctx, "file", "as_json"))
     if as_json:

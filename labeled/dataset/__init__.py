@@ -2,5 +2,6 @@
 
 `opening` makes a `dataset` of `files`, which are joined in `joining`. Its methods that are
 long are `selecting` (splits, labels and ``train_test_split``), `to_xarray` (over lazy arrays) and
-`summary`. `accessor` and `xarray_engine` are xarray's doors, `convert` leads to files.
+`summary`. `accessor` and `xarray_engine` are xarray's doors, `convert` leads to files, and
+`doctor` measures what reads slowly in one.
 """

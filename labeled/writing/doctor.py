@@ -1,8 +1,7 @@
-"""``labeled.doctor``: what reads badly in a file, and the command that fixes it.
+"""What reads badly in a file, judged by its headers and the lists of its splits, and what fixes it.
 
-A file is judged by its headers and the lists of its splits; no row is read. A remedy is a set of
-options of :func:`labeled.repack`. What a finding costs on a machine, ``labeled bench`` measures, of
-the file as it is and once it is fixed.
+No row is read. A remedy is a set of options of :func:`labeled.repack`. What findings cost on this
+machine is measured by :mod:`labeled.dataset.doctor`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 from dask.utils import format_bytes
 
-from labeled._validation import check_arguments
 from labeled.display.text import table
 from labeled.errors import LabeledWarning, NotYetError, SplitError
 from labeled.formats.hdf5.arrays import pattern_of_datasets
@@ -30,7 +28,6 @@ from labeled.formats.hdf5.labels import Unnamed, default_name
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.header import FileHeader, Rows, SourceHeader
-from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import parts_of
 from labeled.writing.layouts import shortened
 from labeled.writing.splits import order_of
@@ -63,6 +60,9 @@ class Finding:
         What was found.
     fix : mapping
         Options of :func:`labeled.repack`.
+    rows_per_s, fixed_rows_per_s : float or None
+        Of its source, in shuffled batches: as the file is, and once all that was found of that
+        source is fixed. None where it was not measured.
     """
 
     kind: str
@@ -70,6 +70,16 @@ class Finding:
     split: str | None
     words: str
     fix: Mapping[str, Any] = field(default_factory=dict)
+    rows_per_s: float | None = None
+    fixed_rows_per_s: float | None = None
+
+    @property
+    def rates(self) -> tuple[str, str, str]:
+        """The rates and their ratio, for a table."""
+        if self.rows_per_s is None or self.fixed_rows_per_s is None:
+            return ("", "", "")
+        gain = self.fixed_rows_per_s / self.rows_per_s
+        return f"{self.rows_per_s:,.0f}", f"{self.fixed_rows_per_s:,.0f}", f"{gain:.1f} x"
 
     @property
     def where(self) -> str:
@@ -81,7 +91,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What :func:`doctor` found.
+    """What :func:`labeled.doctor` found.
 
     Attributes
     ----------
@@ -110,8 +120,9 @@ class Diagnosis:
     def __str__(self) -> str:
         if self.healthy:
             return f"{self.path}: no slow layouts found"
-        rows = [("where", "finding", "details")]
-        rows += [(where, first.kind, first.words) for first, where in summed_up(self.findings)]
+        rows = [("where", "finding", "rows/s", "fixed", "gain", "details")]
+        for first, where in summed_up(self.findings):
+            rows.append((where, first.kind, *first.rates, first.words))
         lines = [f"{self.path}:", *table(rows)]
         if self.command is not None:
             lines += ["", "fix it with:", f"  {self.command}"]
@@ -120,44 +131,9 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-@check_arguments(but=("path",))
-def doctor(
-    path: str | os.PathLike[str], *, target: str | None = None, allow_external: bool = False
-) -> Diagnosis:
-    """Find what will read badly in a file, and return what fixes it.
-
-    What writers of the file left behind beside it when they were killed is found as well, and
-    removed if they are known to be gone.
-
-    Parameters
-    ----------
-    path : path
-        An HDF5 file.
-    target : str, optional
-        The file that the command writes; a free name beside the file if not given.
-    allow_external : bool
-        Follow links and storage out of the file; only for files that you trust.
-
-    Returns
-    -------
-    Diagnosis
-
-    Raises
-    ------
-    FileFormatError
-        If the file cannot be opened.
-
-    Examples
-    --------
-    >>> import labeled, numpy as np, tempfile, os
-    >>> path = os.path.join(tempfile.mkdtemp(), "x.hdf5")
-    >>> names = {"x": ("batch", "feature")}
-    >>> path = labeled.write(path, {"x": np.zeros((5000, 9), "u1")}, dims=names, chunks=1)
-    >>> [finding.kind for finding in labeled.doctor(path).findings]
-    ['one-row chunks']
-    """
-    check_hdf5(path, "the doctor")
-    name = os.path.expanduser(os.fspath(path))
+def examine(path: str, target: str | None, *, allow_external: bool) -> Diagnosis:
+    """Judge a file by its headers; see :func:`labeled.doctor`."""
+    name = os.path.expanduser(path)
     left = _left_behind(name)
     if left and not os.path.exists(name):
         return Diagnosis(name, tuple(left), {}, None)
