@@ -38,6 +38,7 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
         "test_order_*.py",
         "test_samplers_*.py",
         "test_loader_sampler.py",
+        "test_loader_refusals.py",
         "test_resume.py",
     ),
     "labeled/loader/collate.py": (

@@ -57,6 +57,15 @@ def test_any_composition_agrees_with_numpy(opened, data):
     assert again["x"].data.name == joined["x"].data.name  # what dask knows equal arrays by
 
 
+@pytest.mark.filterwarnings("ignore:splits overlap")
+def test_splits_that_share_rows_are_joined_as_they_are(tmp_path):
+    splits = {"a": range(2), "b": range(1, 3), "c": range(3, 9)}
+    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(9)}, splits=splits)
+    both = labeled.open_dataset(path).split("a", "b", "c")
+    assert both["x"].values.tolist() == [0, 1, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert "rows 0:2 + 1:9" in repr(both)
+
+
 def test_ranges_compose_without_spelling_out_rows(tmp_path):
     with h5py.File(tmp_path / "long.h5", "w") as file:
         file.create_dataset("x", (10**12,), "u1", chunks=(1 << 20,))

@@ -51,7 +51,7 @@ def shard_bounds(n_rows: int, index: int, count: int) -> tuple[int, int]:
     >>> [shard_bounds(10, index, 4) for index in range(4)]
     [(0, 2), (2, 5), (5, 7), (7, 10)]
     """
-    if count < 1 or not 0 <= index < count:
+    if not 0 <= index < count:
         raise LoaderError(f"shard ({index}, {count}): need count >= 1 and 0 <= index < count")
     return n_rows * index // count, n_rows * (index + 1) // count
 
@@ -224,7 +224,7 @@ class Weights:
     def unit_sums(self) -> FloatArray:
         """Weight before each unit, and of all units."""
         starts, _ = self.units.bounds(np.arange(self.units.count))
-        sums: FloatArray = self.sums[np.append(starts - self.units.start, self.units.n_rows)]
+        sums: FloatArray = self.sums[np.append(starts, self.units.n_rows)]
         return sums
 
     def drawn(self, start: int, stop: int, salt: tuple[int, int]) -> IntArray:
@@ -247,7 +247,7 @@ class Weights:
         ascending = np.argsort(targets)  # searching in ascending order stays in the cache
         rows = np.empty(n_draws, np.int64)
         rows[ascending] = self.sums.searchsorted(targets[ascending], side="right") - 1
-        return rows + self.units.start
+        return rows
 
 
 def _below(targets: FloatArray, above: FloatArray) -> FloatArray:
