@@ -240,9 +240,7 @@ def read_rows_individually(
         Places of rows of which at least one source could not be read.
     """
     lost = np.zeros(len(content.rows), bool)
-    for one in source_readers:
-        if one.kept is not None:
-            continue
+    for one in source_readers:  # none is kept where rows may be left out
         read = one.file_rows(content, position_of)
         rows = np.asarray(read.rows, np.int64)
         rows = rows_of(rows) if rows.ndim == 2 else rows
