@@ -27,7 +27,6 @@ from labeled.formats.reader import (
     FileReader,
     Io,
     Rows,
-    failed,
     is_cold,
     naming_rows,
 )
@@ -313,16 +312,11 @@ class ContiguousReader(FileReader):
             target[some] = part
 
     def copy_spans(self, out: Array, places: Ints, starts: Ints, sizes: Ints) -> bool:
-        """Copy short spans of single values from a memory map, each to its place in `out`.
+        """Copy short spans of values that are there from a memory map, to their places in `out`.
 
         False, and nothing done, where there is no map, spans are long, or the system would have
         to fetch them: whoever touches a page that is missing keeps all other threads waiting.
         """
-        ends = starts + sizes
-        if len(starts) and (int(starts.min()) < 0 or int(ends.max()) > self.n_rows):
-            k = int(ends.argmax())
-            beyond = EOFError(f"there are {self.n_rows} rows; the file is damaged")
-            raise failed(self.source, int(starts[k]), int(ends[k]), beyond)
         base, row_bytes = int(self._stretches[1][0]), self._plan.row_bytes
         are_short = int(sizes.sum()) * row_bytes <= len(sizes) * SHORT_BYTES
         in_one_stretch = len(self._stretches[1]) == 1 and base >= 0
