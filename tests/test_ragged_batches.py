@@ -112,6 +112,15 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path, mode: str, last: Any) -
     assert sorted(seen) == [i for i in range(N) if i not in within]
 
 
+def test_a_dense_source_behind_a_ragged_one_is_padded_with_it(tmp_path: Path) -> None:
+    examples = [np.full(1 + n % 5, n) for n in range(400)]
+    path = labeled.write(tmp_path / "x.h5", {"a": examples, "b": np.arange(400)}, ragged="flat")
+    *_, last = labeled.open_dataset(path).batches(32, ragged="list", last="pad")
+    assert last.count == 16
+    assert last.arrays["b"].tolist() == [*range(384, 400), *[0] * 16]
+    assert [x[0] for x in last.arrays["a"][:16]] == [*range(384, 400)]
+
+
 def test_casts_and_fill_values(files: dict[str, str]) -> None:
     ds = labeled.open_dataset(files["flat"]).subset(slice(30, 40)).select("x")
     for mode in MODES:
