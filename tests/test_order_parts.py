@@ -267,6 +267,7 @@ def test_neighbouring_seeds_and_epochs_draw_differently():
         ([1] * 9 + [np.nan], "row 9 has nan"),
         ([1] * 9 + [np.inf], "row 9 has inf"),
         (np.zeros(10), "one above zero"),
+        (["heavy"] * 10, "are not numbers"),
     ],
 )
 def test_impossible_weights_are_refused(weights, message):

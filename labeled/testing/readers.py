@@ -117,6 +117,7 @@ class ReaderTests:
             np.array([0, n]),
             np.array([-1]),
             np.array([[0, n + 1]]),
+            np.array([[-1, n]]),
         ]
         for rows in bad:
             try:
