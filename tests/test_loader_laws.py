@@ -12,6 +12,8 @@ import pytest
 from ragged_files import ragged_path
 
 import labeled
+from labeled.device import HostDevice
+from labeled.formats.recordio.writing import write_records
 from labeled.testing import LoaderTests, RaggedTests
 
 N = 203
@@ -85,6 +87,27 @@ class TestLoaded(Images):
 def idx(values):
     head = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
     return head + values.tobytes()
+
+
+class TestOnADevice(Images):
+    """Rows that are kept on a device, where batches are gathered; here the host stands in."""
+
+    def make(self, folder):
+        return super().make(folder).load(device=HostDevice())
+
+
+class TestRecords(LoaderTests):
+    """Pictures in a file of records, as PNG: what is decoded is what was there."""
+
+    pictures = RNG.integers(0, 256, (150, 12, 9, 3), "u1")
+    labels = np.arange(150, dtype="f4") % 10
+
+    def make(self, folder):
+        write_records(folder / "d.rec", self.pictures, labels=self.labels, format=".png")
+        return labeled.open_dataset(folder / "d.rec").select("images", "labels")
+
+    def expected(self):
+        return {"images": self.pictures, "labels": self.labels}
 
 
 class TestIdx(LoaderTests):

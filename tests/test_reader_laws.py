@@ -13,6 +13,7 @@ import pytest
 import xarray as xr
 
 import labeled
+from labeled.formats.recordio.writing import write_records
 from labeled.testing import ReaderTests
 
 VALUES = np.random.default_rng(0).integers(0, 99, (211, 5, 6)).astype("f4")
@@ -109,10 +110,7 @@ class TestPictures(ReaderTests):
 
     @pytest.fixture
     def reader(self, tmp_path):
-        pictures = pytest.importorskip("labeled.formats.pictures")
-        writing = pytest.importorskip("labeled.formats.recordio.writing")
-        encoded = [pictures.encode(image, ".png") for image in self.images]
-        writing.write_records(tmp_path / "x.rec", encoded, range(40))
+        write_records(tmp_path / "x.rec", self.images, labels=range(40), format=".png")
         return source_of(tmp_path / "x.rec", "images")
 
 
