@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -240,7 +240,14 @@ def cf_variables(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
     return raw, attrs
 
 
+NARROWED = {"scale_factor": np.float32(0.1), "_FillValue": np.float64(1.1)}
+"""Values of eight bytes become floats of four, in which fill values are other numbers."""
+
+
 @settings(max_examples=60, deadline=None)
+@example((np.array([[1.1] * 3] * 4), {**NARROWED, "missing_value": np.float64(2.5)}))
+@example((np.array([[2.5, 2, 1.1]] * 4), {**NARROWED, "missing_value": np.float64(2.5)}))
+@example((np.array([[5e-324] * 3] * 4), {**NARROWED, "missing_value": np.float64(5e-324)}))
 @given(cf_variables())
 def test_decoding_agrees_with_xarray_bit_for_bit(
     tmp_path_factory: Any, variable: tuple[np.ndarray, Any]

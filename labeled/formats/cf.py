@@ -184,7 +184,12 @@ def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
     array([nan, 0. , 1.5])
     """
     values = raw.astype(raw.dtype.newbyteorder("="), copy=False)
-    if cf.fills:
+    is_float = values.dtype.kind == "f" and cf.dtype.kind == "f"
+    is_narrowed = is_float and values.dtype.itemsize > cf.dtype.itemsize
+    missing = None
+    if cf.fills and is_narrowed:  # xarray compares what is left of values
+        missing = np.isin(values.astype(cf.dtype), cf.fills)
+    elif cf.fills:
         attrs, shown = dict(cf.attrs), values
         if "_Unsigned" in attrs:
             shown = values.view(f"{'u' if values.dtype.kind == 'i' else 'i'}{values.itemsize}")
@@ -192,10 +197,13 @@ def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
         values = np.where(np.isin(shown, cf.fills), np.asarray(first).astype(values.dtype), values)
     if cf.attrs:
         # numbers that become floats, as wide as they are or wider
-        wide = values.dtype.kind != "f" or values.dtype.itemsize <= cf.dtype.itemsize
-        packed = wide and cf.dtype.kind == "f" and dict(cf.attrs).keys() <= {*PACKED, *FILLS}
+        wide = cf.dtype.kind == "f" and not is_narrowed
+        packed = wide and dict(cf.attrs).keys() <= {*PACKED, *FILLS}
         values = (_unpacked if packed else _by_xarray)(values, cf)
-    return values.astype(cf.dtype, copy=np.may_share_memory(values, raw))
+    out = values.astype(cf.dtype, copy=np.may_share_memory(values, raw))
+    if missing is not None:
+        out[missing] = np.nan
+    return out
 
 
 def _unpacked(values: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
