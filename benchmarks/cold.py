@@ -107,8 +107,7 @@ def works(subject: Subject) -> dict[str, Callable[[], object]]:
     wanted = stretches(subject)
 
     def consume(way: Way) -> Callable[[], object]:
-        epoch = way.make()
-        return lambda: run(epoch, LIMIT_S)
+        return lambda: run(way.make(), LIMIT_S)  # which keeps no map once it has returned
 
     return {
         PLAIN[0]: lambda: plain_read(wanted, 1),
