@@ -74,7 +74,7 @@ def test_a_space_equals_its_pickle_and_its_repr(space):
         (lambda: Conv2DSpace((4, 5), 3, axes={"b", "c", 0, 1}), TypeError, "must be an order of"),
         (lambda: Conv2DSpace((4, 5), 3, axes=5), TypeError, "must be an order of .* found 5"),
         (lambda: Conv2DSpace({4, 5}, 3), TypeError, "shape must be a sequence"),
-        (lambda: VectorSpace(10, "float32"), TypeError, "True or False, found 'float32'.*dtype="),
+        (lambda: VectorSpace(10, "float32"), TypeError, "sparse='float32' must be True or False"),
         (lambda: CompositeSpace(VectorSpace(3)), TypeError, "list or tuple of spaces"),
     ],
 )
@@ -226,7 +226,10 @@ def test_dtypes_of_a_composite():
         PAIR.with_dtype("float32")  # labels are among its components
 
 
-def test_np_names_refuse_lazy_batches():
-    for batch in (da.zeros((2, 3)), xr.DataArray(np.zeros((2, 3)), dims=("batch", "feature"))):
-        with pytest.raises(SpaceTypeError, match="without np_"):
-            VectorSpace(3).np_format_as(batch, VectorSpace(3))
+def test_np_names_refuse_lazy_batches_and_all_dataarrays():
+    with pytest.raises(SpaceTypeError, match="without np_"):
+        VectorSpace(3).np_format_as(da.zeros((2, 3)), VectorSpace(3))
+    named = xr.DataArray(np.zeros((2, 3)), dims=("batch", "feature"))
+    for batch in (named, named.chunk()):
+        with pytest.raises(SpaceTypeError, match=r"found DataArray; lay it out with x\.labeled"):
+            VectorSpace(3).format_as(batch, VectorSpace(3))

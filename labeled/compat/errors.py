@@ -44,7 +44,7 @@ class OldValueError(LabeledError, ValueError):
     """A batch or an argument has the wrong size or value."""
 
 
-def require(condition: object, message: str) -> None:
-    """Raise :class:`OldAssertionError` unless `condition` holds."""
+def require(condition: object, message: str, kind: type[LabeledError] = OldAssertionError) -> None:
+    """Raise an error of a kind unless `condition` holds."""
     if not condition:
-        raise OldAssertionError(message)
+        raise kind(message)

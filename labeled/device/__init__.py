@@ -26,10 +26,8 @@ from labeled.device.handoff import (
     HandOff,
     Library,
     adopted,
-    brought_back,
     has_dlpack,
     is_foreign,
-    library_of,
 )
 from labeled.device.streams import Device, Event, HostDevice, Resident, Stream, cuda_device
 
@@ -45,7 +43,6 @@ __all__ = [
     "Stream",
     "adopted",
     "astype",
-    "brought_back",
     "check_copy",
     "concat",
     "copy_into",
@@ -58,7 +55,6 @@ __all__ = [
     "is_cupy",
     "is_foreign",
     "kernels_at",
-    "library_of",
     "namespace",
     "on_gpus",
     "own_dtype",

@@ -222,15 +222,3 @@ def adopted(x: Any) -> Array:
 def library_of(x: Any) -> str:
     """Return the library that an array belongs to."""
     return type(x).__module__.partition(".")[0]
-
-
-def brought_back(x: Array, library: str) -> Any:
-    """Return an array that came of :func:`adopted` ones as one of their library, where known.
-
-    Strides stay where the library has some.
-    """
-    if library not in LIBRARIES:
-        return x
-    if library == "torch" and not (isinstance(x, np.ndarray) and not x.flags.writeable):
-        return module("torch").from_dlpack(x)
-    return HandOff(library)(x)

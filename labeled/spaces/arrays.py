@@ -15,7 +15,7 @@ Whether a batch is sparse is found without scipy; making one needs the extra ``s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -25,14 +25,9 @@ from labeled import permute
 from labeled._optional import LazyModule, extra_module
 from labeled.device import (
     Array,
-    adopted,
     astype,
-    brought_back,
     dtype_of,
-    is_array,
     is_cupy,
-    is_foreign,
-    library_of,
     namespace,
     permute_dims,
     reshape,
@@ -48,24 +43,13 @@ _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 # ---------------------------------------------------------------- kinds of batch
 def is_dask(batch: Any) -> bool:
-    """Whether `batch` is a dask collection with a shape; does not import dask."""
-    return hasattr(batch, "__dask_graph__") and batch.__dask_graph__() is not None
+    """Whether `batch` is a dask array; does not import dask."""
+    return hasattr(batch, "__dask_graph__") and hasattr(batch, "_meta")
 
 
 def is_lazy(batch: Any) -> bool:
-    """Whether `batch`, or any part of a tuple, is a dask collection."""
-    if isinstance(batch, np.ndarray):
-        return False
+    """Whether `batch`, or any part of a tuple, is a dask array."""
     return any(map(is_lazy, batch)) if isinstance(batch, tuple) else is_dask(batch)
-
-
-def has_names(batch: Any) -> bool:
-    """Whether `batch`, or any part of a tuple, is a DataArray; does not import xarray."""
-    if isinstance(batch, np.ndarray):
-        return False
-    if isinstance(batch, tuple):
-        return any(map(has_names, batch))
-    return hasattr(batch, "dims") and hasattr(batch, "coords") and hasattr(batch, "variable")
 
 
 def is_sparse(x: object) -> bool:
@@ -131,8 +115,7 @@ def why_not_cast(
     if wanted is None or found == wanted:
         return None
     if found.kind not in _RANK:
-        way = " (a pipeline makes some: times.astype('int64'))" if found.kind in "Mm" else ""
-        return f"{found} holds no numbers, expected {wanted}{way}"
+        return f"{found} holds no numbers, expected {wanted}"
     if _RANK[found.kind] <= _RANK[wanted.kind]:
         return None
     lost = {"b": "every value but 0 and 1", "u": "fractions and NaN", "i": "fractions and NaN"}
@@ -188,9 +171,8 @@ def check_fits(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> N
     x = x.gathered() if isinstance(x, permute.Taken) else x
     limits = np.iinfo(wanted)
     stored = x.tocoo() if is_sparse(x) else None
-    offender = _first_outside(
-        x if stored is None else stored.data, int(limits.min), int(limits.max)
-    )
+    values = x if stored is None else stored.data
+    offender = _first_outside(values, int(limits.min), int(limits.max))
     if offender is None:
         return
     value, position = offender
@@ -386,23 +368,3 @@ def hstack(pieces: list[Any]) -> Any:
 
 def _scipy_sparse() -> Any:
     return extra_module("scipy.sparse", "sparse batches need scipy", "scipy", "sparse")
-
-
-def foreign_library(batch: Any) -> str | None:
-    """Return the library of a batch's arrays, if it is one that only DLPack knows."""
-    if isinstance(batch, tuple):
-        found = map(foreign_library, batch)
-        return next((library for library in found if library is not None), None)
-    return library_of(batch) if is_foreign(batch) else None
-
-
-def by_dlpack(convert: Callable[[Any], Any], batch: Any, library: str) -> Any:
-    """Convert a batch of another library as NumPy's or CuPy's; return that library's arrays."""
-    made = convert(_each(is_foreign, adopted, batch))
-    return _each(is_array, lambda x: brought_back(x, library), made)
-
-
-def _each(which: Callable[[Any], bool], change: Callable[[Any], Any], batch: Any) -> Any:
-    if isinstance(batch, tuple):
-        return tuple(_each(which, change, part) for part in batch)
-    return change(batch) if which(batch) else batch

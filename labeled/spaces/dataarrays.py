@@ -15,23 +15,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from xarray.indexes import PandasMultiIndex
 
-from labeled.dims import ROLES, SPATIAL, Axis, FoundAxes, find_axes, name_of, role_of
+from labeled.dims import ROLES, SPATIAL, Axis, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.arrays import canonical_axes
-from labeled.spaces.kinds import (
-    ArraySpace,
-    ConvNDSpace,
-    IndexSpace,
-    Space,
-    VectorSpace,
-)
+from labeled.spaces.kinds import ArraySpace, ConvNDSpace, IndexSpace, Space, VectorSpace
 
 Names = Mapping[Axis, Hashable]
 KEYS = {"b", "c", *ROLES}
@@ -42,17 +35,6 @@ RECORD = "flattened"
 
 ORIGIN = "labeled_origin"
 """The encoding entry that keeps the dims and encoding of what an array was laid out from."""
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """A DataArray read as a batch of a space: its data, and the dim at each axis."""
-
-    x: xr.DataArray
-    own: ArraySpace
-    data: Any  # axes in the order of own
-    dims: tuple[Hashable | None, ...]  # None: an axis added here, of length 1
-    new_names: Names  # for dims that are made
 
 
 def format_dataarray(
@@ -102,29 +84,33 @@ def format_dataarray(
     """
     if not isinstance(space, Space):
         raise SpaceTypeError(f"the target must be a space, found {space!r}")
-    if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace):
+    if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace) or space.sparse:
         raise SpaceTypeError(f"{space}: a DataArray cannot be formatted for this space")
-    if space.sparse:
-        raise SpaceTypeError(
-            f"{space}: a DataArray holds no scipy sparse array; lay out its data instead: "
-            "space.format_as(x.data, ...)"
-        )
-    read = _read(x, space, dims, own)
-    x, data = read.x, read.own.format_as(read.data, space)
-    dim_of = dict(zip(read.own.axis_names(), read.dims, strict=True))
-    if isinstance(read.own, ConvNDSpace) and not isinstance(space, ConvNDSpace):
-        order = [dim_of[axis] for axis in canonical_axes(len(read.own.shape))]
-        made = [dim for dim in order[1:] if dim is not None]
-        return _flattened(x, data, made, read.new_names.get("feature", "feature"))
-    if isinstance(space, ConvNDSpace) and not isinstance(read.own, ConvNDSpace):
-        return _unflattened(read, space, data)
-    alike = isinstance(read.own, IndexSpace) == isinstance(space, IndexSpace)
-    if alike and None not in read.dims:
+    there, new = _split_names(x, dims)
+    to_images = isinstance(space, ConvNDSpace)
+    if own is None and to_images:
+        stacked = [dim for dim in x.dims if isinstance(x.xindexes.get(dim), PandasMultiIndex)]
+        x = x.unstack([d for d in stacked if role_of(d) != "batch" and d not in there.values()])
+    own, dim_of = _read(x, space, there, own)
+    present = [dim for dim in dim_of.values() if dim is not None]
+    data = x.transpose(*present).data
+    if len(present) < len(dim_of):  # an axis of length 1 that `x` lacks
+        data = data[(*(slice(None),) * [*dim_of.values()].index(None), None)]
+    data = own.format_as(data, space)
+
+    if isinstance(own, ConvNDSpace) and not to_images:
+        made = [dim_of[axis] for axis in canonical_axes(len(own.shape))[1:]]
+        made = [dim for dim in made if dim is not None]
+        return _flattened(x, data, made, new.get("feature", "feature"))
+    if isinstance(space, ConvNDSpace) and not isinstance(own, ConvNDSpace):
+        return _unflattened(x, data, space, [*dim_of.values()], new)
+    alike = isinstance(own, IndexSpace) == isinstance(space, IndexSpace)
+    if alike and len(present) == len(dim_of):
         order = [dim_of[axis] for axis in space.axis_names()]
         return _remember(_array_of(x, data, order, x.transpose(*order, transpose_coords=False)), x)
-    batch, axis = read.dims[0], str(space.axis_names()[1])
-    kept = x.drop_vars(_touching(x, read.dims[1:]))
-    rows = _array_of(x, data, (batch, read.new_names.get(axis, axis)), kept)
+    axis = str(space.axis_names()[1])
+    kept = x.drop_vars(_touching(x, present[1:]))
+    rows = _array_of(x, data, (present[0], new.get(axis, axis)), kept)
     return _remember(rows, x) if alike else rows
 
 
@@ -159,9 +145,8 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
     if record is not None:
         feature, made = record["dim"], record["dims"]
         batch = next(dim for dim in x.dims if dim != feature)
-        images = ConvNDSpace(record["sizes"], 1)
         rows = x.transpose(batch, feature).data
-        data = VectorSpace(rows.shape[1]).format_as(rows, images)[..., 0]
+        data = VectorSpace(rows.shape[1]).format_as(rows, ConvNDSpace(record["sizes"], 1))[..., 0]
         restored = _unstacked(x, data, (batch, *made), feature, made, record["coords"])
         order = [dim if dim in made else batch for dim in record["order"]]
         return restored.transpose(*order, transpose_coords=False)
@@ -182,117 +167,93 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
 
 
 # ---------------------------------------------------------------- reading a DataArray
-def _read(x: xr.DataArray, space: ArraySpace, dims: Names | None, own: Any = None) -> _Reading:
-    there, new = _split_names(x, dims)
-    to_images = isinstance(space, ConvNDSpace)
-    if own is None and to_images:
-        stacked = [dim for dim in x.dims if isinstance(x.xindexes.get(dim), PandasMultiIndex)]
-        x = x.unstack([d for d in stacked if role_of(d) != "batch" and d not in there.values()])
-    asked = space if own is None else own
-    n_spatial = len(asked.shape) if isinstance(asked, ConvNDSpace) else _n_spatial(x, there)
+def _read(
+    x: xr.DataArray, space: ArraySpace, there: Names, own: Any
+) -> tuple[ArraySpace, dict[Axis, Hashable | None]]:
+    """Return what `x` is, and the dim at each of its axes; None for one of length 1 that it lacks.
+
+    `own` is found out where it is not given. Integers along the batch dim alone, or beside a dim
+    ``index``, are labels; two dims of which one plays no role in images are rows; all else
+    is images.
+    """
+    to_images, asked = isinstance(space, ConvNDSpace), space if own is None else own
+    if isinstance(asked, ConvNDSpace):
+        n_spatial = len(asked.shape)
+    else:
+        roles = [role_of(dim) for dim in x.dims if dim not in there.values()]
+        n_spatial = sum(role in SPATIAL for role in (*roles, *there))
+        n_spatial += sum(isinstance(axis, int) for axis in there)
     found = find_axes(x.dims, n_spatial, there)
-    own = _row_space(x, found, to_images) if own is None else own
-    names = found.dim_of_axis
-    axes: tuple[Axis, ...]
-    added: Axis | None = None  # an axis of length 1 that `x` may lack
+    dims = dict(found.dim_of_axis)
+    row = next((dim for dim in x.dims if dim != dims.get("b")), None)
+    plain = x.ndim == 2 and "b" in dims
+    if own is None and x.dtype.kind in "iu" and not to_images and (x.ndim == 1 or "index" in dims):
+        own = IndexSpace(None, x.sizes[dims["index"]] if x.ndim > 1 else 1)
+    elif own is None and plain and row in (*found.others, dims.get("feature")):
+        own = VectorSpace(x.sizes[row])
+
+    axes, added = canonical_axes(n_spatial), "c"
     if isinstance(own, VectorSpace | IndexSpace):
         axes = own.axis_names()
-        row = _row_dim(x, found, axes[1])
-        names = {axis: names[axis] for axis in axes if axis in names}
-        names |= {} if row is None else {axes[1]: row}
-        added = axes[1] if x.ndim == 1 and isinstance(own, IndexSpace) else None
-    elif own is None or isinstance(own, ConvNDSpace):
-        axes = canonical_axes(n_spatial)
-        if not n_spatial:  # neither images nor rows
-            axes = ("b", "c", "feature") if to_images else ("b", "feature")
-        names = {axis: dim for axis, dim in names.items() if axis in axes}
-        added = "c" if not to_images and (own is None or own.channels == 1) else None
-    else:
+        if plain and row in (*found.others, dims.get(axes[1])):
+            dims[axes[1]] = row
+        added = axes[1] if x.ndim == 1 and isinstance(own, IndexSpace) else ""
+    elif not (own is None or isinstance(own, ConvNDSpace)):
         raise SpaceTypeError(f"{own}: a DataArray is not a batch of this space")
-    missing: list[Axis] = [axis for axis in axes if axis not in names and axis != added]
-    wrong = [dim for dim in x.dims if dim not in names.values()]
+    elif not n_spatial and not to_images:  # neither images nor rows
+        axes = ("b", "feature")
+    elif to_images or (own is not None and own.channels > 1):
+        added = ""
+    dim_of = {axis: dims.get(axis) for axis in axes}
+    missing = [axis for axis, dim in dim_of.items() if dim is None and axis != added]
+    wrong = [dim for dim in x.dims if dim not in dim_of.values()]
     if missing or wrong:
-        raise _mismatch(x.dims, asked, missing, wrong, n_spatial)
+        raise _mismatch(x, asked, missing, wrong, n_spatial)
     if own is None:
-        axis_at = {dim: axis for axis, dim in names.items()}
-        order = [axis_at[dim] for dim in x.dims] + (["c"] if "c" not in names else [])
-        shape = [x.sizes[names[i]] for i in range(n_spatial)]
-        own = ConvNDSpace(shape, x.sizes[names["c"]] if "c" in names else 1, axes=order)
-    dim_at = tuple(names.get(axis) for axis in own.axis_names())
-    data = x.transpose(*[dim for dim in dim_at if dim is not None]).data
-    if None in dim_at:
-        data = data[(*(slice(None),) * dim_at.index(None), None)]
-    return _Reading(x, own, data, dim_at, new)
+        *shape, channels = (
+            1 if dim_of[axis] is None else x.sizes[dim_of[axis]] for axis in axes[1:]
+        )
+        own = ConvNDSpace(shape, channels)
+    return own, {axis: dim_of[axis] for axis in own.axis_names()}
 
 
 def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
     """Part the names given into dims that are there and dims to be made."""
     if dims is not None and not isinstance(dims, Mapping):
         raise DimsError(f"dims= maps axes to dims, as in {{'b': 'time'}}; found {dims!r}")
-    given = {} if dims is None else dict(dims)
-    for axis in given:
+    there: dict[Axis, Hashable] = {}
+    new: dict[Axis, Hashable] = {}
+    for axis, dim in (dims or {}).items():
         if not (isinstance(axis, int) or axis in KEYS):
             raise DimsError(
                 f"dims= has the key {axis!r}, which is not an axis; use 0, 1, ... or one of "
                 f"{sorted(KEYS)}"
             )
-    there = {axis: dim for axis, dim in given.items() if dim in x.dims}
-    new = {axis: dim for axis, dim in given.items() if dim not in x.dims}
+        (there if dim in x.dims else new)[axis] = dim
     if "b" in new or "batch" in new:
-        raise DimsError(f"dims={given} names a batch dim that is not there; dims are {x.dims}")
+        raise DimsError(f"dims={dims} names a batch dim that is not there; dims are {x.dims}")
     return there, new
 
 
-def _row_space(x: xr.DataArray, found: FoundAxes, to_images: bool) -> ArraySpace | None:
-    """Return what `x` is, as far as its own dims and dtype show; None where it holds images."""
-    if x.dtype.kind in "iu" and not to_images:
-        if x.ndim == 1:
-            return IndexSpace(None, 1)
-        if "index" in found.dim_of_axis:
-            return IndexSpace(None, x.sizes[found.dim_of_axis["index"]])
-    row = _row_dim(x, found, "feature")
-    return None if row is None else VectorSpace(x.sizes[row])
-
-
-def _row_dim(x: xr.DataArray, found: FoundAxes, axis: str) -> Hashable | None:
-    """Return the dim of a (batch, row) array that is not the batch, if it is one."""
-    if x.ndim != 2 or "b" not in found.dim_of_axis:
-        return None
-    (other,) = (dim for dim in x.dims if dim != found.dim_of_axis["b"])
-    return other if other in (*found.others, found.dim_of_axis.get(axis)) else None
-
-
-def _n_spatial(x: xr.DataArray, there: Names) -> int:
-    given = set(there.values())
-    by_role = sum(role_of(dim) in SPATIAL for dim in x.dims if dim not in given)
-    return by_role + sum(isinstance(axis, int) or axis in SPATIAL for axis in there)
-
-
 def _mismatch(
-    dims: tuple[Hashable, ...],
-    space: ArraySpace,
-    missing: list[Axis],
-    wrong: list[Hashable],
-    n_spatial: int,
+    x: xr.DataArray, space: ArraySpace, missing: list[Axis], wrong: list[Hashable], n_spatial: int
 ) -> DimsError:
-    parts = [f"the array has dims {dims}, {space} has axes {space.axis_names()}"]
-    if wrong:
-        parts.append(f"dims that play no axis: {tuple(wrong)}")
-    if missing:
-        shown = ", ".join(f"{axis!r} ({name_of(axis, n_spatial)})" for axis in missing)
-        parts.append(f"axes without a dim: {shown}")
+    text = f"the array has dims {x.dims}, {space} has axes {space.axis_names()}"
+    text += f"; dims that play no axis: {tuple(wrong)}" * bool(wrong)
+    shown = ", ".join(f"{axis!r} ({name_of(axis, n_spatial)})" for axis in missing)
+    text += f"; axes without a dim: {shown}" * bool(missing)
     if len(wrong) > 1 and not isinstance(space, ConvNDSpace) and not {"b", "c"} & {*missing}:
-        flat = dict(enumerate(dim for dim in dims if dim in wrong))
+        flat = dict(enumerate(wrong))
         remedy = f"Say which is which, e.g. with dims={flat} to flatten them in this order"
     elif wrong and missing:
         remedy = f"Say which is which, e.g. with dims={{{missing[0]!r}: {wrong[0]!r}}}"
-    elif missing == ["feature"] and getattr(space, "dim", 1) > 1:
+    elif missing == ["feature"]:
         remedy = "Labels must be integers to become indicators; cast them first, with x.astype(int)"
     elif missing:
         remedy = f"Add it, e.g. with x.expand_dims({name_of(missing[0], n_spatial)!r})"
     else:
-        remedy = f"Choose from it, e.g. with x.isel({wrong[0] if wrong else '...'}=0)"
-    return DimsError(f"{'; '.join(parts)}. {remedy}")
+        remedy = f"Choose from it, e.g. with x.isel({wrong[0]}=0)"
+    return DimsError(f"{text}. {remedy}")
 
 
 # ---------------------------------------------------------------- names put back
@@ -309,29 +270,28 @@ def _flattened(
     Raises
     ------
     DimsError
-        If there is a `feature` already, or dims have names that cannot be written down.
+        If there is a `feature` already.
     """
-    (batch,) = (dim for dim in x.dims if dim not in made)
-    unwritten = [dim for dim in (*x.dims, feature) if not isinstance(dim, str)]
-    if unwritten:
-        raise DimsError(f"dims {unwritten} are not str, as flattening records them; rename them")
-    taken = x.coords.get(feature)
-    if feature in x.dims or (taken is not None and not {*taken.dims} == {*made}):
-        raise DimsError(
-            f"the array already has a {feature!r}; name the flattened dim with "
-            f"dims={{'feature': 'pixel'}}"
-        )
-    sizes = {dim: int(x.sizes[dim]) for dim in made}
     along = _touching(x, made)
-    record = {
+    if feature in x.dims or (feature in x.coords and feature not in along):
+        other = "dims={'feature': 'pixel'}"
+        raise DimsError(f"the array already has a {feature!r}; name the flattened dim with {other}")
+    record: dict[str, Any] = {
         "dim": feature,
         "dims": list(made),
-        "sizes": list(sizes.values()),
+        "sizes": [int(x.sizes[dim]) for dim in made],
         "order": list(x.dims),
         "coords": {name: list(x.coords[name].dims) for name in along},
     }
+    (batch,) = (dim for dim in x.dims if dim not in made)
+    indices = np.indices(record["sizes"]).reshape(len(made), -1)
+    places = {dim: xr.Variable(feature, at) for dim, at in zip(made, indices, strict=True)}
+    coords: dict[Hashable, xr.Variable] = {}
+    for name in along:
+        found = _plain(x, name)
+        found = found.isel({dim: at for dim, at in places.items() if dim in found.dims})
+        coords[name] = found.transpose(..., feature)
     result = _array_of(x, data, (batch, feature), x.drop_vars(along))
-    coords = {name: _stacked(_plain(x, name), sizes, feature) for name in along}
     return result.assign_coords(coords).assign_attrs({RECORD: json.dumps(record)})
 
 
@@ -362,20 +322,24 @@ def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
     return {**record, "dim": feature}
 
 
-def _unflattened(read: _Reading, space: ConvNDSpace, data: Any) -> xr.DataArray:
-    x, (batch, feature) = read.x, read.dims
+def _unflattened(
+    x: xr.DataArray, data: Any, space: ConvNDSpace, dims: Sequence[Hashable], new: Names
+) -> xr.DataArray:
+    """Return `data`, which is `x` as images, under the names that the record of `x` has for them.
+
+    Names given for new dims go before, those of the table behind.
+    """
     axes, record = canonical_axes(len(space.shape))[1:], _record_of(x)
     if record is not None and tuple(record["sizes"]) != (*space.shape, space.channels):
         record = None
-    by_axis: dict[Axis, Hashable] = {"b": batch}
+    by_axis: dict[Axis, Hashable] = {"b": dims[0]}
     for position, axis in enumerate(axes):
         role = name_of(axis, len(space.shape))
         known = role if record is None else record["dims"][position]
-        by_axis[axis] = read.new_names.get(axis, read.new_names.get(role, known))
+        by_axis[axis] = new.get(axis, new.get(role, known))
     made = [str(by_axis[axis]) for axis in axes]
     before = record["coords"] if record is not None and record["dims"] == made else {}
-    order = tuple(by_axis[axis] for axis in space.axes)
-    return _unstacked(x, data, order, feature, made, before)
+    return _unstacked(x, data, [by_axis[axis] for axis in space.axes], dims[1], made, before)
 
 
 def _unstacked(
@@ -419,18 +383,6 @@ def _plain(x: xr.DataArray, name: Hashable) -> xr.Variable:
     return variable
 
 
-def _stacked(
-    variable: xr.Variable, sizes: Mapping[Hashable, int], feature: Hashable
-) -> xr.Variable:
-    """Return a coordinate along `feature`, which other dims become; of its own dtype."""
-    places = np.indices(tuple(sizes.values()))
-    along = {
-        dim: xr.Variable((feature,), at.ravel()) for dim, at in zip(sizes, places, strict=True)
-    }
-    found = variable.isel({dim: at for dim, at in along.items() if dim in variable.dims})
-    return found.transpose(..., feature)
-
-
 def _array_of(
     x: xr.DataArray, data: Any, dims: Sequence[Hashable], kept: xr.DataArray
 ) -> xr.DataArray:
@@ -438,8 +390,3 @@ def _array_of(
     made = xr.DataArray(data, coords=kept.coords, dims=dims, attrs=x.attrs)
     made.name = x.name  # given no name, it would take that of the dask array
     return made
-
-
-def data_of(x: xr.DataArray, space: ArraySpace) -> Any:
-    """Return the data of `x` with its axes in the order of `space`."""
-    return _read(x, space, None, space).data

@@ -29,29 +29,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
 from itertools import product, repeat
-from typing import Any, ClassVar, NamedTuple, NoReturn, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from labeled._optional import LazyModule
-from labeled._validation import check_arguments, check_fields, whole
+from labeled._validation import check_fields, whole
 from labeled.device import dtype_of, is_array
 from labeled.dims import SPATIAL, axis_of, role_of
-from labeled.errors import (
-    DimsError,
-    SpaceError,
-    SpaceTypeError,
-    UnsupportedSpaceError,
-)
+from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.arrays import (
     as_dtype,
-    by_dlpack,
     canonical_axes,
     check_labels,
     csr,
-    foreign_library,
-    has_names,
     is_dask,
     is_lazy,
     is_sparse,
@@ -61,9 +51,7 @@ from labeled.spaces.arrays import (
 Axes = tuple[str | int, ...]
 SEQUENCES = (Sequence, np.ndarray)
 Batch = Any
-"""An array, a scipy sparse matrix, a dask array, a DataArray, None, or a tuple of batches."""
-
-named: Any = LazyModule("labeled.spaces.dataarrays")  # which builds on all spaces
+"""An array, a scipy sparse matrix, a dask array, None, or a tuple of batches."""
 
 
 # ---------------------------------------------------------------- the table of routes
@@ -105,10 +93,6 @@ def route_between(source: Any, target: Any) -> Route:
 def convert(batch: Batch, source: Any, target: Any) -> Batch:
     """Lay out a batch that is known to be valid; for routes that call other routes."""
     route = route_between(source, target)
-    if isinstance(batch, tuple) or batch is None:
-        return route.run(batch, source, target)
-    if has_names(batch):
-        return named.format_dataarray(batch, target, own=source)
     lazily = route.by_chunk if is_dask(batch) else None
     return call_for(source, lazily or route.run, batch, source, target)
 
@@ -132,12 +116,10 @@ def call_at(number: int, work: Callable[..., Any], *args: Any) -> Any:
     """Call `work` for a component; an error it raises begins with its place."""
     try:
         return work(*args)
-    except (SpaceError, DimsError) as error:
+    except SpaceError as error:
         text = str(error)
         rest = text[len(AT) - 1 :] if text.startswith(AT) else f", {text}"
-        if isinstance(error, SpaceError):
-            raise type(error)(f"{AT}{number}]{rest}").at_row(error.row) from None
-        raise DimsError(f"{AT}{number}]{rest}") from None
+        raise type(error)(f"{AT}{number}]{rest}").at_row(error.row) from None
 
 
 # ---------------------------------------------------------------- what spaces share
@@ -199,16 +181,15 @@ class Space:
         labeled.errors.SpaceError: VectorSpace(dim=4): axis 1 ('feature') has length 3, expected 4;
         the batch has shape (4, 3)
         """
-        if type(batch) is not np.ndarray and (is_lazy(batch) or has_names(batch)):
-            found = f"{'lazy ' * is_lazy(batch)}{type(batch).__qualname__}"
+        if type(batch) is not np.ndarray and is_lazy(batch):
             raise SpaceTypeError(
-                f"{self}: expected a numeric batch, found a {found}; use the name without np_, or "
-                "pass its values"
+                f"{self}: expected a numeric batch, found a lazy {type(batch).__qualname__}; use "
+                "the name without np_, or pass its values"
             )
         call_for(self, self.check, batch)
 
     def validate(self, batch: Batch) -> None:
-        """Check what shape, dims and dtype show about a lazy batch; nothing is computed.
+        """Check what shape and dtype show about a lazy batch; nothing is computed.
 
         A numeric batch is checked as :meth:`np_validate` does. A batch whose length is
         not known yet (NaN) is fine.
@@ -251,8 +232,7 @@ class Space:
         """Lay a numeric batch of this space out for another space.
 
         The batch is checked before, the result after. Data stays where it is: NumPy
-        in, NumPy out; CuPy in, CuPy out; and so for tensors of torch and TensorFlow, by
-        DLPack.
+        in, NumPy out; CuPy in, CuPy out.
 
         Parameters
         ----------
@@ -280,9 +260,6 @@ class Space:
         (8, 32, 32, 3)
         """
         run = route_between(self, space).run
-        library = None if type(batch) is np.ndarray else foreign_library(batch)
-        if library is not None:
-            return by_dlpack(partial(self.np_format_as, space=space), batch, library)
         self.np_validate(batch)
         result = call_for(self, run, batch, self, space)
         space.np_validate(result)
@@ -295,11 +272,11 @@ class Space:
     def format_as(self, batch: Batch, space: Space) -> Batch:
         """Lay a batch of this space out for another: numeric at once, dask lazily.
 
-        As :meth:`np_format_as`, and also for dask arrays, dask-backed DataArrays (whose
-        axes are found by name) and tuples of them. What shape, dims and dtype show is
-        checked now; values (labels) when they are computed. Chunks stay NumPy or CuPy.
+        As :meth:`np_format_as`, and also for dask arrays and tuples of them. What shape and dtype
+        show is checked now; values (labels) when they are computed. Chunks stay NumPy or CuPy.
+        DataArrays are laid out by :func:`~labeled.spaces.format_dataarray`.
         """
-        if not is_lazy(batch) and not has_names(batch):
+        if not is_lazy(batch):
             return self.np_format_as(batch, space)
         route_between(self, space)
         self.validate(batch)
@@ -318,8 +295,8 @@ class ArraySpace(Space):
 
     kinds: ClassVar[str] = "biufc"
     """Kinds of dtype that a batch may have."""
-    family: ClassVar[type]
-    """Spaces of one family are equal by value."""
+    family: ClassVar[str] = ""
+    """Spaces of one family are equal by value; of its own class if not given."""
     sparse = False
     """Whether batches are scipy sparse arrays."""
     dim = 0
@@ -331,11 +308,11 @@ class ArraySpace(Space):
         if found is not None and found.kind not in self.kinds:
             raise SpaceTypeError(f"{type(self).__name__}: dtype must be integer, found {found}")
         name = None if found is None else found.str  # NumPy holds float64 and None for equal
-        checked["_key"] = (self.family.__name__, *checked.values(), name)
+        checked["_key"] = (self.family or type(self).__name__, *checked.values(), name)
         for one, value in {"dtype": found, **checked}.items():
             object.__setattr__(self, one, value)
 
-    _key: tuple[Any, ...] = field(default=(), init=False)
+    _key: tuple[Any, ...] = field(default=(), init=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return self._key == other._key if isinstance(other, ArraySpace) else NotImplemented
@@ -344,7 +321,7 @@ class ArraySpace(Space):
         return hash(self._key)
 
     def __repr__(self) -> str:
-        values = [(one.name, getattr(self, one.name)) for one in fields(self) if one.init]
+        values = [(one.name, getattr(self, one.name)) for one in fields(self) if one.repr]
         shown = [f"{k}={v!r}" for k, v in values if v is not False and k != "dtype"]
         if self.dtype is not None:
             shown.append(f"dtype={self.dtype.name!r}")
@@ -379,8 +356,7 @@ class ArraySpace(Space):
         return csr(zeros) if self.sparse else zeros
 
     def batch_rows(self, batch: Batch) -> float:
-        data = named.data_of(batch, self) if has_names(batch) else batch
-        n: float = data.shape[self.get_batch_axis()]
+        n: float = batch.shape[self.get_batch_axis()]
         return n
 
     def check(self, batch: Batch) -> None:
@@ -389,32 +365,27 @@ class ArraySpace(Space):
             known = dtype is self.dtype or (self.dtype is None and dtype.kind in self.kinds)
             if known and len(shape) > axis and shape == self.sizes(shape[axis]):
                 return
-        if has_names(batch):
-            batch = named.data_of(batch, self)
-        sparse = is_sparse(getattr(batch, "_meta", batch) if is_dask(batch) else batch)
+        sparse = is_sparse(batch._meta if is_dask(batch) else batch)
         if sparse != self.sparse or not (sparse or is_array(batch) or is_dask(batch)):
-            self._refuse_container(batch, sparse)
+            found = "None" if batch is None else type(batch).__qualname__
+            wanted = "a scipy sparse array" if self.sparse else "an array"
+            hints = {
+                "list": "; a list is not a batch, make it an array",
+                "DataArray": "; lay it out with x.labeled.format_as(space)",
+            }
+            hint = "; ask for VectorSpace(sparse=True)" if sparse else hints.get(found, "")
+            raise SpaceTypeError(f"expected {wanted}, found {found}{hint}")
         self._check_shape(batch.shape)
         self._check_dtype(batch)
-
-    def _refuse_container(self, batch: Batch, sparse: bool) -> NoReturn:
-        found = "None" if batch is None else type(batch).__qualname__
-        wanted = "a scipy sparse array" if self.sparse else "an array"
-        if sparse and isinstance(self, VectorSpace):
-            wanted = "a dense array; ask for VectorSpace(sparse=True)"
-        hint = "; a list is not a batch, make it an array" if found == "list" else ""
-        raise SpaceTypeError(f"expected {wanted}, found {found}{hint}")
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         expected, names = self.sizes(0), self.axis_names()
         if len(shape) != len(expected):
-            raise SpaceError(
-                f"the batch has {len(shape)} axes, shape {shape}; expected {len(expected)} axes "
-                f"{names}"
-            )
-        for axis, (found, wanted) in enumerate(zip(shape, expected, strict=True)):
-            if axis != self.get_batch_axis() and found != wanted:
-                shown = "an unknown length" if found != found else f"length {found}"
+            found = f"the batch has {len(shape)} axes, shape {shape}"
+            raise SpaceError(f"{found}; expected {len(expected)} axes {names}")
+        for axis, (length, wanted) in enumerate(zip(shape, expected, strict=True)):
+            if axis != self.get_batch_axis() and length != wanted:
+                shown = "an unknown length" if length != length else f"length {length}"
                 raise SpaceError(
                     f"axis {axis} ({names[axis]!r}) has {shown}, expected {wanted}; the batch has "
                     f"shape {shape}"
@@ -453,11 +424,6 @@ class VectorSpace(ArraySpace):
     dtype: Any = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.sparse, bool | np.bool_):
-            raise SpaceTypeError(
-                f"VectorSpace: sparse must be True or False, found {self.sparse!r}; "
-                f"a dtype is given by name: dtype={self.sparse!r}"
-            )
         check_fields(self, SpaceTypeError)
         self._settle(dim=_whole("VectorSpace: dim", self.dim, least=0), sparse=bool(self.sparse))
 
@@ -584,8 +550,8 @@ class ConvNDSpace(ArraySpace):
     ----------
     shape : sequence of int
         Length of each spatial axis: axis ``0``, axis ``1``, ...
-    channels : int
-        Length of the channel axis ``'c'``.
+    channels, num_channels : int
+        Length of the channel axis ``'c'``; give one of the two.
     axes : sequence, optional
         The order of ``'b'``, ``'c'`` and ``0`` to ``len(shape) - 1``; the canonical
         order ``('b', 0, ..., 'c')`` if not given.
@@ -601,42 +567,45 @@ class ConvNDSpace(ArraySpace):
 
     Examples
     --------
-    >>> ConvNDSpace((4, 8, 8), 1, axes=("b", "c", 0, 1, 2)).sizes(2)
+    >>> ConvNDSpace((4, 8, 8), channels=1, axes=("b", "c", 0, 1, 2)).sizes(2)
     (2, 1, 4, 8, 8)
     """
 
     shape: Any
-    channels: int
+    channels: Any = None
+    num_channels: Any = field(default=None, repr=False)
     axes: Any = None
     dtype: Any = None
+    family: ClassVar[str] = "images"
     # worked out once, because they are looked at for every batch
-    _before: tuple[int, ...] = field(default=(), init=False)
-    _after: tuple[int, ...] = field(default=(), init=False)
-    _batch_axis: int = field(default=0, init=False)
+    _before: tuple[int, ...] = field(default=(), init=False, repr=False)
+    _after: tuple[int, ...] = field(default=(), init=False, repr=False)
+    _batch_axis: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_fields(self, SpaceTypeError)
         name = type(self).__name__
         if not isinstance(self.shape, SEQUENCES):
             raise SpaceTypeError(
                 f"{name}: shape must be a sequence of lengths, found {self.shape!r}"
             )
-        length: dict[str | int, int] = {"c": _whole(f"{name}: channels", self.channels)}
+        given = [n for n in (self.channels, self.num_channels) if n is not None]
+        if len({*given}) != 1:
+            raise SpaceError(
+                f"{name} takes exactly one of channels= and num_channels=, found channels="
+                f"{self.channels}, num_channels={self.num_channels}"
+            )
+        length: dict[str | int, int] = {"c": _whole(f"{name}: channels", given[0])}
         for i, n in enumerate(self.shape):
             length[i] = _whole(f"{name}: shape[{i}]", n)
-        shape, channels = tuple(length.values())[1:], length["c"]
+        channels, *shape = length.values()
         expected = canonical_axes(len(shape))
         axes = expected if self.axes is None else _ordered(self.axes, expected, name)
         at = axes.index("b")
+        object.__setattr__(self, "num_channels", channels)
         object.__setattr__(self, "_batch_axis", at)
         object.__setattr__(self, "_before", tuple(map(length.__getitem__, axes[:at])))
         object.__setattr__(self, "_after", tuple(map(length.__getitem__, axes[at + 1 :])))
-        self._settle(shape=shape, channels=channels, axes=axes)
-
-    @property
-    def num_channels(self) -> int:
-        """The same as `channels`."""
-        return self.channels
+        self._settle(shape=tuple(shape), channels=channels, axes=axes)
 
     def axis_names(self) -> Axes:
         axes: Axes = self.axes
@@ -650,7 +619,7 @@ class ConvNDSpace(ArraySpace):
         return replace(self, axes=axes)
 
 
-@dataclass(frozen=True, init=False, repr=False, eq=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Conv2DSpace(ConvNDSpace):
     """Batches of images in a given axis order.
 
@@ -673,30 +642,11 @@ class Conv2DSpace(ConvNDSpace):
 
     default_axes: ClassVar[Axes] = canonical_axes(2)
 
-    @check_arguments(SpaceTypeError, but=("shape", "axes"))
-    def __init__(
-        self,
-        shape: Sequence[int],
-        channels: int | None = None,
-        num_channels: int | None = None,
-        axes: Sequence[str | int] | None = None,
-        dtype: DTypeLike | None = None,
-    ) -> None:
-        if (channels is None) == (num_channels is None):
-            raise SpaceError(
-                f"Conv2DSpace takes exactly one of channels= and num_channels=, "
-                f"found channels={channels}, num_channels={num_channels}"
-            )
-        count = num_channels if channels is None else channels
-        assert count is not None
-        given: Any = shape
+    def __post_init__(self) -> None:
+        given: Any = self.shape
         if isinstance(given, SEQUENCES) and len(given) != 2:
             raise SpaceError(f"Conv2DSpace: shape must be (rows, columns), found {tuple(given)}")
-        super().__init__(shape, count, axes, dtype)
-
-
-for _family in (VectorSpace, IndexSpace, VectorSequenceSpace, IndexSequenceSpace, ConvNDSpace):
-    _family.family = _family
+        super().__post_init__()
 
 
 _whole: Callable[..., int] = partial(whole, least=1, error=SpaceError)
@@ -780,14 +730,14 @@ class CompositeSpace(Space):
 
     def __post_init__(self) -> None:
         if not isinstance(self.components, list | tuple):
+            found = f"found {self.components!r}"
             raise SpaceTypeError(
-                f"CompositeSpace: components must be a list or tuple of spaces, "
-                f"found {self.components!r}"
+                f"CompositeSpace: components are a list or tuple of spaces, {found}"
             )
-        for i, component in enumerate(self.components):
+        for component in self.components:
             if not isinstance(component, Space):
                 raise SpaceTypeError(
-                    f"CompositeSpace: component [{i}] must be a space, found {component!r}"
+                    f"CompositeSpace: a component must be a space, found {component!r}"
                 )
         object.__setattr__(self, "components", tuple(self.components))
 

@@ -19,7 +19,6 @@ from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from dask.base import tokenize
 
 from labeled.device import concat, dtype_of
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
@@ -30,12 +29,10 @@ from labeled.spaces.arrays import (
     csr,
     da,
     flatten_rows,
-    has_names,
     hstack,
     is_dask,
     is_sparse,
     move_axes,
-    narrows,
     one_hot,
     unflatten_rows,
     why_not_cast,
@@ -92,10 +89,7 @@ def _recontained(x: Any, source: VectorSpace, target: VectorSpace) -> Any:
 
 def _is_dense(source: VectorSpace, target: ConvNDSpace) -> None:
     if source.sparse:
-        raise SpaceTypeError(
-            f"sparse rows are not made into images of {target}; format them as a dense VectorSpace "
-            "first"
-        )
+        raise SpaceTypeError(f"sparse rows do not become {target}; make a dense VectorSpace first")
 
 
 def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace) -> Any:
@@ -110,11 +104,8 @@ def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace) -> Any:
 
 def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace) -> None:
     if (source.shape, source.channels) != (target.shape, target.channels):
-        raise SpaceError(
-            f"images of shape {source.shape} with {source.channels} channels are not images of "
-            f"shape {target.shape} with {target.channels}, though both hold as many values "
-            f"({target})"
-        )
+        found = f"images of {source.shape} with {source.channels} channels are not images of "
+        raise SpaceError(f"{found}{target}, though both hold as many values")
 
 
 def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace) -> Any:
@@ -190,9 +181,7 @@ def _components_fit(source: CompositeSpace, target: CompositeSpace) -> None:
         raise SpaceError(f"{found} components are not {wanted} components ({target})")
     for i, (part, other) in enumerate(zip(source.components, target.components, strict=True)):
         if isinstance(part, CompositeSpace) != isinstance(other, CompositeSpace):
-            raise SpaceTypeError(
-                f"component [{i}], {part}: the trees differ, the target has {other} there"
-            )
+            raise SpaceTypeError(f"component [{i}], {part}: the trees differ, {other} is wanted")
         call_at(i, route_between, part, other)
 
 
@@ -205,11 +194,7 @@ def _can_be_cut(source: VectorSpace, target: CompositeSpace) -> None:
     _fits(source, target)
     for i, part in enumerate(target.components):
         if not isinstance(part, NullSpace):
-            try:
-                route_between(_piece_of(source, part), part)
-            except SpaceError as error:
-                text = f"component [{i}] of the target cannot be cut from it: {error}"
-                raise type(error)(f"{source}: {text}") from error
+            call_at(i, route_between, _piece_of(source, part), part)
 
 
 def _piece_of(source: VectorSpace, part: Space) -> VectorSpace:
@@ -221,11 +206,9 @@ def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace) -> Batch:
     parts: list[Batch] = []
     start = 0
     for part in target.components:
-        if isinstance(part, NullSpace):
-            parts.append(None)
-            continue
         piece = _piece_of(source, part)
-        parts.append(convert(rows[:, start : start + piece.dim], piece, part))
+        cut = rows[:, start : start + piece.dim]
+        parts.append(None if isinstance(part, NullSpace) else convert(cut, piece, part))
         start += piece.dim
     return tuple(parts)
 
@@ -263,8 +246,6 @@ def _can_be_joined(source: CompositeSpace, target: VectorSpace) -> None:
 def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
     columns = _columns(source, target)
     pieces = [convert(batch[i], source.components[i], one) for i, one in columns.items()]
-    if any(map(has_names, pieces)):
-        raise SpaceTypeError("DataArrays are not joined; use xarray.concat, or pass their data")
     dtypes = tuple(str(dtype_of(piece)) for piece in pieces)
     if len(set(dtypes)) > 1:
         raise SpaceTypeError(f"the components have dtypes {dtypes}; give the target one: {target}")
@@ -272,25 +253,10 @@ def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
 
 
 def side_by_side(pieces: list[Any]) -> Any:
-    """Return rows, dense, sparse or lazy, joined along the features.
-
-    Raises
-    ------
-    SpaceError
-        If lengths are not known and the pieces have different numbers of chunks.
-    """
-    if not any(map(is_dask, pieces)):
-        return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
-    if any(n != n for piece in pieces for n in piece.shape):
-        counts = [piece.numblocks[0] for piece in pieces]
-        if len(set(counts)) > 1:
-            raise SpaceError(
-                f"the components have {counts} chunks of rows, of lengths not known; call "
-                "compute_chunk_sizes() on them first"
-            )
-        rows = (np.nan,) * counts[0]
-        pieces = [da.Array(x.dask, x.name, (rows, *x.chunks[1:]), meta=x._meta) for x in pieces]
-    return da.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
+    """Return rows, dense, sparse or lazy, joined along the features."""
+    if any(map(is_dask, pieces)):
+        return da.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
+    return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
 
 
 # ---------------------------------------------------------------- dask batches
@@ -303,22 +269,14 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any) -> Any:
         empty = type(empty)(source.sizes(0), dtype=x.dtype)
     made = run(empty, source, target)
     meta = made if is_sparse(made) else made.reshape((0,) * made.ndim)
-    # where values may be refused, each chunk gets its first row, for the message
-    refuses = isinstance(source, LabelSpace) or narrows(dtype_of(x), target.dtype)
-    lengths, starts = whole.chunks[axis], None
-    if refuses and not any(n != n for n in lengths):
-        first = np.concatenate([[0], np.cumsum(lengths)])[:-1].astype(np.int64)
-        starts = da.from_array(first, chunks=1, name=f"first-row-{tokenize(lengths)}")
     sizes = target.sizes(0)
     inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
     outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))
     return da.blockwise(
-        partial(_run_chunk, run, source, target, refuses),
+        partial(_run_chunk, run, source, target),
         outer,
         whole,
         inner,
-        starts,
-        None if starts is None else (axis,),
         token="format_as",
         new_axes={label: sizes[i] for i, label in enumerate(outer) if label != axis},
         concatenate=None,  # other axes are one chunk each: nested lists of one, not a copy
@@ -328,21 +286,14 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any) -> Any:
     )
 
 
-def _run_chunk(run: Any, source: Any, target: Any, refuses: bool, chunk: Any, start: Any) -> Any:
+def _run_chunk(run: Callable[..., Any], source: Any, target: Any, chunk: Any) -> Any:
     while isinstance(chunk, list):
         (chunk,) = chunk
     try:
         return call_for(source, run, chunk, source, target)
     except SpaceError as error:
-        text, row = str(error), error.row
-        if not refuses:
-            raise
-        if start is None:
-            text += "; the row is counted within its chunk, as lengths of chunks are unknown"
-        elif row is not None:
-            row, before = row + int(start[0]), row
-            text = text.replace(f" in row {before} ", f" in row {row} ", 1)
-        raise type(error)(text).at_row(row) from error
+        text = f"{error}; the row is counted within its chunk of {chunk.shape}"
+        raise type(error)(text).at_row(error.row) from error
 
 
 # ---------------------------------------------------------------- the matrix

@@ -4,7 +4,7 @@ A space says how data should look, a source says which data; both have the same 
 for an elementary space, a tuple with one source per component for a composite, the empty name for a
 `NullSpace`. Only structures are compared at first.
 
-Consumers ask in any nesting, and the same pair may stand in many places. A
+Consumers ask in any nesting, and the same pair may stand in many branches. A
 `DataSpecsMapping` numbers the distinct pairs in order of first appearance, flattens anything
 of the specs' structure to them, and nests flat data back, handing the same object to every
 place that asked for it. `combine` does so for several consumers at once. What stands at the
@@ -107,6 +107,8 @@ class DataSpecsMapping:
     n_unique_specs: int
     spec_mapping: Tree
     specs: Specs = field(repr=False)
+    branches: tuple[str, ...] = field(repr=False)
+    """Where each distinct pair stands first, as ``[1][0]``."""
 
     def __init__(self, specs: Any) -> None:
         if not isinstance(specs, tuple | list) or len(specs) != 2:
@@ -115,12 +117,14 @@ class DataSpecsMapping:
         if not isinstance(space, Space):
             swapped = "; the two are swapped" if isinstance(source, Space) else ""
             raise SpecsError(f"specs are (space, source), but {space!r} is not a space{swapped}")
-        index: dict[tuple[Space, str], int] = {}
-        tree = _number(space, source, "", index)
+        branches: dict[tuple[Space, str], str] = {}
+        tree = _number(space, source, "", branches)
+        index = {pair: number for number, pair in enumerate(branches)}
         object.__setattr__(self, "specs_to_index", index)
         object.__setattr__(self, "n_unique_specs", len(index))
         object.__setattr__(self, "spec_mapping", tree)
         object.__setattr__(self, "specs", (space, source))
+        object.__setattr__(self, "branches", tuple(branches.values()))
 
     def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
         """Return what `nested` holds for each distinct pair.
@@ -142,7 +146,7 @@ class DataSpecsMapping:
         Raises
         ------
         SpecsError
-            If the structure differs, or places of one pair hold different things.
+            If the structure differs, or branches of one pair hold different things.
         """
         flat: dict[int, Any] = {}
         _gather(self.spec_mapping, nested, "", flat)
@@ -183,7 +187,9 @@ class DataSpecsMapping:
         return _nested(self.spec_mapping, entries, of_spaces)
 
 
-def _number(space: Space, source: Source, branch: str, index: dict[tuple[Space, str], int]) -> Tree:
+def _number(
+    space: Space, source: Source, branch: str, branches: dict[tuple[Space, str], str]
+) -> Tree:
     """Number the pairs, after checking that the source is built as the space is."""
     listed = isinstance(source, tuple | list)
     shown = f"has {len(source)} {tuple(source)!r:.120}" if listed else f"is {source!r}"
@@ -192,20 +198,20 @@ def _number(space: Space, source: Source, branch: str, index: dict[tuple[Space, 
         if listed and len(source) == n:
             tree: list[Tree] = []
             for part, name in zip(space.components, source, strict=True):
-                tree.append(_number(part, name, f"{branch}[{len(tree)}]", index))
+                tree.append(_number(part, name, f"{branch}[{len(tree)}]", branches))
             return tuple(tree)
-        if isinstance(source, str):
-            shown = f"is the single name {source!r}"
-        wrong = f"the space has {count_words(n, 'component')} ({space}), the source {shown}; "
-        wrong += f"expected a tuple of {count_words(n, 'source')}, nested as the space is"
-        if isinstance(source, str) and source:
-            wrong += f", such as {(source,) * n}"
+        name = isinstance(source, str) and source
+        wrong = f"the space has {count_words(n, 'component')} ({space}), the source "
+        wrong += f"is the single name {source!r}" if name else shown
+        wrong += f"; expected a tuple of {count_words(n, 'source')}, nested as the space is"
+        wrong += f", such as {(source,) * n}" if name else ""
     elif isinstance(space, NullSpace):
         if source == "":
             return None
         wrong = f"a NullSpace has the source '', found {source!r}"
     elif isinstance(source, str) and source:
-        return index.setdefault((space, source), len(index))
+        branches.setdefault((space, source), branch)
+        return [*branches].index((space, source))
     else:
         wrong = f"the space is elementary ({space}), the source {shown}; expected a name"
     raise SpecsError(f"{_place(branch)}: {wrong}")
@@ -216,34 +222,26 @@ def _place(branch: str) -> str:
     return f"at component {branch} of the specs" if branch else "at the top of the specs"
 
 
-def _branch_of(tree: Tree, number: int, branch: str = "") -> str | None:
-    """Return the first branch at which a pair of this number stands, None if it does not."""
-    if not isinstance(tree, tuple):
-        return branch if tree == number else None
-    found = (_branch_of(part, number, f"{branch}[{i}]") for i, part in enumerate(tree))
-    return next((one for one in found if one is not None), None)
-
-
 def _gather(tree: Tree, nested: Any, branch: str, flat: dict[int, Any]) -> None:
     items = nested.components if isinstance(nested, CompositeSpace) else nested
     listed = isinstance(items, tuple | list)
+    wrong = None
     if isinstance(tree, tuple):
-        if not listed or len(items) != len(tree):
-            found = f"{len(items)} parts" if listed else f"{items!r} alone"
-            raise SpecsError(f"{_place(branch)}: expected {len(tree)} parts, found {found}")
-        for i, (part, item) in enumerate(zip(tree, items, strict=True)):
-            _gather(part, item, f"{branch}[{i}]", flat)
+        if listed and len(items) == len(tree):
+            for i, (part, item) in enumerate(zip(tree, items, strict=True)):
+                _gather(part, item, f"{branch}[{i}]", flat)
+            return
+        found = f"{len(items)} parts" if listed else f"{items!r} alone"
+        wrong = f"expected {len(tree)} parts, found {found}"
     elif tree is None:
-        if not _is_nothing(nested):
-            raise SpecsError(f"{_place(branch)}: a null position holds None, found {nested!r}")
+        wrong = None if _is_nothing(nested) else f"a null position holds None, found {nested!r}"
     elif listed:
-        found = f"a {type(nested).__name__} of {len(items)}"
-        raise SpecsError(f"{_place(branch)}: expected one entry, found {found}")
+        wrong = f"expected one entry, found a {type(nested).__name__} of {len(items)}"
     elif not _same(flat.setdefault(tree, nested), nested):
-        raise SpecsError(
-            f"{_place(branch)}: the same (space, source) pair holds {nested!r} here and "
-            f"a different {flat[tree]!r} before"
-        )
+        wrong = f"the same (space, source) pair holds {nested!r} here and a different "
+        wrong += f"{flat[tree]!r} before"
+    if wrong is not None:
+        raise SpecsError(f"{_place(branch)}: {wrong}")
 
 
 def _is_nothing(item: Any) -> bool:
@@ -343,11 +341,6 @@ def combine(requests: Mapping[str, Specs]) -> CombinedSpecs:
     >>> data["cost"][0] is data["model"], data["penalty"], data["monitor"].shape
     (True, None, (8, 4))
     """
-    if not isinstance(requests, Mapping):
-        raise SpecsError(
-            f"requests map a consumer's name to its specs, as in {{'model': (space, source)}}; "
-            f"found {requests!r}"
-        )
     for name, specs in requests.items():
         try:
             DataSpecsMapping(specs)
@@ -458,7 +451,7 @@ class CompiledSpecs:
         -------
         array, None or nested tuple
             Nested as the specs are, C-contiguous, in new memory. A pair asked for in
-            several places is laid out once; all of them get the same object.
+            several branches is laid out once; all of them get the same object.
 
         Raises
         ------
@@ -467,20 +460,19 @@ class CompiledSpecs:
         SpaceError
             If labels or integers do not fit; names source, value and row.
         """
-        entries: list[Any] = []
         n_rows: dict[str, int] = {}
         for step in self.steps:
             if step.source not in arrays:
                 known = did_you_mean(step.source, arrays)
                 raise SpecsError(f"the batch has no source {step.source!r}: {known}")
-            rows = arrays[step.source]
-            if not rows.shape or rows.shape[1:] != step.row_shape:
-                found = f"rows have shape {rows.shape[1:]}, expected {step.row_shape}"
-                raise SpecsError(f"source {step.source!r}: {found}")
-            n_rows[step.source] = rows.shape[0]
-            if len({*n_rows.values()}) > 1:
-                raise SpecsError(f"the sources of a batch differ in rows: {n_rows}")
-            entries.append(step(rows))
+            found, *row_shape = arrays[step.source].shape
+            n_rows[step.source] = found
+            if tuple(row_shape) != step.row_shape:
+                wrong = f"rows have shape {tuple(row_shape)}, expected {step.row_shape}"
+                raise SpecsError(f"source {step.source!r}: {wrong}")
+        if len({*n_rows.values()}) > 1:
+            raise SpecsError(f"the sources of a batch differ in rows: {n_rows}")
+        entries = [step(arrays[step.source]) for step in self.steps]
         return _nested(self.mapping.spec_mapping, entries)
 
     @property
@@ -495,10 +487,8 @@ class CompiledSpecs:
 
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
-        n_bytes = 0
-        for step in self.steps:
-            n_bytes += math.prod(step.target.sizes(n)) * step.dtype.itemsize
-        return n_bytes
+        steps = self.steps
+        return sum(math.prod(step.target.sizes(n)) * step.dtype.itemsize for step in steps)
 
 
 def compile_specs(
@@ -571,9 +561,9 @@ def compile_specs(
             steps.append(_step(space, sources[source], options))
             read[source] = None
         except (SpaceError, SpecsError) as error:
-            branch = _branch_of(mapping.spec_mapping, number)
-            where = f"{_place(branch)}: " if branch else ""
             named = f"source {source!r}: " if isinstance(error, SpaceError) else ""
+            branch = mapping.branches[number]
+            where = f"{_place(branch)}: " if branch else ""
             raise SpecsError(f"{where}{named}{error}") from error
     return CompiledSpecs(mapping.specs, tuple(read), tuple(steps), mapping)
 
@@ -611,10 +601,11 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
     try:
         route_between(own.with_dtype(None), space.with_dtype(None))
     except SpaceError as error:
-        raise SpaceError(
-            f"rows of shape {info.shape} and dtype {info.dtype} do not fit {space}: {error}"
-            f"{_hint(own, info)}"
-        ) from error
+        wrong = f"rows of shape {info.shape} and dtype {info.dtype} do not fit {space}: {error}"
+        if info.dtype.kind in "iu" and isinstance(own, VectorSpace) and len(info.shape) < 2:
+            labels = f"with_spaces({info.name}=IndexSpace(max_labels, {own.dim}))"
+            wrong += f". If its integers are labels, say so: {labels}"
+        raise SpaceError(wrong) from error
     if isinstance(own, IndexSpace):
         return _label_step(own, space, info, options)
     view = own.sizes(0)[1:]  # a row with one axis per name
@@ -634,13 +625,6 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
         raise SpaceError(reason)
     made = result_dtype(info.dtype.newbyteorder("="), wanted, scaled)
     return SpecStep(info.name, space, info.shape, view, order, None, made, scale, shift)
-
-
-def _hint(own: ArraySpace, info: SourceInfo) -> str:
-    if info.dtype.kind not in "iu" or not isinstance(own, VectorSpace) or len(info.shape) > 1:
-        return ""
-    labels = f"with_spaces({info.name}=IndexSpace(max_labels, {own.dim}))"
-    return f". If its integers are labels, say so: {labels}"
 
 
 def _label_step(

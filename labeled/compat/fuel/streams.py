@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from labeled.compat.errors import OldAttributeError, OldValueError
+from labeled.compat.errors import OldAttributeError, OldValueError, require
 from labeled.compat.fuel.config_parser import ServerError, ServerTimeoutError
 from labeled.compat.fuel.schemes import IterationScheme
 from labeled.compat.fuel.server import DEFAULT_PORT, MAX_BYTES, recv_arrays, zeromq
@@ -239,8 +239,7 @@ class ServerDataStream(AbstractDataStream):
         ServerTimeoutError
             If no item arrives within `timeout_s`. The next call connects again.
         """
-        if request is not None:
-            raise OldValueError(f"a server takes no requests, found {request!r}")
+        require(request is None, f"a server takes no requests, found {request!r}", OldValueError)
         if self._socket is None:
             self._connect()
         if not self._socket.poll(None if self.timeout_s is None else int(1000 * self.timeout_s)):

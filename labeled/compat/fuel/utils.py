@@ -28,7 +28,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.errors import OldOSError, OldTypeError, OldValueError
+from labeled.compat.errors import OldOSError, OldTypeError, OldValueError, require
 from labeled.compat.fuel.config_parser import ConfigurationError, config
 
 Rows = npt.NDArray[np.int64]
@@ -61,13 +61,15 @@ class Subset:
     def __init__(self, list_or_slice: Any, original_num_examples: int) -> None:
         n = original_num_examples
         self.original_num_examples = n
-        self.list_or_slice: Any
+        self.list_or_slice: Any = list_or_slice
         if _is_slice(list_or_slice):
-            _check_slice(list_or_slice, n)
-            self.list_or_slice = list_or_slice
-        else:
-            _check_list(list_or_slice, n)
-            self.list_or_slice = _simplest(list_or_slice)
+            self._slice_request_sanity_check(list_or_slice, n, as_request=False)
+            return
+        _check_list(list_or_slice, n)
+        found: Rows = np.unique(np.asarray(list_or_slice, np.int64))
+        self.list_or_slice = found.tolist()
+        if found.size and found[-1] - found[0] == found.size - 1:  # without gaps
+            self.list_or_slice = slice(int(found[0]), int(found[-1]) + 1, None)
 
     def __repr__(self) -> str:
         return f"Subset({self.list_or_slice!r}, {self.original_num_examples})"
@@ -88,21 +90,18 @@ class Subset:
 
     @cached_property
     def num_examples(self) -> int:
-        return len(self.list_or_slice if self.is_list else self._range)
+        return len(self._rows)
 
     @property
     def is_empty(self) -> bool:
         return self.num_examples == 0
 
     @cached_property
-    def _range(self) -> range:
-        """The rows of a slice."""
+    def _rows(self) -> Any:
+        """The rows: an array for a list, a range for a slice."""
+        if self.is_list:
+            return np.asarray(self.list_or_slice, np.int64)
         return range(*self.slice_to_numerical_args(self.list_or_slice, self.original_num_examples))
-
-    @cached_property
-    def _rows(self) -> Rows:
-        """The rows of a list."""
-        return np.asarray(self.list_or_slice, np.int64)
 
     def get_list_representation(self) -> list[int]:
         """Return the rows as a list.
@@ -112,12 +111,9 @@ class Subset:
         OldValueError
             If this is a slice without rows.
         """
-        if self.is_list:
-            rows: list[int] = self.list_or_slice
-            return rows
-        if self.is_empty:
-            raise OldValueError(f"{self.list_or_slice} has no rows, and so no list of them")
-        return list(self._range)
+        some = self.is_list or not self.is_empty
+        require(some, f"{self.list_or_slice} has no rows, and so no list of them", OldValueError)
+        return list(self.list_or_slice if self.is_list else self._rows)
 
     def __add__(self, other: Subset) -> Subset:
         """Join two subsets of one source; rows of both count once.
@@ -128,15 +124,12 @@ class Subset:
             If they are of sources of different lengths, or one is an empty slice that does
             not touch the other.
         """
-        n = self.original_num_examples
-        if n != other.original_num_examples:
-            raise OldValueError(
-                f"subsets of {n} and of {other.original_num_examples} rows cannot be joined"
-            )
+        n, other_n = self.original_num_examples, other.original_num_examples
+        require(n == other_n, f"subsets of {n} and of {other_n} rows are not joined", OldValueError)
         if self.is_empty:
             return other
         if not (self.is_list or other.is_list):
-            one, two = self._range, other._range
+            one, two = self._rows, other._rows
             if max(one.start, two.start) <= min(one.stop, two.stop):
                 return Subset(slice(min(one.start, two.start), max(one.stop, two.stop), 1), n)
         return Subset(self.get_list_representation() + other.get_list_representation(), n)
@@ -162,41 +155,42 @@ class Subset:
             return self.list_or_slice
         if not _is_slice(key):
             self._list_request_sanity_check(key, self.num_examples)
-            return self._translate(key).tolist()
+            places = np.asarray(key, np.int64)
+            found = self._rows[places] if self.is_list else places + self._rows.start
+            return found.tolist()
         self._slice_request_sanity_check(key, self.num_examples)
         key = slice(key.start, key.stop, key.step)  # of ranges, too
         if self.is_list:
             return self.list_or_slice[key]
-        chosen = self._range[key]
+        chosen = self._rows[key]
         return slice(chosen.start, chosen.stop, chosen.step)
-
-    def _translate(self, request: Any) -> Rows:
-        """Return the rows at checked positions."""
-        positions = np.asarray(request, np.int64)
-        return self._rows[positions] if self.is_list else positions + self._range.start
 
     @staticmethod
     def slice_to_numerical_args(slice_: Any, num_examples: int) -> tuple[int, int, int]:
         """Return start, stop and step as numbers."""
-        start = slice_.start if slice_.start is not None else 0
-        stop = slice_.stop if slice_.stop is not None else num_examples
-        return start, stop, slice_.step if slice_.step is not None else 1
+        given = zip((slice_.start, slice_.stop, slice_.step), (0, num_examples, 1), strict=True)
+        start, stop, step = (default if one is None else one for one, default in given)
+        return start, stop, step
 
     @staticmethod
     def _list_request_sanity_check(request: Any, num_examples: int) -> None:
-        if not request:
-            raise OldValueError("a list of no rows is asked for")
+        require(bool(request), "a list of no rows is asked for", OldValueError)
         _check_list(request, num_examples)
 
     @staticmethod
-    def _slice_request_sanity_check(request: Any, num_examples: int) -> None:
-        start, stop = request.start, request.stop
-        if any(number is not None and number < 0 for number in (start, stop, request.step)):
+    def _slice_request_sanity_check(
+        request: Any, num_examples: int, as_request: bool = True
+    ) -> None:
+        """Check a request, or the rows of a subset, which may be none and take no steps."""
+        start, stop, step = request.start, request.stop, request.step
+        if any(number is not None and number < 0 for number in (start, stop, step)):
             raise OldValueError(f"{request} has negative numbers, which do not count from the end")
         if max(stop or 0, 0 if start is None else start + 1) > num_examples:
             raise OldValueError(f"{request} is out of range: there are {num_examples} rows")
-        if start is not None and stop is not None and start >= stop:
-            raise OldValueError(f"{request} asks for no rows")
+        if start is not None and stop is not None and start >= stop + (not as_request):
+            raise OldValueError(f"{request} ends before it begins, or has no rows")
+        if not as_request and step not in (None, 1):
+            raise OldValueError(f"{request} has step {step}; a subset is a slice with step 1")
 
     @staticmethod
     def sorted_fancy_indexing(indexable: Any, request: Any) -> Any:
@@ -229,7 +223,10 @@ class Subset:
             Read lists in ascending order; for what needs it.
         """
         if isinstance(subset_request, int | numbers.Integral):
-            return indexable[self._row(int(subset_request))]
+            place, n = int(subset_request), self.num_examples
+            if not 0 <= place < n:
+                raise OldValueError(f"row {place} is asked for; there are {n} rows")
+            return indexable[int(self._rows[place])]
         request = self[subset_request]
         if _is_slice(request):
             return indexable[slice(request.start, request.stop, request.step)]
@@ -241,12 +238,6 @@ class Subset:
             return indexable[request]
         return [indexable[row] for row in request]
 
-    def _row(self, position: int) -> int:
-        """Return the row at one position."""
-        if not 0 <= position < self.num_examples:
-            raise OldValueError(f"row {position} is asked for; there are {self.num_examples} rows")
-        return int((self.list_or_slice if self.is_list else self._range)[position])
-
 
 def _is_slice(request: Any) -> TypeGuard[slice]:
     """Whether a request is taken for a slice: all that has a step, ranges included."""
@@ -254,34 +245,8 @@ def _is_slice(request: Any) -> TypeGuard[slice]:
 
 
 def _check_list(rows: Any, n: int) -> None:
-    if not rows:  # an array of several rows has no truth value: it was, and is, a ValueError
-        return
-    if min(rows) < 0 or max(rows) >= n:
-        raise OldValueError(
-            f"rows {min(rows)} to {max(rows)} are listed, but there are rows 0 to {n - 1}; "
-            "negative rows do not count from the end"
-        )
-
-
-def _check_slice(rows: slice, n: int) -> None:
-    numbers_given = [x for x in (rows.start, rows.stop, rows.step) if x is not None]
-    if any(number < 0 for number in numbers_given):
-        raise OldValueError(f"{rows} has negative numbers, which do not count from the end")
-    if rows.step not in (None, 1):
-        raise OldValueError(f"{rows} has step {rows.step}; a subset is a slice with step 1")
-    if (rows.stop is not None and rows.stop > n) or (rows.start is not None and rows.start >= n):
-        raise OldValueError(f"{rows} is out of range: there are {n} rows")
-    if rows.start is not None and rows.stop is not None and rows.start > rows.stop:
-        raise OldValueError(f"{rows} ends before it begins")
-
-
-def _simplest(rows: Any) -> list[int] | slice:
-    """Return sorted rows without repeats; as a slice where they have no gaps."""
-    found: Rows = np.unique(np.asarray(rows, np.int64))
-    if len(found) and found[-1] - found[0] == len(found) - 1:
-        return slice(int(found[0]), int(found[-1]) + 1, None)
-    listed: list[int] = found.tolist()
-    return listed
+    if rows and (min(rows) < 0 or max(rows) >= n):  # an array has no truth value: a ValueError
+        raise OldValueError(f"rows {min(rows)} to {max(rows)} are not all among 0 to {n - 1}")
 
 
 # ---------------------------------------------------------------- lazy attributes
@@ -319,15 +284,13 @@ def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
     def getstate(self: Any) -> dict[str, Any]:
         state = dict(self.__dict__)
         for name in lazy_attributes:
-            if isinstance(state.pop("_" + name, None), Iterator):
-                raise OldValueError(
-                    f"{name!r} of {type(self).__name__} is an iterator: its place would be lost"
-                )
+            iterates = isinstance(state.pop("_" + name, None), Iterator)
+            require(not iterates, f"{name!r} is an iterator: its place is lost", OldValueError)
         return state
 
     def decorate(cls: Class) -> Class:
-        if not hasattr(cls, "load"):
-            raise OldValueError(f"{cls.__name__} has lazy attributes, so it needs a method load()")
+        loads = hasattr(cls, "load")
+        require(loads, f"{cls.__name__} has lazy attributes, so it needs load()", OldValueError)
         for name in lazy_attributes:
             setattr(cls, name, _lazy(name))
         if getattr(cls, "__getstate__", None) is getattr(object, "__getstate__", None):
@@ -343,8 +306,8 @@ def _lazy(name: str) -> property:
     def get(self: Any) -> Any:
         if not hasattr(self, held):
             self.load()
-        if not hasattr(self, held):
-            raise OldValueError(f"load() of {type(self).__name__} does not set {name!r}")
+        found = hasattr(self, held)
+        require(found, f"load() of {type(self).__name__} does not set {name!r}", OldValueError)
         return getattr(self, held)
 
     return property(get, lambda self, value: setattr(self, held, value))
@@ -361,11 +324,8 @@ def find_in_data_path(filename: str) -> str:
         If none has it.
     """
     folders = config.data_path
-    if not folders:
-        raise ConfigurationError(
-            f"data_path is not set, so {filename!r} is not found; assign config.data_path, or set "
-            "FUEL_DATA_PATH"
-        )
+    missing = "data_path is not set; assign config.data_path, or set FUEL_DATA_PATH"
+    require(folders, missing, ConfigurationError)
     for folder in folders:
         path = os.path.join(os.path.expanduser(os.path.expandvars(folder)), filename)
         if os.path.isfile(path):
@@ -380,11 +340,9 @@ MAX_DISK_USE = 0.9
 def cache_file(filename: str) -> str:
     """Return the path of a local copy of a file, made if there is none; else its own path."""
     folder = config.local_data_path
-    if not folder or not os.path.isfile(filename):
-        return filename
-    folder = os.path.abspath(os.path.expanduser(os.path.expandvars(folder)))
+    folder = os.path.abspath(os.path.expanduser(os.path.expandvars(folder))) if folder else ""
     path = os.path.abspath(filename)
-    if path.startswith(os.path.join(folder, "")):
+    if not folder or not os.path.isfile(path) or path.startswith(os.path.join(folder, "")):
         return filename
     copy = os.path.join(folder, os.path.splitdrive(path)[1].lstrip(os.sep))
     try:

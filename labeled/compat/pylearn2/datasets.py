@@ -36,7 +36,6 @@ from labeled.compat.pylearn2.iteration import (
     Convert,
     FiniteDatasetIterator,
     flat_pairs,
-    is_flat_specs,
     resolve_iterator_class,
 )
 from labeled.compat.pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
@@ -107,22 +106,14 @@ class Dataset:
         def given(value: Any, name: str) -> Any:
             return getattr(self, name, None) if value is None else value
 
-        chosen = given(mode, "_iter_subset_class")
-        specs = given(data_specs, "_iter_data_specs")
-        if chosen is None or specs is None:
-            raise OldValueError("iterator: give a mode and data_specs, as the dataset has none")
+        chosen, specs = given(mode, "_iter_subset_class"), given(data_specs, "_iter_data_specs")
+        known = chosen is not None and specs is not None
+        require(known, "give a mode and data_specs, as the dataset has none", OldValueError)
         walk = resolve_iterator_class(chosen)
-        if rng is None and walk.stochastic:
-            rng = self.rng
-        subset = walk(
-            self.get_num_examples(),
-            given(batch_size, "_iter_batch_size"),
-            given(num_batches, "_iter_num_batches"),
-            rng,
-        )
-        return FiniteDatasetIterator(
-            self, subset, specs, return_tuple=return_tuple, convert=self._conversions(specs)
-        )
+        sizes = given(batch_size, "_iter_batch_size"), given(num_batches, "_iter_num_batches")
+        own = self.rng if rng is None and walk.stochastic else rng
+        subset = walk(self.get_num_examples(), *sizes, own)
+        return FiniteDatasetIterator(self, subset, specs, return_tuple, self._conversions(specs))
 
     rng: Any
 
@@ -146,16 +137,11 @@ class VectorSpacesDataset(Dataset):
     _default_seed = DEFAULT_RNG
 
     def __init__(self, data: Any, data_specs: Any, rng: Any = DEFAULT_RNG) -> None:
-        require(is_flat_specs(data_specs), f"data_specs must be flat, found {data_specs}")
-        source = data_specs[1]
-        if isinstance(source, tuple | list):
-            require(len(set(source)) == len(source), f"a source is named twice in {source}")
-        space = data_specs[0]
-        space.np_validate(data)
-        arrays = data if isinstance(data, tuple) else (data,)
-        lengths = {array.shape[0] for array in arrays}
+        names = [name for _, name in flat_pairs(data_specs)]
+        require(len(set(names)) == len(names), f"a source is named twice in {names}")
+        self.set_data(data, data_specs)
+        lengths = {array.shape[0] for array in self._arrays}
         require(len(lengths) == 1, f"the arrays hold {sorted(lengths)} examples along axis 0")
-        self.data, self.data_specs = data, data_specs
         self.rng = make_np_rng(rng, which_method=["randint"])
 
     def get_data_specs(self) -> Any:
@@ -169,14 +155,17 @@ class VectorSpacesDataset(Dataset):
         data_specs[0].np_validate(data)
         self.data, self.data_specs = data, data_specs
 
+    @property
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.data if isinstance(self.data, tuple) else (self.data,)
+
     def get_num_examples(self) -> int:
         return int(np.shape(self.data[0])[0])
 
-    def get(self, sources: tuple[str, ...], indexes: Any) -> tuple[Any, ...]:
+    def get(self, sources: Sequence[str], indexes: Any) -> tuple[Any, ...]:
         """Return the rows of some sources."""
-        arrays = self.data if isinstance(self.data, tuple) else (self.data,)
         names = [name for _, name in flat_pairs(self.data_specs)]
-        return tuple(arrays[names.index(name)][indexes] for name in sources)
+        return tuple(self._arrays[names.index(name)][indexes] for name in sources)
 
 
 # ---------------------------------------------------------------- rows of a matrix
@@ -204,14 +193,10 @@ class DefaultViewConverter:
 
     def __init__(self, shape: Sequence[int], axes: Sequence[str | int] = WEIGHTS_AXES) -> None:
         self.shape = list(shape)
-        if len(self.shape) != 3:
-            raise OldValueError(f"shape is (rows, columns, channels), found {self.shape}")
+        three = len(self.shape) == 3
+        require(three, f"shape is (rows, columns, channels), found {self.shape}", OldValueError)
         self.pixels_per_channel = math.prod(self.shape[:-1])
         self.set_axes(axes)
-
-    @property
-    def _row_width(self) -> int:
-        return self.pixels_per_channel * self.shape[-1]
 
     def view_shape(self) -> list[int]:
         """Return (rows, columns, channels)."""
@@ -220,18 +205,14 @@ class DefaultViewConverter:
     def set_axes(self, axes: Sequence[str | int]) -> None:
         """Take another axis order for images."""
         rows, columns, channels = self.shape
-        space = Conv2DSpace((rows, columns), num_channels=channels, axes=axes, dtype=None)
+        self.topo_space = Conv2DSpace((rows, columns), channels, axes=axes, dtype=None)
         self.axes: Axes = tuple(axes)
-        self.topo_space = space
 
     def design_mat_to_topo_view(self, design_matrix: Any) -> Any:
         """Return rows (batch, feature) as images in :attr:`axes`: a view where that is possible."""
-        if design_matrix.ndim != 2 or design_matrix.shape[1] != self._row_width:
-            raise OldValueError(
-                f"rows of {self._row_width} become images of {self.shape}; the design matrix has "
-                f"shape {design_matrix.shape}"
-            )
         rows, columns, channels = self.shape
+        if design_matrix.shape[1:] != (math.prod(self.shape),):
+            raise OldValueError(f"rows {design_matrix.shape} do not become images of {self.shape}")
         images = design_matrix.reshape(design_matrix.shape[0], channels, rows, columns)
         return Conv2DSpace.convert(images, ROW_AXES, self.axes)
 
@@ -245,11 +226,8 @@ class DefaultViewConverter:
         images = Conv2DSpace.convert(topo_array, self.axes, ROW_AXES)
         rows, columns, channels = self.shape
         if images.shape[1:] != (channels, rows, columns):
-            raise OldValueError(
-                f"images of {self.shape} in axes {self.axes} are expected; found shape "
-                f"{topo_array.shape}"
-            )
-        return images.reshape(images.shape[0], self._row_width)
+            raise OldValueError(f"{topo_array.shape} are no images of {self.shape} in {self.axes}")
+        return images.reshape(images.shape[0], math.prod(self.shape))
 
     def get_formatted_batch(self, batch: Any, dspace: Any) -> Any:
         """Return rows laid out for a `VectorSpace` or a `Conv2DSpace`."""
@@ -313,17 +291,14 @@ class DenseDesignMatrix(Dataset):
         X_labels: int | None = None,
         y_labels: int | None = None,
     ) -> None:
-        self.X, self.y = X, y
+        self.X, self.y, self.view_converter = X, y, view_converter
         self.X_labels, self.y_labels = X_labels, y_labels
-        self.view_converter: Any = None
         _check_labels(y, y_labels, "y")
         if topo_view is not None:
             require(view_converter is None, "give topo_view or view_converter, not both")
             self.set_topological_view(topo_view, axes)
-        else:
-            require(X is not None, "give X or topo_view")
-            _check_labels(X, X_labels, "X")
-            self.view_converter = view_converter
+        require(self.X is not None, "give X or topo_view")
+        _check_labels(self.X, X_labels, "X")
         self._make_specs()
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
         if preprocessor is not None:
@@ -348,10 +323,7 @@ class DenseDesignMatrix(Dataset):
     def get_num_examples(self) -> int:
         return int(self.X.shape[0])
 
-    @property
-    def num_examples(self) -> int:
-        """How many examples there are."""
-        return self.get_num_examples()
+    num_examples = property(get_num_examples)
 
     def get_targets(self) -> Any:
         """Return the targets, None if there are none."""
@@ -416,24 +388,23 @@ class DenseDesignMatrix(Dataset):
 
     def get_batch_topo(self, batch_size: int, include_labels: bool = False) -> Any:
         """Return a random block of images."""
+        found = self.get_batch_design(batch_size, include_labels)
         if include_labels:
-            design, labels = self.get_batch_design(batch_size, True)
-            return self.get_topological_view(design), labels
-        return self.get_topological_view(self.get_batch_design(batch_size))
+            return self.get_topological_view(found[0]), found[1]
+        return self.get_topological_view(found)
 
     def _block(self, n: int) -> slice:
-        if n > self.X.shape[0]:
-            raise OldValueError(f"a block of {n} rows is not cut from {self.X.shape[0]}")
-        start = int(self.rng.randint(self.X.shape[0] - n + 1))
+        found = self.X.shape[0]
+        require(n <= found, f"a block of {n} rows is not cut from {found}", OldValueError)
+        start = int(self.rng.randint(found - n + 1))
         return slice(start, start + n)
 
     # ------------------------------------------------------------ parts
     def restrict(self, start: int, stop: int) -> None:
         """Keep the rows ``[start, stop)``, in place; needs targets."""
-        require(start >= 0 and stop > start, f"rows {start} to {stop} are none")
-        require(stop <= self.X.shape[0], f"row {stop} of {self.X.shape[0]}")
-        if self.y is None:
-            raise OldAttributeError("restrict: there are no targets to restrict")
+        n = self.X.shape[0]
+        require(0 <= start < stop <= n, f"rows {start} to {stop} are none of {n}")
+        require(self.y is not None, "there are no targets to restrict", OldAttributeError)
         self.X, self.y = self.X[start:stop], self.y[start:stop]
 
     def split_dataset_nfolds(self, nfolds: int = 0) -> list[Any]:
@@ -457,15 +428,13 @@ class DenseDesignMatrix(Dataset):
     def _folds(self, mode: str, nfolds: int) -> list[Any]:
         require(nfolds > 0, "give a number of folds above 0")
         size = None if mode == "sequential" else math.ceil(self.num_examples / nfolds)
-        specs = (self.X_space, "features")
-        return list(self.iterator(mode, batch_size=size, num_batches=nfolds, data_specs=specs))
+        return list(self.iterator(mode, size, nfolds, data_specs=(self.X_space, "features")))
 
     def _train_size(self, train_size: int, train_prop: float) -> int:
-        if (train_size == 0) == (train_prop == 0):
-            raise OldValueError("give train_size or train_prop")
-        size = train_size or math.ceil(self.num_examples * train_prop)
-        if not 0 < size < self.num_examples:
-            raise OldValueError(f"{size} of {self.num_examples} examples are not a holdout")
+        one = (train_size == 0) != (train_prop == 0)
+        require(one, "give train_size or train_prop", OldValueError)
+        n, size = self.num_examples, train_size or math.ceil(self.num_examples * train_prop)
+        require(0 < size < n, f"{size} of {n} examples are not a holdout", OldValueError)
         return int(size)
 
     # ------------------------------------------------------------ targets
@@ -527,7 +496,7 @@ def set_axes(dataset: DenseDesignMatrix, axes: Sequence[str | int]) -> DenseDesi
 
 
 # ---------------------------------------------------------------- HDF5 files
-class HDF5Dataset(Dataset):
+class HDF5Dataset(VectorSpacesDataset):
     """Sources of an HDF5 file, each in a space.
 
     Parameters
@@ -548,8 +517,8 @@ class HDF5Dataset(Dataset):
         What default epochs draw from.
     """
 
-    def __new__(cls, filename: Any, sources: Any = None, *args: Any, **options: Any) -> Any:
-        if cls is HDF5Dataset and not isinstance(sources, list) and "spaces" not in options:
+    def __new__(cls, filename: Any = "", sources: Any = None, *args: Any, **options: Any) -> Any:
+        if cls is HDF5Dataset and filename and not isinstance(sources, list | tuple):
             given = () if sources is None else (sources,)
             return HDF5DatasetDeprecated(filename, *given, *args, **options)
         return super().__new__(cls)
@@ -565,38 +534,28 @@ class HDF5Dataset(Dataset):
         use_h5py: bool | str = "auto",
         rng: Any = DEFAULT_RNG,
     ) -> None:
-        require(isinstance(sources, list), f"sources must be a list, found {sources!r}")
-        require(isinstance(spaces, list), f"spaces must be a list, found {spaces!r}")
+        for name, given in {"sources": sources, "spaces": spaces}.items():
+            require(isinstance(given, list), f"{name} must be a list, found {given!r}")
         require(len(sources) == len(spaces), f"{len(spaces)} spaces for {len(sources)} sources")
-        self.spaces, self.sources = spaces, sources
-        if aliases is not None and not isinstance(aliases, dict):
-            require(len(aliases) == len(sources), f"{len(aliases)} aliases for {len(sources)}")
-            aliases = dict(zip(sources, aliases, strict=True))
-        named = ({} if aliases is None else aliases).items()
-        self.aliases = {name: alias for name, alias in named if alias is not None}
+        if not isinstance(aliases, dict):
+            given = sources if aliases is None else aliases
+            require(len(given) == len(sources), f"{len(given)} aliases for {len(sources)} sources")
+            aliases = dict(zip(sources, given, strict=True))
+        named = tuple(aliases.get(name) or name for name in sources)
+        self._names = dict(zip(sources, named, strict=True))
+        self.data = tuple(FileRows(filename, name, load_all) for name in sources)
+        one = len(spaces) == 1
+        self.data_specs = (spaces[0], named[0]) if one else (CompositeSpace(spaces), named)
+        self._iter_data_specs = self.data_specs
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
-        self._stored = {name: FileRows(filename, name, load_all) for name in sources}
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return ("", [], [])
-
-    @property
-    def _iter_data_specs(self) -> Any:
-        return self.get_data_specs()
-
-    def get_data_specs(self) -> Any:
-        names = tuple(self.aliases.get(name, name) for name in self.sources)
-        if len(names) == 1:
-            return self.spaces[0], names[0]
-        return CompositeSpace(self.spaces), names
-
-    def get_num_examples(self) -> int:
-        return len(self._stored[self.sources[0]])
 
     def get_data(self) -> Any:
         """Return every row of every source."""
-        data = self._get_rows(self.sources, slice(None))
+        data = tuple(rows[:] for rows in self.data)
         return data if len(data) > 1 else data[0]
+
+    def get_num_examples(self) -> int:
+        return len(self.data[0])
 
     def get(self, sources: Sequence[str], indexes: Any) -> tuple[Any, ...]:
         """Return rows of some sources.
@@ -624,12 +583,10 @@ class HDF5Dataset(Dataset):
 
     def _get_rows(self, sources: Sequence[str], rows: Any) -> tuple[Any, ...]:
         """Return the rows of a batch, in order: what iterators use."""
-        known = {self.aliases.get(name, name): stored for name, stored in self._stored.items()}
-        known |= self._stored
-        unknown = [name for name in sources if name not in known]
-        if unknown:
-            raise OldKeyError(f"no sources {unknown}; there are {list(known)}")
-        return tuple(known[name][rows] for name in sources)
+        known = {*self._names.values()}
+        unknown = [name for name in sources if name not in known | self._names.keys()]
+        require(not unknown, f"no sources {unknown}; there are {[*self._names]}", OldKeyError)
+        return super().get([name if name in known else self._names[name] for name in sources], rows)
 
 
 class FileRows:
@@ -652,10 +609,8 @@ class FileRows:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LabeledWarning)  # old files name no axes
             opened = open_dataset(filename)
-        if self._source not in opened.sources:
-            raise OldKeyError(
-                f"no source {name!r} in {os.fspath(filename)!r}; there are {list(opened.sources)}"
-            )
+        there = self._source in opened.sources
+        require(there, f"no source {name!r} in {os.fspath(filename)!r}", OldKeyError)
         chosen = opened.select(self._source)
         self._dataset = chosen.load() if in_memory else chosen
         self.shape = chosen.shapes[self._source]
@@ -720,12 +675,11 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         **options: Any,
     ) -> None:
         require((X is None) != (topo_view is None), "give X or topo_view")
-        rows: Any = None if X is None else FileRows(filename, X, load_all)
+        rows: Any = FileRows(filename, str(X or topo_view), load_all)
         targets = None if y is None else FileRows(filename, y, load_all)
         if topo_view is not None:
-            images = FileRows(filename, topo_view, load_all)
-            options["view_converter"] = converter_for(images, axes)
-            rows = ImageRows(images, options["view_converter"])
+            options["view_converter"] = converter_for(rows, axes)
+            rows = ImageRows(rows, options["view_converter"])
         super().__init__(X=rows, y=targets, **options)
 
     def get_topological_view(self, mat: Any = None) -> Any:
@@ -738,11 +692,9 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
 
     def _masked(self, batches: FiniteDatasetIterator, rows: Any) -> list[Any]:
         """Return the rows of a batch, read through a mask."""
-        mask = np.zeros(int(batches.num_examples), bool)
+        mask, n = np.zeros(int(batches.num_examples), bool), self.get_num_examples()
         mask[rows] = True
-        there_are = self.get_num_examples()
-        if mask.size != there_are:
-            raise OldIndexError(f"a mask of {mask.size} rows does not fit a file of {there_are}")
+        require(mask.size == n, f"a mask of {mask.size} rows does not fit {n} rows", OldIndexError)
         listed = np.flatnonzero(mask)
         found = [(self.X if name == "features" else self.y)[listed] for name in batches._source]
         for values in found:

@@ -31,7 +31,20 @@ from labeled.compat.pylearn2.utils import make_np_rng, permutation
 Convert = Callable[[Any], Any]
 
 
-class SubsetIterator:
+class _Iterator:
+    """What is iterated by calling its ``next()``."""
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return self.next()
+
+    def next(self) -> Any:
+        raise OldNotImplementedError(f"{type(self).__name__} has no next()")
+
+
+class SubsetIterator(_Iterator):
     """Subsets of the rows of a dataset, one a batch; the base of all others.
 
     Attributes
@@ -58,17 +71,7 @@ class SubsetIterator:
         num_batches: int | None = None,
         rng: Any = None,
     ) -> None:
-        self._begin(dataset_size, batch_size, num_batches, rng)
-
-    def _begin(self, data: Any, size: int | None, count: int | None, rng: Any) -> None:
         raise OldNotImplementedError(f"{type(self).__name__} is made through its subclasses")
-
-    def __iter__(self) -> SubsetIterator:
-        return self
-
-    def next(self) -> Any:
-        """Return the next subset: a slice or an index array."""
-        raise OldNotImplementedError(f"{type(self).__name__} has no next()")
 
     def __next__(self) -> Any:
         self.next()  # a subclass that has next() alone gets None, as it did
@@ -94,44 +97,34 @@ class SubsetIterator:
         return self.batch_size * self.num_batches > self._dataset_size
 
 
-class _Iterator:
-    """What is iterated by calling its ``next()``."""
-
-    def __iter__(self) -> Any:
-        return self
-
-    def __next__(self) -> Any:
-        return self.next()
-
-    def next(self) -> Any:
-        raise NotImplementedError
-
-
-class _OneEpoch(_Iterator, SubsetIterator):
+class _OneEpoch(SubsetIterator):
     """A subset iterator that walks once through an epoch."""
 
-    def _begin(self, data: int, size: int | None, count: int | None, rng: Any) -> None:
-        if rng is not None and not self.stochastic:
-            raise OldValueError(f"{type(self).__name__} draws nothing, but rng={rng!r}")
-        self._dataset_size = data
-        self._batch_size, self._num_batches = self._sizes(size, count)
-        self._rng = make_np_rng(rng, which_method=["randint", "shuffle"])
+    def __init__(
+        self,
+        dataset_size: Any,
+        batch_size: int | None = None,
+        num_batches: int | None = None,
+        rng: Any = None,
+    ) -> None:
+        silent = rng is None or self.stochastic
+        require(silent, f"{type(self).__name__} draws nothing, but rng={rng!r}", OldValueError)
+        self._dataset_size = dataset_size
+        self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
+        self._rng = make_np_rng(rng, which_method=["shuffle"])
         self._requests = self._subsets()
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         raise NotImplementedError
 
     def _subsets(self) -> Iterator[Any]:
-        """Return the subsets of the epoch."""
+        """Return the subsets of the epoch; draws now what does not depend on the batch."""
         raise NotImplementedError
-
-    def _slice(self, number: int) -> slice:
-        """Return the rows of batch `number` in order."""
-        start = number * self._batch_size
-        return slice(start, min(start + self._batch_size, self._dataset_size))
 
     def next(self) -> Any:
         return next(self._requests)
+
+    __next__ = next
 
 
 # ---------------------------------------------------------------- each row once
@@ -156,12 +149,13 @@ class SequentialSubsetIterator(_OneEpoch):
         return batch_size, most if num_batches is None else num_batches
 
     def _subsets(self) -> Iterator[Any]:
-        return map(self._slice, self._numbers())
-
-    def _numbers(self) -> range:
-        """Return the batches that there are."""
         there_are = -(-self._dataset_size // max(self._batch_size, 1))
-        return range(min(int(self._num_batches), there_are))
+        return map(self._slice, range(min(int(self._num_batches), there_are)))
+
+    def _slice(self, number: int) -> slice:
+        """Return the rows of batch `number` in order."""
+        start = number * self._batch_size
+        return slice(start, min(start + self._batch_size, self._dataset_size))
 
 
 class ShuffledSequentialSubsetIterator(SequentialSubsetIterator):
@@ -171,8 +165,8 @@ class ShuffledSequentialSubsetIterator(SequentialSubsetIterator):
     stochastic = True
 
     def _subsets(self) -> Iterator[Any]:
-        rows = permutation(self._rng, self._dataset_size)  # drawn now, not with the first batch
-        return (rows[self._slice(number)] for number in self._numbers())
+        rows = permutation(self._rng, self._dataset_size)
+        return map(rows.__getitem__, super()._subsets())
 
 
 class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
@@ -201,8 +195,7 @@ class RandomUniformSubsetIterator(_OneEpoch):
 
     def _subsets(self) -> Iterator[Any]:
         for _ in range(int(self._num_batches)):
-            rows = self._rng.randint(0, self._dataset_size, size=self._batch_size)
-            yield np.asarray(rows, np.int64)
+            yield self._rng.randint(0, self._dataset_size, size=self._batch_size)
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
         if batch_size is None or num_batches is None:
@@ -225,7 +218,7 @@ class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
 
     def _subsets(self) -> Iterator[Any]:
         for _ in range(int(self._num_batches)):
-            start = int(self._rng.randint(0, self._dataset_size - self._batch_size + 1, size=1)[0])
+            start = int(self._rng.randint(0, self._dataset_size - self._batch_size + 1))
             yield slice(start, start + self._batch_size)
 
     def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
@@ -236,40 +229,35 @@ class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
 
 
 # ---------------------------------------------------------------- batches of one length
-class ForcedEvenIterator(_Iterator, SubsetIterator):
+class ForcedEvenIterator(_OneEpoch):
     """A subset iterator without the batches that are not full. Made by :func:`as_even`."""
 
     uniform_batch_size = True
     _base: type[SubsetIterator]
 
-    def _begin(self, data: int, size: int | None, count: int | None, rng: Any) -> None:
-        if size is None:
-            if count is None:
+    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
+        n = self._dataset_size
+        if batch_size is None:
+            if num_batches is None:
                 raise OldValueError(f"{type(self).__name__}: give batch_size or num_batches")
-            size = data // count
-        most = data // size if size else 0
-        if count is not None and count > most:
-            raise OldValueError(f"{data} rows make {most} full batches of {size}, not {count}")
-        self._dataset_size, self._batch_size = data, size
-        self._num_batches = most if count is None else count
-        self._base_iterator = self._base(data, size, self._num_batches or None, rng)
+            batch_size = n // num_batches
+        most = n // batch_size if batch_size else 0
+        if num_batches is not None and num_batches > most:
+            raise OldValueError(f"{n} rows make {most} full batches, not {num_batches}")
+        return batch_size, most if num_batches is None else num_batches
 
-    def next(self) -> Any:
+    def _subsets(self) -> Iterator[Any]:
+        n, size = self._dataset_size, self._batch_size
         if not self._num_batches:
-            raise StopIteration
-        while True:
-            subset = next(self._base_iterator)
-            n = subset.stop - subset.start if isinstance(subset, slice) else len(subset)
-            if n == self._batch_size:
-                return subset
+            return iter(())
+        rng = self._rng if self.stochastic else None
+        subsets = self._base(n, size, int(self._num_batches), rng)
+        return (rows for rows in subsets if _length(rows) == size)
 
-    @property
-    def num_examples(self) -> float:
-        return self._batch_size * self._num_batches
 
-    @property
-    def uneven(self) -> bool:
-        return False
+def _length(rows: Any) -> int:
+    """Return how many rows a slice that ends within the dataset, or an array, names."""
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
 def as_even(subset_iterator_cls: type[SubsetIterator]) -> type[ForcedEvenIterator]:
@@ -290,56 +278,41 @@ def as_even(subset_iterator_cls: type[SubsetIterator]) -> type[ForcedEvenIterato
     return type(f"ForcedEven{subset_iterator_cls.__name__}", (ForcedEvenIterator,), members)
 
 
-class EvenSequencesSubsetIterator(_Iterator, SubsetIterator):
+class EvenSequencesSubsetIterator(_OneEpoch):
     """Index arrays of sequences of one length, the lengths taking turns.
 
-    Parameters
-    ----------
-    sequence_data : list or ndarray of sequences
-        The data itself, not its size.
-    batch_size : int
-    num_batches : None
-    rng : seed or RandomState, optional
+    Takes the sequences themselves, a list or ndarray, in the place of their number, and no
+    `num_batches`. Shuffles anew at the end of an epoch, and begins again.
     """
 
     fancy = True
     stochastic = True
 
-    def _begin(self, data: Any, size: int | None, count: int | None, rng: Any) -> None:
+    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
+        data: Any = self._dataset_size
         if not isinstance(data, list | np.ndarray):
             raise OldValueError("even_sequences iterates a list or ndarray of sequences")
-        if size is None or count is not None:
+        if batch_size is None or num_batches is not None:
             raise OldValueError("even_sequences needs batch_size, and takes no num_batches")
         lengths = np.array([len(sequence) for sequence in data], np.int64)
         self._groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
-        self._dataset_size, self._batch_size = lengths.size, size
-        self._num_batches = sum(-(-group.size // size) for group in self._groups)
-        self._rng = make_np_rng(rng, which_method=["permutation"])
-        self.reset()
+        self._dataset_size = lengths.size
+        return batch_size, sum(-(-group.size // batch_size) for group in self._groups)
 
-    def reset(self) -> None:
-        """Shuffle anew, and begin at the beginning."""
+    def _subsets(self) -> Iterator[Any]:
         groups = [self._groups[turn] for turn in permutation(self._rng, len(self._groups))]
         left = [group[permutation(self._rng, group.size)] for group in groups]
-        self._requests = self._in_turn(left)
-
-    def _in_turn(self, left: list[Any]) -> Iterator[Any]:
-        """Yield batches of one length at a time, the lengths taking turns."""
-        while left:
-            for rows in left:
-                yield rows[: self._batch_size]
-            left = [rows[self._batch_size :] for rows in left if rows.size > self._batch_size]
+        starts = range(0, max((rows.size for rows in left), default=0), self._batch_size)
+        turns = ((rows, start) for start in starts for rows in left if start < rows.size)
+        return (rows[start : start + self._batch_size] for rows, start in turns)
 
     def next(self) -> Any:
-        subset = next(self._requests, None)
-        if subset is None:
-            self.reset()
-            raise StopIteration
-        return subset
+        for subset in self._requests:
+            return subset
+        self._requests = self._subsets()
+        raise StopIteration
 
-    @property
-    def num_examples(self) -> float:
-        return self._dataset_size
+    __next__ = next
 
     @property
     def uneven(self) -> bool:
@@ -371,8 +344,8 @@ def resolve_iterator_class(mode: Any) -> type[SubsetIterator]:
     if not isinstance(mode, str):
         found: type[SubsetIterator] = mode
         return found
-    if mode not in _SCHEMES:
-        raise OldValueError(f"unknown iteration mode {mode!r}; there are {sorted(_SCHEMES)}")
+    unknown = f"unknown iteration mode {mode!r}; there are {sorted(_SCHEMES)}"
+    require(mode in _SCHEMES, unknown, OldValueError)
     return _SCHEMES[mode]
 
 
@@ -415,30 +388,24 @@ class FiniteDatasetIterator(_Iterator):
         return_tuple: bool = False,
         convert: Sequence[Convert | None] | None = None,
     ) -> None:
-        if data_specs is None:
-            raise OldTypeError("FiniteDatasetIterator needs data_specs")
-        self._dataset = dataset
-        self._subset_iterator = subset_iterator
+        require(data_specs is not None, "FiniteDatasetIterator needs data_specs", OldTypeError)
+        self._dataset, self._subset_iterator = dataset, subset_iterator
         self._return_tuple = return_tuple
-        wanted, given = flat_pairs(data_specs), data_specs[1]
-        if isinstance(data_specs[0], CompositeSpace) and isinstance(given, str):
-            raise OldValueError(
-                f"{data_specs[0]} takes a tuple of sources, found the name {given!r}"
-            )
-        self._source = given if isinstance(given, tuple) else (given,)  # a list counts as one
-        spaces = getattr(data_specs[0], "components", [data_specs[0]])
-        require(len(self._source) == len(spaces), f"{len(spaces)} spaces for the sources {given!r}")
-        functions = [None] * len(spaces) if convert is None else list(convert)
-        require(len(functions) == len(spaces), f"{len(functions)} functions for {len(spaces)}")
+        wanted, (space, source) = flat_pairs(data_specs), data_specs
+        swapped = isinstance(space, CompositeSpace) and isinstance(source, str)
+        require(not swapped, f"{space} takes a tuple of sources, found {source!r}", OldValueError)
+        self._source = source if isinstance(source, tuple) else (source,)  # a list counts as one
+        n = len(getattr(space, "components", [space]))
+        require(len(self._source) == n, f"{n} spaces for the sources {source!r}")
+        functions = [None] * n if convert is None else list(convert)
+        require(len(functions) == n, f"{len(functions)} functions for {n} spaces")
         own = flat_pairs(dataset.get_data_specs())
         names = [name for _, name in own]
-        self._positions: list[int] = []
+        missing = [name for _, name in wanted if name not in names]
+        require(not missing, f"the dataset has no sources {missing}; it has {names}", OldValueError)
+        self._positions = [names.index(name) for _, name in wanted]
         self._convert: list[Convert] = []
-        for (space, name), function in zip(wanted, functions, strict=True):
-            if name not in names:
-                raise OldValueError(f"the dataset has no source {name!r}; it has {names}")
-            at = names.index(name)
-            self._positions.append(at)
+        for (space, _), at, function in zip(wanted, self._positions, functions, strict=True):
             self._convert.append(function or partial(own[at][0].np_format_as, space=space))
 
     def next(self) -> Any:
@@ -467,9 +434,8 @@ def flat_pairs(data_specs: Any) -> list[tuple[Any, str]]:
     """Return the ``(space, source)`` pairs of specs, which must be flat."""
     require(is_flat_specs(data_specs), f"data_specs must be flat, found {data_specs}")
     space, source = data_specs
-    spaces = space.components if isinstance(space, CompositeSpace) else [space]
     names = source if isinstance(source, tuple | list) else (source,)
-    return list(zip(spaces, names, strict=False))
+    return list(zip(getattr(space, "components", [space]), names, strict=False))
 
 
 # ---------------------------------------------------------------- specs
@@ -505,10 +471,7 @@ class DataSpecsMapping:
         space, source = data_specs
         require(isinstance(space, Space), f"specs are (space, source), found {space!r} for a space")
         self.spec_mapping = self._numbered(space, source)
-
-    @property
-    def n_unique_specs(self) -> int:
-        return len(self.specs_to_index)
+        self.n_unique_specs = len(self.specs_to_index)
 
     def _numbered(self, space: Space, source: Any) -> Tree:
         if isinstance(space, NullSpace):
@@ -516,12 +479,11 @@ class DataSpecsMapping:
             return None
         if isinstance(space, CompositeSpace):
             n = len(space.components)
-            if len(source) != n:
-                raise OldValueError(f"{space} has {n} components; found the source {source!r}")
+            require(len(source) == n, f"{n} components, and the source {source!r}", OldValueError)
             return tuple(map(self._numbered, space.components, source))
-        return self.specs_to_index.setdefault((space, _unwrapped(source)), self.n_unique_specs)
+        pair = space, _unwrapped(source)
+        return self.specs_to_index.setdefault(pair, len(self.specs_to_index))
 
-    # ------------------------------------------------------------ nested to flat
     def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
         """Return what `nested` holds for each distinct pair.
 
@@ -536,33 +498,28 @@ class DataSpecsMapping:
         self._gather(nested, self.spec_mapping, found)
         missing = any(item is None for item in found)
         require(not missing, f"None among what is flattened: {nested!r}")
-        if return_tuple:
-            return tuple(found)
-        if self.n_unique_specs == 1:
+        if not return_tuple and len(found) == 1:
             return found[0]
-        if isinstance(nested, tuple | list):
+        if return_tuple or isinstance(nested, tuple | list):
             return tuple(found)
         return CompositeSpace(found) if isinstance(nested, Space) else None
 
     def _gather(self, nested: Any, tree: Tree, found: list[Any]) -> None:
         if isinstance(tree, tuple):
             parts = nested.components if isinstance(nested, CompositeSpace) else nested
-            if len(parts) != len(tree):
-                raise OldValueError(f"expected {len(tree)} parts, found {len(parts)}")
+            n = len(parts)
+            require(n == len(tree), f"expected {len(tree)} parts, found {n}", OldValueError)
             for part, branch in zip(parts, tree, strict=True):
                 self._gather(part, branch, found)
         elif tree is None:
             nothing = isinstance(nested, NullSpace) or not nested
             require(nothing, f"a null position holds nothing, found {nested!r}")
         else:
-            item = _unwrapped(nested)
-            if found[tree] is None:
-                found[tree] = item
-            else:
-                same = bool(found[tree] == item)  # arrays fail here, for want of one truth value
-                require(same, f"one pair holds two things: {found[tree]!r} and {item!r}")
+            item, before = _unwrapped(nested), found[tree]
+            same = before is None or bool(before == item)  # fails for arrays, as it did
+            require(same, f"one pair holds two things: {before!r} and {item!r}")
+            found[tree] = item if before is None else before
 
-    # ------------------------------------------------------------ flat to nested
     def nest(self, flat: Any) -> Any:
         """Return `flat`, one element a distinct pair, nested as the specs are.
 
@@ -571,51 +528,40 @@ class DataSpecsMapping:
         flat : Space, tuple, list, or a bare element
             A bare element only where there is one pair.
         """
-        of_spaces = isinstance(flat, Space)
-        if isinstance(flat, CompositeSpace):
-            parts: list[Any] = flat.components
-        else:
-            parts = list(flat) if isinstance(flat, tuple | list) else [flat]
+        parts = flat.components if isinstance(flat, CompositeSpace) else flat
+        parts = list(parts) if isinstance(parts, tuple | list) else [parts]
         n = self.n_unique_specs
         require(len(parts) == n, f"expected {n} elements, found {len(parts)}")
-        return self._nested(parts, self.spec_mapping, of_spaces)
+        return self._nested(parts, self.spec_mapping, isinstance(flat, Space))
 
     def _nested(self, parts: list[Any], tree: Tree, of_spaces: bool) -> Any:
         if isinstance(tree, tuple):
             branches = [self._nested(parts, branch, of_spaces) for branch in tree]
             return CompositeSpace(branches) if of_spaces else tuple(branches)
-        if tree is not None:
-            return parts[tree]
-        if of_spaces:
-            raise OldTypeError("spaces are not nested around a NullSpace")
-        return None
+        null = tree is None
+        require(not (null and of_spaces), "spaces are not nested around a NullSpace", OldTypeError)
+        return None if null else parts[tree]
 
 
 def _unwrapped(item: Any) -> Any:
     """Return the element of a tuple or list of one."""
     if not isinstance(item, tuple | list):
         return item
-    if len(item) != 1:
-        raise OldValueError(f"expected one element, found {len(item)}: {item!r}")
+    require(len(item) == 1, f"expected one element, found {item!r}", OldValueError)
     return item[0]
 
 
 def is_flat_space(space: Any) -> bool:
     """Whether `space` is elementary, or a composite of elementary spaces."""
-    if not isinstance(space, Space):
-        raise OldTypeError(f"expected a space, found {space!r}")
-    if not isinstance(space, CompositeSpace):
-        return True
-    return not any(isinstance(part, CompositeSpace) for part in space.components)
+    require(isinstance(space, Space), f"expected a space, found {space!r}", OldTypeError)
+    return not any(isinstance(part, CompositeSpace) for part in getattr(space, "components", []))
 
 
 def is_flat_source(source: Any) -> bool:
     """Whether `source` is a str, or a tuple or list that holds no tuple or list."""
-    if isinstance(source, str):
-        return True
-    if not isinstance(source, tuple | list):
-        raise OldTypeError(f"a source is a str, tuple or list, found {source!r}")
-    return not any(isinstance(part, tuple | list) for part in source)
+    known = isinstance(source, str | tuple | list)
+    require(known, f"a source is a str, tuple or list, found {source!r}", OldTypeError)
+    return isinstance(source, str) or not any(isinstance(part, tuple | list) for part in source)
 
 
 def is_flat_specs(data_specs: tuple[Any, Any]) -> bool:

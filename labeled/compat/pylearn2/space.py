@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NoReturn
+from itertools import product
+from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from labeled.compat.errors import (
-    OldAssertionError,
     OldAttributeError,
     OldNotImplementedError,
     OldTypeError,
@@ -69,8 +69,7 @@ def _is_numeric(batch: Any) -> bool:
 
 
 def _all_are(kind: Any, batch: Any) -> bool:
-    if isinstance(batch, list):
-        raise OldAssertionError("a batch is an array or a tuple of batches, found a list")
+    require(not isinstance(batch, list), "a batch is an array or a tuple of batches, not a list")
     if isinstance(batch, tuple):
         return all(_all_are(kind, part) for part in batch)
     return batch is None or bool(kind(batch))
@@ -90,16 +89,13 @@ def as_dtype_name(dtype: Any) -> str | None:
     >>> as_dtype_name("floatX"), as_dtype_name(np.dtype("u1")), as_dtype_name(None)
     ('float64', 'uint8', None)
     """
-    name = str(dtype) if isinstance(dtype, np.dtype) else dtype
-    if name is None:
+    if dtype is None:
         return None
+    name = str(dtype) if isinstance(dtype, str | np.dtype) else ""
     name = config.floatX if name == "floatX" else name
-    if isinstance(name, str) and name in DTYPES:
-        return name
-    raise OldTypeError(
-        f"dtype must be None, 'floatX', a numpy dtype instance, or one of {', '.join(DTYPES)}; "
-        f"found {dtype!r}"
-    )
+    wanted = f"None, 'floatX', a numpy dtype instance, or one of {', '.join(DTYPES)}"
+    require(name in DTYPES, f"dtype must be {wanted}; found {dtype!r}", OldTypeError)
+    return name
 
 
 def cast(x: Any, dtype: str | None) -> Any:
@@ -148,38 +144,37 @@ class Space:
     def __repr__(self) -> str:
         return str(self)
 
-    def _missing(self, what: str) -> NoReturn:
-        raise OldNotImplementedError(f"{type(self).__name__} has no {what}")
+    def _missing(self, *_: Any, **options: Any) -> Any:
+        raise OldNotImplementedError(f"{type(self).__name__} has none of this")
 
     # ------------------------------------------------------------ what a space is
+    get_total_dimension: Callable[..., int] = _missing
+    """How many numbers one example holds."""
+
+    get_origin: Callable[..., Any] = _missing
+    """One example of zeros."""
+
+    get_origin_batch: Callable[..., Any] = _missing
+    """A batch of zeros; `dtype` instead of the space's own."""
+
+    get_batch: Callable[..., Any] = _missing
+    """Not implemented by any space, as it never was."""
+
+    _lazy_batch: Callable[..., Any] = _missing
+    _check: Callable[..., None] = _missing
+
     @property
     def dtype(self) -> Any:
         """Name of the dtype, None for any; nested for composites. Settable."""
-        self._missing("dtype")
+        return self._missing()
 
     @dtype.setter
     def dtype(self, value: Any) -> None:
-        self._missing("dtype to set")
-
-    def get_total_dimension(self) -> int:
-        """Return how many numbers one example holds."""
-        self._missing("total dimension")
+        self._missing()
 
     def get_batch_axis(self) -> int:
         """Return the position of the batch axis."""
         return 0
-
-    def get_origin(self) -> Any:
-        """Return one example of zeros."""
-        self._missing("origin")
-
-    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
-        """Return a batch of zeros; `dtype` instead of the space's own."""
-        self._missing("origin batch")
-
-    def get_batch(self, data: Any, start: int, end: int) -> Any:
-        """Not implemented by any space, as it never was."""
-        self._missing("get_batch")
 
     def make_theano_batch(
         self, name: str | None = None, dtype: Any = None, batch_size: int | None = None
@@ -192,9 +187,6 @@ class Space:
     def make_shared_batch(self, batch_size: int, name: str | None = None, dtype: Any = None) -> Any:
         """Return a lazy batch of zeros of a given length."""
         return self._lazy_batch(dtype, batch_size)
-
-    def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
-        self._missing("lazy batch")
 
     # ------------------------------------------------------------ does a batch fit
     def np_validate(self, batch: Any) -> None:
@@ -215,9 +207,6 @@ class Space:
         for callback in self.np_validate_callbacks if numeric else self.validate_callbacks:
             callback(batch)
         self._check(batch, numeric)
-
-    def _check(self, batch: Any, numeric: bool) -> None:
-        self._missing("validation")
 
     # ------------------------------------------------------------ how many examples
     def np_batch_size(self, batch: Any) -> int:
@@ -253,12 +242,11 @@ class Space:
             found, wanted = self.get_total_dimension(), space.get_total_dimension()
             if found != wanted:
                 raise OldValueError(f"{self} has total dimension {found}, {space} has {wanted}")
-        for kind in type(self).__mro__:
-            for other in type(space).__mro__:
-                route = ROUTES.get((kind, other))
-                if route is not None:
-                    return route(batch, self, space)
-        raise OldNotImplementedError(f"{self}: no conversion leads to {space}")
+        for pair in product(type(self).__mro__, type(space).__mro__):
+            if pair in ROUTES:
+                return ROUTES[pair](batch, self, space)
+        kind = OldNotImplementedError if self._compares_sizes else OldValueError
+        raise kind(f"{self}: no conversion leads to {space}")
 
     def undo_np_format_as(self, batch: Any, space: Space) -> Any:
         """Bring a numeric batch of `space` back to this one."""
@@ -407,10 +395,9 @@ class _Labels(SimplyTypedSpace):
         self.max_labels, self.dim = max_labels, dim
 
     def _clean_dtype_arg(self, dtype: Any) -> str | None:
-        if not isinstance(dtype, str):
-            raise OldTypeError(f"{type(self).__name__}: dtype must be a str, found {dtype!r}")
-        if "int" not in dtype:
-            raise OldValueError(f"{type(self).__name__}: dtype must be integer, found {dtype!r}")
+        wrong = f"{type(self).__name__}: dtype must be a str, of integers; found {dtype!r}"
+        require(isinstance(dtype, str), wrong, OldTypeError)
+        require("int" in dtype, wrong, OldValueError)
         return super()._clean_dtype_arg(dtype)
 
 
@@ -426,14 +413,7 @@ class _Sequence(SimplyTypedSpace):
 
     _compares_sizes = False
 
-    def get_total_dimension(self) -> int:
-        self._missing("total dimension")
-
-    def get_origin(self) -> Any:
-        self._missing("origin")
-
-    def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
-        self._missing("origin batch")
+    get_total_dimension = get_origin = get_origin_batch = Space._missing
 
     def _batch_size(self, batch: Any) -> int:
         return 1
@@ -483,8 +463,8 @@ class Conv2DSpace(SimplyTypedSpace):
         super().__init__(dtype, **kw)
         require((channels is None) != (num_channels is None), "give channels or num_channels")
         count = num_channels if channels is None else channels
-        if not hasattr(shape, "__len__") or len(shape) != 2:
-            raise OldValueError(f"Conv2DSpace: shape must be (rows, columns), found {shape!r}")
+        pair = hasattr(shape, "__len__") and len(shape) == 2
+        require(pair, f"shape must be (rows, columns), found {shape!r}", OldValueError)
         for length in (*shape, count):
             whole = isinstance(length, int | np.integer) and length > 0
             require(whole, f"Conv2DSpace: lengths must be integers above 0, found {length!r}")
@@ -505,14 +485,14 @@ class Conv2DSpace(SimplyTypedSpace):
         return super().get_origin().astype(self._zeros_dtype(None))
 
     def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
-        if not isinstance(batch_size, int | np.integer):
-            raise OldTypeError(f"{self}: a batch size is an integer, found {batch_size!r}")
+        whole = isinstance(batch_size, int | np.integer)
+        require(whole, f"{self}: a batch size is an integer, found {batch_size!r}", OldTypeError)
         require(batch_size > 0, f"{self}: a batch size is above 0, found {batch_size}")
         return super().get_origin_batch(int(batch_size), dtype)
 
     def native(self) -> NativeImages:
         """The native space of the same images, which keeps any dtype."""
-        return NativeImages(self.shape, self.num_channels, self.axes)
+        return NativeImages(self.shape, self.num_channels, axes=self.axes)
 
     @staticmethod
     def convert(tensor: Any, src_axes: Sequence[str | int], dst_axes: Sequence[str | int]) -> Any:
@@ -543,15 +523,14 @@ class NullSpace(Space):
 
     @dtype.setter
     def dtype(self, value: Any) -> None:
-        if value is not None:
-            raise OldTypeError(f"a NullSpace has no dtype, so it cannot be {value!r}")
+        require(value is None, f"a NullSpace has no dtype such as {value!r}", OldTypeError)
 
     def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
         return None
 
     def _check(self, batch: Any, numeric: bool) -> None:
-        if batch is not None:
-            raise OldTypeError(f"NullSpace: expected None, found {type(batch).__name__}")
+        found = type(batch).__name__
+        require(batch is None, f"NullSpace: expected None, found {found}", OldTypeError)
 
     def _batch_size(self, batch: Any) -> int:
         return 0
@@ -567,13 +546,11 @@ class CompositeSpace(Space):
 
     def __init__(self, components: Sequence[Space], **callbacks: Any) -> None:
         super().__init__(**callbacks)
-        require(
-            isinstance(components, list | tuple),
-            f"CompositeSpace: components must be a list or tuple, found {components!r}",
-        )
-        for i, component in enumerate(components):
-            if not isinstance(component, Space):
-                raise OldTypeError(f"CompositeSpace: component {i} is not a space: {component!r}")
+        listed = isinstance(components, list | tuple)
+        require(listed, f"components must be a list or tuple, found {components!r}")
+        for component in components:
+            is_space = isinstance(component, Space)
+            require(is_space, f"a component is not a space: {component!r}", OldTypeError)
         self.components = list(components)
 
     def __str__(self) -> str:
@@ -591,16 +568,15 @@ class CompositeSpace(Space):
 
     @dtype.setter
     def dtype(self, value: Any) -> None:
-        if isinstance(value, tuple):
-            if len(value) != len(self.components):
-                raise OldValueError(f"{self}: {len(value)} dtypes for {len(self.components)} parts")
-            for component, one in zip(self.components, value, strict=True):
-                component.dtype = one
-        elif value is None or isinstance(value, str):
-            for component in self.components:
-                if not isinstance(component, NullSpace):
-                    component.dtype = value
-        # anything else was ignored without a word
+        parts, values = self.components, value
+        if value is None or isinstance(value, str):
+            parts = [part for part in parts if not isinstance(part, NullSpace)]
+            values = (value,) * len(parts)
+        if isinstance(values, tuple):  # anything else was ignored without a word
+            n = len(values)
+            require(n == len(parts), f"{self}: {n} dtypes for {len(parts)} parts", OldValueError)
+            for part, one in zip(parts, values, strict=True):
+                part.dtype = one
 
     def get_total_dimension(self) -> int:
         return sum(component.get_total_dimension() for component in self.components)
@@ -616,14 +592,12 @@ class CompositeSpace(Space):
 
     def _dtypes(self, dtype: Any) -> tuple[Any, ...]:
         """Return one dtype a component."""
+        n = len(self.components)
         if dtype is None or isinstance(dtype, str):
-            return (dtype,) * len(self.components)
-        if not isinstance(dtype, tuple) or len(dtype) != len(self.components):
-            raise OldTypeError(
-                f"{self}: dtype must be None, a str or a tuple of {len(self.components)}, "
-                f"found {dtype!r}"
-            )
-        return dtype
+            return (dtype,) * n
+        fits = isinstance(dtype, tuple) and len(dtype) == n
+        require(fits, f"dtype must be None, a str or a tuple of {n}; found {dtype!r}", OldTypeError)
+        return tuple(dtype)
 
     # ------------------------------------------------------------ parts
     def restrict(self, subset: Sequence[int]) -> Space:
@@ -641,9 +615,7 @@ class CompositeSpace(Space):
         if not isinstance(batch, tuple):
             raise OldTypeError(f"{self}: expected a tuple, found {type(batch).__name__}")
         if len(batch) != len(self.components):
-            raise OldValueError(
-                f"{self}: expected {len(self.components)} batches, found {len(batch)}"
-            )
+            raise OldValueError(f"{self}: expected another number of batches than {len(batch)}")
         for component, part in zip(self.components, batch, strict=True):
             component._checked(part, numeric=numeric)
 
@@ -653,8 +625,8 @@ class CompositeSpace(Space):
         sizes = {n for component, n in counts if not _without_data(component)}
         empty = any(_without_data(component) for component, _ in counts)
         require(not (empty and sizes), f"{self}: a mixture of data and of none has no batch size")
-        if len(sizes) > 1:
-            raise OldValueError(f"{self}: the components hold {sorted(sizes)} examples")
+        alike = len(sizes) < 2
+        require(alike, f"{self}: the components hold {sizes} examples", OldValueError)
         return sizes.pop() if sizes else 0
 
 
@@ -690,8 +662,8 @@ def _as_csr(x: Any) -> Any:
 
 
 def _vector_to_images(batch: Any, source: VectorSpace, target: Conv2DSpace) -> Any:
-    if source.sparse:
-        raise OldTypeError(f"{source}: sparse rows do not become images of {target}")
+    wrong = f"{source}: sparse rows do not become images of {target}"
+    require(not source.sparse, wrong, OldTypeError)
     made = native_convert(batch, NativeVectors(int(source.dim)), target.native())
     return cast(made, target.dtype)
 
@@ -708,21 +680,16 @@ def _images_to_images(batch: Any, source: Conv2DSpace, target: Conv2DSpace) -> A
 # ---------------------------------------------------------------- labels and sequences
 def _labels_to_vector(batch: Any, source: _Labels, target: Any) -> Any:
     layout = one_hot_layout(source.max_labels, source.dim, target.dim)
-    if isinstance(layout, str):
-        raise OldValueError(f"{source}: {layout} ({target})")
-    made = one_hot(batch, source.max_labels, layout[0], sparse=bool(target.sparse))
+    require(not isinstance(layout, str), f"{source}: {layout} ({target})", OldValueError)
+    made = one_hot(batch, source.max_labels, str(layout[0]), sparse=bool(target.sparse))
     return cast(made, target.dtype)
 
 
 def _to_the_same(batch: Any, source: Any, target: Any) -> Any:
     """Cast labels or sequences, of as many labels and as long rows."""
-    if source._key()[:-1] != target._key()[:-1]:
-        raise OldValueError(f"{source} does not fit {target}: all but the dtype must be equal")
+    fits = source._key()[:-1] == target._key()[:-1]
+    require(fits, f"{source} is not {target}: all but the dtype must be equal", OldValueError)
     return cast(batch, target.dtype)
-
-
-def _sizes_differ(batch: Any, source: Space, target: Space) -> Any:
-    raise OldValueError(f"{source}: no conversion leads to {target}")
 
 
 # ---------------------------------------------------------------- composites
@@ -731,19 +698,18 @@ def _vector_to_composite(batch: Any, source: VectorSpace, target: CompositeSpace
     parts, start = [], 0
     for component in target.components:
         width = component.get_total_dimension()
-        piece = VectorSpace(width, sparse=source.sparse, dtype=source.dtype)
+        piece = VectorSpace(width, source.sparse, source.dtype)
         parts.append(piece._formatted(rows[:, start : start + width], component))
         start += width
     return tuple(parts)
 
 
 def _composite_to_composite(batch: Any, source: CompositeSpace, target: CompositeSpace) -> Any:
-    if len(source.components) != len(target.components):
-        raise OldValueError(f"{source} and {target} have different numbers of components")
-    parts = []
+    wrong, parts = f"{source} and {target} are nested differently", []
+    require(len(source.components) == len(target.components), wrong, OldValueError)
     for part, one, other in zip(batch, source.components, target.components, strict=True):
-        if isinstance(one, CompositeSpace) != isinstance(other, CompositeSpace):
-            raise OldTypeError(f"{source} and {target} are nested differently")
+        alike = isinstance(one, CompositeSpace) == isinstance(other, CompositeSpace)
+        require(alike, wrong, OldTypeError)
         parts.append(one._formatted(part, other))
     return tuple(parts)
 
@@ -751,12 +717,11 @@ def _composite_to_composite(batch: Any, source: CompositeSpace, target: Composit
 def _composite_to_vector(batch: Any, source: CompositeSpace, target: VectorSpace) -> Any:
     pieces = []
     for part, component in zip(batch, source.components, strict=True):
-        width = component.get_total_dimension()
-        piece = VectorSpace(width, sparse=target.sparse, dtype=target.dtype)
+        piece = VectorSpace(component.get_total_dimension(), target.sparse, target.dtype)
         pieces.append(component._formatted(part, piece))
-    if target.dtype is None and len({str(piece.dtype) for piece in pieces}) > 1:
-        found = ", ".join(str(piece.dtype) for piece in pieces)
-        raise OldTypeError(f"{source}: pieces of dtypes {found} are not joined; give {target} one")
+    dtypes = {str(piece.dtype) for piece in pieces}
+    alike = target.dtype is not None or len(dtypes) < 2
+    require(alike, f"pieces of dtypes {dtypes} are not joined; give {target} one", OldTypeError)
     rows = side_by_side(pieces)
     if target.sparse and not is_dask(rows):
         rows = csr_matrix(rows).tocoo()
@@ -772,12 +737,9 @@ ROUTES: dict[tuple[type[Space], type[Space]], Route] = {
     (Conv2DSpace, Conv2DSpace): _images_to_images,
     (IndexSpace, VectorSpace): _labels_to_vector,
     (IndexSpace, IndexSpace): _to_the_same,
-    (IndexSpace, Space): _sizes_differ,
     (VectorSequenceSpace, VectorSequenceSpace): _to_the_same,
-    (VectorSequenceSpace, Space): _sizes_differ,
     (IndexSequenceSpace, VectorSequenceSpace): _labels_to_vector,
     (IndexSequenceSpace, IndexSequenceSpace): _to_the_same,
-    (IndexSequenceSpace, Space): _sizes_differ,
     (CompositeSpace, CompositeSpace): _composite_to_composite,
     (CompositeSpace, VectorSpace): _composite_to_vector,
 }

@@ -44,8 +44,7 @@ def safe_zip(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
     [(1, 'a'), (2, 'b')]
     """
     lengths = [len(sequence) for sequence in sequences]
-    if len(set(lengths)) > 1:
-        raise OldValueError(f"sequences of lengths {lengths} are not zipped")
+    require(len(set(lengths)) < 2, f"sequences of lengths {lengths} are not zipped", OldValueError)
     return list(zip(*sequences, strict=True))
 
 
@@ -92,8 +91,8 @@ def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..
         graph |= dict(y.__dask_graph__())
 
     def call(*values: Any) -> Any:
-        if len(values) != len(keys):
-            raise OldTypeError(f"the function takes {len(keys)} batches, found {len(values)}")
+        n = len(values)
+        require(n == len(keys), f"expected {len(keys)} batches, found {n}", OldTypeError)
         results = list(get_sync({**graph, **dict(zip(keys, values, strict=True))}, wanted))
         return results if isinstance(outputs, tuple | list) else results[0]
 
@@ -101,12 +100,9 @@ def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..
 
 
 def _only_key(x: Any) -> tuple[Any, ...]:
-    keys = x.__dask_keys__()
-    while isinstance(keys, list):
-        if len(keys) != 1:
-            raise OldValueError(f"a function is built on batches of one chunk, found {x!r}")
-        keys = keys[0]
-    return tuple(keys)
+    one = x.npartitions == 1
+    require(one, f"a function is built on batches of one chunk, found {x!r}", OldValueError)
+    return (x.name, *(0,) * x.ndim)
 
 
 # ---------------------------------------------------------------- random numbers
@@ -177,8 +173,8 @@ class OneHotFormatter:
     """
 
     def __init__(self, max_labels: Any, dtype: Any = None) -> None:
-        if not isinstance(max_labels, int | np.integer) or max_labels < 0:
-            raise OldValueError(f"max_labels must be an integer, 0 or more; found {max_labels!r}")
+        whole = isinstance(max_labels, int | np.integer) and max_labels >= 0
+        require(whole, f"max_labels is an integer, 0 or more, not {max_labels!r}", OldValueError)
         self._max_labels = int(max_labels)
         name = config.floatX if dtype is None or dtype == "floatX" else dtype
         try:
@@ -213,14 +209,12 @@ def one_hot(
     targets: Any, max_labels: int, mode: str = "stack", dtype: Any = None, *, sparse: bool = False
 ) -> Any:
     """Return indicator rows; see :class:`OneHotFormatter`."""
-    if mode not in MODES:
-        raise OldValueError(f"mode must be one of {MODES}, found {mode!r}")
-    if targets.ndim > 2:
-        raise OldValueError(f"targets have 1 or 2 axes, found {targets.ndim}: {targets.shape}")
-    if "int" not in str(targets.dtype):
-        raise OldTypeError(f"targets are integers, found {targets.dtype}")
-    if sparse and mode == "stack":
-        raise OldValueError("stacked indicators have an axis more than a sparse matrix")
+    require(mode in MODES, f"mode must be one of {MODES}, found {mode!r}", OldValueError)
+    require(targets.ndim < 3, f"targets have 1 or 2 axes, not {targets.shape}", OldValueError)
+    integers = "int" in str(targets.dtype)
+    require(integers, f"targets are integers, found {targets.dtype}", OldTypeError)
+    flat = not (sparse and mode == "stack")
+    require(flat, "stacked indicators have an axis more than a sparse matrix", OldValueError)
     made = np.dtype(config.floatX if dtype is None else dtype)
     if is_dask(targets):
         return _lazy(targets, max_labels, mode, made, sparse)
@@ -230,10 +224,9 @@ def one_hot(
 
 
 def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
-    if targets.size and int(targets.max()) >= max_labels:
-        raise OldIndexError(f"label {targets.max()} is out of range for {max_labels} labels")
-    if targets.size and int(targets.min()) < -max_labels:
-        raise OldIndexError(f"label {targets.min()} is out of range for {max_labels} labels")
+    for label in (int(targets.max()), int(targets.min())) if targets.size else ():
+        known = -max_labels <= label < max_labels
+        require(known, f"label {label} is out of range for {max_labels} labels", OldIndexError)
     marks = np.zeros((targets.size, max_labels), dtype)
     marks[np.arange(targets.size), targets.reshape(-1).astype(np.int64)] = 1
     stacked = marks.reshape((*targets.shape, max_labels))
@@ -320,10 +313,9 @@ def compressed_one_hot(
     array([[1, 0, 1]], dtype=uint8)
     """
     found = np.asarray(labels)
-    if found.dtype.kind not in "iu":
-        raise OldTypeError(f"labels are integers, found {found.dtype}")
-    if found.ndim != 1:
-        raise OldValueError(f"labels have one axis, found {found.ndim}: {found.shape}")
+    integers = found.dtype.kind in "iu"
+    require(integers, f"labels are integers, found {found.dtype}", OldTypeError)
+    require(found.ndim == 1, f"labels have one axis, not {found.shape}", OldValueError)
     values, numbers = np.unique(found, return_inverse=True)
     if simplify_binary and values.size == 2:
         rows = numbers[:, None].astype(config.floatX if dtype is None else dtype)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldAttributeError, OldKeyError, OldValueError
+from labeled.compat.errors import OldAttributeError, OldKeyError, OldValueError, require
 from labeled.compat.fuel.config_parser import config
 from labeled.compat.fuel.schemes import IterationScheme, SequentialExampleScheme
 from labeled.compat.fuel.streams import DataStream
@@ -36,13 +37,11 @@ class Dataset(ABC):
     default_transformers: Any = ()
 
     def __init__(self, sources: Any = None, axis_labels: Any = None) -> None:
-        if not self.provides_sources:
-            raise OldValueError(f"{type(self).__name__} provides no sources")
+        require(self.provides_sources, f"{type(self).__name__} provides no sources", OldValueError)
         if sources is not None:
-            if not sources or not all(name in self.provides_sources for name in sources):
-                raise OldValueError(
-                    f"sources {sources!r} are asked for; there are {self.provides_sources!r}"
-                )
+            known = sources and all(name in self.provides_sources for name in sources)
+            wrong = f"sources {sources!r} are asked for; there are {self.provides_sources!r}"
+            require(known, wrong, OldValueError)
             self.sources = sources
         self.axis_labels = axis_labels
 
@@ -230,8 +229,7 @@ class Spiral(IndexableDataset):
         angle = 2 * np.pi * position + label * (2 * np.pi) / classes
         radius = (2 * position + 1) / 3
         features = _noisy(rng, [radius * np.sin(angle), radius * np.cos(angle)], noise)
-        named = {"features": features, "position": position, "label": label}
-        super().__init__(named, **kwargs)
+        super().__init__({"features": features, "position": position, "label": label}, **kwargs)
 
 
 class SwissRoll(IndexableDataset):
@@ -247,20 +245,14 @@ class SwissRoll(IndexableDataset):
     """
 
     def __init__(
-        self,
-        num_examples: int = 1000,
-        noise: float = 0.0,
-        seed: int | None = None,
-        **kwargs: Any,
+        self, num_examples: int = 1000, noise: float = 0.0, seed: int | None = None, **kwargs: Any
     ) -> None:
         rng = _rng(seed)
-        along = rng.uniform(0, 1, num_examples)
-        across = rng.uniform(-1, 1, num_examples)
+        along, across = rng.uniform(0, 1, num_examples), rng.uniform(-1, 1, num_examples)
         angle, radius = 1.5 * np.pi * (1 + 2 * along), (1 + 2 * along) / 3
         points = [radius * np.cos(angle), radius * np.sin(angle), across]
-        features = _noisy(rng, points, noise)
         position = np.stack([along, across], axis=1).astype("float32")
-        super().__init__({"features": features, "position": position}, **kwargs)
+        super().__init__({"features": _noisy(rng, points, noise), "position": position}, **kwargs)
 
 
 def _rng(seed: int | None) -> np.random.RandomState:
@@ -281,40 +273,30 @@ class TextLines:
     def __init__(self, files: Iterable[str], encoding: str | None) -> None:
         self.files, self.encoding = list(files), encoding
         self.read_lines = 0
-        self._file: Any = None
+        self._lines: Iterator[str] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None}
+        return {**self.__dict__, "_lines": None}
 
     def __iter__(self) -> TextLines:
         return self
 
     def __next__(self) -> str:
-        while self.files:
-            if self._file is None:
-                self._file = self._open(self.files[0])
-            for line in self._file:
-                self.read_lines += 1
-                return str(line)
-            self.close()
-            self.files, self.read_lines = self.files[1:], 0
-        raise StopIteration
+        if self._lines is None:
+            self._lines = islice(self._all(), self.read_lines, None)
+        line = next(self._lines)
+        self.read_lines += 1
+        return line
 
     def close(self) -> None:
         """Close the file; going on opens it again."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._lines = None
 
-    def __del__(self) -> None:
-        self.close()  # old code drops iterators halfway, and leaves files to be collected
-
-    def _open(self, path: str) -> Any:
-        opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
-        file = opener(path, "rt", encoding=self.encoding)
-        for _ in range(self.read_lines):
-            file.readline()
-        return file
+    def _all(self) -> Iterator[str]:
+        for path in self.files:
+            opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
+            with opener(path, "rt", encoding=self.encoding) as file:
+                yield from file
 
 
 class TextFile(Dataset):
@@ -356,12 +338,12 @@ class TextFile(Dataset):
         encoding: str | None = None,
     ) -> None:
         for token in (bos_token, eos_token, unk_token):
-            if token is not None and token not in dictionary:
-                raise OldValueError(
-                    f"token {token!r} is not in the dictionary; add it, or pass None"
-                )
-        if level not in ("word", "character"):
-            raise OldValueError(f"level is 'word' or 'character', found {level!r}")
+            known = token is None or token in dictionary
+            require(
+                known, f"{token!r} is not in the dictionary; add it, or pass None", OldValueError
+            )
+        levels = ("word", "character")
+        require(level in levels, f"level is one of {levels}, found {level!r}", OldValueError)
         super().__init__()
         self.files, self.dictionary = list(files), dictionary
         self.bos_token, self.eos_token, self.unk_token = bos_token, eos_token, unk_token

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 
-from labeled.compat.errors import OldKeyError, OldOSError, OldTypeError, OldValueError
+from labeled.compat.errors import OldKeyError, OldOSError, OldTypeError, OldValueError, require
 from labeled.compat.fuel.datasets.base import Dataset
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
@@ -138,8 +138,7 @@ class H5PYDataset(Dataset):
         file = self._file_handle
         table = _table_of(file)
         names = tuple(which_sets)
-        if not names:
-            raise OldTypeError("which_sets is empty; name at least one split")
+        require(names, "which_sets is empty; name at least one split", OldTypeError)
         unknown = [name for name in names if name not in table.splits]
         if unknown:
             raise OldValueError(f"{self.path!r} has no split {unknown}; there are {table.splits}")

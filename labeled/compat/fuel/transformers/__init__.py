@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldKeyError, OldNotImplementedError, OldValueError
+from labeled.compat.errors import OldKeyError, OldNotImplementedError, OldValueError, require
 from labeled.compat.fuel.config_parser import AxisLabelsMismatchError, config
 from labeled.compat.fuel.schemes import BatchSizeScheme, IterationScheme
 from labeled.compat.fuel.streams import AbstractDataStream
@@ -549,8 +549,7 @@ class Cache(Transformer):
         self.cache: list[list[Any]] = [[] for _ in self.sources]
 
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
-        if request is None:
-            raise OldValueError("a size is asked for")
+        require(request is not None, "a size is asked for", OldValueError)
         if request > len(self.cache[0]):
             self._cache()
         data = tuple(stacked(held[:request]) for held in self.cache)
@@ -603,8 +602,7 @@ class Batch(Transformer):
         self.strictness = strictness
 
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
-        if request is None:
-            raise OldValueError("a size is asked for")
+        require(request is not None, "a size is asked for", OldValueError)
         examples = list(islice(self.child_epoch_iterator, request))
         if not examples or (len(examples) < request and self.strictness == 1):
             raise StopIteration
