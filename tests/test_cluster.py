@@ -195,10 +195,6 @@ def test_workers_that_cannot_see_the_file_say_so_by_name(client, ds, monkeypatch
     np.testing.assert_array_equal(found, np.ones(N))
 
 
-def gives_a_lock(acc, batch):
-    return threading.Lock()
-
-
 def leaves(acc, batch):
     sys.exit(3)
 
@@ -211,29 +207,12 @@ def exits(acc, batch):
     raise GeneratorExit
 
 
-class NeverThere:
-    """What pickles, and does not come back."""
-
-    def __reduce__(self):
-        return _not_here, ()
-
-
-def _not_here():
-    raise ImportError("no such module here")
-
-
-def gives_what_is_not_there(acc, batch):
-    return NeverThere()
-
-
 @pytest.mark.parametrize(
     ("fold", "words"),
     [
-        (gives_a_lock, "what fold returned, a lock, does not pickle .*so it cannot be sent"),
         (leaves, r"fold raised SystemExit\(3\), which would end the worker"),
         (exits, r"fold raised GeneratorExit\(\), which would end the worker"),
         (interrupts, r"fold raised KeyboardInterrupt\(\), which would end the worker"),
-        (gives_what_is_not_there, "was sent, but does not unpickle .*no such module here"),
     ],
 )
 def test_what_fold_may_not_do_is_reported(client, ds, fold, words):

@@ -122,7 +122,7 @@ def test_a_scheduler_that_goes_is_reported(ds, tmp_path):
         thread = threading.Thread(target=end)
         thread.start()
         with pytest.raises(ClusterError, match=r"the scheduler at .* no longer answers"):
-            cl.run_parts(own, ds, BegunAndSlow(tmp_path), 0, operator.add, batch_size=5, wait_s=0.5)
+            cl.run_parts(own, ds, BegunAndSlow(tmp_path), 0, operator.add, batch_size=5)
         thread.join()
 
 

@@ -191,6 +191,23 @@ def workers_of(
     return found
 
 
+def some_workers(
+    client: distributed.Client,
+    named: Sequence[str] | None = None,
+    resources: Mapping[str, float] | None = None,
+) -> dict[str, Worker]:
+    """Return what :func:`workers_of` returns, or raise :class:`ClusterError` if there are none."""
+    found = workers_of(client, named, resources)
+    if not found:
+        among = "" if named is None else f" among {list(named)}"
+        having = f" that has resources {dict(resources)}" if resources else ""
+        raise ClusterError(
+            f"the cluster has no worker{among}{having}; start some (an adaptive cluster has some "
+            "from the beginning with adapt(minimum=...)), or correct what was asked for"
+        )
+    return found
+
+
 @contextmanager
 def large_graphs() -> Iterator[None]:
     """Send what is large without dask's advice to load data with dask, which would be none.
@@ -226,12 +243,27 @@ def check_files(
     """
     check_dataset(dataset)
     with connected(client) as at:
-        asked = workers_of(at, workers)
-        if not asked:
-            raise ClusterError(no_workers(workers, {}))
-        unable = ask(at, asked.values(), read_problem, dataset)
-        if unable:
-            raise ClusterError(unable_words(unable, len(asked)))
+        readers_of(at, dataset, workers)
+
+
+def readers_of(
+    client: distributed.Client,
+    dataset: Dataset,
+    named: Sequence[str] | None = None,
+    resources: Mapping[str, float] | None = None,
+) -> dict[str, Worker]:
+    """Return the workers that may be used, by address, once all of them have opened the files.
+
+    Raises
+    ------
+    ClusterError
+        If there are none, or some cannot.
+    """
+    found = some_workers(client, named, resources)
+    unable = ask(client, found.values(), read_problem, dataset)
+    if unable:
+        raise ClusterError(unable_words(unable, len(found)))
+    return found
 
 
 def check_dataset(dataset: Any) -> None:
@@ -305,13 +337,3 @@ def unable_words(
     if len(unable) > MAX_NAMED:
         lines.append(f"  and {len(unable) - MAX_NAMED} more")
     return "\n".join([f"{len(unable)} of {n_asked} workers cannot {what}:", *lines, remedy])
-
-
-def no_workers(workers: Sequence[str] | None, resources: Mapping[str, Any]) -> str:
-    """Say that nobody is there to work."""
-    named = "" if workers is None else f" among {list(workers)}"
-    having = f" that has resources {dict(resources)}" if resources else ""
-    return (
-        f"the cluster has no worker{named}{having}; start some (an adaptive cluster has some from "
-        "the beginning with adapt(minimum=...)), or correct what was asked for"
-    )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import cloudpickle
 import distributed
@@ -33,22 +33,21 @@ from labeled.cluster.client import (
     check_dataset,
     connected,
     large_graphs,
-    no_workers,
     read_problem,
-    unable_words,
+    readers_of,
     workers_of,
 )
 from labeled.dataset.dataset import Dataset, shared_options
-from labeled.device import cuda_device
 from labeled.display.progress import progress_bar
-from labeled.errors import ArrayError, ClusterError, LoaderError, MissingExtraError, warn
+from labeled.errors import ArrayError, ClusterError, LoaderError, warn
 from labeled.loader.batch import Batch
 from labeled.writing.statistics import Measure, Moments, can_measure, plain
 
 log = logging.getLogger(__name__)
 
-LISTEN_S, LOOK_S = 0.05, 0.5
-"""How often reports are looked for, and how often it is asked who is there."""
+LISTEN_S, LOOK_S, WAIT_S = 0.05, 0.5, 60.0
+"""How often reports are looked for, how often it is asked who is there, and how long a worker is
+waited for where there is none."""
 
 BATCH_BYTES, BATCH_ROWS = 4 << 20, 1 << 16
 """Of the batches that statistics measure."""
@@ -69,7 +68,6 @@ def run_parts(
     workers: Sequence[str] | None = None,
     resources: Mapping[str, float] | None = None,
     retries: int = 3,
-    wait_s: float = 60.0,
     with_rows: bool = False,
     progress: bool | None = None,
     **batches_options: Any,
@@ -100,10 +98,8 @@ def run_parts(
     resources : mapping of str to number, optional
         What a worker must have and a part takes: ``{"GPU": 1}``.
     retries : int
-        How often a part may lose its worker in a row without having come further.
-    wait_s : float
-        How long to wait for a worker when there is none left. One that is paused, because its
-        memory is nearly full, counts as gone: its part goes to another.
+        How often a part may lose its worker in a row without having come further. One that is
+        paused, because its memory is nearly full, counts as gone: its part goes to another.
     with_rows : bool
         Fold ``(data, rows, count)`` in the place of the batch alone.
     progress : bool, optional
@@ -119,8 +115,8 @@ def run_parts(
     Raises
     ------
     ClusterError
-        If workers cannot see the files (they are named), there are none, or a part loses
-        worker after worker.
+        If workers cannot see the files (they are named), there are none, or none for a minute,
+        or a part loses worker after worker.
     LoaderError
         If an option is impossible; before anything is sent.
     Exception
@@ -139,23 +135,21 @@ def run_parts(
     whole("retries", retries, least=0, error=LoaderError)
     if parts is not None:
         whole("parts", parts, least=1, error=LoaderError)
-    options = _shared(dataset, batches_options)
+    # a process without a GPU cannot check what only workers with one can do
+    known = {name: value for name, value in batches_options.items() if name not in OF_DEVICES}
+    deals = "run_parts shares out: say how many with parts="
+    options = {**batches_options, **shared_options(dataset, known, deals)}
     _check_travels({"fold": fold, "init": init, **options})
     needs = dict(resources or {})
     with connected(client) as at:
-        there = workers_of(at, workers, needs)
-        if not there:
-            raise ClusterError(no_workers(workers, needs))
-        unable = ask(at, there.values(), read_problem, dataset)
-        if unable:
-            raise ClusterError(unable_words(unable, len(there)))
+        there = readers_of(at, dataset, workers, needs)
         n_parts = len(there) if parts is None else parts
         run = f"labeled-parts-{uuid.uuid4().hex}"
         work = PartWork(run, dataset, n_parts, fold, init, every, options, with_rows)
         total = None if batches_options.get("sampler") is not None else dataset.n_rows
         with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as advance:
-            rules = _Rules(workers, needs, retries, wait_s)
-            accs = _Run(at, work, rules, set(there), advance).finish()
+            find = partial(workers_of, at, workers, needs)
+            accs = _Run(at, work, find, needs, retries, set(there), advance).finish()
     return reduce(combine, accs)
 
 
@@ -223,29 +217,6 @@ def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str,
     return out
 
 
-def _shared(dataset: Dataset, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Check options of ``batches``, but those of a GPU that workers have and this process has not.
-
-    Raises
-    ------
-    LoaderError
-        If one is impossible.
-    """
-    known = options
-    if str(options.get("device")).startswith("cuda") and not _is_here(options["device"]):
-        known = {name: value for name, value in options.items() if name not in OF_DEVICES}
-    shared = shared_options(dataset, known, "run_parts shares out: say how many with parts=")
-    return {**options, **shared}
-
-
-def _is_here(device: Any) -> bool:
-    try:
-        cuda_device(str(device))
-    except (LoaderError, MissingExtraError):
-        return False
-    return True
-
-
 def _check_travels(given: Mapping[str, Any]) -> None:
     """Raise :class:`ClusterError` where something that workers need does not pickle."""
     for name, value in given.items():
@@ -278,17 +249,10 @@ class PartWork:
         return f"{self.run}-stop"
 
 
-class Report(NamedTuple):
-    """How far a part has come."""
-
-    part: int
-    step: int
-    """Batches of the epoch that the accumulator holds."""
-    n_rows: int
-    """Rows of those that were folded since the last report of the same worker."""
-    done: bool
-    pair: bytes
-    """The pickled pair (accumulator, loader state)."""
+Report = tuple[int, int, int, bool, bytes]
+"""How far a part has come: the part; batches of the epoch that its accumulator holds; rows folded
+since the last report of the same worker; whether it is done; the pickled pair (accumulator, loader
+state)."""
 
 
 def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
@@ -296,7 +260,7 @@ def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
     loader = work.dataset.batches(shard=(part, work.n_parts), **work.options)
     work.dataset.files.check_times()  # since the loader looked, or before: either is noticed
     if pair is not None:
-        acc, state = unpickled(pair)
+        acc, state = pickle.loads(pair)
         loader.load_state_dict(state)
     else:  # workers that are threads have all parts' `init` in common
         init = work.init
@@ -306,15 +270,8 @@ def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
 
     def report() -> None:
         state = loader.state_dict()
-        try:
-            made = cloudpickle.dumps((acc, state))
-        except Exception as error:
-            raise ClusterError(
-                f"what fold returned, a {type(acc).__name__}, does not pickle ({error}), so it "
-                "cannot be sent; return numbers, arrays, or an object with __getstate__"
-            ) from error
-        done = len(epoch) == 0
-        reports.put(pickle.dumps(Report(part, state["step"], n_rows, done, made)))
+        made = cloudpickle.dumps((acc, state))
+        reports.put((part, int(state["step"]), int(n_rows), len(epoch) == 0, made))
 
     try:
         with iter(loader.with_rows()) as epoch:
@@ -338,42 +295,12 @@ def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
         reports.close()
 
 
-def unpickled(pair: bytes) -> tuple[Any, dict[str, Any]]:
-    """Return a reported pair (accumulator, loader state).
-
-    Raises
-    ------
-    ClusterError
-        If what `fold` returned does not unpickle.
-    """
-    try:
-        acc, state = pickle.loads(pair)
-    except Exception as error:
-        raise ClusterError(
-            f"what fold returned was sent, but does not unpickle where it came to "
-            f"({type(error).__name__}: {error}); return numbers, arrays, or an object whose module "
-            "is installed there, with a __setstate__ that works"
-        ) from error
-    return acc, state
-
-
 # ---------------------------------------------------------------- what the client does
-@dataclass(frozen=True)
-class _Rules:
-    """Who may work, and how long is waited for whom."""
-
-    workers: Sequence[str] | None
-    resources: Mapping[str, float]
-    retries: int
-    wait_s: float
-
-
 @dataclass(eq=False)
 class _Share:
     """A part on its way: who has it, and the last that was heard of it."""
 
     part: int
-    words: str
     pair: bytes = b""
     step: int = 0
     done: bool = False
@@ -389,39 +316,33 @@ class _Share:
         self.worker = self.future = None
 
 
+@dataclass(eq=False)
 class _Run:
-    """Parts given out, and reports that come in.
+    """Parts given out, and reports that come in."""
 
-    Parameters
-    ----------
-    client : distributed.Client
-    work : PartWork
-    rules : _Rules
-    known : set of str
-        Addresses of workers that see the files; others are asked when they join.
-    advance : callable
-        Called with the number of rows folded.
-    """
+    client: distributed.Client
+    work: PartWork
+    find: Callable[[], dict[str, Worker]]
+    """Returns the workers that are there, by address."""
+    needs: Mapping[str, float]
+    """Resources that a part takes."""
+    retries: int
+    known: set[str]
+    """Addresses of workers that see the files; others are asked when they join."""
+    advance: Callable[[int], None]
+    """Called with the number of rows folded."""
+    workers: dict[str, Worker] = field(default_factory=dict)
+    rejected: set[str] = field(default_factory=set)
+    seen_s: float = field(default_factory=time.monotonic)
 
-    def __init__(
-        self,
-        client: distributed.Client,
-        work: PartWork,
-        rules: _Rules,
-        known: set[str],
-        advance: Callable[[int], None],
-    ) -> None:
-        self._client, self._work, self._rules, self._advance = client, work, rules, advance
-        n = work.n_parts
-        self._shares = [_Share(part, f"part {part} of {n}") for part in range(n)]
+    def __post_init__(self) -> None:
+        self._shares = [_Share(part) for part in range(self.work.n_parts)]
         self._waiting = deque(self._shares)
-        self._workers: dict[str, Worker] = {}
-        self._known, self._rejected = known, set[str]()
-        self._reports = distributed.Queue(work.run, client=client)
+        self._reports = distributed.Queue(self.work.run, client=self.client)
 
     def finish(self) -> list[Any]:
         """Return the accumulator of every part, once all are done."""
-        look_s, seen_s = 0.0, time.monotonic()
+        look_s = 0.0
         try:
             while not all(share.done for share in self._shares):
                 if time.monotonic() >= look_s:
@@ -429,68 +350,62 @@ class _Run:
                     look_s = time.monotonic() + LOOK_S
                 self._give_out()
                 time.sleep(LISTEN_S)
-                if self._listen() or self._workers:
-                    seen_s = time.monotonic()
-                elif time.monotonic() - seen_s > self._rules.wait_s:
-                    to_go = sum(not share.done for share in self._shares)
-                    raise ClusterError(
-                        f"every worker is gone or paused since {self._rules.wait_s:g} s, with "
-                        f"{to_go} parts to go; start workers, or give more wait_s="
-                    )
+                self._listen()
         except BaseException:
             with suppress(Exception):  # if the scheduler is there
-                distributed.Event(self._work.stop, client=self._client).set()
+                distributed.Event(self.work.stop, client=self.client).set()
             raise
         finally:
             for share in self._shares:
                 share.take_back()
             self._reports.close()
-        return [unpickled(share.pair)[0] for share in self._shares]
+        return [pickle.loads(share.pair)[0] for share in self._shares]
 
     def _look_around(self) -> None:
         """See who is gone and who has come, and leave out who cannot read the files."""
-        there = workers_of(self._client, self._rules.workers, self._rules.resources)
+        there = self.find()
         for share in self._shares:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._lose(share)
-        new = [there[address] for address in there.keys() - self._known]
-        unable = ask(self._client, new, read_problem, self._work.dataset)
-        for worker, words in unable.items():
-            self._rejected.add(worker.address)
+        new = [there[address] for address in there.keys() - self.known]
+        for worker, words in ask(self.client, new, read_problem, self.work.dataset).items():
+            self.rejected.add(worker.address)
             warn(f"worker {worker} joined and is left out, for it cannot read the files: {words}")
-        self._known |= there.keys()
-        self._workers = {a: w for a, w in there.items() if a not in self._rejected}
+        self.known |= there.keys()
+        self.workers = {a: w for a, w in there.items() if a not in self.rejected}
+        if self.workers:
+            self.seen_s = time.monotonic()
+        elif time.monotonic() - self.seen_s > WAIT_S:
+            to_go = sum(not share.done for share in self._shares)
+            raise ClusterError(
+                f"every worker is gone or paused since {WAIT_S:g} s, with {to_go} parts to go; "
+                "start workers"
+            )
 
     def _give_out(self) -> None:
         """Give parts in line to workers that have none."""
         busy = {share.worker.address for share in self._shares if share.worker is not None}
-        free = [worker for address, worker in self._workers.items() if address not in busy]
+        free = [worker for address, worker in self.workers.items() if address not in busy]
         for worker in free[: len(self._waiting)]:
-            share, needs = self._waiting.popleft(), self._rules.resources
-            share.worker = worker
+            share = self._waiting.popleft()
+            share.worker, args = worker, (self.work, share.part, share.pair or None)
+            at: dict[str, Any] = {"workers": [worker.address], "allow_other_workers": False}
             with large_graphs():
-                share.future = self._client.submit(
-                    run_part,
-                    self._work,
-                    share.part,
-                    share.pair or None,
-                    workers=[worker.address],
-                    allow_other_workers=False,
-                    resources=dict(needs) or None,
-                    pure=False,
+                share.future = self.client.submit(
+                    run_part, *args, **at, resources=dict(self.needs) or None, pure=False
                 )
 
-    def _listen(self) -> bool:
-        """Take reports, then look at what workers have come to; return whether there were any."""
+    def _listen(self) -> None:
+        """Take reports, then look at what workers have come to."""
         ended = [one for one in self._shares if one.future is not None and one.future.done()]
-        messages = self._reports.get(batch=True)
-        for report in map(pickle.loads, messages):
-            share = self._shares[report.part]
+        reports: tuple[Report, ...] = self._reports.get(batch=True)
+        for part, step, n_rows, done, pair in reports:
+            share = self._shares[part]
             # whoever reports: also a worker thought lost, where it has come further
-            if not share.done and (report.step > share.step or report.done):
-                share.pair, share.step, share.done = report.pair, report.step, report.done
+            if not share.done and (step > share.step or done):
+                share.pair, share.step, share.done = pair, step, done
                 share.lost.clear()
-                self._advance(report.n_rows)
+                self.advance(n_rows)
         for share in ended:
             error = share.future.exception() if share.future.status == "error" else None
             if share.done:
@@ -498,11 +413,9 @@ class _Run:
             elif error is None or isinstance(error, distributed.KilledWorker):
                 self._lose(share)  # also where its last report went with the scheduler's memory
             else:
-                error.add_note(
-                    f"in {share.words}, on worker {share.worker}, after batch {share.step}"
-                )
+                where = f"part {share.part} of {self.work.n_parts}, on worker {share.worker}"
+                error.add_note(f"in {where}, after batch {share.step}")
                 raise error
-        return bool(messages)
 
     def _lose(self, share: _Share) -> None:
         """Put a part whose worker is gone back in line.
@@ -512,16 +425,16 @@ class _Run:
         ClusterError
             If that happens again and again without the part coming further.
         """
+        words, at = f"part {share.part} of {self.work.n_parts} lost its worker", share.step
         share.lost.append(str(share.worker))
-        log.warning("%s lost its worker %s after batch %d", share.words, share.worker, share.step)
+        log.warning("%s %s after batch %d", words, share.worker, at)
         share.take_back()
         self._waiting.append(share)
-        losses, retries = len(share.lost), self._rules.retries
-        if losses > retries:
+        losses = len(share.lost)
+        if losses > self.retries:
             times = "once" if losses == 1 else f"{losses} times in a row"
             raise ClusterError(
-                f"{share.words} lost its worker {times} after batch {share.step}, last "
-                f"{', '.join(share.lost[-3:])}; the batches that follow may take more memory than "
-                f"a worker has, or end its process: look at its log, give smaller batches or "
-                f"memory=, or more than retries={retries}"
+                f"{words} {times} after batch {at}, last {', '.join(share.lost[-3:])}; the batches "
+                "that follow may take more memory than a worker has, or end its process: look at "
+                f"its log, give smaller batches or memory=, or more than retries={self.retries}"
             )

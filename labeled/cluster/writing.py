@@ -32,10 +32,10 @@ from labeled.cluster.client import (
     Reached,
     Worker,
     ask,
-    check_files,
     connected,
     large_graphs,
-    no_workers,
+    readers_of,
+    some_workers,
     unable_words,
     workers_of,
 )
@@ -116,11 +116,8 @@ def write(
         As :func:`labeled.write` raises them; all but the last before anything is sent.
     """
     with connected(client) as at:
-        there = workers_of(at, workers)
-        if not there:
-            raise ClusterError(no_workers(workers, {}))
-        if isinstance(sources, Dataset):
-            check_files(at, sources, workers=workers)
+        is_dataset = isinstance(sources, Dataset)
+        there = readers_of(at, sources, workers) if is_dataset else some_workers(at, workers)
         usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
         asked = replace(DEFAULTS, **options)
         made = planned(sources, splits, asked, here=False, usual=usual)
