@@ -327,8 +327,6 @@ class Planned:
         with replacing(target, overwrite=overwrite) as part:
             with open_to_write(part, "w") as file:
                 self._fill(file, advance)
-            if self.extras is not None:
-                self.extras.check(part)
             check(part)
 
     def _fill(self, file: Any, advance: Callable[[int], None]) -> None:
@@ -357,7 +355,7 @@ class Planned:
         if extras is not None:
             extras.tie(file)
         if table is not None:
-            comments = None if extras is None else extras.comments()
+            comments = None if extras is None else extras.comments
             write_table(file, table, counts, comments=comments, scales=self.netcdf)
         set_attrs(file, self.file_attrs)
         write_own(file, plan.statistics(), plan.checksums(joiners))

@@ -4,8 +4,7 @@ Sources, their coordinates along one axis, names of axes and splits are written 
 Everything else is copied here as HDF5 has it (layout, codec, attributes): datasets that no split
 names, variables and coordinates of several axes, compound types, groups and soft links. HDF5 does
 not carry references from file to file, so these are restored by hand: the scales of copied
-datasets, and copied datasets that are scales of sources. Then each copy is compared with its
-original.
+datasets, and copied datasets that are scales of sources.
 
 If rows change places, so do those of datasets along the example dim; other datasets stay
 as they are, and a warning names those that are just as long.
@@ -21,18 +20,18 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import NotYetError, WriteError, warn
+from labeled.errors import NotYetError, warn
 from labeled.formats.hdf5.dtypes import columns_of, item_of, refers, why_not_read
-from labeled.formats.hdf5.fuel import read_table
+from labeled.formats.hdf5.fuel import SplitTable, read_table
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, is_scale, scale_of
 from labeled.formats.hdf5.metadata import OWN
-from labeled.formats.hdf5.safety import Address, address, opened, to_text
-from labeled.formats.hdf5.writing import check_room, heap_bytes
+from labeled.formats.hdf5.safety import Address, address, opened, to_bytes, to_text
+from labeled.formats.hdf5.writing import store_objects
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array
 
 BLOCK_BYTES = 4 << 20
-"""Values copied or compared at a time."""
+"""Values copied at a time."""
 
 LINKS = ("DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates")
 """Attributes that hold references, or numbers of other objects of the old file."""
@@ -48,38 +47,27 @@ class Extras:
     header: FileHeader
     datasets: tuple[str, ...]
     groups: tuple[str, ...]
-    links: Mapping[str, str]
-    """Soft links, and where they lead."""
-    other_names: Mapping[str, str]
-    """Further names of datasets, and the first."""
+    links: Mapping[str, str | h5py.SoftLink]
+    """Soft links, and further names of datasets with the first."""
     along: frozenset[str]
     """Datasets whose first axis counts examples."""
+    comments: Mapping[tuple[str, str], str]
+    """Those of the split table."""
     order: Moved | None = None
     """If rows change places: which old rows come to new positions."""
     budget: int = BLOCK_BYTES
     """Bytes of a dataset along the example dim that may be in memory."""
 
-    @property
-    def path(self) -> str:
-        return self.header.stamp.path
-
     def copy(self, file: h5py.File) -> None:
         """Copy everything into a file that has its sources, whose axes have no names yet."""
-        with opened(self.path) as old:
+        with opened(self.header.stamp.path) as old:
             for path in self.groups:
                 _copy_attributes(old[path], file.require_group(path))
             for path in self.datasets:
-                _copy(old, file, path)
-                for name in LINKS:
-                    if h5py.h5a.exists(file[path].id, name.encode()):
-                        h5py.h5a.delete(file[path].id, name.encode())
-                if self.order is not None and path in self.along:
-                    _store(file[path], _blocks(old[path], self.order, self.budget))
-            for path, first in self.other_names.items():
-                file[path] = file[first]
+                self._copy(old, file, path)
             for path, to in self.links.items():
                 if path not in file:
-                    file[path] = h5py.SoftLink(to)
+                    file[path] = file[to] if isinstance(to, str) else to
             copied = {address(old[path]): path for path in self.datasets}
             for name, axis, scale in _scales_of_sources(old, self.header):
                 if address(scale.dataset) in copied:
@@ -87,10 +75,35 @@ class Extras:
             if self.order is not None:
                 self._warn_of_lengths(old)
 
+    def _copy(self, old: h5py.File, new: h5py.File, path: str) -> None:
+        """Copy what lies at a path, with its rows in their new places.
+
+        HDF5 itself damages fill values that are text, as of netCDF, and ends the process where
+        there is no room for texts.
+        """
+        thing, order = old[path], self.order if path in self.along else None
+        by_hand = isinstance(thing, h5py.Dataset) and thing.dtype.hasobject
+        if by_hand:
+            new.require_group(path.rpartition("/")[0] or "/")
+            plist, space = thing.id.get_create_plist(), thing.id.get_space()
+            h5py.h5d.create(new.id, to_bytes(path), thing.id.get_type(), space, dcpl=plist)
+        else:
+            old.copy(thing, new, path, without_attrs=True)
+        _copy_attributes(thing, new[path])
+        if not by_hand and order is None:
+            return
+        if thing.shape == ():
+            new[path][()] = thing[()]
+        for start, stop, values in _blocks(thing, order, self.budget) if thing.shape else ():
+            if by_hand:
+                store_objects(new[path], start, values)
+            else:
+                new[path][start:stop] = values
+
     def tie(self, file: h5py.File) -> None:
         """Give copies their scales, and sources their coordinates, once sources have names."""
         variables = self.header.variables
-        with opened(self.path) as old:
+        with opened(self.header.stamp.path) as old:
             new = {address(old[path]): file[path] for path in self.datasets}
             for name, number, scale in _scales_of_sources(old, self.header):
                 scales = [*file[name].dims[number].values()]
@@ -114,31 +127,6 @@ class Extras:
                 names = str(file[name].attrs.get("coordinates", "")).split()
                 file[name].attrs["coordinates"] = " ".join(dict.fromkeys([*names, *copies]))
 
-    def comments(self) -> dict[tuple[str, str], str]:
-        """Return the comments of the old split table."""
-        if self.header.kind != "fuel":
-            return {}
-        with opened(self.path) as old:
-            table = read_table(old["/"])
-        return {} if table is None else table.comments
-
-    def check(self, part: str) -> None:
-        """Compare every copy with its original.
-
-        Raises
-        ------
-        WriteError
-            If one differs; names it.
-        """
-        with opened(self.path) as old, opened(part) as new:
-            for path in self.datasets:
-                order = self.order if path in self.along else None
-                if path not in new or not _equal(old[path], new[path], order, self.budget):
-                    raise WriteError(
-                        f"{path!r} of {self.path!r} did not arrive as it was; the disk or "
-                        f"memory may be damaged, and the original is untouched"
-                    )
-
     def _warn_of_lengths(self, old: h5py.File) -> None:
         n_rows = {source.n_rows for source in self.header.sources.values()}
         kept = [
@@ -150,8 +138,8 @@ class Extras:
         ]
         if kept:
             warn(
-                f"{kept} of {self.path!r} are as long as the sources, but belong to none: "
-                f"they keep their order, while rows of sources change places"
+                f"{kept} of {self.header.stamp.path!r} are as long as the sources, but belong to "
+                f"none: they keep their order, while rows of sources change places"
             )
 
 
@@ -173,29 +161,30 @@ def extras_of(header: FileHeader) -> Extras:
             f"{where!r} holds sparse matrices ({', '.join(map(repr, sparse))}), which would become "
             f"dense; if you want that, labeled.convert with sources=[...] writes what you name"
         )
+    links: dict[str, str | h5py.SoftLink] = {}
+    datasets: list[str] = []
+    groups: list[str] = []
     with opened(where) as file:
-        datasets: dict[Address, str] = {}
-        groups: list[str] = []
-        links: dict[str, str] = {}
-        other_names: dict[str, str] = {}
+        table = read_table(file["/"]) if header.kind == "fuel" else None
+        scales = [*_scales_of_sources(file, header)]
         sources = {address(file[s.key]): s.key.strip("/") for s in header.sources.values()}
-        written = {*sources, *_written_anew(file, header)}
+        names = dict(sources)  # the first of each object
+        written = {*_written_anew(file, header, scales, table)} - sources.keys()
         obstacles = _obstacles(file, header)
         for path, kind, thing in _everything(file):
             if kind == "soft":
-                links[path] = thing
+                links[path] = h5py.SoftLink(thing)
             elif kind == "group":
                 groups.append(path)
             elif kind == "outside":
                 if path not in sources.values():  # else a source, which is written anew
                     obstacles[path] = "it leads out of the file, see allow_external=True"
-            elif (here := address(thing)) in written:
-                if path != sources.get(here, path):
-                    other_names[path] = sources[here]
-            elif here in datasets:
-                other_names[path] = datasets[here]
-            else:
-                datasets[here] = path
+            elif (here := address(thing)) in names:
+                if path != names[here]:
+                    links[path] = names[here]
+            elif here not in written:
+                names[here] = path
+                datasets.append(path)
                 why_not = _why_not(thing)
                 if why_not is not None:
                     obstacles[path] = why_not
@@ -205,13 +194,26 @@ def extras_of(header: FileHeader) -> Extras:
                 f"{where!r} also holds what cannot be carried over into a new file ({named}); take "
                 f"it out of a copy, or use labeled.convert, which leaves it out"
             )
+        lengths = {source.dims[0]: source.n_rows for source in header.sources.values()}
+        of_rows = {
+            address(scale.dataset): header.sources[name].n_rows
+            for name, axis, scale in scales
+            if axis == 0
+        }
+        along = set()
+        for path in datasets:
+            thing = file[path]
+            if isinstance(thing, h5py.Dataset) and thing.shape:
+                n_rows = lengths.get(axes_of(thing, path)[0].name)
+                n_rows = of_rows.get(address(thing)) if is_scale(thing) else n_rows
+                along |= {path} if n_rows == thing.shape[0] else set()
         return Extras(
             header,
-            tuple(datasets.values()),
+            tuple(datasets),
             tuple(groups),
             {path: to for path, to in links.items() if path not in header.sources},
-            {path: to for path, to in other_names.items() if path not in header.sources},
-            frozenset(path for path in datasets.values() if _is_along(file, header, path)),
+            frozenset(along),
+            {} if table is None else table.comments,
         )
 
 
@@ -226,39 +228,29 @@ def _obstacles(file: h5py.File, header: FileHeader) -> dict[str, str]:
     return obstacles
 
 
-def _written_anew(file: h5py.File, header: FileHeader) -> Iterator[Address]:
+def _written_anew(
+    file: h5py.File, header: FileHeader, scales: list[ScaleOf], table: SplitTable | None
+) -> Iterator[Address]:
     """Yield the objects besides sources that are written anew."""
     for source in header.sources.values():
         yield from (address(file[part.key]) for part in source.parts.values())
         for name in source.coords:
             if len(header.variables[name].dims) == 1:
                 yield address(file[header.variables[name].key])
-    for name, _, scale in _scales_of_sources(file, header):
+    for name, _, scale in scales:
         is_ragged = header.sources[name].ragged is not None
         if not scale.has_values or (is_ragged and scale.name in (SHAPES, SHAPE_LABELS)):
             yield address(scale.dataset)
-    table = read_table(file["/"]) if header.kind == "fuel" else None
     for row in () if table is None else table.rows:
         if not isinstance(row.rows, range) and row.available:
             yield address(file[row.rows])
 
 
-def _is_along(file: h5py.File, header: FileHeader, path: str) -> bool:
-    """Whether the first axis of a dataset has a source's example dim, or is its scale."""
-    thing, sources = file[path], header.sources
-    if not isinstance(thing, h5py.Dataset) or not thing.shape:
-        return False
-    if is_scale(thing):
-        return any(
-            (axis, sources[name].n_rows) == (0, thing.shape[0])
-            and address(scale.dataset) == address(thing)
-            for name, axis, scale in _scales_of_sources(file, header)
-        )
-    lengths = {source.dims[0]: source.n_rows for source in sources.values()}
-    return bool(lengths.get(axes_of(thing, path)[0].name) == thing.shape[0])
+ScaleOf = tuple[str, int, Scale]
+"""A source, the number of one of its axes, and a scale of that."""
 
 
-def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[tuple[str, int, Scale]]:
+def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[ScaleOf]:
     """Yield every scale of every axis of a source."""
     for name, source in header.sources.items():
         for number, axis in enumerate(axes_of(old[source.key], name)):
@@ -310,34 +302,6 @@ def _why_not(thing: Any) -> str | None:
 # into the new file
 
 
-def _copy(old: h5py.File, new: h5py.File, path: str) -> None:
-    """Copy what lies at a path; HDF5 itself damages fill values that are text, as of netCDF."""
-    thing = old[path]
-    if not isinstance(thing, h5py.Dataset) or not thing.dtype.hasobject:
-        old.copy(thing, new, path)
-        return
-    blocks = _blocks(thing, None, 0) if thing.shape else [(0, 0, thing[()])]
-    check_room(new, sum(heap_bytes(np.asarray(values)) for _, _, values in blocks))
-    plist = thing.id.get_create_plist()
-    if plist.fill_value_defined() != h5py.h5d.FILL_VALUE_USER_DEFINED:
-        old.copy(thing, new, path)
-        new.flush()  # while there is room: see check_room
-        return
-    new.require_group(path.rpartition("/")[0] or "/")
-    space, kind = thing.id.get_space(), thing.id.get_type()
-    made = h5py.Dataset(h5py.h5d.create(new.id, path.encode(), kind, space, dcpl=plist))
-    _store(made, _blocks(thing, None, 0) if thing.size else [])
-    new.flush()
-    _copy_attributes(thing, made)
-
-
-def _store(new: h5py.Dataset, blocks: Any) -> None:
-    for start, stop, values in blocks:
-        if new.dtype.hasobject:
-            check_room(new.file, heap_bytes(values))
-        new[start:stop] = values
-
-
 def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
     """Copy attributes; texts keep the encoding that they claim to have."""
     for name in old.attrs:
@@ -370,33 +334,3 @@ def _blocks(
         else:
             rows, places = np.unique(order(np.arange(start, stop)), return_inverse=True)
             yield start, stop, dataset[rows][places]
-
-
-# afterwards
-
-
-def _equal(old: Any, new: Any, order: Moved | None, budget: int) -> bool:
-    if not isinstance(old, h5py.Dataset):
-        return type(old) is type(new)
-    if (old.shape, old.dtype) != (new.shape, new.dtype):
-        return False
-    if not old.shape:
-        return old.shape is None or _same(np.asarray(old[()]), np.asarray(new[()]))
-    if order is None and old.chunks is not None and not old.dtype.hasobject:
-        chunks: list[Any] = []  # compared as they are stored, whatever codec they need
-        old.id.chunk_iter(lambda info: chunks.append(info.chunk_offset))
-        return len(chunks) == new.id.get_num_chunks() and all(
-            old.id.read_direct_chunk(at) == new.id.read_direct_chunk(at) for at in chunks
-        )
-    return all(
-        _same(np.asarray(values), np.asarray(new[start:stop]))
-        for start, stop, values in _blocks(old, order, budget)
-    )
-
-
-def _same(one: Array, two: Array) -> bool:
-    if one.dtype.names is not None:
-        return all(_same(one[name], two[name]) for name in one.dtype.names)
-    if one.shape != two.shape or not one.dtype.hasobject:
-        return one.shape == two.shape and one.tobytes() == two.tobytes()
-    return all(map(np.array_equal, one.reshape(-1).tolist(), two.reshape(-1).tolist()))

@@ -128,16 +128,7 @@ class SourceWriter:
         if rows.dtype.kind != "O":
             self.dataset[start : start + len(rows)] = rows
             return
-        file = self.dataset.file
-        check_room(file, heap_bytes(rows))
-        if vlen_base(self.dataset.dtype) is None:
-            self.dataset[start : start + len(rows)] = rows
-        else:  # h5py would make one array of rows that happen to be of one length
-            space = self.dataset.id.get_space()
-            space.select_hyperslab((start,), rows.shape)
-            memory = rows.astype(self.dataset.dtype)
-            self.dataset.id.write(h5py.h5s.create_simple(rows.shape), space, memory)
-        file.flush()  # while there is room: see check_room
+        store_objects(self.dataset, start, rows)
 
     def _make_room(self, stop: int) -> None:
         # Never more than that: HDF5 cannot shorten a chunk that is stored without its filters.
@@ -305,6 +296,15 @@ def check_room(file: h5py.File, n_bytes: int) -> None:
     free = disk.f_bavail * disk.f_frsize
     if disk.f_blocks and needed + unwritten + min(holes, CACHED_BYTES) > free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def store_objects(dataset: h5py.Dataset, start: int, rows: Array) -> None:
+    """Store texts or rows of variable length, beginning at row `start`, if there is room."""
+    check_room(dataset.file, heap_bytes(rows))
+    space = dataset.id.get_space()  # h5py would make one array of rows that are of one length
+    space.select_hyperslab((start, *[0] * (rows.ndim - 1)), rows.shape)
+    dataset.id.write(h5py.h5s.create_simple(rows.shape), space, rows.astype(dataset.dtype))
+    dataset.file.flush()  # while there is room
 
 
 def heap_bytes(values: Array) -> int:
