@@ -24,7 +24,7 @@ from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.filters import why_not, why_not_undone
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.labels import Unnamed, default_name
+from labeled.formats.hdf5.labels import default_name, likely_dims
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.header import FileHeader, Rows, SourceHeader
@@ -289,7 +289,7 @@ def _of_names(source: SourceHeader) -> Iterator[Finding]:
     default = [default_name(source.name, axis) for axis in range(len(source.dims))]
     unnamed = [i for i, dim in enumerate(source.dims) if i and dim == default[i]]
     if unnamed:
-        likely = enumerate(Unnamed(tuple(unnamed), source).likely)
+        likely = enumerate(likely_dims(source, unnamed))
         guess = tuple(f"axis_{i}" if i and dim == default[i] else dim for i, dim in likely)
         words = f"axes {unnamed} have no name of their own; {guess} is a guess from their lengths"
         yield _found(source, "axes without names", words, dims=guess)

@@ -82,6 +82,8 @@ class Opening:
     """Whether attributes of one value are that value, as netCDF means them."""
     scales: Scales = field(default_factory=dict)
     """Scales that were read before."""
+    faults: list[str] = field(default_factory=list)
+    """What is worth a warning, as it is found."""
 
     @property
     def asked(self) -> frozenset[str]:
@@ -120,7 +122,6 @@ class ArrayInfo:
     """Names of its axes that what lies around it tells."""
     along: bool = False
     """Whether it holds the values of an axis of other datasets, so that it is a coordinate."""
-    warning: str | None = None
 
     @property
     def is_array(self) -> bool:
@@ -265,7 +266,7 @@ BY_COLUMNS = (
 
 def _sparse_matrices(opening: Opening, infos: Infos, indptrs: Infos) -> Infos:
     """Take each group that holds a sparse matrix for one source, and put its arrays aside."""
-    matrices, parts, by_columns = [], {}, {}
+    matrices, parts = [], {}
     for info in indptrs:
         name = info.name.removesuffix("/indptr")
         group = opening.base[name]
@@ -276,12 +277,9 @@ def _sparse_matrices(opening: Opening, infos: Infos, indptrs: Infos) -> Infos:
             for part in PARTS:
                 parts[f"{name}/{part}"] = f"it is part of sparse matrix {name!r}"
         elif any(kind.removesuffix("_matrix") == "csc" for kind in kinds):
-            by_columns[info.name] = BY_COLUMNS % name
+            opening.faults.append(BY_COLUMNS % name)
     return matrices + [
-        replace(info, why_not=parts.get(info.name), warning=by_columns.get(info.name))
-        if info.is_array
-        else info
-        for info in infos
+        replace(info, why_not=parts.get(info.name)) if info.is_array else info for info in infos
     ]
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import h5py
@@ -28,9 +27,6 @@ from labeled.formats.region import Array
 
 NUMBERS_AND_TEXT = "biufcSMm"
 """Kinds of dtypes that are read as they are."""
-
-COMPLEX_FIELDS = (("real", "imag"), ("re", "im"))
-"""Fields that MATLAB, Octave and Julia write for complex numbers; h5py knows ``r`` and ``i``."""
 
 UNKNOWN = "h5py"
 """In the metadata of a dtype that stands for a type NumPy lacks: h5py's message about it."""
@@ -123,16 +119,6 @@ def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str 
             yield Column(here), _why_not(dtype[name].base)
 
 
-def _why_not(dtype: np.dtype[Any]) -> str | None:
-    """Return why a field cannot be a source; None if it can."""
-    if dtype.names is not None:
-        return "an array of compound items"
-    if h5py.check_ref_dtype(dtype) is not None:
-        return "reference dtype"
-    opaque = None if dtype.kind in NUMBERS_AND_TEXT else f"opaque dtype {dtype}"
-    return why_not_read(dtype) or opaque
-
-
 def why_not_read(dtype: np.dtype[Any]) -> str | None:
     """Return why a dtype made by :func:`item_of` stands for a type NumPy lacks; None if not."""
     if dtype.metadata is None or UNKNOWN not in dtype.metadata:
@@ -147,47 +133,31 @@ def varies(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "O" and h5py.check_ref_dtype(dtype) is None
 
 
-def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the complex dtype that a compound one stands for, byte by byte; None if it is none.
-
-    Examples
-    --------
-    >>> complex_of(np.dtype([("real", "<f4"), ("imag", "<f4")]))
-    dtype('complex64')
-    """
-    if dtype.names not in COMPLEX_FIELDS or dtype.fields is None:
-        return None
-    (first, start), (second, middle) = (dtype.fields[name][:2] for name in dtype.names)
-    if first != second or first.kind != "f" or first.itemsize not in (4, 8):
-        return None
-    packed = (start, middle, dtype.itemsize) == (0, first.itemsize, 2 * first.itemsize)
-    return np.dtype(f"{first.byteorder}c{dtype.itemsize}") if packed else None
-
-
 def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     """Return why a dataset cannot be a source, whatever its axes; None if it can."""
     if dataset.shape is None:
         return "it holds nothing, not even a shape (a null data space)"
-    dtype = item_of(dataset)
-    if dtype.kind in NUMBERS_AND_TEXT or (dataset.shape and complex_of(dtype) is not None):
+    why_not = _why_not(item_of(dataset))
+    if dataset.shape == () and why_not is not None and why_not.startswith("opaque"):
+        return f"{why_not}; examples='PATTERN' opens many such values as examples"
+    return why_not
+
+
+def _why_not(dtype: np.dtype[Any]) -> str | None:
+    """Return why items, or a field of them, cannot be a source; None if they can."""
+    if dtype.kind in NUMBERS_AND_TEXT or is_text(dtype) or vlen_base(dtype) is not None:
         return None
+    if h5py.check_ref_dtype(dtype) is not None:
+        return "reference dtype"
     if dtype.kind == "O":
-        if h5py.check_ref_dtype(dtype) is not None:
-            return "reference dtype"
-        if is_text(dtype) or vlen_base(dtype) is not None:
-            return None
         return f"object dtype {dtype} that holds neither strings nor rows of numbers"
-    unknown = why_not_read(dtype)
-    if unknown is not None:
-        return unknown
     if dtype.names is not None:
         fields = ", ".join(map(repr, dtype.names))
         some = ", some of varying length" if varies(dtype) else ""
         return f"compound dtype with fields {fields}{some}; write each as a dataset of its own"
     if dtype.subdtype is not None:
         return f"array dtype {dtype}"
-    remedy = "; examples='PATTERN' opens many such values as examples"
-    return f"opaque dtype {dtype}{remedy if dataset.shape == () else ''}"
+    return why_not_read(dtype) or f"opaque dtype {dtype}"
 
 
 def numbers_of(item: np.dtype[Any]) -> np.dtype[Any]:
@@ -196,9 +166,8 @@ def numbers_of(item: np.dtype[Any]) -> np.dtype[Any]:
     An enumeration is the integers it is made of. Variable-length strings keep h5py's own
     object dtype, by which h5py knows them.
     """
-    if item.base.kind in "iu" and h5py.check_enum_dtype(item.base) is not None:
-        return np.dtype((item.base.str, item.shape))
-    return (complex_of(item) or item) if item.names is not None else item
+    is_enum = item.base.kind in "iu" and h5py.check_enum_dtype(item.base) is not None
+    return np.dtype((item.base.str, item.shape)) if is_enum else item
 
 
 def class_attrs(dtype: np.dtype[Any]) -> dict[str, Any]:
@@ -226,18 +195,7 @@ def class_attrs(dtype: np.dtype[Any]) -> dict[str, Any]:
 
 def bytes_are_numpy(dtype: np.dtype[Any], in_file: Any) -> bool:
     """Whether the bytes in the file are those of the dtype; rows of objects never matter."""
-    if dtype.kind == "O":
-        return True
-    plain = dtype.metadata is None  # which dtypes that are equal may differ in
-    return bool(
-        in_file.equal(numpy_type(dtype) if plain else h5py.h5t.py_create(dtype, logical=True))
-    )
-
-
-@lru_cache(maxsize=256)
-def numpy_type(dtype: np.dtype[Any]) -> Any:
-    """Return the HDF5 type whose bytes are those of a dtype without metadata."""
-    return h5py.h5t.py_create(dtype, logical=True)
+    return dtype.kind == "O" or bool(in_file.equal(h5py.h5t.py_create(dtype, logical=True)))
 
 
 def refers(dtype: np.dtype[Any]) -> bool:

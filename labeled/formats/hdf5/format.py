@@ -45,16 +45,16 @@ from labeled.formats.hdf5.arrays import (
     is_pattern,
     matching,
 )
-from labeled.formats.hdf5.fuel import read_table, scan_fuel
+from labeled.formats.hdf5.filters import describe_missing
+from labeled.formats.hdf5.fuel import TABLE, arrays_in_table, read_table, splits_of
 from labeled.formats.hdf5.headers import (
     Described,
     decode,
-    describe_array,
-    file_header,
+    describe,
     scale_header,
     with_coordinates,
 )
-from labeled.formats.hdf5.labels import Names, Scale, attrs_of, default_name
+from labeled.formats.hdf5.labels import Names, Scale, attrs_of, default_name, how_to_name_axes
 from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
@@ -140,14 +140,10 @@ def scan(
     LabeledWarning
         If axes have no name, or scales or attributes cannot be used.
     """
-    if isinstance(sources, str):
-        raise UnknownNameError(f"sources={sources!r} is one name; give a list, [{sources!r}]")
-    check_once("sources=", sources or ())
-    if dims is not None and not isinstance(dims, Mapping):
-        raise DimsError(f"dims={dims!r} is not a mapping; pass {{source: (name, ...)}}")
-    chosen = None if sources is None else tuple(sources)
-    options = Options(sources=chosen, decode_cf=decode_cf, allow_external=allow_external)
-    headers = _scan(path, options, dims or {}, name_all=name_all)
+    names = None if sources is None else tuple(sources)
+    asked: Any = tuple((dims or {}).items())
+    options = Options(names, asked, decode_cf=decode_cf, allow_external=allow_external)
+    headers = _scan(path, options, name_all=name_all)
     if not quiet:
         _warn_of(headers)
     return headers[0]
@@ -158,60 +154,49 @@ def scan_files(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ..
 
     What is worth a warning is said once for all that it holds for alike.
     """
-    if options.sources is not None:
-        check_once("sources=", options.sources)
-    dims, headers = dict(options.dims), []
+    headers: list[FileHeader] = []
     for path in paths:
-        if options.examples is not None:
-            headers.append(scan_examples(path, options))
-        else:
-            headers += _scan(path, options, dims)
+        each = options.examples is not None
+        headers += [scan_examples(path, options)] if each else _scan(path, options)
     _warn_of(headers)
     return tuple(headers)
 
 
 def _scan(
-    path: str | os.PathLike[str],
-    options: Options,
-    dims: Mapping[str, Names],
-    *,
-    name_all: bool = False,
+    path: str | os.PathLike[str], options: Options, *, name_all: bool = False
 ) -> list[FileHeader]:
+    check_once("sources=", options.sources or ())
     stamp, headers = stamp_of(path), []
     with opened(path, headers=True) as file:
-        group, root = options.group, file["/"]
+        root, group = file["/"], options.group
         joined = group is not None and is_pattern(root, group)
-        if group is None:
-            bases = [root]
-        elif joined:
-            bases = [*matching(root, group, allow_external=options.allow_external).values()]
-        else:
-            bases = [_group(root, stamp.path, group, allow_external=options.allow_external)]
-        if not bases:
-            raise UnknownNameError(
-                f"file {stamp.path!r} has no group that {group!r} matches; at its root lie "
-                f"{[to_text(name) for name in file.id][:12]}"
+        for base in _groups(root, stamp.path, options):
+            opening = Opening(
+                base, stamp, options, dict(options.dims), one_of_many=joined, name_all=name_all
             )
-        for base in bases:
-            opening = Opening(base, stamp, options, dims, one_of_many=joined, name_all=name_all)
-            table = read_table(base)
-            headers.append(scan_generic(opening) if table is None else scan_fuel(opening, table))
+            headers.append(scan_group(opening))
     check_unchanged(path, stamp)
     return headers
 
 
-def _group(root: h5py.Group, path: str, group: str, *, allow_external: bool) -> h5py.Group:
-    found = find(root, group, allow_external=allow_external).thing
-    if isinstance(found, h5py.Dataset):
+def _groups(root: h5py.Group, path: str, options: Options) -> list[h5py.Group]:
+    """Return the groups that are opened: the root, the one asked for, or all that fit a pattern."""
+    group, allow_external = options.group, options.allow_external
+    if group is None:
+        return [root]
+    if is_pattern(root, group):
+        found: list[Any] = [*matching(root, group, allow_external=allow_external).values()]
+    else:
+        found = [find(root, group, allow_external=allow_external).thing]
+    if found and isinstance(found[0], h5py.Dataset):
         raise UnknownNameError(
             f"{group!r} in file {path!r} is a dataset, not a group; open it with "
             f"sources=[{group!r}]"
         )
-    if not isinstance(found, h5py.Group):
+    if not found or not isinstance(found[0], h5py.Group):
         names = [to_text(name) for name in root.id]
-        raise UnknownNameError(
-            f"file {path!r} has no group {group!r}; {did_you_mean(group, names)}"
-        )
+        what = f"that {group!r} matches" if is_pattern(root, group) else repr(group)
+        raise UnknownNameError(f"file {path!r} has no group {what}; {did_you_mean(group, names)}")
     return found
 
 
@@ -226,9 +211,6 @@ def _warn_of(headers: Sequence[FileHeader]) -> None:
         warn(f"file {paths[0]!r}{more}{text}")
 
 
-# files without a split table
-
-
 MAX_NAMED = 4
 """Datasets left out that a warning names."""
 
@@ -236,8 +218,8 @@ Scales = dict[str, Scale]
 """The scales of a file by their names; there are none but in netCDF-style files."""
 
 
-def scan_generic(opening: Opening) -> FileHeader:
-    """Describe every dataset below a group.
+def scan_group(opening: Opening) -> FileHeader:
+    """Return the header of a file, or of a group of it.
 
     Raises
     ------
@@ -246,123 +228,137 @@ def scan_generic(opening: Opening) -> FileHeader:
     UnsafeFileError
         If a source asked for, or every one there is, lies outside the file.
     DimsError
-        If nobody names the axes of ragged examples.
+        If names of axes do not fit.
+    SplitError
+        If a split table does not fit the sources.
     """
-    infos = arrays_of(opening)
+    table, options = read_table(opening.base), opening.options
+    infos = arrays_of(opening) if table is None else arrays_in_table(opening, table)
     scales: Scales = {}
-    along: set[str] = set()
-    faults: list[str] = []
     for info in infos:
         if info.scale is not None and info.why_not is None:
             scales[info.name] = info.scale
-        if info.along:
-            along.add(opening.path_of(info.path))
-        if info.warning is not None:
-            faults.append(info.warning)
-    netcdf, wanted = bool(scales), opening.options.sources
+    netcdf, faults = bool(scales), opening.faults
     opening = replace(opening, single_values=netcdf)
-    described, not_opened, lost = _described(opening, infos, scales)
+    described, not_opened, lost = _described(opening, infos, scales, strict=table is not None)
+    tabled = () if table is None else table.sources
+    known = {*described, *tabled}
     for name in opening.dims:
-        if name not in described:
+        if name not in known:
             raise UnknownNameError(
-                f"dims= names {name!r}, which file {opening.stamp.path!r} does not have; "
-                f"{did_you_mean(name, described)}"
+                f"dims= names {name!r}, which is not a source of file {opening.stamp.path!r}; "
+                f"{did_you_mean(name, known)}"
             )
-    for each in described.values():
-        faults += each.faults
     attrs = attrs_of(opening.base, "the file", faults, scalars=netcdf)
     example_dim = _example_dim(opening, described, netcdf=netcdf)
     named = _named_coordinates(described, attrs) if netcdf else frozenset()
     chosen: dict[str, Described] = {}
     variables: dict[str, SourceHeader] = {}
     for name, each in described.items():
-        header, why_not = each.header, None
+        header, place = each.header, 0 if example_dim is None else None
+        if example_dim in header.dims:
+            place = header.dims.index(example_dim)
         if header.shape == () or name in named or name in scales:
-            variables[name] = header
-        elif example_dim is None or header.dims[0] == example_dim:
+            place = None
+        if place == 0:
             chosen[name] = each
-        elif example_dim not in header.dims:
-            variables[name] = header
-        else:
-            why_not = (
-                f"its example dim {example_dim!r} is axis {header.dims.index(example_dim)}, not "
-                "axis 0; write it with that axis first, or choose another example_dim="
+        elif place is not None:
+            not_opened[name] = (
+                f"its example dim {example_dim!r} is axis {place}, not axis 0; write it with that "
+                "axis first, or choose another example_dim="
             )
-        if name in variables and header.ragged is not None:
-            del variables[name]
-            why_not = f"it is not a source, and ragged: {header.ragged}"
-        if why_not is not None:
-            not_opened[name] = why_not
+        elif header.ragged is not None:
+            not_opened[name] = f"it is not a source, and ragged: {header.ragged}"
+        else:
+            variables[name] = header
     if lost:
         error = next(iter(lost.values()))
         if not chosen:
             raise error
         faults.append(f"it opens without {listed([*lost], MAX_NAMED)}: {error}")
     advice = None
-    if wanted is not None:
-        _check_wanted(opening, chosen, not_opened, variables.keys() | scales.keys())
-        chosen = {name: chosen[name] for name in wanted}
-    elif len(chosen) >= MIN_ALIKE and not opening.one_of_many:
+    if options.sources is not None:
+        _check_wanted(opening, chosen, not_opened, variables.keys() | scales.keys(), tabled)
+        chosen = {name: chosen[name] for name in options.sources}
+    elif table is None and len(chosen) >= MIN_ALIKE and not opening.one_of_many:
         nameless = {name for name, each in chosen.items() if 0 in each.unnamed}
         advice = how_to_join({name: each.header for name, each in chosen.items()}, nameless)
-    sources = with_coordinates(opening, chosen, variables, faults)
-    coordinates: set[str] = set()
+    sources = with_coordinates(opening, chosen, variables)
+    coordinates = {key for source in sources.values() for key in source.coords}
     if netcdf:
         attrs.pop("coordinates", None)
-        coordinates = _carry_scales(opening, sources, variables, scales, named, faults)
-    if along:
-        coordinates |= {key for key, one in variables.items() if one.key in along}
-    decode(sources, variables, faults, decode_cf=opening.options.decode_cf, netcdf=netcdf)
-    rows: dict[str, Rows] = {}
-    for name, header in sources.items():
-        rows[name] = range(header.n_rows)
-    return file_header(
-        opening,
-        chosen,
-        sources,
-        {ALL: rows},
-        faults,
-        advice=advice,
+        coordinates |= _carry_scales(opening, sources, variables, scales, named)
+    splits: Mapping[str, Mapping[str, Rows]]
+    splits = {ALL: {name: range(header.n_rows) for name, header in sources.items()}}
+    decode_cf = options.decode_cf
+    if table is not None:
+        splits = splits_of(table, sources, opening)
+        decode_cf &= "labeled_version" in attrs  # others do not mean CF
+        attrs.pop(TABLE, None)
+    headers = {**variables, **sources}
+    decode(headers, faults, decode_cf=decode_cf, netcdf=netcdf)
+    sources = {name: headers[name] for name in sources}
+    return FileHeader(
+        stamp=opening.stamp,
+        sources=sources,
+        splits=splits,
         attrs=attrs,
-        variables=variables,
+        variables={name: headers[name] for name in variables},
         not_opened=not_opened,
         example_dim=example_dim,
-        kind="netcdf" if netcdf else "plain",
+        kind="fuel" if table is not None else "netcdf" if netcdf else "plain",
         coordinates=frozenset(coordinates),
+        group=opening.base.name.strip("/") if opening.one_of_many else "",
+        warnings=_warnings(chosen, [*faults, *describe_missing(sources.values())], advice),
     )
 
 
+def _warnings(
+    chosen: Mapping[str, Described], faults: Sequence[str], advice: str | None
+) -> tuple[str, ...]:
+    """Return what is worth a warning; `advice` stands in place of the axes that nobody named."""
+    unnamed: dict[str, tuple[SourceHeader, tuple[int, ...]]] = {}
+    for name, each in chosen.items():
+        if each.unnamed and len(each.header.dims) > 1:  # a single axis counts examples
+            unnamed[name] = each.header, each.unnamed
+    if advice is None and unnamed:
+        advice = how_to_name_axes(unnamed)
+    found = [] if advice is None else [advice]
+    return (*found, *([": " + "; ".join(dict.fromkeys(faults))] if faults else []))
+
+
 def _described(
-    opening: Opening, infos: Sequence[ArrayInfo], scales: Scales
+    opening: Opening, infos: Sequence[ArrayInfo], scales: Scales, *, strict: bool
 ) -> tuple[dict[str, Described], dict[str, str], dict[str, LabeledError]]:
     """Return what may be a source or variable, by name in order; why the rest is not opened; and
-    what of that would be a source if it could be opened."""
+    what of that would be a source if it could be opened.
+
+    Where it is `strict`, none of these may be lost.
+    """
     wanted = opening.options.sources
     described: dict[str, Described] = {}
     not_opened: dict[str, str] = {}
     lost: dict[str, LabeledError] = {}
     for info in infos:
         name, error, why_not = info.name, info.error, info.why_not
-        if why_not is not None:
-            is_wanted = any(f"{each}/".startswith(f"{name}/") for each in wanted or ())
-            if error is not None and is_wanted:
-                raise error
-        elif not info.is_array:
+        if why_not is None and not info.is_array:
             continue
-        elif info.matrix is None and info.dataset.shape == () and not scales:
+        if why_not is None and info.matrix is None and info.dataset.shape == () and not scales:
             why_not = "it is a single value (no axis)"
-        else:
+        if why_not is None:
             try:
-                described[name] = describe_array(opening, info)
+                described[name] = describe(opening, info)
+                continue
             except (FileFormatError, UnsafeFileError, DimsError) as fault:
-                may_be_lost = isinstance(fault, GoneError | UnsafeFileError | DimsError)
-                if name in opening.asked or (wanted is None and not may_be_lost):
-                    raise
                 error, why_not = fault, str(fault)
-        if why_not is not None:
-            not_opened[name] = why_not
-        if error is not None and wanted is None:
-            lost[name] = error
+        if error is not None:
+            may_be_lost = isinstance(error, GoneError | UnsafeFileError | DimsError)
+            asked = any(f"{each}/".startswith(f"{name}/") for each in opening.asked)
+            if strict or asked or (wanted is None and not may_be_lost):
+                raise error
+            if wanted is None:
+                lost[name] = error
+        not_opened[name] = why_not
     if scales:
         described |= _scales_of_several_axes(opening, scales)
     for owner, one in [*described.items()]:
@@ -391,7 +387,7 @@ def _scales_of_several_axes(opening: Opening, scales: Scales) -> dict[str, Descr
         dims = [ids[number] for number in numbers if number in ids]
         if len(dims) != n_axes:
             dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
-        found[name] = describe_array(opening, ArrayInfo(name, path, scale.dataset), dims)
+        found[name] = describe(opening, ArrayInfo(name, path, scale.dataset), dims)
     return found
 
 
@@ -415,7 +411,7 @@ def _example_dim(
     opening: Opening, described: Mapping[str, Described], *, netcdf: bool
 ) -> str | None:
     """Return the dim that counts examples; None where axis 0 of each source does."""
-    asked, wanted = opening.options.example_dim, opening.options.sources
+    asked = opening.options.example_dim
     if asked is not None:
         dims = {dim for each in described.values() for dim in each.header.dims}
         if asked not in dims:
@@ -424,24 +420,20 @@ def _example_dim(
                 f"{did_you_mean(asked, dims)}"
             )
         return asked
-    if netcdf:
-        unlimited = {
-            dim
-            for each in described.values()
-            for dim, axis in zip(each.header.dims, each.axes, strict=False)
-            if any((scale.dataset.maxshape or (0,))[0] is None for scale in axis.scales)
-        }
-        return unlimited.pop() if len(unlimited) == 1 else None
-    dim: str | None = None
+    found: set[str | None] = set()
     for name, each in described.items():
-        if each.axes and each.axes[0].counts_examples:
-            dim = each.axes[0].name
-            if name in opening.dims:
-                return None  # the user has another name for it
-    if dim is not None:
-        for name in wanted or ():
-            if name not in described or described[name].header.dims[0] != dim:
-                return None
+        for own, axis in zip(each.header.dims, each.axes, strict=False):
+            unlimited = any((s.dataset.maxshape or (0,))[0] is None for s in axis.scales)
+            if netcdf and unlimited:
+                found.add(own)
+            if axis.counts_examples and not netcdf:
+                found.add(axis.name)
+                if name in opening.dims:
+                    return None  # the user has another name for it
+    dim = found.pop() if len(found) == 1 else None
+    for name in () if netcdf else opening.options.sources or ():
+        if name not in described or described[name].header.dims[0] != dim:
+            return None
     return dim
 
 
@@ -450,28 +442,28 @@ def _check_wanted(
     sources: Mapping[str, Described],
     not_opened: Mapping[str, str],
     carried: Set[str],
+    tabled: Sequence[str],
 ) -> None:
-    where = opening.stamp.path
     for name in opening.options.sources or ():
         if name in sources:
             continue
-        columns = [n for n, s in sources.items() if s.info.column and n.startswith(f"{name}/")]
+        what = f"{name!r} in file {opening.stamp.path!r}"
+        nearest = did_you_mean(name, {*sources, *tabled})
+        columns = [n for n, s in sources.items() if s.header.is_column and n.startswith(f"{name}/")]
         if columns:
             raise UnknownNameError(
-                f"{name!r} in file {where!r} is a table, each column of which is a source: "
-                f"sources={columns}"
+                f"{what} is a table, each column of which is a source: sources={columns}"
             )
         if name in not_opened:
-            raise FileFormatError(
-                f"{name!r} in file {where!r} cannot be a source: {not_opened[name]}"
-            )
+            raise FileFormatError(f"{what} cannot be a source: {not_opened[name]}")
         if name in carried:
             raise UnknownNameError(
-                f"{name!r} in file {where!r} is not a source but a coordinate, or a variable "
-                f"without the example dim, and is included whole; {did_you_mean(name, sources)}"
+                f"{what} is not a source but a coordinate, or a variable without the example dim, "
+                f"and is included whole; {nearest}"
             )
         raise UnknownNameError(
-            f"file {where!r} has no source {name!r}; {did_you_mean(name, sources)}"
+            f"sources= names {name!r}, which is not a source of file {opening.stamp.path!r}; "
+            f"{nearest}"
         )
 
 
@@ -481,37 +473,36 @@ def _carry_scales(
     variables: dict[str, SourceHeader],
     scales: Scales,
     named: Set[str],
-    faults: list[str],
 ) -> set[str]:
     """Carry also the scales that label no axis of a source, such as those of carried variables.
 
     Sources get every coordinate whose dims they have, at the same lengths. Coordinates are
     named too, as xarray sees them.
     """
-    keys = {header.key for header in variables.values()}
-    paths = {name: scale.path or name for name, scale in scales.items()}
-    there = {address(scale.dataset) for name, scale in scales.items() if paths[name] in keys}
+    there = {header.key for header in variables.values()}
+    seen = {address(scale.dataset) for scale in scales.values() if scale.path in there}
     for name, scale in scales.items():
         here = address(scale.dataset)
-        if scale.has_values and len(scale.dataset.shape) == 1 and here not in there:
-            there.add(here)  # it may have several names
+        if scale.has_values and len(scale.dataset.shape) == 1 and here not in seen:
+            seen.add(here)  # it may have several names
             key = scale.name if scale.name not in variables else name
-            variables[key] = scale_header(opening, key, scale, (scale.name,), faults)
-    coordinates: set[str] = set()
+            variables[key] = scale_header(opening, key, scale, (scale.name,))
+    paths = {scale.path for scale in scales.values()}
+    coordinates: dict[str, None] = {}
     for key, header in variables.items():
-        is_named = key in named or header.key in paths.values()
         # xarray has no place for a coordinate of several dims named like one of them
-        if is_named and not (len(header.dims) > 1 and key in header.dims):
-            coordinates.add(key)
+        if (key in named or header.key in paths) and (
+            header.dims == (key,) or key not in header.dims
+        ):
+            coordinates[key] = None
     for name, header in sources.items():
         if header.ragged is None:
             sizes, coords = dict(zip(header.dims, header.shape, strict=True)), [*header.coords]
-            for key, each in variables.items():
-                own = dict(zip(each.dims, each.shape, strict=True))
-                if key in coordinates and own.items() <= sizes.items():
-                    coords.append(key)
+            for key in coordinates:
+                own = dict(zip(variables[key].dims, variables[key].shape, strict=True))
+                coords += [key] if own.items() <= sizes.items() else []
             sources[name] = replace(header, coords=tuple(dict.fromkeys(coords)))
-    return coordinates
+    return set(coordinates)
 
 
 FORMAT = Format(

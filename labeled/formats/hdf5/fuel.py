@@ -27,26 +27,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import (
-    DimsError,
-    FileFormatError,
-    SplitError,
-    SplitTypeError,
-    UnknownNameError,
-    UnsafeFileError,
-    did_you_mean,
-)
+from labeled.errors import SplitError, SplitTypeError, did_you_mean
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.dtypes import why_not_a_source
-from labeled.formats.hdf5.headers import (
-    Described,
-    decode,
-    describe_array,
-    file_header,
-    header_of,
-    with_coordinates,
-)
-from labeled.formats.hdf5.labels import attrs_of
+from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.safety import (
     Address,
     NotThereError,
@@ -55,14 +39,14 @@ from labeled.formats.hdf5.safety import (
     resolve,
     to_text,
 )
-from labeled.formats.header import FileHeader, Rows, SourceHeader
+from labeled.formats.header import Rows, SourceHeader
 
 Integers = np.ndarray[Any, Any]
 Lists = dict[Address, Integers]
 """Lists of rows that were read before, by where they are."""
 
 TABLE = "split"
-_REQUIRED = ("split", "source", "start", "stop")
+FIELDS = ("split", "source", "start", "stop", "indices", "available", "comment")
 NO_COMMENT = "."
 
 
@@ -120,148 +104,89 @@ def read_table(base: h5py.Group) -> SplitTable | None:
     names = table.dtype.names
     if names is None:
         return None
-    missing = [name for name in _REQUIRED if name not in names]
+    missing = [name for name in FIELDS[:4] if name not in names]
     if missing:
         raise SplitError(
             f"{where} lacks {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, names))}. Write it with the fields split, source, start, stop, "
-            f"indices, available, comment"
+            f"{', '.join(map(repr, names))}. Write it with the fields {', '.join(FIELDS)}"
         )
     if table.ndim != 1 or len(table) == 0:
         raise SplitError(
             f"{where} has shape {table.shape}; it must be a list of at "
             f"least one (split, source) pair. Delete the attribute to open every dataset"
         )
-    values: dict[str, list[Any]] = {"available": [True] * len(table)}
-    for name in {"start", "stop", "available"}.intersection(names):
-        numbers = table[name]
-        if name != "available" and numbers.dtype.kind not in "iu":
+    columns: dict[str, list[Any]] = {}
+    for name in FIELDS:
+        values = table[name] if name in names else None
+        if values is not None and name in ("start", "stop") and values.dtype.kind not in "iu":
             raise SplitError(
-                f"field {name!r} of {where} is {numbers.dtype}; row numbers must be integers"
+                f"field {name!r} of {where} is {values.dtype}; row numbers must be integers"
             )
-        if numbers.size != len(table):  # shapes () and (1,) were both written
+        if values is not None and values.size != len(table):  # shapes () and (1,) were both written
             raise SplitError(
-                f"field {name!r} of {where} holds {numbers.shape[1:]} numbers a row; expected one"
+                f"field {name!r} of {where} holds {values.shape[1:]} values a row; expected one"
             )
-        values[name] = numbers.reshape(-1).tolist()
+        columns[name] = [None] * len(table) if values is None else values.reshape(-1).tolist()
     rows: dict[tuple[str, str], TableRow] = {}
-    for number, row in enumerate(table):
-        split, source = _text(row["split"]), _text(row["source"])
-        comment = _text(row["comment"]) if "comment" in names else ""
-        if (split, source) in rows:
+    for number, row in enumerate(zip(*columns.values(), strict=True)):
+        split, source, start, stop, listed, available, comment = row
+        pair = split, source = _text(split), _text(source)
+        if pair in rows:
             raise SplitError(
                 f"{where} names split {split!r} of source {source!r} twice, in rows "
-                f"{rows[split, source].number} and {number}; keep one of them"
+                f"{rows[pair].number} and {number}; keep one of them"
             )
-        listed: Any = np.ravel(row["indices"])[0] if "indices" in names else None
-        if not (isinstance(listed, h5py.Reference) and listed):
-            listed = range(values["start"][number], values["stop"][number])
-        rows[split, source] = TableRow(
-            number,
-            split,
-            source,
-            listed,
-            bool(values["available"][number]),
-            "" if comment == NO_COMMENT else comment,
-        )
+        is_list = isinstance(listed, h5py.Reference) and bool(listed)
+        place = listed if is_list else range(start, stop)
+        comment = "" if comment is None or _text(comment) == NO_COMMENT else _text(comment)
+        is_there = available is None or bool(available)
+        rows[pair] = TableRow(number, split, source, place, is_there, comment)
     return SplitTable(tuple(rows.values()))
 
 
 def _text(value: Any) -> str:
-    value = np.ravel(value)[0]
-    return to_text(bytes(value)) if isinstance(value, bytes) else str(value)
+    return to_text(value) if isinstance(value, bytes) else str(value)
 
 
 # scanning
 
 
-def scan_fuel(opening: Opening, table: SplitTable) -> FileHeader:
-    """Scan a file with a split table.
+def arrays_in_table(opening: Opening, table: SplitTable) -> list[ArrayInfo]:
+    """Return the datasets that a split table names, or those of them that are asked for.
 
     Raises
     ------
     SplitError
-        If the table names what is not there, or does not fit the sources.
-    UnknownNameError, FileFormatError, UnsafeFileError, DimsError
-        If `sources`, `dims` or `example_dim` do not fit, or a source cannot be opened.
+        If it names what is not there, or no dataset.
+    UnsafeFileError
+        If a source lies outside the file, and that is not allowed.
     """
-    path, wanted = opening.stamp.path, opening.options.sources
-    for argument, names in (("sources=", wanted or ()), ("dims=", opening.dims)):
-        for name in names:
-            if name not in table.sources:
-                raise UnknownNameError(
-                    f"{argument} names {name!r}, which is not a source of file {path!r}; "
-                    f"{did_you_mean(name, table.sources)}"
-                )
-    not_opened: dict[str, str] = {}
-    described: dict[str, Described] = {}
-    for name in table.sources if wanted is None else wanted:
-        info = _source(opening, table, name)
-        if info.why_not is None:
-            try:
-                described[name] = describe_array(opening, info)
-            except UnsafeFileError as error:
-                raise UnsafeFileError(f"{error}, or open the others with sources=[...]") from None
-        elif wanted is None:
-            not_opened[name] = info.why_not
+    base, path, wanted = opening.base, opening.stamp.path, opening.options.sources
+    infos: list[ArrayInfo] = []
+    for name in table.sources:
+        if wanted is not None and name not in wanted:
+            continue
+        info = ArrayInfo(name, name)
+        try:
+            thing, outside = resolve(base, name, allow_external=opening.options.allow_external)
+        except NotThereError as error:
+            if any(row.available for row in table.rows if row.source == name):
+                raise SplitError(
+                    f"the split table of file {path!r} names source {name!r}, but there is no such "
+                    f"dataset ({error}); {did_you_mean(name, map(to_text, base.id))}. Correct the "
+                    "table, or open the other sources with sources=[...]"
+                ) from error
+            info = replace(info, why_not="it is not in the file, and no split provides it")
         else:
-            raise FileFormatError(f"{name!r} in file {path!r} cannot be a source: {info.why_not}")
-    _check_example_dim(opening, described)
-    faults = [fault for each in described.values() for fault in each.faults]
-    variables: dict[str, SourceHeader] = {}
-    sources = with_coordinates(opening, described, variables, faults)
-    splits = splits_of(table, sources, opening)
-    attrs = attrs_of(opening.base, "the file", faults, leave_out={TABLE})
-    if opening.options.decode_cf and "labeled_version" in attrs:
-        decode(sources, variables, faults)
-    return file_header(
-        opening,
-        described,
-        sources,
-        splits,
-        faults,
-        attrs=attrs,
-        variables=variables,
-        not_opened=not_opened,
-        kind="fuel",
-        coordinates=frozenset(variables),
-    )
-
-
-def _source(opening: Opening, table: SplitTable, name: str) -> ArrayInfo:
-    """Return the dataset of a source, perhaps with why it cannot be one."""
-    base, path = opening.base, opening.stamp.path
-    try:
-        thing, outside = resolve(base, name, allow_external=opening.options.allow_external)
-    except NotThereError as error:
-        if not any(row.available for row in table.rows if row.source == name):
-            return ArrayInfo(name, name, why_not="it is not in the file, and no split provides it")
-        names = [to_text(each) for each in base.id]
-        raise SplitError(
-            f"the split table of file {path!r} names source {name!r}, but there is no such "
-            f"dataset ({error}); {did_you_mean(name, names)}. Correct the table, or open the "
-            f"other sources with sources=[...]"
-        ) from error
-    if not isinstance(thing, h5py.Dataset):
-        raise SplitError(
-            f"the split table of file {path!r} names source {name!r}, which is a group or a type, "
-            f"not a dataset; name the dataset in it ({name + '/...'!r})"
-        )
-    why_not = why_not_a_source(thing)
-    if why_not is None and thing.shape == ():
-        why_not = "it is a single value (no axis)"
-    return ArrayInfo(name, name, thing, outside=outside, why_not=why_not)
-
-
-def _check_example_dim(opening: Opening, described: Mapping[str, Described]) -> None:
-    example_dim = opening.options.example_dim
-    for name, each in described.items():
-        if example_dim is not None and each.header.dims[0] != example_dim:
-            raise DimsError(
-                f"example_dim={example_dim!r} is not axis 0 of source {name!r} in file "
-                f"{opening.stamp.path!r}, whose dims are {each.header.dims}; in a file with a "
-                f"split table axis 0 always counts the examples, so leave example_dim out"
-            )
+            if not isinstance(thing, h5py.Dataset):
+                raise SplitError(
+                    f"the split table of file {path!r} names source {name!r}, which is a group or "
+                    f"a type, not a dataset; name the dataset in it ({name + '/...'!r})"
+                )
+            why_not = why_not_a_source(thing)
+            info = replace(info, dataset=thing, outside=outside, why_not=why_not)
+        infos.append(info)
+    return infos
 
 
 def splits_of(
@@ -283,15 +208,8 @@ def splits_of(
             continue
         pair = f"split {row.split!r}, source {row.source!r} of file {path!r}"
         n_rows, rows = sources[row.source].n_rows, row.rows
-        if isinstance(rows, range):
-            if not 0 <= rows.start <= rows.stop <= n_rows:
-                raise SplitError(
-                    f"{pair} is rows {rows.start} to {rows.stop}, but the source has {n_rows} "
-                    f"rows; expected 0 <= start <= stop <= {n_rows}. Correct row {row.number} of "
-                    "the split table"
-                )
-        else:
-            rows = _listed(pair, row.number, rows, lists, opening)
+        if not isinstance(rows, range):
+            rows = _listed(pair, row, lists, opening)
             outside = np.flatnonzero((rows < 0) | (rows >= n_rows))
             if outside.size:
                 at = int(outside[0])
@@ -299,6 +217,12 @@ def splits_of(
                     f"{pair} lists row {rows[at]} (at position {at} of its index dataset), but "
                     f"the source has rows 0 to {n_rows - 1}; correct the list"
                 )
+        elif not 0 <= rows.start <= rows.stop <= n_rows:
+            raise SplitError(
+                f"{pair} is rows {rows.start} to {rows.stop}, but the source has {n_rows} "
+                f"rows; expected 0 <= start <= stop <= {n_rows}. Correct row {row.number} of "
+                "the split table"
+            )
         for name, known in found[row.split].items():
             if len(known) != len(rows):
                 raise SplitError(
@@ -310,32 +234,28 @@ def splits_of(
     return found
 
 
-def _listed(
-    pair: str, number: int, reference: h5py.Reference, known: Lists, opening: Opening
-) -> Integers:
+def _listed(pair: str, row: TableRow, known: Lists, opening: Opening) -> Integers:
     """Return the row numbers of the index dataset that a row of the table refers to."""
+    remedy = f"write the list again, or give start and stop in row {row.number} of the split table"
     try:
-        dataset = opening.base.file[reference]
+        dataset = opening.base.file[row.rows]
     except Exception as error:  # a reference to nothing raises whatever HDF5 meets there
         raise SplitError(
-            f"{pair} refers to an index dataset that is not there ({error}); write the list "
-            f"again, or give start and stop in row {number} of the split table"
+            f"{pair} refers to an index dataset that is not there ({error}); {remedy}"
         ) from error
     if not isinstance(dataset, h5py.Dataset):
-        raise SplitError(f"{pair} refers to {dataset!r}, which is not a dataset")
+        raise SplitError(f"{pair} refers to {dataset!r}, which is not a dataset; {remedy}")
     here = address(dataset)
     if here in known:
         return known[here]
-    name = dataset.name or "(nameless)"
-    shape, dtype = dataset.shape, dataset.dtype
+    name, shape, dtype = dataset.name or "(nameless)", dataset.shape, dataset.dtype
     if shape is None or len(shape) != 1 or dtype.kind not in "iu":
         raise SplitError(
             f"{pair} refers to index dataset {name!r} of shape {shape} and dtype {dtype}; row "
-            f"numbers must be 1-D integers. Write the list again with dtype 'i8', or give start "
-            f"and stop in row {number} of the split table"
+            f"numbers must be 1-D integers (such as 'i8'): {remedy}"
         )
     allowed = opening.options.allow_external
-    header = header_of(opening.stamp, dataset, name, ("rows",), key=name, allow_external=allowed)
+    header = header_of(opening.stamp, dataset, name, ("rows",), allow_external=allowed)
     stored = int(dataset.id.get_storage_size())
     check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
     values = dataset[()]
@@ -403,34 +323,18 @@ def split_array(
                     f"split {split!r} of source {source!r} is {pair!r}; expected (start, "
                     f"stop), and perhaps a reference to row numbers and a comment"
                 )
-            start, stop = pair[:2]
-            reference = pair[2] if len(pair) > 2 else None
-            comment = pair[3] if len(pair) > 3 else ""
-            if not isinstance(comment, str):
+            start, stop, listed, comment = (*pair, None, None)[:4]
+            if not isinstance(comment, str | None):
                 raise SplitTypeError(
                     f"the comment on split {split!r} of source {source!r} is {comment!r}; give a "
                     "text"
                 )
-            texts = [each.encode() for each in (split, source, comment or NO_COMMENT)]
-            reference = h5py.Reference() if reference is None else reference
-            rows.append((*texts, int(start), int(stop), reference, source in pairs))
-    widths = [max(1, *(len(row[field]) for row in rows)) for field in range(3)]
-    table = np.empty(
-        len(rows),
-        [
-            ("split", f"S{widths[0]}"),
-            ("source", f"S{widths[1]}"),
-            ("start", np.int64),
-            ("stop", np.int64),
-            ("indices", h5py.ref_dtype),
-            ("available", np.bool_),
-            ("comment", f"S{widths[2]}"),
-        ],
-    )
-    for place, row in enumerate(rows):
-        split, source, comment, *numbers = row
-        table[place] = (split, source, *numbers, comment)
-    return table
+            texts = split.encode(), source.encode(), (comment or NO_COMMENT).encode()
+            numbers = int(start), int(stop), listed or h5py.Reference(), source in pairs
+            rows.append((*texts[:2], *numbers, texts[2]))
+    split_, source_, comment_ = (max(1, *(len(row[i]) for row in rows)) for i in (0, 1, 6))
+    kinds = f"S{split_}", f"S{source_}", "i8", "i8", h5py.ref_dtype, "?", f"S{comment_}"
+    return np.array(rows, np.dtype([*zip(FIELDS, kinds, strict=True)]))
 
 
 def write_table(
@@ -456,26 +360,24 @@ def write_table(
         Make each list a dimension scale, which netCDF readers take for a coordinate; they
         refuse datasets whose axes have no scale.
     """
-    comments = {} if comments is None else comments
     written: dict[bytes, h5py.Reference] = {}
     pairs: dict[str, dict[str, Pair]] = {}
     for split, by_source in splits.items():
         pairs[split] = {}
+        alone = len({id(rows) for rows in by_source.values()}) == 1
         for source, rows in by_source.items():
-            place: tuple[Any, ...]
+            comment = (comments or {}).get((split, source))
             if isinstance(rows, range):
-                place = rows.start, rows.stop, None
-            else:
-                key = np.ascontiguousarray(rows, np.int64).tobytes()
-                if key not in written:
-                    alone = len({id(r) for r in by_source.values()}) == 1
-                    name = free_name(base, f"{split if alone else f'{split}_{source}'}_indices")
-                    dataset = base.create_dataset(name, data=rows, dtype=np.int64)
-                    if scales:
-                        dataset.make_scale(name)
-                    written[key] = dataset.ref
-                place = -1, -1, written[key]
-            pairs[split][source] = (*place, comments.get((split, source), ""))
+                pairs[split][source] = rows.start, rows.stop, None, comment
+                continue
+            key = np.ascontiguousarray(rows, np.int64).tobytes()
+            if key not in written:
+                name = free_name(base, f"{split if alone else f'{split}_{source}'}_indices")
+                dataset = base.create_dataset(name, data=rows, dtype=np.int64)
+                if scales:
+                    dataset.make_scale(name)
+                written[key] = dataset.ref
+            pairs[split][source] = -1, -1, written[key], comment
     base.attrs[TABLE] = split_array(pairs, sources=sources)
 
 

@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, count
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from labeled.display.text import class_names_of
-from labeled.errors import DimsError, FileFormatError
+from labeled.errors import FileFormatError
 from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.dtypes import (
@@ -35,35 +34,29 @@ from labeled.formats.hdf5.dtypes import (
     numbers_of,
     why_not_a_source,
 )
-from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.labels import (
     SHAPE_LABELS,
     SHAPES,
     Axis,
     Scale,
-    Unnamed,
     attrs_of,
     axes_of,
-    example_axes_of,
-    how_to_name_axes,
-    how_to_name_examples,
+    example_names,
     name_dims,
     short_attribute,
     texts_of,
 )
 from labeled.formats.hdf5.metadata import (
     ATTRIBUTES,
-    OFFSETS,
     check_parts,
     example_dims,
+    is_flat,
     part_paths,
 )
-from labeled.formats.hdf5.safety import NotThereError, check_dataset, resolve
+from labeled.formats.hdf5.safety import check_dataset, find
 from labeled.formats.header import (
-    FileHeader,
     FileStamp,
     Filter,
-    Rows,
     SourceHeader,
     Storage,
     is_text,
@@ -87,18 +80,12 @@ _TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
-    """The header of a dataset, what the file says of its axes, and what is worth a warning."""
+class Described(NamedTuple):
+    """The header of a dataset, what the file says of its axes, and those that nobody named."""
 
     header: SourceHeader
-    info: ArrayInfo
     axes: tuple[Axis, ...] = ()
     unnamed: tuple[int, ...] = ()
-    """Axes that nobody named."""
-    faults: tuple[str, ...] = ()
-    refusal: str | None = None
-    """Why it may not be a source: it is ragged, and nobody names the axes of its examples."""
 
 
 # where the bytes are
@@ -120,20 +107,20 @@ def header_of(
 
     Those of a `column` lie among others, where only HDF5 finds them.
     """
-    plist = dataset.id.get_create_plist()
+    plist, kind = dataset.id.get_create_plist(), dataset.id.get_type()
+    layout, items = plist.get_layout(), item_of(dataset)
     beyond = check_dataset(
         dataset, name, allow_external=allow_external, outside=outside, plist=plist
     )
-    items = item_of(dataset)
     dtype = numbers_of(items if column is None else column.dtype_in(items))
-    layout, kind = plist.get_layout(), dataset.id.get_type()
     storage = beyond or _LAYOUTS.get(layout, "foreign")
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
         storage, offset = "empty", None  # in files with a user block the offset is not None
-    n_bytes = math.prod(dataset.shape) * kind.get_size()
-    stored: int | None = n_bytes if storage in ("contiguous", "compact") else 0
-    if storage == "chunked":
+    stored: int | None = 0
+    if storage in ("contiguous", "compact"):
+        stored = math.prod(dataset.shape) * kind.get_size()
+    elif storage == "chunked":
         stored = None
         most = dataset.id.get_space().get_simple_extent_dims(True)
         if most.count(h5py.h5s.UNLIMITED) == 1 and most[0] != h5py.h5s.UNLIMITED:
@@ -150,8 +137,6 @@ def header_of(
         fill_value = b"" if is_text(dtype) else None
     elif is_set and column is None:  # one value cannot stand for the axes a column adds
         fill_value = dataset.fillvalue
-        if items.names is not None:
-            fill_value = np.asarray(fill_value, items).view(dtype)[()]
     return SourceHeader(
         file=stamp,
         name=name,
@@ -182,7 +167,7 @@ def filters_of(plist: Any) -> tuple[Filter, ...]:
 # what a source is
 
 
-def describe_array(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) -> Described:
+def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) -> Described:
     """Return the header of a dataset that may be a source.
 
     `own_dims` are the dims of a scale of several axes, which has none attached.
@@ -194,64 +179,53 @@ def describe_array(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = 
     DimsError, UnsafeFileError
     """
     if info.matrix is not None:
-        return _describe_matrix(opening, info, info.matrix)
-    if h5py.h5a.exists(info.dataset.id, OFFSETS.encode()):
-        try:
-            return _describe_flat(opening, info)
-        except FileFormatError as error:
-            raise FileFormatError(
-                f"file {opening.stamp.path!r}: {error}. Write the source again, or open the "
-                f"others with sources=[...]"
-            ) from error
-    name, path, given = info.name, opening.stamp.path, opening.dims.get(info.name)
-    faults: list[str] = []
-    axes = axes_of(info.dataset, name, opening.scales, faults)
+        return _sparse(opening, info, info.matrix)
+    if is_flat(info.dataset):
+        return _flat(opening, info)
+    name, given = info.name, opening.dims.get(info.name)
+    axes = axes_of(info.dataset, name, opening.scales, opening.faults)
     if info.axes:
         axes = tuple(
             by_group if own.name in ("", by_group.name) and not own.scales else own
             for own, by_group in zip(axes, info.axes, strict=False)
         )
-    names = list(map(attrgetter("name"), axes))
+    names = [axis.name for axis in axes]
     if own_dims:
         names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
     if info.column is not None:
         names += [""] * len(info.item.shape)
-    base, refusal = vlen_base(info.item), None
+    base = vlen_base(info.item)
+    scales = {scale.name: scale for scale in reversed(axes[0].scales)} if axes else {}
     ragged: dict[str, Any] = {}
-    examples = example_axes_of(info.dataset, name, axes) if axes and axes[0].scales else None
-    if examples is not None:
-        names += examples.names
-        if examples.fault is not None and base is not None and (given is None or None in given[1:]):
-            refusal = how_to_name_examples(path, name, examples)
-        shapes = examples.shapes
-        ragged = {
-            "ragged": "every example has its own shape (scale 'shapes')",
-            "shapes_path": shapes.path,
-        }
+    if SHAPES in scales:
+        required = base is not None and not opening.name_all and None in (given or (None, None))[1:]
+        names += example_names(info.dataset, name, scales, required=required)
+        shapes = scales[SHAPES]
+        ragged["ragged"] = "every example has its own shape (scale 'shapes')"
+        ragged["shapes_path"] = shapes.path
         if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
             what = f"{name} (its scale 'shapes')"
-            ragged["parts"] = {"shapes": scale_header(opening, what, shapes, (), faults)}
+            ragged["parts"] = {"shapes": scale_header(opening, what, shapes, ())}
     elif base is not None:
         names += [""] if len(axes) == 1 else []
-        ragged = {"ragged": f"every example is a row of {base} of its own length (vlen dtype)"}
-    dims, unnamed = name_dims(path, name, names, given)
-    header = replace(_header(opening, info, dims, faults), **ragged)
+        ragged["ragged"] = f"every example is a row of {base} of its own length (vlen dtype)"
+    dims, unnamed = name_dims(opening.stamp.path, name, names, given)
+    header = replace(_header(opening, info, dims), **ragged)
     if ragged:
         unnamed = tuple(axis for axis in unnamed if axis < len(axes))
-    return Described(header, info, axes, unnamed, tuple(faults), refusal)
+    return Described(header, axes, unnamed)
 
 
-def _header(
-    opening: Opening, info: ArrayInfo, dims: Sequence[str], faults: list[str]
-) -> SourceHeader:
+def _header(opening: Opening, info: ArrayInfo, dims: Sequence[str]) -> SourceHeader:
     """Return the header of a dataset with its attributes, and what its numbers mean."""
-    dataset, attrs, fields = info.dataset, {}, info.column.fields if info.column else ()
-    if not fields:
-        attrs = attrs_of(dataset, repr(info.name), faults, scalars=opening.single_values)
-    attrs |= _meaning_of(info, fields, attrs)
+    attrs: dict[str, Any] = {}
+    if info.column is None or not info.column.fields:  # attributes of a table are of no column
+        what = repr(info.name)
+        attrs = attrs_of(info.dataset, what, opening.faults, scalars=opening.single_values)
+    attrs |= _meaning_of(info, attrs)
     return header_of(
         opening.stamp,
-        dataset,
+        info.dataset,
         info.name,
         dims,
         key=opening.path_of(info.path),
@@ -262,21 +236,18 @@ def _header(
     )
 
 
-def scale_header(
-    opening: Opening, key: str, scale: Scale, dims: tuple[str, ...], faults: list[str]
-) -> SourceHeader:
+def scale_header(opening: Opening, key: str, scale: Scale, dims: tuple[str, ...]) -> SourceHeader:
     """Return the header of a scale read as a variable."""
-    return _header(opening, ArrayInfo(key, scale.path or key, scale.dataset), dims, faults)
+    return _header(opening, ArrayInfo(key, scale.path or key, scale.dataset), dims)
 
 
-def _meaning_of(
-    info: ArrayInfo, fields: tuple[str, ...], attrs: Mapping[str, Any]
-) -> dict[str, Any]:
+def _meaning_of(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes that say what numbers mean: times, booleans, or names of classes.
 
     Names of classes among `attrs`, those that it has, go before others.
     """
     dataset, item, kind = info.dataset, info.item, short_attribute(info.dataset, "CLASS")
+    fields = info.column.fields if info.column is not None else ()
     words: list[Any] = []
     found: dict[str, Any] = {}
     stored = None
@@ -323,29 +294,30 @@ def times_meant(words: object) -> dict[str, Any]:
     return {**attrs, "units": units, **dtype}
 
 
-def _describe_flat(opening: Opening, info: ArrayInfo) -> Described:
+def _flat(opening: Opening, info: ArrayInfo) -> Described:
     """Describe a source in the flat layout; see :mod:`.metadata`."""
-    name, allowed = info.name, opening.options.allow_external
-    faults: list[str] = []
-    parts = {"values": info}
-    for role, path in part_paths(info.dataset, name).items():
-        try:
-            found, outside = resolve(opening.base, path, allow_external=allowed)
-        except NotThereError as error:
-            message = f"the {role} of ragged source {name!r} are missing ({error})"
-            raise FileFormatError(message) from None
-        if not isinstance(found, h5py.Dataset) or why_not_a_source(found) is not None:
-            raise FileFormatError(
-                f"the {role} of ragged source {name!r}, {path!r}, are not numbers"
-            )
-        parts[role] = ArrayInfo(name, path, found, outside=outside)
-    shapes = parts["shapes"].dataset if "shapes" in parts else None
-    n_axes = check_parts(name, info.dataset, parts["offsets"].dataset, shapes)
+    name, parts = info.name, {"values": info}
+    try:
+        for role, path in part_paths(info.dataset, name).items():
+            allowed = opening.options.allow_external
+            found, outside = find(opening.base, path, allow_external=allowed)
+            if not isinstance(found, h5py.Dataset):
+                raise FileFormatError(
+                    f"the {role} of ragged source {name!r} are missing (no dataset is at {path!r})"
+                )
+            parts[role] = ArrayInfo(name, path, found, outside=outside)
+        shapes = parts["shapes"].dataset if "shapes" in parts else None
+        n_axes = check_parts(name, info.dataset, parts["offsets"].dataset, shapes)
+    except FileFormatError as error:
+        raise FileFormatError(
+            f"file {opening.stamp.path!r}: {error}. Write the source again, or open the others "
+            "with sources=[...]"
+        ) from error
     names = example_dims(info.dataset, n_axes)
     dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     if unnamed:
-        faults.append(f"ragged source {name!r} does not name its axes {unnamed}")
-    headers = {role: _header(opening, part, (), faults) for role, part in parts.items()}
+        opening.faults.append(f"ragged source {name!r} does not name its axes {unnamed}")
+    headers = {role: _header(opening, part, ()) for role, part in parts.items()}
     values = headers["values"]
     header = replace(
         values,
@@ -355,85 +327,78 @@ def _describe_flat(opening: Opening, info: ArrayInfo) -> Described:
         ragged="every example has its own shape (flat layout)",
         parts=headers,
     )
-    return Described(header, info, faults=tuple(faults))
+    return Described(header)
 
 
-def _describe_matrix(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Described:
+def _sparse(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Described:
     """Describe a sparse matrix, whose rows come dense."""
     name, headers = info.name, {}
     for role in PARTS:
         path = f"{name}/{role}"
-        headers[role] = _header(opening, ArrayInfo(path, path, info.dataset[role]), (), [])
+        headers[role] = _header(opening, ArrayInfo(path, path, info.dataset[role]), ())
     names = [axis.name for axis in info.axes] or ["", ""]
     dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     data = headers["data"]
     chunk_rows = (data.chunks or (0,))[0] * shape[0] // max(data.n_rows, 1)
-    header = SourceHeader(
-        file=opening.stamp,
+    header = replace(
+        data,
         name=name,
         key=opening.path_of(name),
         shape=shape,
-        dtype=data.dtype,
         dims=dims,
+        attrs={},
         storage="sparse",
+        offset=None,
         chunks=(max(chunk_rows, 1), shape[1]) if data.chunks else None,
-        filters=data.filters,
         fill_value=np.zeros((), data.dtype)[()],
         stored_bytes=None,
         parts=headers,
     )
-    return Described(header, info, info.axes, unnamed)
+    return Described(header, info.axes, unnamed)
 
 
 # coordinates
 
 
 def with_coordinates(
-    opening: Opening,
-    described: Mapping[str, Described],
-    variables: dict[str, SourceHeader],
-    faults: list[str],
+    opening: Opening, described: Mapping[str, Described], variables: dict[str, SourceHeader]
 ) -> dict[str, SourceHeader]:
     """Return sources that name the scales attached to them as coordinates, which become variables.
 
     Scales of several groups with the same name are distinguished by their paths.
     """
-    dims: set[str] = set()
-    for each in described.values():
-        dims.update(each.header.dims)
+    taken = {dim for each in described.values() for dim in each.header.dims} | described.keys()
     overruled: dict[str, str] = {}
     sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
-        keys: list[str] = []
+        keys: dict[str, None] = {}
         for dim, axis in zip(each.header.dims, each.axes, strict=False):
             for scale in axis.scales:
                 problem = _why_no_coordinate(scale, axis)
+                if problem:
+                    opening.faults.append(
+                        f"scale {scale.name!r} of source {name!r} (dim {dim!r}) is left out: "
+                        f"{problem}"
+                    )
                 if problem is not None:
-                    if problem:
-                        faults.append(
-                            f"scale {scale.name!r} of source {name!r} (dim {dim!r}) is left out: "
-                            f"{problem}"
-                        )
                     continue
                 place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
                 first = (scale.name, place) if "/" in place else (scale.name,)
                 again = (f"{name}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
                 for key in chain(first, again):
                     known = variables.get(key)
-                    if known is not None and known.key == scale.path and known.dims == (dim,):
-                        break
-                    if known is None and key not in described and (key == dim or key not in dims):
-                        variables[key] = scale_header(opening, key, scale, (dim,), faults)
+                    if known is None and (key == dim or key not in taken) and key not in described:
+                        known = variables[key] = scale_header(opening, key, scale, (dim,))
+                    if known is not None and (known.key, known.dims) == (scale.path, (dim,)):
+                        keys[key] = None
                         break
                     rival = opening.base[known.key] if key == dim and known is not None else None
                     if rival is not None and _differs(scale.dataset, rival):
                         overruled[name] = f"along dim {dim!r}, those of {place!r}"
-                keys.append(key)
-        coords = tuple(dict.fromkeys(keys))
-        sources[name] = replace(each.header, coords=coords) if coords else each.header
+        sources[name] = replace(each.header, coords=tuple(keys)) if keys else each.header
     for name, which in [*overruled.items()][:1]:
         more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
-        faults.append(
+        opening.faults.append(
             f"source {name!r} has values of its own {which}{more}, but positions are selected by "
             f"those of an earlier source; open it alone, sources=[{name!r}], or give its axis "
             "another name with dims="
@@ -475,78 +440,23 @@ def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
 
 
 def decode(
-    sources: dict[str, SourceHeader],
-    variables: dict[str, SourceHeader],
-    faults: list[str],
-    *,
-    decode_cf: bool = True,
-    netcdf: bool = False,
+    headers: dict[str, SourceHeader], faults: list[str], *, decode_cf: bool, netcdf: bool
 ) -> None:
-    """Let headers decode CF values, if wanted.
+    """Let headers of one file decode CF values, if wanted.
 
     The attribute `coordinates` of netCDF goes either way: `coords` stand for it.
     """
-    attrs: dict[str, Mapping[str, Any]] = {}
-    for name, header in [*variables.items(), *sources.items()]:
-        attrs[name] = header.attrs
+    attrs: Mapping[str, Mapping[str, Any]] = {name: one.attrs for name, one in headers.items()}
     if not netcdf and (not decode_cf or not any(attrs.values())):
         return
-    attrs |= with_bounds_units(attrs) if decode_cf else {}
-    for headers in (sources, variables):
-        for name, header in headers.items():
-            cf, used, found = None, frozenset({"coordinates"} if netcdf else ()), attrs[name]
-            if decode_cf and (netcdf or found):
-                cf, used_up = cf_of(name, header.dtype, found, faults)
-                cf = cf if netcdf or used_up else None  # plain files keep their byte order
-                used |= used_up
-            if cf is not None or len(found) != len(header.attrs) or not used.isdisjoint(found):
-                kept = {key: value for key, value in found.items() if key not in used}
-                taken = {key: value for key, value in found.items() if key in used}
-                headers[name] = replace(header, cf=cf, attrs=kept, used_attrs=taken)
-
-
-# the whole file
-
-
-def file_header(
-    opening: Opening,
-    described: Mapping[str, Described],
-    sources: Mapping[str, SourceHeader],
-    splits: Mapping[str, Mapping[str, Rows]],
-    faults: Iterable[str],
-    *,
-    advice: str | None = None,
-    **fields: Any,
-) -> FileHeader:
-    """Return the header of a file, with what is worth a warning.
-
-    Parameters
-    ----------
-    advice : str, optional
-        What to say in place of which axes nobody named.
-
-    Raises
-    ------
-    DimsError
-        If nobody names the axes of ragged examples.
-    """
-    unnamed: dict[str, Unnamed] = {}
-    for name, each in described.items():
-        if each.refusal is not None and not opening.name_all:
-            raise DimsError(each.refusal)
-        if each.unnamed and len(each.header.dims) > 1:  # a single axis counts examples
-            unnamed[name] = Unnamed(each.unnamed, each.header)
-    if advice is None and unnamed:
-        advice = how_to_name_axes(unnamed)
-    faults = dict.fromkeys([*faults, *describe_missing(sources.values())])
-    warnings = [] if advice is None else [advice]
-    if faults:
-        warnings.append(": " + "; ".join(faults))
-    return FileHeader(
-        stamp=opening.stamp,
-        sources=sources,
-        splits=splits,
-        group=opening.base.name.strip("/") if opening.one_of_many else "",
-        warnings=tuple(warnings),
-        **fields,
-    )
+    attrs = with_bounds_units(attrs) if decode_cf else attrs
+    for name, header in headers.items():
+        cf, used, found = None, frozenset({"coordinates"} if netcdf else ()), attrs[name]
+        if decode_cf and (netcdf or found):
+            cf, used_up = cf_of(name, header.dtype, found, faults)
+            cf = cf if netcdf or used_up else None  # plain files keep their byte order
+            used |= used_up
+        if cf is not None or len(found) != len(header.attrs) or not used.isdisjoint(found):
+            kept = {key: value for key, value in found.items() if key not in used}
+            taken = {key: value for key, value in found.items() if key in used}
+            headers[name] = replace(header, cf=cf, attrs=kept, used_attrs=taken)

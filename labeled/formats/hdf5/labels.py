@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -22,8 +22,8 @@ import numpy as np
 from labeled.dims import likely_axis, likely_image
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import FILLS
-from labeled.formats.hdf5.dtypes import numpy_type, refers, why_not_a_source
-from labeled.formats.hdf5.safety import Address, address, check_dataset, to_bytes, to_text
+from labeled.formats.hdf5.dtypes import refers, why_not_a_source
+from labeled.formats.hdf5.safety import Address, address, check_dataset, to_text
 from labeled.formats.header import SourceHeader
 
 Names = Sequence[str | None]
@@ -76,52 +76,40 @@ class Axis:
         return self.label
 
 
-class Unnamed(NamedTuple):
-    """A source some of whose axes have no name in the file, and the names they get."""
+def likely_dims(header: SourceHeader, unnamed: Collection[int]) -> tuple[str, ...]:
+    """Return dims with a guess for the unnamed ones: a single axis, or those of pictures.
 
-    axes: tuple[int, ...]
-    header: SourceHeader
-
-    @property
-    def likely(self) -> tuple[str, ...]:
-        """What the axes probably are: a single one behind the first, or those of pictures.
-
-        Nothing is guessed where an axis behind the first has a name.
-        """
-        header, dims = self.header, self.header.dims
-        for axis, dim in enumerate(dims):
-            if axis and axis not in self.axes and dim != default_name(header.name, axis):
-                return dims
-        guess: tuple[str, ...] | None = None
-        if len(dims) == 2:
-            length = None if header.ragged is not None else header.shape[1]
-            guess = (likely_axis(length, header.dtype.kind),)
-        elif header.ragged is None:
-            guess = likely_image(header.shape[1:])
-        return dims if guess is None else ("batch" if 0 in self.axes else dims[0], *guess)
+    Nothing is guessed where an axis behind the first has a name.
+    """
+    dims = header.dims
+    inner: tuple[str, ...] | None = None
+    for axis, dim in enumerate(dims):
+        if axis and axis not in unnamed and dim != default_name(header.name, axis):
+            return dims
+    if len(dims) == 2:
+        length = None if header.ragged is not None else header.shape[1]
+        inner = (likely_axis(length, header.dtype.kind),)
+    elif header.ragged is None:
+        inner = likely_image(header.shape[1:])
+    return dims if inner is None else ("batch" if 0 in unnamed else dims[0], *inner)
 
 
-def how_to_name_axes(unnamed: Mapping[str, Unnamed]) -> str:
+def how_to_name_axes(unnamed: Mapping[str, tuple[SourceHeader, tuple[int, ...]]]) -> str:
     """Return the warning about sources some of whose axes have no names, with the remedies."""
-
-    def dims_of(name: str) -> tuple[str, ...]:
-        return unnamed[name].header.dims
-
     named = [
-        f"{name!r} (axis {', '.join(map(str, one.axes))})"
-        for name, one in islice(unnamed.items(), MAX_LISTED)
+        f"{name!r} (axis {', '.join(map(str, axes))})"
+        for name, (_, axes) in islice(unnamed.items(), MAX_LISTED)
     ]
     if len(unnamed) > MAX_LISTED:
         named.append(f"... ({len(unnamed):,} sources in all)")
-    few = sorted(unnamed, key=lambda name: (-len(unnamed[name].axes), -len(dims_of(name))))
-    few = few[:MAX_SUGGESTED]
-    axes, dims = unnamed[few[0]].axes, dims_of(few[0])
-    likely = {name: unnamed[name].likely for name in few}
-    pictures = any(len(dims_of(name)) > 2 and likely[name] != dims_of(name) for name in few)
+    few = sorted(unnamed, key=lambda name: -len(unnamed[name][0].dims))[:MAX_SUGGESTED]
+    likely = {name: likely_dims(*unnamed[name]) for name in few}
+    pictures = any(len(d) > 2 and d != unnamed[name][0].dims for name, d in likely.items())
+    header, axes = unnamed[few[0]]
     return (
         f" does not name every axis: {', '.join(named)}. Those of {few[0]!r} are called "
-        f"{', '.join(dims[axis] for axis in axes)}. Set f[{few[0]!r}].dims[{axes[0]}].label in "
-        f"the file, or pass {'(if these are pictures) ' if pictures else ''}dims={likely} when "
+        f"{', '.join(header.dims[axis] for axis in axes)}. Set f[{few[0]!r}].dims[{axes[0]}].label "
+        f"in the file, or pass {'(if these are pictures) ' if pictures else ''}dims={likely} when "
         "opening it"
     )
 
@@ -148,34 +136,26 @@ def axes_of(
     HDF5's own functions for this trust what they read and crash on damaged files, so the
     attributes they keep are read here instead, and checked.
     """
-    shape = dataset.shape or ()
-    labels: Sequence[str] = [""] * len(shape)
-    scales: Sequence[tuple[Scale, ...]] = [()] * len(shape)
+    shape, found = dataset.shape or (), dict[str, Any]()
     known, faults = {} if known is None else known, [] if faults is None else faults
-    if h5py.h5a.exists(dataset.id, b"DIMENSION_LABELS"):
+    for key, what in (("DIMENSION_LABELS", "labels"), ("DIMENSION_LIST", "scales")):
+        if not h5py.h5a.exists(dataset.id, key.encode()):
+            continue
         try:
-            labels = list(map(_text, _entries(dataset, "DIMENSION_LABELS")))
+            kept = h5py.h5a.open(dataset.id, key.encode())
+            values = np.empty(kept.shape, kept.dtype)
+            if values.shape != (len(shape),):
+                raise ValueError(f"attribute {key} has shape {values.shape}")
+            kept.read(values)
+            file = dataset.file if what == "scales" else None
+            found[what] = [
+                _text(value) if file is None else _scales(file, value, known)
+                for value in values.tolist()
+            ]
         except Exception as error:  # damage surfaces as nearly any exception
-            faults.append(f"the labels of the axes of {name!r} cannot be read ({error})")
-    if h5py.h5a.exists(dataset.id, b"DIMENSION_LIST"):
-        try:
-            file, found = dataset.file, _entries(dataset, "DIMENSION_LIST")
-            scales = [_scales(file, references, known) for references in found]
-        except Exception as error:
-            faults.append(f"the scales of the axes of {name!r} cannot be read ({error})")
+            faults.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
+    labels, scales = found.get("labels", [""] * len(shape)), found.get("scales", [()] * len(shape))
     return tuple(map(Axis, shape, labels, scales))
-
-
-def _entries(dataset: h5py.Dataset, key: str) -> Sequence[Any]:
-    """Return the values of an attribute that has one for every axis."""
-    kept = h5py.h5a.open(dataset.id, key.encode())
-    shape = kept.shape
-    if shape != (len(dataset.shape),):
-        raise ValueError(f"attribute {key} has shape {shape}")
-    values = np.empty(shape, kept.dtype)
-    kept.read(values)
-    entries: Sequence[Any] = values.tolist()
-    return entries
 
 
 def _text(value: Any) -> str:
@@ -220,7 +200,7 @@ def name_dims(
     where: str,
     source: str,
     found: Sequence[str],
-    given: Sequence[Any] | None = None,
+    given: Names | None = None,
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Name every axis of a source, and return which axes had no name.
 
@@ -253,30 +233,21 @@ def name_dims(
     (('batch', 'features_axis_1', 'height'), (1,))
     """
     names = list(found)
-    if given is not None:
-        if isinstance(given, str) or len(given) != len(found):
-            of = "" if where == TO_WRITE else f" of file {where!r}"
-            raise DimsError(
-                f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
-                f"which has {len(found)} axes; pass one name per axis"
-            )
-        for axis, name in enumerate(given):
-            if not isinstance(name, str | None):
-                raise DimsError(
-                    f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None"
-                )
-            names[axis] = names[axis] if name is None else name
-    dims = list(names)
-    unnamed: list[int] = []
-    for axis, name in enumerate(names):
-        if not name:
-            dims[axis] = default_name(source, axis)
-            unnamed.append(axis)
+    if given is not None and (isinstance(given, str) or len(given) != len(found)):
+        of = "" if where == TO_WRITE else f" of file {where!r}"
+        raise DimsError(
+            f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
+            f"which has {len(found)} axes; pass one name per axis"
+        )
+    for axis, name in enumerate(given or ()):
+        if not isinstance(name, str | None):
+            raise DimsError(f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None")
+        names[axis] = names[axis] if name is None else name
+    dims = [name or default_name(source, axis) for axis, name in enumerate(names)]
     for axis, name in enumerate(dims):
-        first = dims.index(name)
-        if first < axis:
+        if name in dims[:axis]:
             proposed = (*dims[:axis], default_name(source, axis), *dims[axis + 1 :])
-            twice = f"has the dim {name!r} twice, as axis {first} and axis {axis}"
+            twice = f"has the dim {name!r} twice, as axis {dims.index(name)} and axis {axis}"
             remedy = f"dims={{{source!r}: {proposed}}}"
             if where == TO_WRITE:
                 raise DimsError(f"source {source!r} {twice}; rename one, with {remedy}")
@@ -284,49 +255,47 @@ def name_dims(
                 f"source {source!r} in {where!r} {twice}; its labels are {tuple(names)}. Set "
                 f"f[{source!r}].dims[{axis}].label in the file, or pass {remedy} when opening it"
             )
-    return tuple(dims), tuple(unnamed)
+    return tuple(dims), tuple(axis for axis, name in enumerate(names) if not name)
 
 
-class ExampleAxes(NamedTuple):
-    """The axes of the examples of a source with the scale `shapes` (Fuel's ragged layout)."""
+def example_names(
+    dataset: h5py.Dataset, source: str, scales: Mapping[str, Scale], *, required: bool
+) -> tuple[str, ...]:
+    """Return what the axes of examples in Fuel's ragged layout are called; ``""`` for unknown.
 
-    shapes: Scale
-    names: tuple[str, ...]
-    """One an axis; all ``""`` where the file does not name them."""
-    fault: str | None = None
-    """Why the file does not name them."""
-
-
-def example_axes_of(dataset: h5py.Dataset, name: str, axes: Sequence[Axis]) -> ExampleAxes | None:
-    """Return what the scales `shapes` and `shape_labels` of axis 0 say; None without `shapes`.
-
-    A table of shapes without two axes is refused when it is read: the number of names is unknown.
+    `scales` are those of axis 0 by name, `shapes` among them. A table of shapes without two axes is
+    refused when it is read: the number of names is unknown.
 
     Raises
     ------
     FileFormatError
         If examples have more axes than arrays can have.
+    DimsError
+        If the file does not name them, and they are `required`.
     """
-    scales = {scale.name: scale for scale in reversed(axes[0].scales)}
-    if SHAPES not in scales:
-        return None
-    shapes, labels = scales[SHAPES], scales.get(SHAPE_LABELS)
-    lengths: Sequence[int] = shapes.dataset.shape or ()
+    lengths: Sequence[int] = scales[SHAPES].dataset.shape or ()
     if len(lengths) != 2:
-        return ExampleAxes(shapes, ())
-    n_axes = lengths[1]
+        return ()
+    n_axes, labels = lengths[1], scales.get(SHAPE_LABELS)
+    what = f"source {source!r} of file {dataset.file.filename!r}"
     if n_axes > MAX_EXAMPLE_AXES:
-        raise FileFormatError(
-            f"ragged source {name!r} of file {dataset.file.filename!r} claims {n_axes} axes an "
-            f"example (scale {SHAPES!r})"
-        )
-    fault, found = f"no scale {SHAPE_LABELS!r} is attached to its axis 0", None
+        raise FileFormatError(f"{what} claims {n_axes} axes an example (scale {SHAPES!r})")
+    fault, found = f"no scale {SHAPE_LABELS!r} is attached to its axis 0", ("",) * n_axes
     if labels is not None:
-        found = texts_of(labels.dataset, labels.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
-        if len(found) == n_axes:
-            return ExampleAxes(shapes, found)
-        fault = f"its scale {SHAPE_LABELS!r} names {len(found)} axes"
-    return ExampleAxes(shapes, ("",) * n_axes, fault)
+        texts = texts_of(labels.dataset, labels.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
+        if len(texts) == n_axes:
+            return texts
+        fault = f"its scale {SHAPE_LABELS!r} names {len(texts)} axes"
+    if required:
+        names = ("batch", *(default_name(source, axis) for axis in range(1, n_axes + 1)))
+        raise DimsError(
+            f"{what} holds examples with {n_axes} axes each (scale {SHAPES!r}) that have no names: "
+            f"{fault}. Attach one with {n_axes} names to f[{source!r}].dims[0], or pass "
+            f"dims={{{source!r}: {names}}} with names of your own when opening it; labeled repack "
+            f"FILE NEW --dims {source}={','.join(names)} writes them into a new file. To open the "
+            "other sources only, pass sources=[...]"
+        )
+    return found
 
 
 def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
@@ -338,19 +307,6 @@ def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
     check_dataset(dataset, path)
     values = dataset[()].tolist()
     return tuple(to_text(v) if isinstance(v, bytes) else str(v) for v in values)
-
-
-def how_to_name_examples(where: str, source: str, axes: ExampleAxes) -> str:
-    """Return the message that refuses examples whose axes have no names, with the remedies."""
-    n_axes = len(axes.names)
-    names = ("batch", *(default_name(source, axis) for axis in range(1, n_axes + 1)))
-    return (
-        f"source {source!r} of file {where!r} holds examples with {n_axes} axes each (scale "
-        f"{SHAPES!r}) that have no names: {axes.fault}. Attach one with {n_axes} names to "
-        f"f[{source!r}].dims[0], or pass dims={{{source!r}: {names}}} with names of your own when "
-        f"opening it; labeled repack FILE NEW --dims {source}={','.join(names)} writes them into "
-        f"a new file. To open the other sources only, pass sources=[...]"
-    )
 
 
 # attributes
@@ -377,7 +333,6 @@ def attrs_of(
     what: str,
     faults: list[str],
     *,
-    leave_out: Collection[str] = (),
     scalars: bool = False,
 ) -> dict[str, Any]:
     """Return the attributes of an object, in the order that they were made where it is known.
@@ -388,8 +343,6 @@ def attrs_of(
         The object, for messages.
     faults : list of str
         Receives what cannot be read.
-    leave_out : names
-        Further attributes to leave out, such as the split table.
     scalars : bool
         Turn arrays of one value into that value, as netCDF means them.
 
@@ -401,39 +354,22 @@ def attrs_of(
     attributes = thing.attrs if h5py.h5a.get_num_attrs(thing.id) else {}
     for name in attributes:
         text = to_text(name)
-        if text in INTERNAL or text in leave_out:
+        if text in INTERNAL:
             continue
         try:
-            value = _numbers(thing, to_bytes(text))
-            if value is None:
-                value = attributes[name]
-                dtype = getattr(value, "dtype", None)
-                if isinstance(value, h5py.Reference | h5py.RegionReference):
-                    continue
-                if isinstance(dtype, np.dtype) and refers(dtype):
-                    continue
+            value = attributes[name]
+            refers_to = isinstance(value, h5py.Reference | h5py.RegionReference) or (
+                isinstance(value, np.ndarray | np.void) and refers(value.dtype)
+            )
         except Exception:  # any exception may come of a foreign or damaged type
             unreadable.append(text)
             continue
-        fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text either
-        values[text] = value if fill else plain_value(value, scalars=scalars)
+        if not refers_to:
+            fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text
+            values[text] = value if fill else plain_value(value, scalars=scalars)
     if unreadable:
         faults.append(f"attributes of {what} cannot be read: {', '.join(map(repr, unreadable))}")
     return values
-
-
-def _numbers(thing: h5py.Group | h5py.Dataset, name: bytes) -> Any:
-    """Return an attribute of integers or floats as NumPy has them; None for any other."""
-    kept = h5py.h5a.open(thing.id, name)
-    kind = kept.get_type()
-    if not isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID):
-        return None
-    shape, dtype = kept.shape, kind.dtype
-    if shape is None:
-        return None
-    values = np.empty(shape, dtype)
-    kept.read(values, mtype=numpy_type(dtype))
-    return values[()]
 
 
 def plain_value(value: Any, *, scalars: bool = False) -> Any:

@@ -197,27 +197,30 @@ def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: 
     FileFormatError
         If one of them has the wrong number of axes, rows or kind of number.
     """
-    for role, dataset in (("values", values), ("offsets", offsets)):
-        if len(dataset.shape or ()) != 1:
+
+    def check(good: bool, role: str, dataset: h5py.Dataset, expected: str) -> None:
+        if not good:
             raise FileFormatError(
-                f"the {role} of ragged source {name!r} have shape {dataset.shape}"
+                f"the {role} of ragged source {name!r} have shape {dataset.shape} and dtype "
+                f"{dataset.dtype}, but must be {expected}"
             )
-    if offsets.dtype.kind not in "iu" or not len(offsets):
-        raise FileFormatError(
-            f"the offsets of ragged source {name!r} are {offsets.shape} {offsets.dtype}; they must "
-            "be integers, one more than there are examples"
-        )
+
+    check(len(values.shape or ()) == 1, "values", values, "along one axis")
+    shape: Sequence[int] = offsets.shape or ()
+    ok = len(shape) == 1 and offsets.dtype.kind in "iu" and len(offsets) > 0
+    check(ok, "offsets", offsets, "integers, one more than there are examples")
     if shapes is None:
         return 1
-    n = len(offsets) - 1
-    if len(shapes.shape or ()) != 2 or shapes.shape[0] != n or shapes.dtype.kind not in "iu":
-        raise FileFormatError(
-            f"the shapes of ragged source {name!r} are {shapes.shape} {shapes.dtype}, but its "
-            f"offsets describe {n} examples; they must be integers, one row per example"
-        )
-    if shapes.shape[1] > MAX_EXAMPLE_AXES:
-        raise FileFormatError(f"ragged source {name!r} claims {shapes.shape[1]} axes an example")
-    return int(shapes.shape[1])
+    lengths: Sequence[int] = shapes.shape or ()
+    ok = len(lengths) == 2 and shapes.dtype.kind in "iu" and lengths[1] <= MAX_EXAMPLE_AXES
+    n_examples = len(offsets) - 1
+    check(
+        ok and lengths[0] == n_examples,
+        "shapes",
+        shapes,
+        f"integers, a row for each of {n_examples} examples",
+    )
+    return int(lengths[1])
 
 
 def _texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:

@@ -37,10 +37,10 @@ from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.headers import filters_of
 from labeled.formats.hdf5.labels import (
     MAX_SUGGESTED,
-    Unnamed,
     attrs_of,
     axes_of,
     default_name,
+    likely_dims,
     name_dims,
     plain_value,
 )
@@ -302,7 +302,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     not_opened = {name_of(part, pattern): why for part, why in objects.left_out.items()}
     wanted = tuple(each) if options.sources is None else options.sources
     headers: dict[str, SourceHeader] = {}
-    unnamed: dict[str, Unnamed] = {}
+    likely: dict[str, tuple[str, ...]] = {}
     with opened(path, headers=True) as file:
         values = {NAME: Each(pattern, None, None, allowed)}
         for key, value in sorted(attrs_of(file[objects.names[0]], "an example", []).items()):
@@ -321,16 +321,16 @@ def scan_examples(path: str, options: Options) -> FileHeader:
             made, axes = _header(stamp, name, one, objects, file, given.get(name))
             headers[name] = made
             if axes and one.part is not None:
-                unnamed[name] = Unnamed((0, *axes), made)
+                likely[name] = likely_dims(made, (0, *axes))
     check_unchanged(path, stamp)
     splits = {ALL: {name: range(len(objects.names)) for name in headers}}
     faults = list(describe_missing(headers.values()))
-    if unnamed:
-        likely = {name: one.likely for name, one in [*unnamed.items()][:MAX_SUGGESTED]}
-        more = ", ..." * (len(unnamed) > len(likely))
+    if likely:
+        some = dict([*likely.items()][:MAX_SUGGESTED])
+        more = ", ..." * (len(likely) > len(some))
         faults = [
-            f"axes of the examples of {listed([*unnamed], MAX_SUGGESTED)} have no names; pass "
-            f"dims={{{str(likely)[1:-1]}{more}}} when opening it",
+            f"axes of the examples of {listed([*likely], MAX_SUGGESTED)} have no names; pass "
+            f"dims={{{str(some)[1:-1]}{more}}} when opening it",
             *faults,
         ]
     left = {name: VALUE_OF_EACH for name in values if each[name].part is None}
@@ -460,7 +460,7 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
                 continue
             try:
                 values = np.asarray(file[objects.path(row, source.detail.part)][()])
-                if values.dtype.kind == "V":  # complex numbers of two fields, or opaque bytes
+                if values.dtype.kind == "V":  # opaque bytes
                     values = np.frombuffer(values.tobytes(), source.dtype)
                 target[()] = values.reshape(target.shape)
             except Exception as fault:  # what HDF5 makes of damage is nearly any of them

@@ -187,8 +187,7 @@ class H5pyReader(FileReader):
         column: Column | None = self.source.detail
         if column is not None:
             return column.read(dataset, box)
-        found = np.asarray(dataset[box])
-        return found if found.dtype.names is None else found.view(self.source.dtype)
+        return np.asarray(dataset[box])
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""

@@ -36,26 +36,26 @@ HEADER_BYTES = 64 * 1024
 # whoever in this process has opened the file already.
 _LOCKINGS: tuple[str | bool, ...] = ("best-effort", False, True)
 
-_CAUSES = (
-    (
-        "file signature not found",
-        "is not an HDF5 file (or the beginning of it is missing); check the path",
+_CAUSES = {
+    "file signature not found": (
+        "is not an HDF5 file (or the beginning of it is missing); check the path"
     ),
-    (
-        "truncated file",
-        "is truncated: it is shorter than its own header says; copy or download it again",
+    "truncated file": (
+        "is truncated: it is shorter than its own header says; copy or download it again"
     ),
-    (
-        "unable to lock file",
+    "unable to lock file": (
         "is open for writing elsewhere; close it there first, or set "
-        "HDF5_USE_FILE_LOCKING=FALSE if nothing writes to it",
+        "HDF5_USE_FILE_LOCKING=FALSE if nothing writes to it"
     ),
-    (
-        "already open for write",
+    "already open for write": (
         "is open for writing, or its last writer did not close it; close it there, or clear the "
-        "mark with `h5clear -s FILE`",
+        "mark with `h5clear -s FILE`"
     ),
-)
+    "flag values don't match": "is open in this process in another way; close it first",
+    "Permission denied": "may not be read by this user; check its permissions",
+    "": "cannot be opened as HDF5; it is probably damaged or truncated, so copy it again",
+}
+"""What HDF5 says of a file that it does not open, and what to do; the first that fits counts."""
 
 
 @contextmanager
@@ -90,8 +90,7 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
     """
     stamp = stamp_of(path)
     name = stamp.path
-    slots = 1 if headers else None
-    file = _open_remote(stamp, slots) if is_remote(name) else _open(name, slots)
+    file = _open(stamp, 1 if headers else None)
     try:
         yield file
     except LabeledError:
@@ -113,37 +112,19 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
             ) from error
 
 
-def _open(name: str, slots: int | None) -> h5py.File:
-    if not os.access(name, os.R_OK):
-        raise FileFormatError(f"file {name!r} may not be read by this user; check its permissions")
-    mismatch: Exception | None = None
-    for locking in _LOCKINGS:
+def _open(stamp: FileStamp, slots: int | None) -> h5py.File:
+    name, target, lockings = stamp.path, stamp.path, _LOCKINGS
+    if is_remote(name):
+        target, lockings = RemoteFile(stamp).source.open(HEADER_BYTES), _LOCKINGS[1:2]
+    for locking in lockings:
         try:
-            return h5py.File(name, "r", locking=locking, rdcc_nslots=slots)
+            return h5py.File(target, "r", locking=locking, rdcc_nslots=slots)
         except Exception as error:
-            if "flag values don't match" not in str(error):
-                raise _explained(name, error) from error
-            mismatch = error
-    raise FileFormatError(f"file {name!r} is open in this process: {mismatch}; close it first")
-
-
-def _open_remote(stamp: FileStamp, slots: int | None) -> h5py.File:
-    headers = RemoteFile(stamp).source.open(HEADER_BYTES)
-    try:
-        return h5py.File(headers, "r", rdcc_nslots=slots)
-    except Exception as error:
-        raise _explained(stamp.path, error) from error
-
-
-def _explained(name: str, error: Exception) -> FileFormatError:
-    text = str(error)
-    for sign, meaning in _CAUSES:
-        if sign in text:
-            return FileFormatError(f"file {name!r} {meaning} (HDF5 says: {text})")
-    return FileFormatError(
-        f"file {name!r} cannot be opened as HDF5; it is probably damaged or truncated, "
-        f"so copy it again (HDF5 says: {text})"
-    )
+            fault, text = error, str(error)
+            if "flag values don't match" not in text:
+                break
+    meaning = next(meaning for sign, meaning in _CAUSES.items() if sign in text)
+    raise FileFormatError(f"file {name!r} {meaning} (HDF5 says: {text})") from fault
 
 
 @contextmanager
@@ -250,9 +231,14 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
         try:
             here = open_object(here, name)
         except (KeyError, OSError) as error:
-            if kind == h5py.h5l.TYPE_HARD:
+            if kind != h5py.h5l.TYPE_EXTERNAL:
                 raise
-            raise GoneError(_leads_nowhere(here, name, path, kind)) from error
+            where, target = map(to_text, links.get_val(name))
+            raise GoneError(
+                f"{path!r} in file {base.file.filename!r} leads to {target!r} in file {where!r}, "
+                "which is not there or cannot be opened; copy that file to where the link looks "
+                "for it"
+            ) from error
     return FoundObject(here, outside)
 
 
@@ -262,16 +248,6 @@ def find(base: h5py.Group, path: str, *, allow_external: bool = False) -> FoundO
         return resolve(base, path, allow_external=allow_external)
     except NotThereError:
         return FoundObject(None)
-
-
-def _leads_nowhere(group: h5py.Group, name: bytes, path: str, kind: int) -> str:
-    if kind != h5py.h5l.TYPE_EXTERNAL:
-        return f"{path!r} in file {group.file.filename!r} is a link of an unknown kind"
-    where, target = map(to_text, group.id.links.get_val(name))
-    return (
-        f"{path!r} in file {group.file.filename!r} leads to {target!r} in file {where!r}, which "
-        f"is not there or cannot be opened; copy that file to where the link looks for it"
-    )
 
 
 def _components(path: str) -> list[bytes]:
@@ -319,48 +295,41 @@ def check_dataset(
         _refuse(dataset, path, what, allow_external)
         return "external"
     if plist.get_layout() == h5py.h5d.VIRTUAL:
-        if allow_external:
-            _check_there(dataset, path)
-        else:
-            _check_virtual(dataset, path, depth)
+        _check_virtual(dataset, path, allow_external, depth)
         return "virtual"
     return "external" if outside else None
 
 
-def _check_virtual(dataset: h5py.Dataset, path: str, depth: int) -> None:
-    """Refuse a virtual dataset unless every piece of it lies inside this file."""
+def _check_virtual(dataset: h5py.Dataset, path: str, allow_external: bool, depth: int) -> None:
+    """Refuse a virtual dataset unless every piece of it lies inside this file.
+
+    Where others are allowed, they have to be there: HDF5 would read fill values.
+    """
+    here, gone = dataset.file.filename, set[str]()
     if depth > MAX_VIRTUAL_DEPTH:
         raise UnsafeFileError(
-            f"{path!r} in file {dataset.file.filename!r} is virtual over virtual datasets more "
-            f"than {MAX_VIRTUAL_DEPTH} deep, or over itself; store its data in one dataset"
+            f"{path!r} in file {here!r} is virtual over virtual datasets more than "
+            f"{MAX_VIRTUAL_DEPTH} deep, or over itself; store its data in one dataset"
         )
-    for piece in sorted({(m.file_name, m.dset_name) for m in dataset.virtual_sources()}):
-        file_name, dataset_name = map(to_text, piece)
-        if file_name != "." or "%" in dataset_name:
-            what = f"is a virtual dataset over {file_name!r}:{dataset_name!r}"
-            _refuse(dataset, path, what, allow_external=False)
-        inner = find(dataset.file["/"], dataset_name).thing
-        if isinstance(inner, h5py.Dataset):  # HDF5 reads fill values for one that is not there
-            check_dataset(inner, path, depth=depth + 1)
-
-
-def _check_there(dataset: h5py.Dataset, path: str) -> None:
-    """Refuse a virtual dataset over files that are not there: HDF5 would read fill values."""
-    here = dataset.file.filename
-    if not os.path.exists(here) or "HDF5_VDS_PREFIX" in os.environ:
-        return  # only HDF5 knows where it looks
     folder = os.path.dirname(os.path.abspath(here))
-    names = sorted({to_text(piece.file_name) for piece in dataset.virtual_sources()} - {"."})
-    gone = []
-    for name in names:
+    searched = os.path.exists(here) and "HDF5_VDS_PREFIX" not in os.environ
+    for piece in sorted({(m.file_name, m.dset_name) for m in dataset.virtual_sources()}):
+        name, dataset_name = map(to_text, piece)
+        if name == "." and "%" not in dataset_name:
+            inner = find(dataset.file["/"], dataset_name, allow_external=allow_external).thing
+            if isinstance(inner, h5py.Dataset):
+                check_dataset(inner, path, allow_external=allow_external, depth=depth + 1)
+            continue
+        what = f"is a virtual dataset over {name!r}:{dataset_name!r}"
+        _refuse(dataset, path, what, allow_external)
         places = (name, os.path.join(folder, name), os.path.join(folder, os.path.basename(name)))
-        if "%" not in name and not any(map(os.path.exists, places)):
-            gone.append(name)
+        if searched and name != "." and "%" not in name and not any(map(os.path.exists, places)):
+            gone.add(name)
     if gone:
         raise GoneError(
             f"{path!r} in file {here!r} is a virtual dataset whose files are not all there, and "
             f"HDF5 would read fill values in their place; copy to where it looks for them (beside "
-            f"this file) {listed(gone, 4)}"
+            f"this file) {listed(sorted(gone), 4)}"
         )
 
 
@@ -385,26 +354,24 @@ def stored_bytes(headers: Sequence[SourceHeader]) -> list[int]:
     Known at once except for chunked data, where HDF5 must add up all chunks (70 ns each:
     0.1 s for a million), so files are opened and asked only here, each of them once.
     """
-    known = {place: one.stored_bytes or 0 for place, one in enumerate(headers)}
+    found: dict[int, int] = {}
     asked: dict[str, list[int]] = {}
     for place, header in enumerate(headers):
+        found[place] = header.stored_bytes or 0
         if header.stored_bytes is None:
             asked.setdefault(header.file.path, []).append(place)
     for path, places in asked.items():
         with opened(path, headers=True) as file:
-            known.update({place: _stored_in(file, headers[place]) for place in places})
-    return [*known.values()]
+            found |= {place: _stored_in(file, headers[place]) for place in places}
+    return [*found.values()]
 
 
 def _stored_in(file: h5py.File, header: SourceHeader) -> int:
-    if header.stored_bytes is not None:
-        return header.stored_bytes
     if header.storage == "sparse":
         return sum(_stored_in(file, part) for part in header.parts.values())
-    found = resolve(file, header.key, allow_external=header.storage == "external").thing
-    stored = int(found.id.get_storage_size())
-    share = 1.0 if header.detail is None else header.detail.share_of(item_of(found))
-    return int(stored * share)
+    dataset = resolve(file, header.key, allow_external=header.storage == "external").thing
+    share = 1.0 if header.detail is None else header.detail.share_of(item_of(dataset))
+    return int(dataset.id.get_storage_size() * share)
 
 
 def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:
