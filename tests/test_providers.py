@@ -16,7 +16,6 @@ from record_files import pictures, png, write_records
 import labeled
 from labeled.errors import (
     ArrayError,
-    LabeledError,
     LabeledWarning,
     LoaderError,
     OptionError,
@@ -160,6 +159,7 @@ def test_labelled_and_lazy_arrays_are_turned_to_their_samples():
         ({"batch_size": 2.0}, LoaderError, "whole number"),
         ({"label": LABELS[:3]}, LoaderError, "different numbers of samples"),
         ({"label": ("data", LABELS)}, LoaderError, "'data' is given twice"),
+        ({"data": [("x", IMAGES), ("x", IMAGES)]}, LoaderError, "'x' is given twice"),
         ({"label": "text"}, ArrayError, "must be an array of samples"),
         ({"label": [("y", LABELS), LABELS]}, ArrayError, r"must be a \(name, array\) pair"),
         ({"axes": "middle"}, LoaderError, "'first' or 'last'"),
@@ -171,7 +171,7 @@ def test_labelled_and_lazy_arrays_are_turned_to_their_samples():
             "pad_value=0.5 is not a value of dtype uint8",
         ),
         ({"shard": (2, 2)}, LoaderError, "shard"),
-        ({"label": {1: LABELS}}, ArrayError, "the name 1 of an array must be text"),
+        ({"label": {1: LABELS}}, ArrayError, "must be a .name, array. pair, its name a text"),
         ({"label": np.ma.array(LABELS, mask=LABELS > 3)}, ArrayError, "mask would be lost"),
         ({"label": da.ma.masked_greater(da.arange(15), 3)}, ArrayError, "mask would be lost"),
         ({"label": [[1], [2, 3]]}, ArrayError, "'softmax_label' must be an array .*inhomogeneous"),
@@ -226,10 +226,10 @@ def test_targets_that_do_not_fit_are_refused_before_anything_is_copied():
         batch.load_data([whole, short])
     with pytest.raises(ArrayError, match=r"one for each of \['x', 'y'\]; found 1"):
         batch.load_data([whole])
-    with pytest.raises(ArrayError, match="must be consecutive samples"):
+    with pytest.raises(
+        ArrayError, match=r"slice\(2, 5, None\) of 'z' have shape \(2,\), their target"
+    ):
         batch.load_label([[(slice(2, 5), short)]])
-    with pytest.raises(ArrayError, match="must be consecutive samples"):
-        batch.load_label([[(slice(0, 4, 2), np.zeros(2))]])
     for bad in ([[(2, short)]], [[short]], [None], [[(slice(0, 4), "text")]]):
         with pytest.raises(ArrayError, match="cannot be filled with 'z': give an array, or a list"):
             batch.load_label(bad)
@@ -237,9 +237,6 @@ def test_targets_that_do_not_fit_are_refused_before_anything_is_copied():
         batch.load_data([whole, np.broadcast_to(np.zeros(1), 4)])
     with pytest.raises(ArrayError, match=r"float64 values .* int64 array"):
         batch.load_data([whole, np.zeros(4, np.int64)])
-    for which in (slice(0.0, 2.0), slice("a", "b"), slice(-2, None)):
-        with pytest.raises(LabeledError, match=r"whole number|consecutive"):
-            batch.load_data([whole, [(which, np.zeros(2))]])
     for targets in (None, (place for place in (whole, short)), {"x": whole}):
         with pytest.raises(ArrayError, match="load_data takes a list of targets, one for each"):
             batch.load_data(targets)
@@ -274,8 +271,6 @@ def test_arrays_of_a_batch_are_of_one_length():
     for count in (-5, 2.5, "a"):
         with pytest.raises(LoaderError, match=f"count_samples='?{count}"):
             DataBatch({"y": np.ones(4)}, count_samples=count)
-    with pytest.raises(ArrayError, match="rows has 3 entries for the 4 samples"):
-        DataBatch({"y": np.ones(4)}, rows=np.arange(3))
     with pytest.raises(ArrayError, match="'y' must be an array of samples, not"):
         DataBatch({"y": [1, 2]})
     with pytest.raises(ArrayError, match="'y' is both among the data and the labels"):
@@ -389,7 +384,7 @@ def test_a_coroutine_is_begun_anew_by_each_loop():
     pairs = [(a.get("letter")[0], b.get("next")[0]) for a in text for b in text]
     assert pairs == [(a, b + 1) for a in range(3) for b in range(3)]
     assert [b.data[0].tolist() for b in list(text)] == [[0, 0], [1, 1], [2, 2]]
-    assert calls == list(range(6))
+    assert calls == list(range(5))  # the names are those of the first loop's first batch
 
 
 def test_a_coroutine_draws_from_its_seed_and_loop():
@@ -408,15 +403,8 @@ def test_functions_that_yield_nothing_are_reported():
     def nothing():
         return None
 
-    def drawn(rng):
-        yield rng.random(3)
-
     with pytest.raises(LoaderError, match=r"nothing returned NoneType, which yields no batches"):
         list(provider(nothing))
-    with pytest.raises(LoaderError, match=r"drawn: missing a required argument: 'rng'.*seed="):
-        provider(drawn)
-    with pytest.raises(LoaderError, match=r"nothing: too many positional arguments.*a generator"):
-        provider(nothing, seed=1)
 
 
 class OldStyle:
@@ -593,7 +581,6 @@ def test_a_padding_that_is_no_value_of_a_short_batch_is_refused(dtype, padding):
         (np.ma.array([1, 2], mask=[0, 1]), "'data' is a masked array, whose mask would be lost"),
         ({"x": da.ma.masked_equal(da.arange(3), 1)}, "'x' is a masked array"),
         (np.array([None]), "'data' must be an array of samples: ndarray .* dtype object"),
-        ([("x", np.ones(2)) for _ in range(3)], "two arrays of one name"),
         ([[("x", np.ones(2))], [("x", np.zeros(2))]], "'x' is both among the data and the labels"),
         (3.0, "'data' must be an array of samples: float 3.0 makes one of shape"),
     ],
@@ -601,15 +588,6 @@ def test_a_padding_that_is_no_value_of_a_short_batch_is_refused(dtype, padding):
 def test_what_makes_no_batch_is_reported(item, words):
     with pytest.raises(ArrayError, match=words):
         list(IteratorProvider([item]))
-
-
-@pytest.mark.parametrize("name", [1, None, b"x"])
-def test_a_name_beside_an_array_must_be_a_str(name):
-    for pairs in ((name, np.ones(3)), [(name, np.ones(3))], {name: np.ones(3)}, [(name, [1, 2])]):
-        with pytest.raises(ArrayError, match=f"the name {name!r} of an array must be text"):
-            ArrayDataProvider(pairs)
-    rows = ArrayDataProvider([(1, 2), (3, 4)])  # nested numbers are no pairs
-    assert rows.provide_data == [("data", (2, 2))]
 
 
 def test_tensors_are_taken_or_refused_with_their_name():

@@ -869,7 +869,7 @@ class Dataset:
             `scale`, `shift`, `errors`, `max_lost` and `device` as for :meth:`batches`;
             `data_padding`, `label_padding`, `roll_over` and `axes` as for
             :class:`labeled.providers.ArrayDataProvider`. What comes out of a pipeline is provided
-            by :func:`labeled.providers.IteratorProvider` around its loader.
+            by :class:`labeled.providers.IteratorProvider` around its loader.
 
         Raises
         ------

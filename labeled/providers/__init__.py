@@ -16,11 +16,7 @@ because foreign iterators like to fill the same memory again, and padded where i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from inspect import signature
 from itertools import chain
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -47,14 +43,7 @@ from labeled.loader.layout import can_hold, padding_of
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, Shuffle, integer
 from labeled.loader.plan import LoaderPlan
-from labeled.providers.batch import (
-    ALL,
-    BatchAxis,
-    DataBatch,
-    batch_axis_of,
-    device_slices,
-    moved_order,
-)
+from labeled.providers.batch import ALL, BatchAxis, DataBatch, batch_axis_of, device_slices
 from labeled.samplers.permutation import key_of
 from labeled.samplers.windows import shard_bounds
 from labeled.selection import Selection
@@ -69,22 +58,10 @@ __all__ = [
     "provider",
 ]
 
-Lengths = Mapping[str, tuple[int, ...]]
+Lengths = dict[str, tuple[int, ...]]
 """Lengths of the axes of one sample, by the name of the array."""
 
-COUNTING = Lock()
-"""Held while the number of a loop is taken."""
-
-
-# providers
-
-
-def lengths_of(batch: DataBatch) -> tuple[Lengths, Lengths]:
-    """Return the lengths of one sample of data and labels; the batch axis is first."""
-    return (
-        {name: tuple(array.shape[1:]) for name, array in batch.named_data.items()},
-        {name: tuple(array.shape[1:]) for name, array in batch.named_label.items()},
-    )
+Arrays = Mapping[str, Array]
 
 
 class DataProvider:
@@ -92,109 +69,87 @@ class DataProvider:
 
     Every array of every batch has the shape declared, also where
     :attr:`~labeled.providers.DataBatch.count_samples` is less than the batch size.
-
-    Parameters
-    ----------
-    begin : callable
-        Begins the pass of a number, from 0 on; given None, one that does not count. Batch axes of
-        what it yields are first. Batches without samples are left out.
-    axes : {"first", "last"}
-        Where the batch axis of what is handed out stands.
-    data_padding, label_padding : scalar
-        Fill the samples that a batch lacks.
-    batch_size : int, optional
-        That of the first batch when not given.
     """
 
-    def __init__(
-        self,
-        begin: Callable[[int | None], Iterator[DataBatch]],
-        axes: BatchAxis = "first",
-        data_padding: Any = 0,
-        label_padding: Any = 0,
-        batch_size: int | None = None,
-    ) -> None:
-        self._begin, self._n_begun = begin, 0
+    _shapes: tuple[int, Lengths, Lengths] | None = None
+    """The batch size, data and labels; None before the first batch."""
+    _waiting: Iterator[DataBatch] | None = None
+    """A pass that was begun to learn the shapes; the next loop takes it."""
+    _n_begun = 0
+
+    def __init__(self, axes: Any, data_padding: Any, label_padding: Any, size: int | None) -> None:
         self._axes = batch_axis_of(axes)
         self._padding = data_padding, label_padding
-        self._asked_size = batch_size
+        self._size = size
 
-    @cached_property
-    def _declared(self) -> tuple[int, Lengths, Lengths]:
-        """The batch size, data and labels, learnt from the first batch of a pass begun for it."""
-        for batch in self._begin(None):
-            if batch.count_samples:
-                return self._asked_size or batch.batch_size, *lengths_of(batch)
-        raise LoaderError("this provider yields no batch, so its shapes are unknown")
+    def _begin(self, number: int) -> Iterator[DataBatch]:
+        """Begin the pass of a number, from 0 on; batch axes of what it yields are first."""
+        raise NotImplementedError
+
+    def _next_pass(self) -> Iterator[DataBatch]:
+        begun, self._waiting = self._waiting, None
+        if begun is None:
+            begun = self._begin(self._n_begun)
+            self._n_begun += 1
+        return begun
 
     def eachbatch(self) -> Iterator[DataBatch]:
         """Begin a pass; loops that are still running go on."""
-        with COUNTING:
-            number, self._n_begun = self._n_begun, self._n_begun + 1
-        return self._batches(self._begin(number))
+        return self._whole_batches(self._next_pass())
 
     def __iter__(self) -> Iterator[DataBatch]:
         return self.eachbatch()
 
-    def _batches(self, batches: Iterator[DataBatch]) -> Iterator[DataBatch]:
+    def __getstate__(self) -> dict[str, Any]:
+        n_begun = self._n_begun - (self._waiting is not None)
+        return {**vars(self), "_waiting": None, "_n_begun": n_begun}
+
+    def _declared(self, batch: DataBatch | None = None) -> tuple[int, Lengths, Lengths]:
+        """Return the batch size, data and labels, those of the first batch where none was seen."""
+        if self._shapes is None:
+            if batch is None:
+                batches = self._next_pass()
+                batch = next(batches, None)
+                if batch is None:
+                    raise LoaderError("this provider yields no batch, so its shapes are unknown")
+                self._waiting = chain([batch], batches)
+            self._shapes = self._size or batch.batch_size, *_lengths_of(batch)
+        return self._shapes
+
+    def _whole_batches(self, batches: Iterator[DataBatch]) -> Iterator[DataBatch]:
         for number, batch in enumerate(batches):
-            if not batch.count_samples:
-                continue
-            found = data, label = lengths_of(batch)
-            size = self._asked_size or batch.batch_size
-            size, *first = self.__dict__.setdefault("_declared", (size, data, label))
+            size, *first = self._declared(batch)
+            found = data, label = _lengths_of(batch)
             if found != tuple(first):
                 raise ArrayError(
                     f"batch {number} holds data {data} and labels {label}, the first one "
                     f"{first[0]} and {first[1]} (lengths of one sample)"
                 )
-            if batch.batch_size > size:
+            missing = size - batch.batch_size
+            if missing < 0:
                 raise ArrayError(
                     f"batch {number} holds {batch.batch_size} samples; give at most the batch size "
                     f"{size}"
                 )
-            yield self._finished(batch)
+            rows = None if batch.rows is None else np.append(batch.rows, np.full(missing, -1))
+            data, label = (
+                {name: self._whole(array, missing, padding) for name, array in arrays.items()}
+                for arrays, padding in zip(
+                    (batch.named_data, batch.named_label), self._padding, strict=True
+                )
+            )
+            yield DataBatch(data, label, batch.count_samples, rows, self._axes)
 
-    @property
-    def batch_size(self) -> int:
-        """Samples of every batch, padding counted."""
-        return self._declared[0]
-
-    @property
-    def provide_data(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes of the data, batch axis included, in the order of ``batch.data``."""
-        return self._provided(self._declared[1])
-
-    @property
-    def provide_label(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes of the labels, batch axis included; may be empty."""
-        return self._provided(self._declared[2])
-
-    def _provided(self, lengths: Lengths) -> list[tuple[str, tuple[int, ...]]]:
-        size = self.batch_size
-        return [(name, moved_order((size, *one), self._axes)) for name, one in lengths.items()]
-
-    def _finished(self, batch: DataBatch) -> DataBatch:
-        """Pad a batch whose batch axis is first, and put that axis where it is wanted."""
-        data_padding, label_padding = self._padding
-        data = {n: self._whole(array, data_padding) for n, array in batch.named_data.items()}
-        label = {n: self._whole(array, label_padding) for n, array in batch.named_label.items()}
-        rows, missing = batch.rows, self.batch_size - batch.batch_size
-        if rows is not None and missing:
-            rows = np.append(rows, np.full(missing, -1))
-        return DataBatch(data, label, batch.count_samples, rows, self._axes)
-
-    def _whole(self, array: Array, padding: Any) -> Array:
-        """Return an array padded to the batch size, its batch axis where it is wanted."""
-        n, size = int(array.shape[0]), self.batch_size
-        if n < size:
-            dtype = dtype_of(array)
+    def _whole(self, array: Array, missing: int, padding: Any) -> Array:
+        """Return an array with so many samples more, its batch axis where it is wanted."""
+        if missing:
+            dtype, n = dtype_of(array), int(array.shape[0])
             if not can_hold(dtype, padding):
                 raise LoaderError(
                     f"a short batch of dtype {dtype} cannot be padded with {padding!r}; give "
                     "data_padding or label_padding"
                 )
-            shape, value = (size, *array.shape[1:]), padding_of(dtype, padding)
+            shape, value = (n + missing, *array.shape[1:]), padding_of(dtype, padding)
             padded = namespace(array).full(shape, value, dtype=array.dtype)
             padded[:n, ...] = array
             array = padded
@@ -202,15 +157,40 @@ class DataProvider:
             return permute.copy(array, (*range(1, len(array.shape)), 0))
         return array
 
+    @property
+    def batch_size(self) -> int:
+        """Samples of every batch, padding counted."""
+        return self._declared()[0]
+
+    @property
+    def provide_data(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of the data, batch axis included, in the order of ``batch.data``."""
+        return self._provided(self._declared()[1])
+
+    @property
+    def provide_label(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of the labels, batch axis included; may be empty."""
+        return self._provided(self._declared()[2])
+
+    def _provided(self, lengths: Lengths) -> list[tuple[str, tuple[int, ...]]]:
+        size, first = (self.batch_size,), self._axes == "first"
+        return [(name, size + own if first else own + size) for name, own in lengths.items()]
+
     def __repr__(self) -> str:
-        if "_declared" not in self.__dict__:
-            return f"<labeled.providers.{type(self).__name__}, its shapes not known yet>"
+        title = f"<labeled.providers.{type(self).__name__}"
+        if self._shapes is None:
+            return f"{title}, its shapes not known yet>"
         data = ", ".join(f"{name} {shape}" for name, shape in self.provide_data)
         labels = ", ".join(f"{name} {shape}" for name, shape in self.provide_label) or "none"
-        return (
-            f"<labeled.providers.{type(self).__name__}: batches of {self.batch_size} samples; "
-            f"data {data}; labels {labels}>"
-        )
+        return f"{title}: batches of {self.batch_size} samples; data {data}; labels {labels}>"
+
+
+def _lengths_of(batch: DataBatch) -> tuple[Lengths, Lengths]:
+    """Return the lengths of one sample of data and labels; the batch axis is first."""
+    return (
+        {name: tuple(array.shape[1:]) for name, array in batch.named_data.items()},
+        {name: tuple(array.shape[1:]) for name, array in batch.named_label.items()},
+    )
 
 
 # over a loader
@@ -229,58 +209,42 @@ OPTIONS = (
 Names = str | Sequence[str] | Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class _Epochs:
-    """Passes over sources that a loader serves, by the name that each is provided under."""
-
-    loader: Loader
-    data: Mapping[str, str]
-    label: Mapping[str, str]
-
-    @property
-    def n_samples(self) -> int:
-        plan = self.loader.plan.epoch_plan
-        start, stop = shard_bounds(plan.order.n_rows, *plan.shard)
-        return stop - start
-
-    def __call__(self, epoch: int | None) -> Iterator[DataBatch]:
-        loader = Loader(self.loader.plan)
-        loader.set_epoch(epoch or 0)
-        return self._batches(loader)
-
-    def _batches(self, loader: Loader) -> Iterator[DataBatch]:
-        skips = loader.plan.options.skips
-        with iter(loader) as batches:
-            for number, batch in enumerate(batches):
-                left = max(self.n_samples - number * loader.batch_size, 0)
-                if not batch.count and (skips or not left):
-                    continue
-                data, label = (
-                    {name: batch.arrays[source] for name, source in names.items()}
-                    for names in (self.data, self.label)
-                )
-                yield DataBatch(data, label, min(left, batch.count), batch.rows)
-
-
 class LoaderProvider(DataProvider):
-    """Sources served by a loader; loop number k is epoch k."""
+    """Sources served by a loader, under other names if wanted; loop number k is epoch k."""
 
-    _begin: _Epochs
+    def __init__(
+        self, plan: LoaderPlan, data: Mapping[str, str], label: Mapping[str, str], *how: Any
+    ) -> None:
+        super().__init__(*how)
+        self._plan, self._data, self._label = plan, data, label
 
     @property
     def seed(self) -> int:
         """What every epoch's order is drawn from; chosen once when not given."""
-        return self._begin.loader.plan.epoch_plan.order.seed
+        return self._plan.epoch_plan.order.seed
 
     @property
     def n_samples(self) -> int:
         """Samples of an epoch of this shard."""
-        return self._begin.n_samples
+        plan = self._plan.epoch_plan
+        start, stop = shard_bounds(plan.order.n_rows, *plan.shard)
+        return stop - start
 
     def __len__(self) -> int:
         """Batches of an epoch of this shard; those that ``errors="skip"`` empties are left out."""
-        plan = self._begin.loader.plan.epoch_plan
+        plan = self._plan.epoch_plan
         return plan.n_batches if plan.last == "wrap" else -(-self.n_samples // self.batch_size)
+
+    def _begin(self, number: int) -> Iterator[DataBatch]:
+        loader, left = Loader(self._plan), self.n_samples
+        loader.set_epoch(number)
+        with iter(loader) as batches:
+            for batch in batches:
+                if batch.count:
+                    data = {name: batch.arrays[source] for name, source in self._data.items()}
+                    label = {name: batch.arrays[source] for name, source in self._label.items()}
+                    yield DataBatch(data, label, max(0, min(left, batch.count)), batch.rows)
+                left -= loader.batch_size
 
 
 def provider_of(
@@ -327,10 +291,10 @@ def provider_of(
     padding = dict.fromkeys(label.values(), label_padding)
     padding |= dict.fromkeys(data.values(), data_padding)
     last = {"last": "wrap"} if roll_over else {"last": "pad", "pad_value": padding}
-    loader = served(used, size, **loading, **last)
-    made = LoaderProvider(_Epochs(loader, data, label), axes, data_padding, label_padding)
+    plan = served(used, size, **loading, **last).plan
+    made = LoaderProvider(plan, data, label, axes, data_padding, label_padding, size)
     inner = [{n: shapes[source][1:] for n, source in some.items()} for some in (data, label)]
-    made._declared = size, inner[0], inner[1]
+    made._shapes = size, inner[0], inner[1]
     return made
 
 
@@ -418,15 +382,9 @@ def ArrayDataProvider(
     [4. 5. 6. 7.] 4
     [8. 9. 0. 0.] 2
     """
-    given = (
-        named_arrays(data, "data"),
-        named_arrays([] if label is None else label, "softmax_label"),
-    )
-    names = [[name for name, _ in pairs] for pairs in given]
-    for name in (all_names := [*names[0], *names[1]]):
-        if all_names.count(name) > 1:
-            raise LoaderError(f"the name {name!r} is given twice among data and labels {all_names}")
-    sources = {name: _source_of(name, array) for pairs in given for name, array in pairs}
+    named = _by_array_name(data, "data"), _by_array_name(label, "softmax_label")
+    arrays = {**named[0], **named[1]}
+    sources = {name: _source_of(name, array) for name, array in arrays.items()}
     counts = {name: source.n_rows for name, source in sources.items()}
     if len(set(counts.values())) > 1:
         raise LoaderError(f"data and labels hold different numbers of samples: {counts}")
@@ -438,7 +396,7 @@ def ArrayDataProvider(
     return provider_of(
         served,
         {name: (source.n_rows, *source.row_shape) for name, source in sources.items()},
-        names,
+        [list(some) for some in named],
         batch_size=batch_size,
         data_padding=data_padding,
         label_padding=label_padding,
@@ -454,36 +412,21 @@ def ArrayDataProvider(
 
 def _source_of(name: str, array: Any) -> Source:
     """Return an array as a source of the loader, samples first."""
-    dims: tuple[Any, ...] = ()
     if isinstance(array, xr.DataArray) and array.dims:
-        array = _batch_first(array)
-        dims, array = array.dims, array.data
+        array = _batch_first(array).data
     is_lazy = is_dask_collection(array)
-    values = array if is_lazy else samples_of(name, array)
-    inner = dims[1:] or tuple(f"{name}_{axis}" for axis in range(1, values.ndim))
-    dims = ("batch", *map(str, inner))
+    values = array if is_lazy else to_host(samples_of(name, array))
+    dims = ("batch", *(f"{name}_{axis}" for axis in range(1, values.ndim)))
     if is_lazy:
         _check_unmasked(name, array._meta)
         return Source.of_lazy(xr.DataArray(array, dims=dims), "batch", name)
-    values = to_host(values)
     return Source.of_array(name, dims, values.astype(values.dtype.newbyteorder("="), copy=False))
 
 
 # over what others iterate
 
 
-@check_arguments(LoaderError)
-def IteratorProvider(
-    iterable: Iterable[Any],
-    *,
-    batch_size: int | None = None,
-    label: str | Sequence[str] = (),
-    data_name: str = "data",
-    label_name: str = "softmax_label",
-    data_padding: Any = 0,
-    label_padding: Any = 0,
-    axes: BatchAxis = "first",
-) -> DataProvider:
+class IteratorProvider(DataProvider):
     """Provide what a foreign iterable yields.
 
     Each loop asks the iterable for a new iterator, so loops over a list or a loader are
@@ -517,137 +460,119 @@ def IteratorProvider(
     >>> [batch.count_samples for batch in provider]
     [2, 1]
     """
-    labels = (label,) if isinstance(label, str) else tuple(label)
-    items = _Once(iterable) if isinstance(iterable, Iterator) else iterable
-    size = None if batch_size is None else integer("batch_size", batch_size, least=1)
-    begin = _Foreign(items, labels, data_name, label_name)
-    return DataProvider(begin, axes, data_padding, label_padding, size)
 
+    @check_arguments(LoaderError)
+    def __init__(
+        self,
+        iterable: Iterable[Any],
+        *,
+        batch_size: int | None = None,
+        label: str | Sequence[str] = (),
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        data_padding: Any = 0,
+        label_padding: Any = 0,
+        axes: BatchAxis = "first",
+    ) -> None:
+        size = None if batch_size is None else integer("batch_size", batch_size, least=1)
+        super().__init__(axes, data_padding, label_padding, size)
+        self._items = _Once(iterable) if isinstance(iterable, Iterator) else iterable
+        self._names = data_name, label_name
+        self._labels = (label,) if isinstance(label, str) else tuple(label)
 
-@dataclass(frozen=True)
-class _Foreign:
-    """Passes over what others iterate, as batches whose batch axis is first."""
-
-    items: Iterable[Any]
-    label: tuple[str, ...]
-    data_name: str
-    label_name: str
-
-    def __call__(self, number: int | None) -> Iterator[DataBatch]:
-        items = self.items
+    def _begin(self, number: int) -> Iterator[DataBatch]:
+        items = self._items
         begun = items.begin(number) if isinstance(items, _Once | _Calls) else iter(items)
-        return map(self._batch, begun)
+        return (batch for batch in map(self._batch, begun) if batch.count_samples)
 
     def _batch(self, item: Any) -> DataBatch:
+        """Return an item as a batch whose batch axis is first, and which nobody fills again."""
         if isinstance(item, Batch):
-            return self._by_name(item.arrays, item.count)
+            return self._divided(item.arrays, item.count)
         if isinstance(item, DataBatch):
-            given = (item.named_data, item.named_label)
-            first = [{n: _axis_first(a, item.axes) for n, a in arrays.items()} for arrays in given]
-            return DataBatch(first[0], first[1], item.count_samples)
+            data, label = (
+                {name: _axis_first(array, item.axes) for name, array in arrays.items()}
+                for arrays in (item.named_data, item.named_label)
+            )
+            return DataBatch(data, label, item.count_samples)
         if isinstance(item, Mapping):
-            return self._copied(self._by_name(item))
-        data: Any = item
-        label: Any = None
-        pad = 0
+            return self._divided(
+                {str(name): owned_copy(samples_of(str(name), one)) for name, one in item.items()}
+            )
+        parts, pad = (item, None), 0
         if hasattr(item, "data") and hasattr(item, "label") and not is_array(item):
-            data, label, pad = item.data, item.label, int(getattr(item, "pad", None) or 0)
+            parts, pad = (item.data, item.label), int(getattr(item, "pad", None) or 0)
         elif isinstance(item, tuple | list) and len(item) == 2 and not isinstance(item[0], str):
-            data, label = item
-        labels = {} if label is None else _named(label, self.label_name)
-        return self._copied(DataBatch(_named(data, self.data_name), labels), pad)
-
-    def _copied(self, batch: DataBatch, pad: int = 0) -> DataBatch:
-        """Return a batch whose arrays nobody fills again."""
+            parts = tuple(item)
+        data, label = (
+            {own: owned_copy(samples_of(own, array)) for own, array in _several(part, name).items()}
+            for part, name in zip(parts, self._names, strict=True)
+        )
+        batch = DataBatch(data, label)
         n = batch.batch_size
         if not 0 <= pad <= n:
             raise ArrayError(f"a batch of {n} samples cannot have pad={pad} padded ones")
-        data = {name: owned_copy(array) for name, array in batch.named_data.items()}
-        label = {name: owned_copy(array) for name, array in batch.named_label.items()}
         return DataBatch(data, label, n - pad)
 
-    def _by_name(self, given: Mapping[str, Any], count: int = ALL) -> DataBatch:
-        for name in self.label:
-            if name not in given:
-                hint = did_you_mean(name, map(str, given))
+    def _divided(self, arrays: Arrays, count: int = ALL) -> DataBatch:
+        """Divide arrays by name into data and labels."""
+        for name in self._labels:
+            if name not in arrays:
+                hint = did_you_mean(name, arrays)
                 raise UnknownNameError(f"a batch has no array {name!r} for a label; {hint}")
-        labels = self.label or (self.label_name,)
-        arrays = {str(name): samples_of(str(name), array) for name, array in given.items()}
-        return DataBatch(
-            {name: array for name, array in arrays.items() if name not in labels},
-            {name: array for name, array in arrays.items() if name in labels},
-            count,
-        )
+        labels = self._labels or self._names[1:]
+        data = {name: array for name, array in arrays.items() if name not in labels}
+        return DataBatch(data, {n: a for n, a in arrays.items() if n in labels}, count)
 
 
 class _Once:
     """Passes of one iterator: the first one, and one after each ``reset()`` it may have."""
 
     def __init__(self, items: Iterator[Any]) -> None:
-        self._items, self._number = items, -1
-        self._held: list[Any] = []
+        self._items, self._number = items, 0
 
     def __iter__(self) -> Iterator[Any]:
-        return self.begin(None)
+        return self.begin(self._number)
 
-    def begin(self, number: int | None) -> Iterator[Any]:
-        if number is None:
-            return self._looked_at()
+    def begin(self, number: int) -> Iterator[Any]:
+        remedy = "give a list, a loader, or the function that makes the iterator to provider()"
         if number:
             reset = getattr(self._items, "reset", None)
             if reset is None:
-                raise LoaderError(
-                    "an iterator without reset() is looped over once; give a list, a loader, or "
-                    "the function that makes the iterator to provider()"
-                )
-            self._held = []
+                raise LoaderError(f"an iterator without reset() is looped over once; {remedy}")
             reset()
         self._number = number
-        return self._pass(number)
-
-    def _looked_at(self) -> Iterator[Any]:
-        """Yield what the coming pass is still to hand out."""
         for item in self._items:
-            self._held.append(item)
-            yield item
-
-    def _pass(self, number: int) -> Iterator[Any]:
-        held, self._held = self._held, []
-        for item in chain(held, self._items):
             yield item
             if number != self._number:
                 raise LoaderError(
-                    "this loop ended when another one over the same iterator began; give a "
-                    "list, a loader, or the function that makes the iterator to provider()"
+                    f"this loop ended when another one over the same iterator began; {remedy}"
                 )
 
 
-@dataclass(frozen=True)
 class _Calls:
     """Passes of a function that is called for each of them."""
 
-    function: Callable[..., Iterable[Any]]
-    seed: int | None
+    def __init__(self, function: Callable[..., Iterable[Any]], seed: int | None) -> None:
+        self._function = function
+        self._seed = None if seed is None else integer("seed", seed)
 
     def __iter__(self) -> Iterator[Any]:
-        return self.begin(None)
+        return self.begin(0)
 
-    def begin(self, number: int | None) -> Iterator[Any]:
-        if self.seed is None:
-            made = self.function()
-        else:
-            bits = np.random.Philox(key=key_of(self.seed, number or 0, "provider"))
-            made = self.function(np.random.Generator(bits))
+    def begin(self, number: int) -> Iterator[Any]:
+        drawn = []
+        if self._seed is not None:
+            bits = np.random.Philox(key=key_of(self._seed, number, "provider"))
+            drawn = [np.random.Generator(bits)]
+        made = self._function(*drawn)
         if not hasattr(made, "__iter__"):
+            title = getattr(self._function, "__qualname__", self._function)
             raise LoaderError(
-                f"{_title(self.function)} returned {type(made).__name__}, which yields no batches; "
+                f"{title} returned {type(made).__name__}, which yields no batches; "
                 "let it yield them, or return an iterable"
             )
         return iter(made)
-
-
-def _title(function: Any) -> str:
-    return getattr(function, "__qualname__", type(function).__name__)
 
 
 def provider(
@@ -659,18 +584,17 @@ def provider(
 ) -> Any:
     """Make a provider of a function that yields batches; also as a decorator.
 
-    The function is called for each loop anew, so loops are independent, and once more when
-    names and shapes are asked for before the first loop.
+    The function is called for each loop anew, so loops are independent.
 
     Parameters
     ----------
     function : generator function
-        Yields what :func:`IteratorProvider` takes.
+        Yields what :class:`IteratorProvider` takes.
     seed : int, optional
         The function is then called with a :class:`numpy.random.Generator` that is a function
         of the seed and the number of the loop.
     **options
-        As for :func:`IteratorProvider`.
+        As for :class:`IteratorProvider`.
 
     Returns
     -------
@@ -694,84 +618,54 @@ def provider(
             f"provider() takes a function that yields batches, not {type(function).__name__}; "
             "an iterable goes into IteratorProvider"
         )
-    key = None if seed is None else integer("seed", seed)
-    try:
-        signature(function).bind(*([] if seed is None else [None]))
-    except TypeError as error:
-        raise LoaderError(
-            f"{_title(function)}: {error}; a provider calls its function with nothing, or, given a "
-            "seed=, with a generator"
-        ) from None
-    except ValueError:  # written in C, without a signature
-        pass
-    return IteratorProvider(_Calls(function, key), **options)
+    return IteratorProvider(_Calls(function, seed), **options)
 
 
 # arrays and their names
 
 
-def _axis_first(array: Array, axes: BatchAxis) -> Array:
-    if axes == "first" or len(array.shape) < 2:
-        return array
-    last = len(array.shape) - 1
-    return permute_dims(array, (last, *range(last)))
-
-
-def _batch_first(array: xr.DataArray) -> xr.DataArray:
-    return array.transpose("batch" if "batch" in array.dims else array.dims[0], ...)
-
-
-def _named(given: Any, name: str) -> dict[str, Array]:
-    """Name arrays that have no name: one by `name`, several by ``_0_name``, ``_1_name``."""
-    pairs = named_arrays(given, name)
-    if isinstance(given, list | tuple) and given and all(map(_is_one, given)):
-        names = [name] if len(given) == 1 else [f"_{i}_{name}" for i in range(len(given))]
-        pairs = list(zip(names, given, strict=True))
-    arrays = {n: samples_of(n, one) for n, one in pairs}
-    if len(arrays) < len(pairs):
-        raise ArrayError(f"a batch has two arrays of one name: {[n for n, _ in pairs]}")
-    return arrays
-
-
-def _is_one(value: Any) -> bool:
-    return is_array(value) or hasattr(value, "asnumpy") or hasattr(value, "__array__")
-
-
-def named_arrays(given: Any, name: str) -> list[tuple[str, Any]]:
-    """Return (name, array) pairs: of one array, one pair, a list of pairs or a mapping.
-
-    Examples
-    --------
-    >>> [n for n, _ in named_arrays([("x", np.zeros(3)), ("y", np.zeros(3))], "data")]
-    ['x', 'y']
-    >>> [n for n, _ in named_arrays([1.0, 2.0], "data")]
-    ['data']
-    """
+def _by_array_name(given: Any, name: str) -> dict[str, Any]:
+    """Return arrays by name: an array alone, a (name, array) pair, a list of pairs or a mapping."""
+    if given is None or (isinstance(given, list | tuple) and not given):
+        return {}
     if isinstance(given, Mapping):
-        pairs: list[Any] = list(given.items())
+        pairs = list(given.items())
     elif _is_pair(given):
         pairs = [given]
     elif isinstance(given, list | tuple) and any(map(_is_pair, given)):
         pairs = list(given)
     else:
-        return [] if isinstance(given, list | tuple) and not given else [(name, given)]
+        pairs = [(name, given)]
+    arrays: dict[str, Any] = {}
     for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise ArrayError(f"{pair!r:.60} must be a (name, array) pair")
-        if not isinstance(pair[0], str):
-            raise ArrayError(f"the name {pair[0]!r:.60} of an array must be text")
-    return pairs
+        if not _is_pair(pair):
+            raise ArrayError(f"{pair!r:.60} must be a (name, array) pair, its name a text")
+        if pair[0] in arrays:
+            raise LoaderError(f"the name {pair[0]!r} is given twice")
+        arrays[pair[0]] = pair[1]
+    return arrays
 
 
 def _is_pair(given: Any) -> bool:
-    """Whether a name stands beside an array; a key of another type is still meant as a name."""
-    if not isinstance(given, tuple) or len(given) != 2:
-        return False
-    return isinstance(given[0], str) or (_has_axes(given[1]) and not _has_axes(given[0]))
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
 
 
-def _has_axes(value: Any) -> bool:
-    return isinstance(value, list | tuple) or bool(getattr(value, "shape", ()))
+def _several(given: Any, name: str) -> dict[str, Any]:
+    """Return arrays by name; several without one are called ``_0_name``, ``_1_name``."""
+    is_list = isinstance(given, list | tuple) and bool(given)
+    if is_list and all(getattr(one, "shape", ()) for one in given):
+        names = [name] if len(given) == 1 else [f"_{i}_{name}" for i in range(len(given))]
+        return dict(zip(names, given, strict=True))
+    return _by_array_name(given, name)
+
+
+def _axis_first(array: Array, axes: BatchAxis) -> Array:
+    last = len(array.shape) - 1
+    return array if axes == "first" else permute_dims(array, (last, *range(last)))
+
+
+def _batch_first(array: xr.DataArray) -> xr.DataArray:
+    return array.transpose("batch" if "batch" in array.dims else array.dims[0], ...)
 
 
 def samples_of(name: str, value: Any) -> Array:

@@ -60,11 +60,10 @@ class DataBatch:
         for name in self.named_data.keys() & self.named_label.keys():
             raise ArrayError(f"the name {name!r} is both among the data and the labels")
         axis = 0 if batch_axis_of(self.axes) == "first" else -1
-        sizes = {}
         for name, array in self._arrays.items():
             if not (is_array(array) or is_foreign(array)) or not array.shape:
                 raise ArrayError(f"{name!r} must be an array of samples, not {array!r:.60}")
-            sizes[name] = int(array.shape[axis])
+        sizes = {name: int(array.shape[axis]) for name, array in self._arrays.items()}
         if len(set(sizes.values())) > 1:
             raise ArrayError(
                 f"the arrays of a batch hold different numbers of samples: {sizes} (batch axis "
@@ -75,8 +74,6 @@ class DataBatch:
             object.__setattr__(self, "count_samples", n)
         if integer("count_samples", self.count_samples, least=0) > n:
             raise ArrayError(f"count_samples={self.count_samples} is more than the batch size, {n}")
-        if self.rows is not None and len(self.rows) != n:
-            raise ArrayError(f"rows has {len(self.rows)} entries for the {n} samples of a batch")
 
     @property
     def _arrays(self) -> dict[str, Array]:
@@ -118,9 +115,9 @@ class DataBatch:
         ----------
         targets : sequence
             One entry an array of `data`: either an array of its shape, or a list of
-            ``(slice, array)`` pairs. The slice counts samples, in steps of one; the array
-            (NumPy, CuPy, array-API or a torch tensor) has the shape of those samples. Slices
-            may overlap, repeat, or leave samples out.
+            ``(slice, array)`` pairs. The slice counts samples; the array (NumPy, CuPy, array-API
+            or a torch tensor) has the shape of those samples. Slices may overlap, repeat, or
+            leave samples out.
 
         Raises
         ------
@@ -142,12 +139,11 @@ class DataBatch:
         """Copy the labels into `targets`; see :meth:`load_data`."""
         self._load(self.named_label, targets, "label")
 
-    def _load(self, arrays: Mapping[str, Array], targets: Any, what: str) -> None:
-        n = len(targets) if isinstance(targets, Sequence) else -1
-        if n != len(arrays):
+    def _load(self, arrays: Mapping[str, Array], targets: Sequence[Any], what: str) -> None:
+        if not isinstance(targets, list | tuple) or len(targets) != len(arrays):
             raise ArrayError(
                 f"load_{what} takes a list of targets, one for each of {list(arrays)}; found "
-                f"{type(targets).__name__ if n < 0 else n}"
+                f"{len(targets) if isinstance(targets, list | tuple) else type(targets).__name__}"
             )
         copies = [
             self._copy(name, array, pair)
@@ -160,7 +156,7 @@ class DataBatch:
             copy_into(place, part)
 
     def _copy(self, name: str, array: Array, pair: Any) -> tuple[Array, Array]:
-        """Return (target, what goes there), which fit."""
+        """Return (target, samples that go there)."""
         which: Any = None
         place: Any = None
         if isinstance(pair, list | tuple) and len(pair) == 2:
@@ -173,14 +169,7 @@ class DataBatch:
             )
         if isinstance(place, np.ndarray) and not place.flags.writeable:
             raise ArrayError(f"the target for {name!r} is read-only; give a copy of it")
-        start = 0 if which.start is None else integer("start of a slice", which.start)
-        stop = self.batch_size if which.stop is None else integer("stop of a slice", which.stop)
-        if which.step not in (None, 1) or not 0 <= start <= stop <= self.batch_size:
-            raise ArrayError(
-                f"{which} of {name!r} must be consecutive samples of the {self.batch_size} of a "
-                "batch"
-            )
-        samples = slice(start, stop)
+        samples = slice(which.start, which.stop, which.step)
         part = array[samples if self.axes == "first" else (..., samples)]
         part = adopted(part) if is_foreign(part) else part
         if tuple(place.shape) != tuple(part.shape):
@@ -214,11 +203,6 @@ def device_slices(batch_size: int, n_devices: int) -> list[slice]:
     each, more = divmod(batch_size, n_devices)
     edges = [index * each + min(index, more) for index in range(n_devices + 1)]
     return [slice(a, b) for a, b in pairwise(edges)]
-
-
-def moved_order(order: tuple[Any, ...], axes: BatchAxis) -> tuple[Any, ...]:
-    """Return the names or lengths of axes, the batch axis where `axes` wants it."""
-    return order if axes == "first" else (*order[1:], order[0])
 
 
 def batch_axis_of(axes: Any) -> BatchAxis:
