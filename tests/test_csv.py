@@ -246,7 +246,7 @@ def test_integers_stay_integers(tmp_path):
 def test_integers_are_never_rounded_unasked(tmp_path, large):
     path = put(tmp_path / "a.csv", f"id,x,n\n{large},0.5,1\n7,1.5,2\n")
     assert values_of(path) == {"id": [large, 7], "features": [[0.5, 1], [1.5, 2]]}
-    words = rf"line 2 of .* column 'id': .*{large} .*which float64 would round; .*'separate'"
+    words = rf"line 2 of .* column 'id': it holds {large}, which float64 would round; .*'separate'"
     with pytest.raises(ReadError, match=words):
         labeled.open_dataset(path, columns={"f": ["id", "x"]})["f"].load()
     asked = values_of(path, columns={"f": ["id", "x"]}, dtype={"f": float})["f"]
@@ -298,9 +298,6 @@ def test_text_of_other_encodings(tmp_path, encoding):
     if encoding == "latin-1":
         with pytest.raises(FileFormatError, match=r"not UTF-8: .*; pass .*'latin-1'"):
             labeled.open_dataset(put(tmp_path / "b.csv", "größe,x\n1,2\n".encode("latin-1")))
-        for wrong, words in (("utf-16", "iconv -f utf-16"), ("cp037", "does not contain ASCII")):
-            with pytest.raises(LoaderError, match=words):
-                labeled.open_dataset(tmp_path / "a.csv", encoding=wrong)
 
 
 # what is wrong

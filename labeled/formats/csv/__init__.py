@@ -9,7 +9,7 @@ its line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from labeled.errors import FileFormatError, ReadError, UnknownNameError, did_you
 from labeled.formats.bytesource import FileRef, stamp_of
 from labeled.formats.csv.index import (
     TIME,
+    TOGETHER_BYTES,
     Dialect,
     RowIndex,
     TextOptions,
@@ -38,15 +39,7 @@ from labeled.formats.header import (
     SourceHeader,
 )
 from labeled.formats.memory import scratch
-from labeled.formats.reader import (
-    ByteRanges,
-    FileReader,
-    Io,
-    bands_of,
-    decoding,
-    groups_of,
-    naming_rows,
-)
+from labeled.formats.reader import ByteRanges, FileReader, Io, bands_of, decoding, naming_rows
 from labeled.formats.region import Array, Ints, Region
 from labeled.selection import rows_of
 
@@ -60,13 +53,14 @@ and columns of values."""
 FEATURES, LABELS = "features", "labels"
 DIMS = ("batch", "feature")
 
-_FIELD = re.compile(r"(?s)In CSV column #(\d+): (?:Row #\d+: )?(?:CSV )?(.*)")
+_ROW = re.compile(r"Row #(\d+): ")
+_FIELD = re.compile(r"(?s)In CSV column #(\d+): (?:CSV )?(.*)")
 
 Chosen = int | tuple[int, ...]
 """One column, or several side by side."""
 
 
-class CsvColumn(NamedTuple):
+class Column(NamedTuple):
     """One column of a text, as far as samples tell."""
 
     name: str
@@ -90,7 +84,7 @@ class CsvColumn(NamedTuple):
         dtype: np.dtype[Any] = np.dtype(self.type.to_pandas_dtype())
         return dtype
 
-    def parsed_as(self, dtype: np.dtype[Any] | None) -> CsvColumn:
+    def parsed_as(self, dtype: np.dtype[Any] | None) -> Column:
         """Return the column with the dtype that a caller asks for."""
         if dtype is None:
             return self
@@ -98,50 +92,63 @@ class CsvColumn(NamedTuple):
             has_zone = arrow().types.is_timestamp(self.type) and self.type.tz is not None
             return self._replace(type=arrow().timestamp("ns", "UTC" if has_zone else None))
         kind = arrow().binary() if dtype == TEXT else arrow().from_numpy_dtype(dtype)
-        return CsvColumn(self.name, kind)
+        return Column(self.name, kind)
 
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     own: TextOptions = TextOptions() if options.own is None else options.own
-    texts = []
+    texts, sampled = [], []
     for path in paths:
         stamp = stamp_of(path)
         dialect = read_dialect(stamp, own)
         index = row_index(stamp, dialect)
         if is_packed(stamp):
             stamp = replace(stamp, unpacked_bytes=index.n_bytes)
-        texts.append((stamp, dialect, index, _sampled(stamp, dialect, index)))
-    first = texts[0][1].names
-    for stamp, dialect, _, _ in texts[1:]:
+        texts.append((stamp, dialect, index))
+        sampled.append(_sampled(stamp, dialect, index))
+        first = texts[0][1].names
         if dialect.names != first:
             raise FileFormatError(
-                f"{stamp.path!r} cannot be joined to {paths[0]!r}: its {len(dialect.names)} "
+                f"{path!r} cannot be joined to {paths[0]!r}: its {len(dialect.names)} "
                 f"columns are {listed(dialect.names, 4)}, not {listed(first, 4)}; pass header= or "
                 "names= if these are not names, or open them apart"
             )
-    columns = [_common(column) for column in zip(*(text[3] for text in texts), strict=True)]
+    columns = [_common(column) for column in zip(*sampled, strict=True)]
     nameless = own.names is None and first[-1] == f"column_{len(first) - 1}"
     if nameless and len(first) > 1 and columns[-1].type == arrow().null():
         del columns[-1]  # each line ends with a delimiter
-    columns = [_with_dtype(column, own.dtype) for column in columns]
+    asked = dict(own.dtype) if isinstance(own.dtype, tuple) else {}
+    for i, column in enumerate(columns):
+        # one dtype for all is for numbers, except str
+        for_all = own.dtype if own.dtype == TEXT or column.dtype.kind not in "ObM" else None
+        columns[i] = column.parsed_as(asked.get(column.name) if asked else for_all)
     chosen = sources_of(paths[0], columns, own)
-    return tuple(_file_header(*text[:3], columns, chosen, options, own) for text in texts)
+    return tuple(
+        FileHeader(
+            stamp=stamp,
+            sources=(sources := _sources(stamp, dialect, index, columns, chosen, asked, options)),
+            splits=all_rows(sources),
+            kind="table",
+            format="csv",
+        )
+        for stamp, dialect, index in texts
+    )
 
 
-def _file_header(
+def _sources(
     stamp: FileStamp,
     dialect: Dialect,
     index: RowIndex,
-    columns: Sequence[CsvColumn],
+    columns: Sequence[Column],
     chosen: dict[str, Chosen],
+    asked: dict[str, Any],
     options: Options,
-    own: TextOptions,
-) -> FileHeader:
+) -> dict[str, SourceHeader]:
+    """Return the headers of the sources of a file."""
     sources = {}
     for name in chosen_sources(chosen, options, repr(stamp.path)):
         numbers = np.atleast_1d(chosen[name]).tolist()
-        asked = dict(own.dtype).get(name) if isinstance(own.dtype, tuple) else None
-        some = [columns[i].parsed_as(asked) for i in numbers]
+        some = [columns[i].parsed_as(asked.get(name)) for i in numbers]
         kinds = {column.dtype.kind for column in some}
         if len(some) > 1 and ("O" in kinds or (len(kinds) > 1 and kinds & {"M", "b"})):
             raise FileFormatError(
@@ -149,10 +156,11 @@ def _file_header(
                 "beside other columns; leave those out of columns= (or pass columns='separate')"
             )
         dtype = some[0].dtype if len(some) == 1 else np.result_type(*(one.dtype for one in some))
-        is_vector = isinstance(chosen[name], int)
-        types = tuple(_parsed_type(one, dtype) for one in some)
-        table = Columns(dialect, tuple(numbers), types, dtype, index)
-        shape, dims = ((), ("batch",)) if is_vector else ((len(some),), DIMS)
+        types = [one.type for one in some]
+        if dtype.kind == "f":  # integers among floats are integers until they are cast
+            own = arrow().from_numpy_dtype(dtype)
+            types = [one if arrow().types.is_integer(one) else own for one in types]
+        shape, dims = ((), ("batch",)) if isinstance(chosen[name], int) else ((len(some),), DIMS)
         attrs: dict[str, Any] = {"columns": [dialect.names[i] for i in numbers]}
         if dtype == TIME and any(one.tz is not None for one in types):
             attrs["timezone"] = "UTC"
@@ -170,22 +178,16 @@ def _file_header(
             fill_value={"O": b"", "M": np.datetime64("NaT", "ns")}.get(dtype.kind, 0),
             stored_bytes=stamp.size,
             format="csv",
-            detail=table,
+            detail=Columns(dialect, tuple(numbers), tuple(types), dtype, index),
             scratch_bytes=SCRATCH_BLOCKS * index.longest,
         )
-    return FileHeader(
-        stamp=stamp,
-        sources=sources,
-        splits=all_rows(sources),
-        kind="table",
-        format="csv",
-    )
+    return sources
 
 
 # what columns hold
 
 
-def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[CsvColumn]:
+def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column]:
     """Return the columns, with the types of values in blocks all over the text.
 
     Raises
@@ -193,82 +195,70 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[CsvCol
     FileFormatError
         If a row of them has too few or too many fields.
     """
-    n_blocks, found = len(index.starts) - 1, []
-    if not n_blocks:
-        return [CsvColumn(name, arrow().null()) for name in dialect.names]
-    for block in sorted({i * (n_blocks - 1) // (SAMPLES - 1) for i in range(SAMPLES)}):
+    n_blocks = len(index.starts) - 1
+    found = [[Column(name, arrow().null()) for name in dialect.names]]
+    for block in {i * (n_blocks - 1) // (SAMPLES - 1) for i in range(SAMPLES if n_blocks else 0)}:
         begin, end = index.starts[block : block + 2].tolist()
         text = np.empty(end - begin, np.uint8)
         FileRef(stamp)().read_into(text, begin)
         try:
-            found.append(_inferred(text, dialect))
-        except ValueError:
-            _, at, why = _first_fault(text, dialect, lambda part: _inferred(part, dialect))
-            line = line_at(stamp, dialect, begin + at)
+            table = dialect.parse(text)
+        except ValueError as fault:
+            row, why = _explained(fault, text, dialect)
+            line = line_at(stamp, dialect, begin + int(dialect.lines(text).starts[row]))
             raise FileFormatError(f"line {line} of {stamp.path!r}: {why}") from None
-    return [_common(column) for column in zip(*found, strict=True)]
+        columns = zip(dialect.names, table.columns, strict=True)
+        found.append([_inferred(name, values, text, dialect) for name, values in columns])
+    return [_common(column) for column in zip(*(found[1:] or found), strict=True)]
 
 
-def _inferred(text: Array, dialect: Dialect) -> list[CsvColumn]:
-    """Return the columns of some rows, with the types that pyarrow infers."""
-    kinds, found = arrow().types, list[CsvColumn]()
-    for name, values in zip(dialect.names, dialect.parse(text).columns, strict=True):
-        has_gaps, is_large = values.null_count > 0, False
-        if kinds.is_floating(values.type) and (arrow(".compute").max(values).as_py() or 0) >= 2**63:
-            with suppress(ValueError):  # pyarrow infers no uint64
-                values = dialect.parse(text, {name: arrow().uint64()}).column(0)
-        kind = values.type
-        if kinds.is_integer(kind):
-            try:
-                values.cast(arrow().float64())
-            except ValueError:
-                is_large = True
-        elif kinds.is_date(kind) or kinds.is_timestamp(kind):
-            try:  # nanoseconds count the years 1677 to 2262
-                kind = values.cast(arrow().timestamp("ns", getattr(kind, "tz", None))).type
-            except ValueError:
-                kind = arrow().binary()
-        elif not (kinds.is_null(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
-            kind = arrow().binary()  # not all texts need be UTF-8
-        found.append(CsvColumn(name, kind, has_gaps, is_large))
-    return found
+def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
+    """Return a column with the type that pyarrow infers from values of it."""
+    kinds, kind, is_large = arrow().types, values.type, False
+    if kinds.is_floating(kind) and (arrow(".compute").max(values).as_py() or 0) >= 2**63:
+        with suppress(ValueError):  # pyarrow infers no uint64
+            values = dialect.parse(text, {name: arrow().uint64()}).column(0)
+            kind = values.type
+    if kinds.is_integer(kind):
+        is_large = not _can_be(arrow().float64(), values)
+    elif kinds.is_date(kind) or kinds.is_timestamp(kind):
+        kind = arrow().timestamp("ns", getattr(kind, "tz", None))
+        if not _can_be(kind, values):  # nanoseconds count the years 1677 to 2262
+            kind = arrow().binary()
+    elif not (kinds.is_null(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
+        kind = arrow().binary()  # not all texts need be UTF-8
+    return Column(name, kind, values.null_count > 0, is_large)
 
 
-def _common(columns: Sequence[CsvColumn]) -> CsvColumn:
+def _can_be(kind: Any, values: Any) -> bool:
+    """Whether a type of Arrow holds all values."""
+    try:
+        values.cast(kind)
+    except ValueError:
+        return False
+    return True
+
+
+def _common(columns: Sequence[Column]) -> Column:
     """Return a column whose type holds the values of all samples of it."""
     kinds = arrow().types
     held = {one.type for one in columns if not kinds.is_null(one.type)}
-    has_gaps = any(one.has_gaps for one in columns) or any(kinds.is_null(c.type) for c in columns)
-    if len(held) < 2:
-        kind = held.pop() if held else arrow().null()
-    elif all(kinds.is_integer(one) for one in held):
-        kind = arrow().uint64()
-    elif all(kinds.is_integer(one) or kinds.is_floating(one) for one in held):
-        kind = arrow().float64()
-    else:
+    has_gaps = any(one.has_gaps or kinds.is_null(one.type) for one in columns)
+    kind = next(iter(held), arrow().null())
+    if len(held) > 1:
         kind = arrow().binary()
+        if all(kinds.is_integer(one) or kinds.is_floating(one) for one in held):
+            is_whole = all(map(kinds.is_integer, held))
+            kind = arrow().uint64() if is_whole else arrow().float64()
     if has_gaps and kinds.is_boolean(kind):
         kind = arrow().binary()
-    return CsvColumn(columns[0].name, kind, has_gaps, any(one.is_large for one in columns))
-
-
-def _with_dtype(column: CsvColumn, dtype: Any) -> CsvColumn:
-    """Return a column as `dtype=` asks for it: one for all is for numbers, except str."""
-    if isinstance(dtype, tuple):
-        return column.parsed_as(dict(dtype).get(column.name))
-    return column if dtype != TEXT and column.dtype.kind in "ObM" else column.parsed_as(dtype)
-
-
-def _parsed_type(column: CsvColumn, dtype: np.dtype[Any]) -> Any:
-    """Return the Arrow type of a column: integers among floats are integers until they are cast."""
-    is_integer = arrow().types.is_integer(column.type)
-    return column.type if dtype.kind != "f" or is_integer else arrow().from_numpy_dtype(dtype)
+    return Column(columns[0].name, kind, has_gaps, any(one.is_large for one in columns))
 
 
 # which columns make which sources
 
 
-def sources_of(path: str, columns: Sequence[CsvColumn], options: TextOptions) -> dict[str, Chosen]:
+def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> dict[str, Chosen]:
     """Return the columns of each source.
 
     Raises
@@ -280,16 +270,26 @@ def sources_of(path: str, columns: Sequence[CsvColumn], options: TextOptions) ->
     """
     names = [column.name for column in columns]
 
+    def number_of(given: Any, argument: str) -> Any:
+        """Return the number of a column given by name or number, or those of several."""
+        if isinstance(given, tuple):
+            return tuple(number_of(one, argument) for one in given)
+        if isinstance(given, int) and -len(names) <= given < len(names):
+            return given % len(names)
+        if given in names:
+            return names.index(given)
+        raise UnknownNameError(
+            f"{argument} names column {given!r}, but {path!r} has {len(names)} columns; "
+            f"{did_you_mean(str(given), names)}"
+        )
+
     found: dict[str, Chosen] = {}
     if options.labels is not None:
         given = options.labels[0] if len(options.labels) == 1 else options.labels
-        found[LABELS] = _numbers_of(given, path, names, "labels=")
-    taken = np.ravel(found.get(LABELS, ())).tolist()
-    left = [i for i in range(len(names)) if i not in taken]
+        found[LABELS] = number_of(given, "labels=")
+    left = [i for i in range(len(names)) if i not in np.ravel(found.get(LABELS, ()))]
     if isinstance(options.columns, tuple):
-        more = {
-            source: _numbers_of(given, path, names, "columns=") for source, given in options.columns
-        }
+        more = {source: number_of(given, "columns=") for source, given in options.columns}
     elif options.columns == "separate" or (options.columns is None and len(names) == 1):
         more = {names[i]: i for i in left}
     else:
@@ -309,21 +309,7 @@ def sources_of(path: str, columns: Sequence[CsvColumn], options: TextOptions) ->
     return {**more, **found}
 
 
-def _numbers_of(given: Any, path: str, names: Sequence[str], argument: str) -> Any:
-    """Return the numbers of columns given by name or number (negative from the end)."""
-    if isinstance(given, tuple):
-        return tuple(_numbers_of(one, path, names, argument) for one in given)
-    if isinstance(given, int) and not isinstance(given, bool) and -len(names) <= given < len(names):
-        return given % len(names)
-    if given in names:
-        return names.index(given)
-    raise UnknownNameError(
-        f"{argument} names column {given!r}, but {path!r} has {len(names)} columns; "
-        f"{did_you_mean(str(given), names)}"
-    )
-
-
-def _matrix(columns: Sequence[CsvColumn], left: Sequence[int]) -> dict[str, Chosen]:
+def _matrix(columns: Sequence[Column], left: Sequence[int]) -> dict[str, Chosen]:
     """Put all numeric columns with a name side by side, and each other column alone.
 
     Large integers beside floats stay alone, too: float64 would hold both, but round them.
@@ -332,8 +318,7 @@ def _matrix(columns: Sequence[CsvColumn], left: Sequence[int]) -> dict[str, Chos
     numbers = [i for i in named if columns[i].dtype.kind in "iuf"]
     if numbers and np.result_type(*(columns[i].dtype for i in numbers)).kind == "f":
         numbers = [i for i in numbers if not columns[i].is_large] or numbers
-    beside = set(numbers)
-    alone: dict[str, Chosen] = {columns[i].name: i for i in left if i not in beside}
+    alone: dict[str, Chosen] = {columns[i].name: i for i in left if i not in set(numbers)}
     return {FEATURES: tuple(numbers), **alone} if numbers else alone
 
 
@@ -359,59 +344,54 @@ class Columns:
         ValueError
             If a row has too few or too many fields, or a field is not a value of its type.
         """
-        names = [self.dialect.names[self.numbers[i]] for i in chosen]
-        types = (self.types[i] for i in chosen)
-        table = self.dialect.parse(text, dict(zip(names, types, strict=True)))
-        return [self._values(name, table.column(name)) for name in names]
+        types = {self.dialect.names[self.numbers[i]]: self.types[i] for i in chosen}
+        table = self.dialect.parse(text, types)
+        return [self._values(name, table.column(name)) for name in types]
 
     def _values(self, name: str, column: Any) -> Array:
         """Return a column as an array; a missing value is NaN or NaT."""
         if column.null_count and self.dtype.kind not in "fM":
+            row = column.is_null().index(True).as_py() + 1
             raise ValueError(
-                f"column {name!r} holds nothing, where {self.dtype} is expected; open with "
-                f"dtype={{{name!r}: 'float64'}}, which has NaN"
+                f"Row #{row}: column {name!r} holds nothing, where {self.dtype} is expected; open "
+                f"with dtype={{{name!r}: 'float64'}}, which has NaN"
             )
         if self.dtype.kind == "f" and arrow().types.is_integer(column.type):
-            try:
-                column = column.cast(arrow().from_numpy_dtype(self.dtype))
-            except ValueError as fault:
+            floating = arrow().from_numpy_dtype(self.dtype)
+            if not _can_be(floating, column):
+                whole = column.fill_null(0).to_numpy()
+                with np.errstate(invalid="ignore"):
+                    row = int((whole.astype(self.dtype).astype(whole.dtype) != whole).argmax())
                 raise ValueError(
-                    f"column {name!r}: {fault}, which {self.dtype} would round; pass "
-                    f"columns='separate', or dtype={{{name!r}: {str(self.dtype)!r}}} to have it "
-                    f"rounded, or dtype={{{name!r}: 'str'}} to have text"
-                ) from None
+                    f"Row #{row + 1}: column {name!r}: it holds {whole[row]}, which {self.dtype} "
+                    f"would round; pass columns='separate', or dtype={{{name!r}: "
+                    f"{str(self.dtype)!r}}} to have it rounded, or dtype={{{name!r}: 'str'}} to "
+                    "have text"
+                )
+            column = column.cast(floating)
         if self.dtype.kind in "fM" and column.num_chunks > 1:
             column = column.combine_chunks()
         values: Array = column.to_numpy()
         return values
 
 
-def _first_fault(
-    text: Array, dialect: Dialect, parse: Callable[[Array], object]
-) -> tuple[int, int, str]:
-    """Return the first row that cannot be parsed, found by halves: its number, place and fault."""
-    starts, ends, _ = dialect.lines(text)
-    first, stop, words = 0, len(starts), ""
-    while first < stop:
-        middle = (first + stop) // 2
-        try:
-            parse(text[starts[first] : ends[middle]])
-            first = middle + 1
-        except ValueError as fault:
-            stop, words = middle, str(fault)
-            is_text = not isinstance(fault, UnicodeDecodeError)
-    if not is_text:
-        words = f"it is not {dialect.encoding}: {words}; pass encoding="
-    elif found := _FIELD.match(words):
+def _explained(fault: ValueError, text: Array, dialect: Dialect) -> tuple[int, str]:
+    """Return which row of a text cannot be parsed, counted from 0, and why."""
+    words = str(fault)
+    if isinstance(fault, UnicodeDecodeError):
+        row = int(np.searchsorted(dialect.lines(text).ends, fault.start, "right"))
+        return row, f"it is not {dialect.encoding}: {words}; pass encoding="
+    row = int(found[1]) - 1 if (found := _ROW.search(words)) else 0
+    words = _ROW.sub("", words, count=1)
+    if found := _FIELD.match(words):
         name = dialect.names[int(found[1])]
         words = (
             f"column {name!r}: {found[2]}; correct it, name it among missing=, or open with "
             f"dtype={{{name!r}: str}}"
         )
     elif words.startswith("CSV parse error"):
-        words = re.sub(r"Row #\d+: ", "", words)
         words = f"{words}; correct it, or check delimiter=, quote= and skip_lines="
-    return first, int(starts[first]), words
+    return row, words
 
 
 class TextReader(FileReader):
@@ -428,44 +408,45 @@ class TextReader(FileReader):
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         self.file().check()
-        for bands in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
-            with naming_rows(self.source, int(bands[0, 0]), int(bands[-1, 1])):
-                values = self._block(bands)
-            first, n = int(bands[0, 2]), len(values[0])
+        bands = bands_of(runs, self.chunk_rows)
+        part = self._table.index.starts[bands[:, 0] // self.chunk_rows] // TOGETHER_BYTES
+        for some in np.split(bands, np.flatnonzero(np.diff(part)) + 1):
+            with naming_rows(self.source, int(some[0, 0]), int(some[-1, 1])):
+                values = self._parsed(some)
+            first, n = int(some[0, 2]), len(values[0])
             place = slice(first, first + n) if places is None else places[first : first + n]
             flat = out.reshape(len(out), len(values))
             for i, column in enumerate(values):
                 flat[place, i] = column
             del values, column  # not held while the next block is parsed
 
-    def _block(self, bands: Ints) -> list[Array]:
-        """Return the columns of some rows of one block."""
+    def _parsed(self, bands: Ints) -> list[Array]:
+        """Return the columns of some rows of neighbouring blocks."""
         table, dialect, file = self._table, self._table.dialect, self.source.file
-        rows = rows_of(bands)
-        block = int(rows[0]) // self.chunk_rows
-        begin, end = table.index.starts[block : block + 2].tolist()
+        rows, each = rows_of(bands), self.chunk_rows
+        first, last = int(rows[0]) // each, int(rows[-1]) // each + 1
+        begin, end = table.index.starts[[first, last]].tolist()
         text = scratch("text", end - begin, begin)
         self.file().read_into(text, begin)
-        part, first = text, block * self.chunk_rows
-        if len(rows) < min(self.chunk_rows, self.n_rows - first):
+        part, skipped = text, first * each
+        if len(rows) < min(last * each, self.n_rows) - skipped:
             starts, ends, _ = dialect.lines(text)
-            spans = [text[starts[a - first] : ends[b - first - 1]] for a, b, _ in bands.tolist()]
-            part = np.concatenate(spans) if len(spans) > 1 else spans[0]
+            spans = (bands[:, :2] - skipped).tolist()
+            part = np.concatenate([text[starts[a] : ends[b - 1]] for a, b in spans])
         try:
             with decoding():
                 values = table.parse(part, self._chosen)
-            if len(values[0]) != len(rows):
-                raise ReadError(f"{self.where}: {len(rows)} rows are read as {len(values[0])}")
-            return values
-        except ValueError:
-            number, _, why = _first_fault(part, dialect, lambda t: table.parse(t, self._chosen))
+        except ValueError as fault:
+            number, why = _explained(fault, part, dialect)
             row = int(rows[number])
-            at = begin + int(dialect.lines(text).starts[row - first])
-            line = line_at(file, dialect, at)
+            line = line_at(file, dialect, begin + int(dialect.lines(text).starts[row - skipped]))
             where = f"{self.where}, rows {rows[0]} to {rows[-1]}"
             error = ReadError(f"{where}: line {line} of {file.path!r}: {why}")
             error.row = row
             raise error from None
+        if len(values[0]) != len(rows):
+            raise ReadError(f"{self.where}: {len(rows)} rows are read as {len(values[0])}")
+        return values
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         blocks = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)

@@ -47,6 +47,9 @@ MAX_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
 BLOCK_BYTES = 512 * 1024
 """Text of a block, about."""
 
+TOGETHER_BYTES = BLOCK_BYTES // 2
+"""Blocks that are shorter, because other rows of the file are long, are read together."""
+
 MAX_BLOCK_BYTES = 16 * BLOCK_BYTES
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
@@ -138,25 +141,12 @@ class TextOptions:
             object.__setattr__(self, name, None if words is None else tuple(map(str, words)))
         labels = (self.labels,) if isinstance(self.labels, str | int) else self.labels
         object.__setattr__(self, "labels", None if labels is None else tuple(labels))
-        object.__setattr__(self, "encoding", _checked_encoding(self.encoding))
+        try:
+            object.__setattr__(self, "encoding", codecs.lookup(self.encoding).name)
+        except LookupError as fault:
+            raise LoaderError(f"encoding={self.encoding!r}: {fault}; give 'latin-1'") from None
         object.__setattr__(self, "columns", _checked_columns(self.columns))
         object.__setattr__(self, "dtype", _checked_dtype(self.dtype))
-
-
-def _checked_encoding(encoding: str) -> str:
-    """Return the usual name of an encoding that keeps ASCII: rows are found by their bytes."""
-    ascii_bytes = bytes(range(128))
-    try:
-        name = codecs.lookup(encoding).name
-        kept = ascii_bytes.decode(name, "replace").encode() == ascii_bytes
-    except LookupError as fault:
-        raise LoaderError(f"encoding={encoding!r}: {fault}; give 'utf-8' or 'latin-1'") from None
-    if not kept:
-        raise LoaderError(
-            f"encoding={encoding!r} does not contain ASCII; save the file as UTF-8 "
-            f"(iconv -f {encoding} -t UTF-8)"
-        )
-    return name
 
 
 def _checked_columns(columns: Any) -> Any:
@@ -166,11 +156,12 @@ def _checked_columns(columns: Any) -> Any:
         raise LoaderError(
             f"columns={columns!r}: give 'matrix', 'separate', or a mapping of sources to columns"
         )
+    found = []
     for name, one in columns.items():
         if isinstance(one, list | tuple) and not one:
             raise LoaderError(f"columns= of source {name!r} names no column; leave it out")
-    plain = (str, int)
-    return tuple((str(n), c if isinstance(c, plain) else tuple(c)) for n, c in columns.items())
+        found.append((str(name), one if isinstance(one, str | int) else tuple(one)))
+    return tuple(found)
 
 
 def _checked_dtype(dtype: Any) -> Any:
@@ -330,11 +321,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     FileFormatError
         If it is not text, or holds no row.
     """
-    data, file = b"", f"file {stamp.path!r}"
-    parts = text_parts(stamp)
-    while len(data) < HEAD_BYTES and (part := next(parts, b"")):
-        data += part
-    whole, data = len(data) < HEAD_BYTES, data[:HEAD_BYTES]
+    data, file = next(text_parts(stamp), b"")[:HEAD_BYTES], f"file {stamp.path!r}"
     if b"\0" in data:
         raise FileFormatError(
             f"{file} is not text: byte {data.index(0)} is zero; save UTF-16 as UTF-8 (iconv -f "
@@ -359,7 +346,8 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         options.decimal,
         options.missing,
     )
-    ends = dialect.lines(np.frombuffer(data, np.uint8)[begin:], last=whole).ends + begin
+    text = np.frombuffer(data, np.uint8)[begin:]
+    ends = dialect.lines(text, last=len(data) < HEAD_BYTES).ends + begin
     if not len(ends):
         raise FileFormatError(
             f"{file} holds no row of text in its first {len(data):,} bytes: it opens a quote there "
@@ -379,21 +367,17 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             f"the first row of {stamp.path!r} is not {options.encoding.upper()}: {first[:40]!r}; "
             "pass encoding='latin-1', 'cp1252' or whatever it is"
         )
-    header = options.header
+    header, words = options.header, [field.strip() for field in rows[0]]
     if header is None:
-        is_word = len(rows) == len(rows[0]) == 1
-        has_words = any(field.strip() for field in rows[0])
-        has_numbers = any(_is_number(field, options.decimal) for field in rows[0])
-        header = has_words and not has_numbers and not is_word
+        has_numbers = any(_is_number(word, options.decimal) for word in words)
+        header = any(words) and not has_numbers and (len(rows) > 1 or len(words) > 1)
     names = options.names
     if names is None:
-        names = tuple(
-            (field.strip() if header else "") or f"column_{i}" for i, field in enumerate(rows[0])
-        )
-    if len(names) != len(rows[0]):
+        names = tuple((word if header else "") or f"column_{i}" for i, word in enumerate(words))
+    if len(names) != len(words):
         raise FileFormatError(
             f"names= gives {len(names)} names, but the first row of {stamp.path!r} has "
-            f"{len(rows[0])} fields"
+            f"{len(words)} fields"
         )
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
@@ -475,8 +459,10 @@ class RowIndex:
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest block."""
-        return int(np.diff(self.starts).max(initial=0))
+        """The most bytes that are read together."""
+        parts = self.starts[:-1] // TOGETHER_BYTES
+        begins = self.starts[:-1][np.diff(parts, prepend=-1) > 0]
+        return int(np.diff(begins, append=self.starts[-1]).max(initial=0))
 
 
 @lru_cache(maxsize=8)
