@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._optional import extra_module, import_optional
+from labeled._validation import whole as integer
 from labeled.errors import ArrayError, MissingExtraError
 
 Array = npt.NDArray[np.uint8]
@@ -63,12 +64,12 @@ _MAGICS = (
     (b"\xff\x0a", "jxl"),
 )
 
-_QUALITIES = {
+_QUALITIES: dict[str, tuple[str, int, int, int | None]] = {
     ".jpg": ("IMWRITE_JPEG_QUALITY", 1, 100, 95),
     ".jpeg": ("IMWRITE_JPEG_QUALITY", 1, 100, 95),
     ".webp": ("IMWRITE_WEBP_QUALITY", 1, 100, 95),
     ".png": ("IMWRITE_PNG_COMPRESSION", 0, 9, None),
-    **dict.fromkeys((".bmp", ".tif", ".tiff"), ("", 0, -1, None)),
+    **dict.fromkeys((".bmp", ".tif", ".tiff"), ("", 0, 0, None)),
 }
 """By suffix: OpenCV's option, the least quality, the most and the usual one."""
 
@@ -438,15 +439,10 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
         )
     if suffix not in _QUALITIES:
         raise ArrayError(f"format={format!r} must be one of {', '.join(map(repr, _QUALITIES))}")
-    flag, least, most, usual = _QUALITIES[suffix]
-    whole: Any = quality
-    if quality is None:
-        whole = usual
-    elif isinstance(whole, bool) or whole not in range(least, most + 1):  # OpenCV would clip it
-        raise ArrayError(
-            f"quality={quality!r}: of {suffix} it is a whole number, {least} to {most}"
-        )
-    options = [] if whole is None else [getattr(cv2, flag), int(whole)]
+    flag, least, most, value = _QUALITIES[suffix]
+    if quality is not None:  # OpenCV would clip it
+        value = integer("quality", quality, least=least, most=most, error=ArrayError)
+    options = [] if value is None or not flag else [getattr(cv2, flag), value]
     if pixels.ndim == 3:
         codes = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
         pixels = cv2.cvtColor(np.ascontiguousarray(pixels), codes[pixels.shape[2]])

@@ -20,7 +20,6 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -176,10 +175,7 @@ class Decoding:
             data, self.channels, upright=self.upright, max_pixels=self.max_pixels, out=place
         )
         if self.resize is not None:
-            height, width = image.shape[:2]
-            least = min(height, width)
-            height, width = (max(1, self.resize * edge // least) for edge in (height, width))
-            image = resized(image, height, width)
+            image = resized(image, *map(int, self._scaled(*image.shape[:2])))
         if self.shape is None:
             return image
         (rows, columns), (height, width) = image.shape[:2], self.shape
@@ -189,6 +185,12 @@ class Decoding:
             image = resized(image, rows, columns)
         y, x = (rows - height) // 2, (columns - width) // 2
         return np.ascontiguousarray(image[y : y + height, x : x + width])
+
+    def _scaled(self, height: Any, width: Any) -> tuple[Any, Any]:
+        """Return heights and widths, the shorter ones `resize`."""
+        least = np.maximum(1, np.minimum(height, width))
+        tall, wide = (self.resize * edge // least for edge in (height, width))
+        return np.maximum(1, tall), np.maximum(1, wide)
 
     def shapes(self, sizes: npt.NDArray[np.int32]) -> Rows:
         """Return the shapes of decoded pictures (n, 3), from their sizes as stored.
@@ -200,9 +202,7 @@ class Decoding:
         if self.upright:
             height, width = np.where(turn >= 5, (width, height), (height, width))
         if self.resize is not None:
-            least = np.maximum(1, np.minimum(height, width))
-            height = np.maximum(1, self.resize * height // least)
-            width = np.maximum(1, self.resize * width // least)
+            height, width = self._scaled(height, width)
         if self.shape is not None:
             height, width = (np.full(len(sizes), side) for side in self.shape)
         if self.channels is not None:
@@ -528,10 +528,6 @@ class RecordReader(ExampleReader):
     kind: str = "records"
     chunk_rows: int = 1
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave what was found out behind: it is found out again where the reader arrives."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
-
     @property
     def why(self) -> str:
         how = "decoded one by one" if self.source.key == "images" else "found by its offset"
@@ -542,20 +538,16 @@ class RecordReader(ExampleReader):
         records: RecordFile = self.source.detail.records
         return records
 
-    @cached_property
-    def _shapes(self) -> Rows:
+    def shapes(self, rows: AnyRows) -> Rows:
+        """Return the shapes of examples."""
         detail, key = self.source.detail, self.source.key
+        listed = np.asarray(rows, np.int64)
         if key == "images":
-            shapes: Rows = detail.decoding.shapes(sizes_of(self.records))
+            shapes: Rows = detail.decoding.shapes(sizes_of(self.records)[listed])
             return shapes
         table = table_of(self.records, labelled=not detail.raw)
         lengths = table.payload_bytes if detail.raw else table.body_bytes
-        return (table.widths if key == "labels" else lengths)[:, np.newaxis]
-
-    def shapes(self, rows: AnyRows) -> Rows:
-        """Return the shapes of examples."""
-        found: Rows = self._shapes[np.asarray(rows, np.int64)]
-        return found
+        return (table.widths if key == "labels" else lengths)[listed, np.newaxis]
 
     def sizes(self, rows: AnyRows) -> Rows:
         return elements_of(self.shapes(rows))
@@ -568,8 +560,9 @@ class RecordReader(ExampleReader):
 
     def read_examples(self, rows: AnyRows) -> Iterator[Array]:
         """Yield examples, each in memory of its own."""
-        for row, payload in self.records.payloads(rows):
-            out = np.empty(tuple(self._shapes[row].tolist()), self.dtype)
+        shapes = self.shapes(rows).tolist()
+        for shape, (row, payload) in zip(shapes, self.records.payloads(rows), strict=True):
+            out = np.empty(shape, self.dtype)
             put_example(self.source, row, payload, out)
             yield out
 
