@@ -17,11 +17,9 @@ from labeled.cli.main import main
 CHUNKS = (64, 4, 5)
 LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
-    "chunked": {"chunks": CHUNKS},
     "shuffled": {"chunks": CHUNKS, "compression": "gzip", "shuffle": True},
-    "lzf": {"chunks": CHUNKS, "compression": "lzf"},
 }
-BARE = {"contiguous": 2, "chunked": 1, "shuffled": 1, "lzf": 0}
+BARE = {"contiguous": 2, "shuffled": 0}
 
 
 def run(*words: Any) -> Any:

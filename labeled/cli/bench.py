@@ -2,8 +2,8 @@
 
 This library, plain h5py and a bare loop read the same source. They take turns, and each touches
 every cache line of every batch. The bare loop is what remains when all but the reading is taken
-away; it knows rows that lie one after another, and chunks of whole rows under gzip. Other
-loaders, and files of every layout, are compared by ``benchmarks/`` of the source tree.
+away; it knows rows that lie one after another. Other loaders, and bare loops over files of every
+layout, are compared by ``benchmarks/`` of the source tree.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import json
 import os
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -25,7 +24,6 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
-from deflate import zlib_decompress
 
 import labeled
 from labeled.cli.options import command, external_option, json_option, seconds_option
@@ -37,9 +35,8 @@ Array = npt.NDArray[Any]
 Batches = Generator[tuple[Any, Array], None, None]
 """The values of each batch, and which rows of the file they are."""
 
-ROUNDS, THREADS, STRETCHES, FEW_BATCHES, SEED = 3, 2, 10, 8, 7
+ROUNDS, STRETCHES, FEW_BATCHES, SEED = 3, 10, 8, 7
 LINE_BYTES = 64
-DEFLATE, SHUFFLE = h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE
 HEAD = ("rows/s", "GB/s", "labeled / it", "peak memory", "shuffle quality")
 NOTES = """\
 labeled / it: how many times as fast labeled is. Ratios within one run are what to trust.
@@ -76,106 +73,64 @@ class Loop:
         return n_rows / (perf_counter() - began), numbers
 
 
-def loops_of(dataset: labeled.Dataset, name: str, size: int, memory: str) -> Iterator[Loop]:
-    """Yield the ways to read a source in batches of a size: those that know its layout."""
-
-    def ours(shuffle: bool) -> Callable[[], Batches]:
-        loader = dataset.batches(size, shuffle=shuffle, seed=SEED, memory=memory)
-
-        def epoch() -> Batches:
-            with iter(loader) as batches:
-                for batch in batches:
-                    yield batch.arrays[name], batch.rows
-
-        return epoch
-
-    def orders(shuffle: bool) -> Iterator[Array]:
-        order = np.arange(len(rows))
-        if shuffle:
-            np.random.default_rng(SEED).shuffle(order)
-        return (order[first : first + size] for first in range(0, len(rows), size))
-
-    def by_h5py() -> Batches:
-        for some in orders(False):
-            yield rows[some[0] : some[-1] + 1], some
-
-    def by_h5py_shuffled() -> Batches:
-        for some in map(np.sort, orders(True)):
-            yield rows[some], some
-
-    def mapped(shuffle: bool) -> Batches:
-        found = np.memmap(rows.file.filename, rows.dtype, "r", offset, rows.shape)
-        buffer = np.empty((size, *rows.shape[1:]), rows.dtype)
-        for some in orders(shuffle):
-            out = buffer[: len(some)]
-            if shuffle:
-                np.take(found, some, axis=0, out=out, mode="clip")
-            else:
-                out[...] = found[some[0] : some[-1] + 1]
-            yield out, some
-
+def loops_of(dataset: labeled.Dataset, name: str, size: int, memory: str) -> list[Loop]:
+    """Return the ways to read a source in batches of a size: those that know its layout."""
     path, *others = dataset.files.paths
     rows: Any = None
     if not others and os.path.isfile(path) and h5py.is_hdf5(path):
         rows = h5py.File(path, "r").get(name)
     plain = isinstance(rows, h5py.Dataset) and rows.shape == dataset.shapes[name]
-    bare = plain and not rows.dtype.hasobject
-    offset: Any = rows.id.get_offset() if bare and rows.chunks is None else None
-    yield Loop("labeled", False, ours(False))
-    if plain:
-        yield Loop("h5py, x[a:b]", False, by_h5py)
-    if offset is not None:
-        yield Loop("bare loop", False, lambda: mapped(False))
-    elif bare and rows.chunks is not None and chunks_are_known(rows):
-        yield Loop("bare loop", False, lambda: bare_chunks(rows, max(1, size // rows.chunks[0])))
-    yield Loop("labeled, shuffle=True", True, ours(True))
-    if plain:
-        yield Loop("h5py, x[sorted rows]", True, by_h5py_shuffled)
-    if offset is not None:
-        yield Loop("bare np.take", True, lambda: mapped(True))
+    in_one_piece = plain and rows.chunks is None and rows.id.get_offset() is not None
+    loops = []
+    for shuffled in (False, True):
+        title = "labeled, shuffle=True" if shuffled else "labeled"
+        loader = dataset.batches(size, shuffle=shuffled, seed=SEED, memory=memory)
+        loops.append(Loop(title, shuffled, partial(ours, loader, name)))
+        if plain:
+            title = "h5py, x[sorted rows]" if shuffled else "h5py, x[a:b]"
+            loops.append(Loop(title, shuffled, partial(by_h5py, rows, size, shuffled)))
+        if in_one_piece and not rows.dtype.hasobject:
+            title = "bare np.take" if shuffled else "bare loop"
+            loops.append(Loop(title, shuffled, partial(mapped, rows, size, shuffled)))
+    return loops
 
 
-def filters_of(rows: Any) -> tuple[int, ...]:
-    """Return the numbers of a dataset's filters."""
-    created = rows.id.get_create_plist()
-    return tuple(created.get_filter(i)[0] for i in range(created.get_nfilters()))
+def ours(loader: labeled.Loader, name: str) -> Batches:
+    """Read by this library."""
+    with iter(loader) as batches:
+        for batch in batches:
+            yield batch.arrays[name], batch.rows
 
 
-def chunks_are_known(rows: Any) -> bool:
-    """Whether the bare loop reads such chunks: whole rows, all there, plain or under gzip."""
-    whole = rows.chunks[1:] == rows.shape[1:]
-    known = filters_of(rows) in ((), (DEFLATE,), (SHUFFLE, DEFLATE))
-    return known and whole and rows.id.get_num_chunks() == -(-len(rows) // rows.chunks[0])
+def orders(n_rows: int, size: int, shuffled: bool) -> Iterator[Array]:
+    """Yield the rows of each batch."""
+    order = np.arange(n_rows)
+    if shuffled:
+        np.random.default_rng(SEED).shuffle(order)
+    return (order[first : first + size] for first in range(0, n_rows, size))
 
 
-def bare_chunks(rows: Any, step: int) -> Batches:
-    """Read, inflate and un-shuffle a batch of whole chunks at a time, a few batches ahead."""
-    places: list[tuple[int, int, int]] = []
-    rows.id.chunk_iter(lambda c: places.append((c.chunk_offset[0], c.byte_offset, c.size)))
-    places.sort()
-    filters, item = filters_of(rows), rows.dtype.itemsize
-    chunk_bytes = int(np.prod(rows.chunks)) * item
+def by_h5py(rows: Any, size: int, shuffled: bool) -> Batches:
+    """Read as HDF5 allows: a slice, or a list of rows in ascending order."""
+    for some in orders(len(rows), size, shuffled):
+        if shuffled:
+            some.sort()
+            yield rows[some], some
+        else:
+            yield rows[some[0] : some[-1] + 1], some
 
-    def read(group: list[tuple[int, int, int]]) -> tuple[Array, Array]:
-        out = np.empty((len(group), chunk_bytes), np.uint8)
-        for place, (_, offset, size) in zip(out, group, strict=True):
-            stored = os.pread(file.fileno(), size, offset)
-            data = zlib_decompress(stored, chunk_bytes) if DEFLATE in filters else stored
-            planes = np.frombuffer(data, np.uint8).reshape(item if SHUFFLE in filters else 1, -1)
-            for byte, plane in enumerate(planes):
-                place[byte :: len(planes)] = plane
-        batch = out.reshape(-1).view(rows.dtype).reshape(-1, *rows.shape[1:])
-        numbers = np.arange(group[0][0], min(group[0][0] + len(batch), len(rows)))
-        return batch[: len(numbers)], numbers
 
-    groups = [places[first : first + step] for first in range(0, len(places), step)]
-    with open(rows.file.filename, "rb") as file, ThreadPoolExecutor(THREADS) as pool:
-        waiting = [pool.submit(read, group) for group in groups[: 2 * THREADS]]
-        for n in count(len(waiting)):
-            if not waiting:
-                return
-            yield waiting.pop(0).result()
-            waiting += [pool.submit(read, group) for group in groups[n : n + 1]]
+def mapped(rows: Any, size: int, shuffled: bool) -> Batches:
+    """Copy rows that lie one after another out of the mapped file."""
+    found = np.memmap(rows.file.filename, rows.dtype, "r", rows.id.get_offset(), rows.shape)
+    buffer = np.empty((size, *rows.shape[1:]), rows.dtype)
+    for some in orders(len(rows), size, shuffled):
+        out = buffer[: len(some)]
+        if shuffled:
+            np.take(found, some, axis=0, out=out, mode="clip")
+        else:
+            out[...] = found[some[0] : some[-1] + 1]
+        yield out, some
 
 
 def touch(values: Any) -> int:
@@ -224,8 +179,8 @@ def bench(
     """Measure reading rates on your file.
 
     labeled, plain h5py and a bare loop take turns, four rounds each. The first round is not
-    counted: FILE, which is only read, is in the page cache after it. h5py and the bare loop take
-    part if they can read the layout of FILE.
+    counted: FILE, which is only read, is in the page cache after it. h5py takes part if it can
+    read FILE, and the bare loop if rows lie in one piece.
     """
     dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
     if not any(len(dataset.selection(one)) for one in dataset.sources):
@@ -236,7 +191,7 @@ def bench(
     }
     name = max(row_bytes, key=row_bytes.__getitem__)
     dataset = dataset.select(name)
-    loops = list(loops_of(dataset, name, batch_size, memory))
+    loops = loops_of(dataset, name, batch_size, memory)
     for one in loops:
         tracemalloc.start()
         try:
@@ -250,10 +205,8 @@ def bench(
         for one in loops:
             one.rows_per_s.append(one.run(seconds)[0])
     if as_json:
-        found = [
-            {name: value for name, value in vars(one).items() if name != "epoch"} for one in loops
-        ]
-        click.echo(json.dumps(found, indent=2))
+        facts = [{k: value for k, value in vars(one).items() if k != "epoch"} for one in loops]
+        click.echo(json.dumps(facts, indent=2))
         return
     shape = " x ".join(map(str, dataset.shapes[name][1:])) or "one value"
     rows = f"{count_words(dataset.n_rows, 'row')} of {dataset.dtypes[name]}, {shape}"

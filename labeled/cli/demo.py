@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import tempfile
+import tracemalloc
 from time import perf_counter
 from typing import Any
 
@@ -18,10 +19,9 @@ import numpy as np
 from dask.utils import format_bytes
 
 import labeled
-from labeled.cli.memory import PeakMemory
 from labeled.cli.options import command
 from labeled.dataset.selecting import heaviest
-from labeled.errors import FileFormatError, MissingExtraError, how_to_install
+from labeled.errors import MissingExtraError, how_to_install
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
 
 N_DIGITS, TEST_EVERY = 1_797, 5
@@ -29,68 +29,50 @@ ROW_BYTES = 65
 """An image of 8 x 8 and its target."""
 
 BLOCK_ROWS, BATCH_ROWS, TIMES_MEMORY, SEED, CACHE_LINE = 1 << 15, 256, 4, 7, 64
-EPOCHS, MAX_STEPS = 40, 2_000
+EPOCHS, MAX_STEPS, TRACED_S = 40, 2_000, 2.0
 AXES = "channel height width batch"
 IMAGES, TARGETS = "image_features", "targets"
 
 
 @command("labeled demo", "labeled demo --file yours.hdf5")
-@click.option(
-    "--file", "path", metavar="FILE", help="Your own file, or with --keep where to write one."
-)
-@click.option(
-    "--rows",
-    "n_rows",
-    type=click.IntRange(min=N_DIGITS),
-    help=f"Rows of the file to write: the {N_DIGITS:,} digits, then repeats of them.",
-)
+@click.option("--file", "path", metavar="FILE", help="Open and iterate a file of your own.")
 @click.option(
     "--memory",
     metavar="SIZE",
     help=f"The most that iterating may take, such as '32 MiB' [default: {DEFAULT_MEMORY}]. "
     f"The file written grows to at least {TIMES_MEMORY} times this size.",
 )
-@click.option("--keep", is_flag=True, help="Keep the file written.")
-def demo(path: str | None, n_rows: int | None, memory: str | None, keep: bool) -> None:
+@click.option("--keep", metavar="FILE", help="Write the digits there, and leave them.")
+def demo(path: str | None, memory: str | None, keep: str | None) -> None:
     """Open, show, iterate and train on real digits.
 
-    Without FILE, real scanned digits, which come with scikit-learn (the extra "demo"), are
-    written to a temporary file. With a FILE that exists, that is opened and iterated; one that
-    does not is written only with --keep or --rows.
+    Real scanned digits, which come with scikit-learn (the extra "demo"), are written to a
+    temporary file. With --file, your own file is opened and iterated instead.
     """
     memory_bytes = memory_of(DEFAULT_MEMORY if memory is None else memory)
-    if path is not None and os.path.exists(path):
-        if n_rows is not None or keep:
-            raise click.UsageError(f"--rows and --keep are for a new file, and {path!r} exists")
+    if path is not None and keep is not None:
+        raise click.UsageError("give --file or --keep: digits are written only without a file")
+    if path is not None:
         dataset = open_and_show(path)
         alike = heaviest(dataset)
-        for name in dataset.sources:
-            if name not in alike:
-                click.echo(f"Left out: {name} ({dataset.shapes[name][0]:,} rows)")
+        for name in set(dataset.sources).difference(alike):
+            click.echo(f"Left out: {name} ({dataset.shapes[name][0]:,} rows)")
         if not alike or not dataset.shapes[alike[0]][0]:
             click.echo("There is no row to iterate.")
             return
         click.echo(f"\nOne shuffled epoch of {', '.join(alike)}:")
         iterate(dataset.select(*alike), memory_bytes)
         return
-    if path is not None and n_rows is None and not keep:
-        raise FileFormatError(
-            f"file {path!r} does not exist; check the path, or add --keep to write the digits there"
-        )
-    if path is None and keep:
-        path = os.path.join(tempfile.mkdtemp(prefix="labeled-demo-"), "digits.hdf5")
     least = 0 if memory is None else -(-TIMES_MEMORY * memory_bytes // ROW_BYTES)
     with tempfile.TemporaryDirectory(prefix="labeled-demo-") as folder:
-        place = path or os.path.join(folder, "digits.hdf5")
-        write_digits(place, max(n_rows or N_DIGITS, least))
+        place = keep or os.path.join(folder, "digits.hdf5")
+        write_digits(place, max(N_DIGITS, least))
         dataset = open_and_show(place)
         click.echo(f"\nOne shuffled epoch, images laid out as {AXES!r}, targets one-hot:")
         options = {"layout": {IMAGES: AXES}, "one_hot": {TARGETS: 10}, "dtype": {TARGETS: "u1"}}
         iterate(dataset, memory_bytes, **options)
         click.echo("\nA softmax classifier in NumPy:")
         learn(dataset, memory_bytes)
-    if path is not None:
-        click.echo(f"\nThe file stays: {path}")
 
 
 def write_digits(path: str, n_rows: int) -> None:
@@ -147,28 +129,29 @@ def open_and_show(path: str) -> labeled.Dataset:
 
 def iterate(dataset: labeled.Dataset, memory_bytes: int, **options: Any) -> None:
     """Iterate a shuffled epoch, touching every cache line, and print what it took."""
-    loader = dataset.batches(
-        BATCH_ROWS, shuffle=True, seed=SEED, memory=memory_bytes, as_tuple=True, **options
-    )
-    n_bytes, shapes = 0, ""
-    with PeakMemory() as memory:
-        began = perf_counter()
-        for arrays in loader:
-            shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
-            for array in arrays:
-                if array.dtype.kind != "O" and array.flags.c_contiguous:
-                    array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
-                n_bytes += array.nbytes
-        seconds = perf_counter() - began
-    if options:
-        click.echo(f"  first batch: {shapes}")
+    options |= {"shuffle": True, "seed": SEED, "memory": memory_bytes, "as_tuple": True}
+    tracemalloc.start()  # it slows loops down, so the epoch that is timed is another one
+    began = perf_counter()
+    for _ in dataset.batches(BATCH_ROWS, **options):
+        if perf_counter() - began > TRACED_S:
+            break
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    n_bytes, shapes, began = 0, "", perf_counter()
+    for arrays in dataset.batches(BATCH_ROWS, **options):
+        shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
+        for array in arrays:
+            if array.dtype.kind != "O" and array.flags.c_contiguous:
+                array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
+            n_bytes += array.nbytes
+    seconds = perf_counter() - began
+    click.echo(f"  first batch: {shapes}")
     click.echo(
         f"  {dataset.n_rows:,} rows in batches of {BATCH_ROWS} in {seconds:.2g} s: "
         f"{dataset.n_rows / seconds:,.0f} rows/s, {format_bytes(int(n_bytes / seconds))}/s"
     )
-    peak = memory.peak_bytes
-    words = "unknown on this system" if peak is None else format_bytes(peak)
-    click.echo(f"  peak memory: {words} (allowed {format_bytes(memory_bytes)})")
+    allowed = format_bytes(memory_bytes)
+    click.echo(f"  peak memory of arrays and objects: {format_bytes(peak)} (allowed {allowed})")
     file_bytes = sum(map(os.path.getsize, dataset.files.paths))
     if file_bytes >= memory_bytes:
         times = file_bytes / memory_bytes
