@@ -283,7 +283,7 @@ class TextLines:
 
     def __next__(self) -> str:
         if self._lines is None:
-            self._lines = islice(self._all(), self.read_lines, None)
+            self._lines = islice(_lines_of(self.files, self.encoding), self.read_lines, None)
         line = next(self._lines)
         self.read_lines += 1
         return line
@@ -292,11 +292,12 @@ class TextLines:
         """Close the file; going on opens it again."""
         self._lines = None
 
-    def _all(self) -> Iterator[str]:
-        for path in self.files:
-            opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
-            with opener(path, "rt", encoding=self.encoding) as file:
-                yield from file
+
+def _lines_of(files: list[str], encoding: str | None) -> Iterator[str]:
+    for path in files:
+        opener: Callable[..., Any] = gzip.open if str(path).endswith(".gz") else open
+        with opener(path, "rt", encoding=encoding) as file:
+            yield from file
 
 
 class TextFile(Dataset):

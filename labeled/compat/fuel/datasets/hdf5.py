@@ -31,12 +31,10 @@ from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
-from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import to_text
-from labeled.formats.header import FileStamp, SourceHeader, vlen_base
+from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
-from labeled.ragged import RaggedReader
 from labeled.selection import Selection
 from labeled.sources.loading import load_rows
 from labeled.sources.source import Source
@@ -120,19 +118,14 @@ class H5PYDataset(Dataset):
         sort_indices: bool = True,
         **kwargs: Any,
     ) -> None:
-        if isinstance(file_or_path, h5py.File):
-            self.path: str = file_or_path.filename
-            self.external_file_handle = file_or_path
-        else:
-            self.path = cache_file(os.fspath(file_or_path))
-            self.external_file_handle = None
-        if isinstance(which_sets, str) or not all(isinstance(name, str) for name in which_sets):
-            raise OldValueError(f"which_sets is an iterable of split names, found {which_sets!r}")
-        self.which_sets = which_sets
+        given = isinstance(file_or_path, h5py.File)
+        self.external_file_handle = file_or_path if given else None
+        self.path = file_or_path.filename if given else cache_file(os.fspath(file_or_path))
+        named = not isinstance(which_sets, str) and all(isinstance(one, str) for one in which_sets)
+        require(named, f"which_sets are names of splits, found {which_sets!r}", OldValueError)
+        self.which_sets, self.sort_indices = which_sets, sort_indices
         self.user_given_subset = subset if subset else slice(None)
-        self.load_in_memory = load_in_memory
-        self.driver = driver
-        self.sort_indices = sort_indices
+        self.load_in_memory, self.driver = load_in_memory, driver
 
         self._out_of_memory_open()
         file = self._file_handle
@@ -140,11 +133,14 @@ class H5PYDataset(Dataset):
         names = tuple(which_sets)
         require(names, "which_sets is empty; name at least one split", OldTypeError)
         unknown = [name for name in names if name not in table.splits]
-        if unknown:
-            raise OldValueError(f"{self.path!r} has no split {unknown}; there are {table.splits}")
-        self.provides_sources = _provided_by_all(table, self.which_sets)
-        self.vlen_sources = [name for name in table.sources if is_ragged(file, name)]
-        self.default_axis_labels = {name: labels_of(file, name) for name in table.sources}
+        require(not unknown, f"there are the splits {table.splits}, not {unknown}", OldValueError)
+        common: set[str] = set()
+        for name in names:  # where nothing is common so far, the next split begins anew
+            here = set(self.get_provided_sources(file, name))
+            common = common & here if common else here
+        self.provides_sources = tuple(sorted(common))
+        self.vlen_sources = self.get_vlen_sources(file)
+        self.default_axis_labels = self.get_axis_labels(file)
         self._out_of_memory_close()
 
         kwargs.setdefault("axis_labels", self.default_axis_labels)
@@ -175,21 +171,20 @@ class H5PYDataset(Dataset):
         OldTypeError
             If a comment is None.
         """
-        pairs = {
+        four = {
             split: {source: tuple(pair)[:4] for source, pair in by_source.items()}
             for split, by_source in split_dict.items()
         }
         try:
-            table = split_array(pairs)
-        except SplitTypeError as error:
-            raise OldTypeError(str(error)) from error
+            table = split_array(four)
         except SplitError as error:
-            raise OldValueError(str(error)) from error
-        given = [pair for by_source in split_dict.values() for pair in by_source.values()]
+            kind = OldTypeError if isinstance(error, SplitTypeError) else OldValueError
+            raise kind(str(error)) from error
+        given = [pair for by_source in split_dict.values() for pair in by_source.items()]
         texts = {
             "split": list(split_dict),
-            "source": [source for by_source in split_dict.values() for source in by_source],
-            "comment": [pair[3] for pair in given if len(pair) == 4],  # not of longer ones
+            "source": [source for source, _ in given],
+            "comment": [pair[3] for _, pair in given if len(pair) == 4],  # not of longer ones
         }
         kinds = {name: f"S{max(1, *map(len, found), 1)}" for name, found in texts.items()}
         fields = [(name, kinds.get(name, table.dtype[name])) for name in table.dtype.names]
@@ -208,7 +203,8 @@ class H5PYDataset(Dataset):
     @staticmethod
     def get_provided_sources(h5file: h5py.File, split: str) -> tuple[str, ...]:
         """Return the sources that are available in a split, in the order of the table."""
-        return _provided_by(_table_of(h5file), split)
+        rows = _table_of(h5file).rows
+        return tuple(row.source for row in rows if row.split == split and row.available)
 
     @staticmethod
     def get_vlen_sources(h5file: h5py.File) -> list[str]:
@@ -232,22 +228,21 @@ class H5PYDataset(Dataset):
             If a split and a source have no row in the table, or rows lie outside the source.
         """
         table = {(row.split, row.source): row.rows for row in _table_of(h5file).rows}
-        splits, lists = tuple(splits), {}  # a list that several sources share is read once
-        result = []
+        splits, result = tuple(splits), []
+        lists: dict[Any, Subset] = {}  # a list that several sources share is read once
         for source in sources:
             n = rows_of(h5file, source)
             subset = Subset.empty_subset(n)
             for split in splits:
-                if (split, source) not in table:
-                    raise OldValueError(f"the split table has no row for {split!r} and {source!r}")
+                known = (split, source) in table
+                require(known, f"the table has no row for {split!r} and {source!r}", OldValueError)
                 rows = table[split, source]
                 if isinstance(rows, range):
                     subset = subset + Subset(slice(rows.start, rows.stop), n)
                     continue
                 listed = h5file[rows]
-                key = (h5py.h5o.get_info(listed.id).addr, n)
-                if key not in lists:
-                    lists[key] = Subset(listed[...].tolist(), n)
+                key = h5py.h5o.get_info(listed.id).addr, n
+                lists[key] = lists.get(key) or Subset(listed[...].tolist(), n)
                 subset = subset + lists[key]
             result.append(subset)
         return result
@@ -289,28 +284,24 @@ class H5PYDataset(Dataset):
     # ------------------------------------------------------------ rows
     def load(self) -> None:
         """Find the rows of all sources, and read them where they are to be in memory."""
-        if "_external_file_handle" not in self.__dict__:
-            self.external_file_handle = None
+        self.__dict__.setdefault("_external_file_handle", None)
         self._out_of_memory_open()
         file = self._file_handle
         joined = self.get_subsets(file, self.which_sets, self.sources)
-        counts = {name: s.num_examples for name, s in zip(self.sources, joined, strict=True)}
-        if len(set(counts.values())) > 1:
-            raise OldValueError(f"sources of {self.path!r} have different lengths: {counts}")
-        subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
-        self.subsets = subsets
+        counts = [subset.num_examples for subset in joined]
+        alike = len(set(counts)) == 1
+        require(alike, f"sources {self.sources} have different lengths: {counts}", OldValueError)
+        self.subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
         self.data_sources, self.source_shapes = None, None
         if self.load_in_memory:
-            self.data_sources = tuple(
-                subset.index_within_subset(StoredRows(file, name), slice(None))
-                for name, subset in zip(self.sources, subsets, strict=True)
-            )
-            self.source_shapes = tuple(
-                np.array([example.shape for example in values])
-                if name in self.vlen_sources
-                else None
-                for name, values in zip(self.sources, self.data_sources, strict=True)
-            )
+            values, shapes, ragged = [], [], self.vlen_sources
+            for name, rows, subset in zip(
+                self.sources, self._rows_of(file), self.subsets, strict=True
+            ):
+                values.append(subset.index_within_subset(rows, slice(None)))
+                own = [example.shape for example in values[-1]] if name in ragged else None
+                shapes.append(None if own is None else np.array(own))
+            self.data_sources, self.source_shapes = tuple(values), tuple(shapes)
         self._out_of_memory_close()
         self.in_memory_subset = Subset(slice(None), self.num_examples)
 
@@ -339,20 +330,17 @@ class H5PYDataset(Dataset):
         return self._out_of_memory_get_data(state, request)
 
     def _in_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
-        if state is not None or request is None:
-            raise OldValueError("rows in memory are asked for by a request, and without a state")
+        alone = state is None and request is not None
+        require(alone, "rows in memory are asked for by a request, without a state", OldValueError)
         subset = self.in_memory_subset
         return tuple(subset.index_within_subset(values, request) for values in self.data_sources)
 
     def _out_of_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         if not isinstance(request, _REQUESTS):
-            raise OldValueError(
-                f"rows are asked for by an int, a slice or a list, found {type(request).__name__}"
-            )
-        external = self.external_file_handle
-        if not external and self.path not in self._file_handles:
+            raise OldValueError(f"rows are asked for by an int, a slice or a list, not {request!r}")
+        if not self.external_file_handle and self.path not in self._file_handles:
             self._out_of_memory_open()
-        stored = self._rows_of(external if external else self._file_handles[self.path])
+        stored = self._rows_of(self._file_handle)
         if isinstance(request, list):
             request = _as_run(request)
         if isinstance(request, list):
@@ -383,27 +371,9 @@ def _table_of(file: h5py.File) -> SplitTable:
     """
     table = read_table(file)
     if table is None:
-        raise OldKeyError(
-            f"{file.filename!r} has no split table: set its root attribute {TABLE!r} to what "
-            "H5PYDataset.create_split_array() returns"
-        )
+        made = "H5PYDataset.create_split_array()"
+        raise OldKeyError(f"{file.filename!r} has no attribute {TABLE!r}, which {made} returns")
     return table
-
-
-def _provided_by(table: SplitTable, split: str) -> tuple[str, ...]:
-    return tuple(row.source for row in table.rows if row.split == split and row.available)
-
-
-def _provided_by_all(table: SplitTable, splits: Iterable[str]) -> tuple[str, ...]:
-    """Return the sources that all splits have, sorted.
-
-    Where nothing is common so far, the next split begins anew: the old rule.
-    """
-    common: set[str] = set()
-    for split in splits:
-        here = set(_provided_by(table, split))
-        common = common & here if common else here
-    return tuple(sorted(common))
 
 
 def _as_run(request: list[Any]) -> list[Any] | slice:
@@ -418,14 +388,11 @@ def _as_run(request: list[Any]) -> list[Any] | slice:
 def _check_order(request: list[Any], sort_indices: bool) -> None:
     """Refuse what h5py refuses: repeated rows, and unsorted ones where they are not sorted."""
     rows = np.asarray(request)
-    if rows.dtype.kind not in "iub":
-        raise OldTypeError(f"rows are listed by whole numbers, found {rows.dtype}")
-    steps = np.diff(np.sort(rows.astype(np.int64)) if sort_indices else rows.astype(np.int64))
-    if (steps <= 0).any():
-        raise OldTypeError(
-            "rows are asked for in no increasing order: out of memory none may be repeated, and "
-            "without sort_indices=True they must ascend"
-        )
+    integers = rows.dtype.kind in "iub"
+    require(integers, f"rows are listed by whole numbers, found {rows.dtype}", OldTypeError)
+    rows = np.sort(rows) if sort_indices else rows
+    wrong = "rows may not be repeated, and must ascend without sort_indices=True"
+    require((rows[1:] > rows[:-1]).all(), wrong, OldTypeError)
 
 
 # ---------------------------------------------------------------- files of PyTables
@@ -509,32 +476,17 @@ class StoredRows:
     """
 
     def __init__(self, file: h5py.File, name: str) -> None:
-        dataset, parts = file[name], parts_of(file, name)
-        self.dataset, self.parts = dataset, parts
-        self.shape: tuple[int, ...] = (rows_of(file, name), *dataset.shape[1:])
-        self.dtype: np.dtype[Any] = dataset.dtype
+        self.dataset, self.parts = file[name], parts_of(file, name)
+        self.shape: tuple[int, ...] = (rows_of(file, name), *self.dataset.shape[1:])
+        self.dtype: np.dtype[Any] = self.dataset.dtype
         self.source: Source | None = None
-        self.examples: RaggedReader | None = None
-        on_disk = file.mode == "r" and file.driver in ("sec2", "stdio")
-        if not (on_disk and os.path.isfile(file.filename)):
-            if "offsets" in parts:
-                raise OldOSError(f"{file.filename!r}: open it for reading, to read {name!r}")
-            return
-        stamp = stamp_of(file.filename)
-        if not parts and vlen_base(dataset.dtype) is None:
-            header = _header(stamp, dataset, name)
-            plain = header.storage in ("contiguous", "chunked", "empty")
-            if plain and not header.dtype.hasobject:
-                self.source = Source.of((header,))
-                self.reader = self.source.reader()
-            return
-        headers = {role: _header(stamp, part, role) for role, part in parts.items()}
-        n_axes = headers["shapes"].shape[1] if "shapes" in headers else 1
-        if "offsets" in parts:
-            headers["values"] = _header(stamp, dataset, name)
-        why = "rows of variable length"
-        ragged = {"ragged": why, "parts": headers, "shape": self.shape[:1]}
-        self.examples = open_ragged(_header(stamp, dataset, name, n_axes, **ragged))
+        if file.mode == "r" and file.driver in ("sec2", "stdio") and os.path.isfile(file.filename):
+            self.source = _source(file, name, self.parts, self.shape)
+        wrong = f"{file.filename!r}: open it for reading, to read {name!r}"
+        require(self.source is not None or "offsets" not in self.parts, wrong, OldOSError)
+        if self.source is not None:
+            ragged = self.source.ragged is not None
+            self.reader: Any = self.source.examples() if ragged else self.source.reader()
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -548,28 +500,44 @@ class StoredRows:
     def take_rows(self, rows: Any) -> Any:
         """Return listed rows or those of a range, in any order and as often as they are listed."""
         rows = rows if isinstance(rows, range) else np.asarray(rows, np.int64)
-        if self.examples is not None:
-            return self.examples.read_flat(rows).examples()
-        if self.source is not None:
-            n_bytes = len(rows) * self.source.row_bytes
-            if self.source.layout.expensive and n_bytes > SHARED_BYTES:
-                values = load_rows(self.source, Selection.of(rows), min(4, os.cpu_count() or 1))
-            else:
-                values = read_rows(self.reader, rows)
-            return values.astype(self.dtype, copy=False)
-        rows = np.asarray(rows, np.int64)
-        found = _from_handle(self.dataset, rows)
-        if "shapes" in self.parts:
-            for place, shape in enumerate(_from_handle(self.parts["shapes"], rows).tolist()):
-                found[place] = found[place].reshape(shape)
-        return found
+        if self.source is None:
+            rows = np.asarray(rows, np.int64)
+            found = _from_handle(self.dataset, rows)
+            if "shapes" in self.parts:
+                for place, shape in enumerate(_from_handle(self.parts["shapes"], rows).tolist()):
+                    found[place] = found[place].reshape(shape)
+            return found
+        if self.source.ragged is not None:
+            return self.reader.read_flat(rows).examples()
+        if self.source.layout.expensive and len(rows) * self.source.row_bytes > SHARED_BYTES:
+            values = load_rows(self.source, Selection.of(rows), min(4, os.cpu_count() or 1))
+        else:
+            values = read_rows(self.reader, rows)
+        return values.astype(self.dtype, copy=False)
 
 
-def _header(
-    stamp: FileStamp, dataset: h5py.Dataset, name: str, n_inner: int = 0, **ragged: Any
-) -> SourceHeader:
-    dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
-    return replace(header_of(stamp, dataset, name, dims), **ragged)
+def _source(
+    file: h5py.File, name: str, parts: Mapping[str, h5py.Dataset], shape: tuple[int, ...]
+) -> Source | None:
+    """Return a source of a file on a disk; None where only HDF5 reads it."""
+    stamp = stamp_of(file.filename)
+
+    def header(dataset: h5py.Dataset, role: str, n_inner: int = 0) -> SourceHeader:
+        dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
+        return header_of(stamp, dataset, role, dims)
+
+    dataset = file[name]
+    if not parts and vlen_base(dataset.dtype) is None:
+        plain = header(dataset, name)
+        known = plain.storage in ("contiguous", "chunked", "empty") and not plain.dtype.hasobject
+        return Source.of((plain,)) if known else None
+    headers = {role: header(part, role) for role, part in parts.items()}
+    n_axes = headers["shapes"].shape[1] if "shapes" in headers else 1
+    if "offsets" in parts:
+        headers["values"] = header(dataset, "values")
+    made = header(dataset, name, n_axes)
+    why = "rows of variable length"
+    return Source.of((replace(made, ragged=why, parts=headers, shape=shape[:1]),))
 
 
 def _from_handle(dataset: h5py.Dataset, rows: Ints) -> Any:
@@ -591,11 +559,8 @@ def is_ragged(file: h5py.File, name: str) -> bool:
     dataset = file[name]
     if not dataset.shape or not (is_flat(dataset) or "shapes" in [*dataset.dims[0].keys()]):
         return False
-    if len(dataset.shape) > 1:
-        raise OldValueError(
-            f"source {name!r} in {file.filename!r} has a scale 'shapes', and shape "
-            f"{dataset.shape}; examples of variable length lie along one axis"
-        )
+    wrong = f"source {name!r} of variable length has shape {dataset.shape}, not one axis"
+    require(len(dataset.shape) == 1, wrong, OldValueError)
     return True
 
 

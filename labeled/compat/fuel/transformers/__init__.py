@@ -23,8 +23,8 @@ log = logging.getLogger("fuel.transformers")  # the name that old code listens t
 
 def check_no_request(stream: Any, request: Any) -> None:
     """Raise OldValueError if there is a request."""
-    if request is not None:
-        raise OldValueError(f"{type(stream).__name__} takes no requests, found {request!r}")
+    name = type(stream).__name__
+    require(request is None, f"{name} takes no requests, found {request!r}", OldValueError)
 
 
 def as_behind(stream: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -37,10 +37,10 @@ def relabelled(
     stream: Any, kwargs: dict[str, Any], change: Callable[[Any], Any], sources: Any = None
 ) -> dict[str, Any]:
     """Return the options of a transformer that changes the axes of some sources, or of all."""
-    labels = {
-        name: own if sources is not None and name not in sources else change(own) if own else None
-        for name, own in (stream.axis_labels or {}).items()
-    }
+    labels = dict(stream.axis_labels or {})
+    for name, own in labels.items():
+        if sources is None or name in sources:
+            labels[name] = change(own) if own else None
     return {"axis_labels": labels, **kwargs} if labels else kwargs
 
 
@@ -98,20 +98,17 @@ class Transformer(AbstractDataStream):
         """
         data = self._next(request)
         if self.produces_examples != self.data_stream.produces_examples:
-            kinds = {True: "examples", False: "batches"}
-            raise OldNotImplementedError(
-                f"{type(self).__name__} makes {kinds[self.produces_examples]} of "
-                f"{kinds[self.data_stream.produces_examples]}; it must say how in get_data()"
-            )
+            name = type(self).__name__
+            raise OldNotImplementedError(f"{name} changes the kind of items; say how in get_data()")
         return (
             self.transform_example(data) if self.produces_examples else self.transform_batch(data)
         )
 
-    def transform_example(self, example: Any) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} does not transform examples")
+    def _not_transformed(self, *_: Any) -> Any:
+        raise OldNotImplementedError(f"{type(self).__name__} does not transform what it is given")
 
-    def transform_batch(self, batch: Any) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} does not transform batches")
+    transform_example: Callable[..., Any] = _not_transformed
+    transform_batch: Callable[..., Any] = _not_transformed
 
 
 class AgnosticTransformer(Transformer, ABC):
@@ -162,11 +159,8 @@ class SourcewiseTransformer(Transformer):
     def transform_batch(self, batch: Any) -> Any:
         return self._each(batch, self.transform_source_batch)
 
-    def transform_source_example(self, source_example: Any, source_name: str) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} does not transform examples")
-
-    def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} does not transform batches")
+    transform_source_example: Callable[..., Any] = Transformer._not_transformed
+    transform_source_batch: Callable[..., Any] = Transformer._not_transformed
 
 
 class AgnosticSourcewiseTransformer(AgnosticTransformer, SourcewiseTransformer):
@@ -194,19 +188,22 @@ class ExpectsAxisLabels:
         checked: set[str] = self.__dict__.setdefault("_checked_axis_labels", set())
         if source_name in checked:
             return
-        who = f"{type(self).__name__} expects source {source_name!r} to have the axes {expected}"
+        wrong = f"{type(self).__name__}: {source_name!r} needs the axes {expected}, found {actual}"
+        require(actual is None or expected == actual, wrong, AxisLabelsMismatchError)
         if actual is None:
-            log.warning("%s; it has no labels", who)
-        elif expected != actual:
-            raise AxisLabelsMismatchError(f"{who}, found {actual}")
+            log.warning(wrong)
         checked.add(source_name)
 
 
 def stacked(examples: Any) -> Any:
     """Return examples as one array, or as an array of objects where their shapes differ."""
     examples = list(examples)
-    if len({np.shape(example) for example in examples}) <= 1:
-        return np.asarray(examples)
+    alike = len({np.shape(example) for example in examples}) <= 1
+    return np.asarray(examples) if alike else as_objects(examples)
+
+
+def as_objects(examples: list[Any]) -> Any:
+    """Return an array of objects, one an example."""
     made = np.empty(len(examples), object)
     for place, example in enumerate(examples):
         made[place] = example
@@ -241,8 +238,8 @@ class Mapping(Transformer):
         **kwargs: Any,
     ) -> None:
         super().__init__(data_stream, data_stream.produces_examples, **kwargs)
-        if mapping_accepts not in (list, dict):
-            raise OldValueError(f"mapping_accepts is list or dict, found {mapping_accepts!r}")
+        known = mapping_accepts in (list, dict)
+        require(known, f"mapping_accepts is list or dict, not {mapping_accepts!r}", OldValueError)
         self.mapping, self.mapping_accepts = mapping, mapping_accepts
         self.add_sources = add_sources
 
@@ -250,13 +247,11 @@ class Mapping(Transformer):
         return self.data_stream.sources + (self.add_sources or ())
 
     def get_data(self, request: Any = None) -> Any:
-        data = self._next(request)
-        if self.mapping_accepts is list:
-            image = self.mapping(data)
-        else:
-            names = self.data_stream.sources
-            found = self.mapping(dict(zip(names, data, strict=False)))
-            image = tuple(found[name] for name in self.add_sources or names)
+        data, names = self._next(request), self.data_stream.sources
+        by_name = self.mapping_accepts is dict
+        image = self.mapping(dict(zip(names, data, strict=False)) if by_name else data)
+        if by_name:
+            image = tuple(image[name] for name in self.add_sources or names)
         return data + image if self.add_sources else image
 
 
@@ -292,9 +287,7 @@ class Flatten(SourcewiseTransformer):
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
         chosen = kwargs.get("which_sources", data_stream.sources)
         first = 0 if data_stream.produces_examples else 1
-        changed = relabelled(
-            data_stream, kwargs, lambda own: (*own[:first], "feature"), sources=chosen
-        )
+        changed = relabelled(data_stream, kwargs, lambda own: (*own[:first], "feature"), chosen)
         super().__init__(data_stream, data_stream.produces_examples, **changed)
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
@@ -364,14 +357,14 @@ class FilterSources(AgnosticTransformer):
     """
 
     def __init__(self, data_stream: Any, sources: Any, **kwargs: Any) -> None:
-        unknown = [name for name in sources if name not in data_stream.sources]
-        if unknown:
-            raise OldValueError(f"no sources {unknown} in the stream; it has {data_stream.sources}")
+        there = data_stream.sources
+        unknown = [name for name in sources if name not in there]
+        require(not unknown, f"the stream has the sources {there}, not {unknown}", OldValueError)
         if data_stream.axis_labels:
             labels = {k: v for k, v in data_stream.axis_labels.items() if k in sources}
             kwargs.setdefault("axis_labels", labels)
         super().__init__(data_stream, data_stream.produces_examples, **kwargs)
-        self.sources = tuple(name for name in data_stream.sources if name in sources)
+        self.sources = tuple(name for name in there if name in sources)
 
     def transform_any(self, data: Any) -> list[Any]:
         pairs = zip(data, self.data_stream.sources, strict=False)
@@ -404,17 +397,19 @@ class Rename(AgnosticTransformer):
         on_non_existent: str = "raise",
         **kwargs: Any,
     ) -> None:
-        choices = ("raise", "ignore", "warn")
-        if on_non_existent not in choices:
-            raise OldValueError(f"on_non_existent is one of {choices}, found {on_non_existent!r}")
-        missing = [name for name in names if name not in data_stream.sources]
-        if missing and on_non_existent == "raise":
-            raise OldKeyError(f"the stream has no sources {missing}; it has {data_stream.sources}")
+        choices, there = ("raise", "ignore", "warn"), data_stream.sources
+        known = on_non_existent in choices
+        require(
+            known, f"on_non_existent is one of {choices}, not {on_non_existent!r}", OldValueError
+        )
+        missing = [name for name in names if name not in there]
+        wrong = f"the stream has the sources {there}, not {missing}"
+        require(not missing or on_non_existent != "raise", wrong, OldKeyError)
         if missing and on_non_existent == "warn":
-            log.warning("the stream has %s, not %s to rename", data_stream.sources, missing)
-        renamed = tuple(names.get(name, name) for name in data_stream.sources)
-        if len(set(renamed)) < len(renamed):
-            raise OldKeyError(f"by {dict(names)} two sources would have one name: {renamed}")
+            log.warning(wrong)
+        renamed = tuple(names.get(name, name) for name in there)
+        distinct = len(set(renamed)) == len(renamed)
+        require(distinct, f"two sources would have one name: {renamed}", OldKeyError)
         if data_stream.axis_labels:
             labels = {names.get(k, k): v for k, v in data_stream.axis_labels.items()}
             kwargs.setdefault("axis_labels", labels)
@@ -445,15 +440,12 @@ class Merge(AbstractDataStream):
         self, data_streams: Sequence[Any], sources: Sequence[str], axis_labels: Any = None
     ) -> None:
         super().__init__(axis_labels=axis_labels)
-        kinds = {stream.produces_examples for stream in data_streams}
-        if len(kinds) > 1:
-            raise OldValueError("streams of examples and streams of batches cannot be merged")
-        self.data_streams = data_streams
+        alike = len({stream.produces_examples for stream in data_streams}) == 1
+        require(alike, "streams of examples and of batches cannot be merged", OldValueError)
+        n, names = sum(len(stream.sources) for stream in data_streams), len(sources)
+        require(n == names, f"{names} names are given for {n} sources", OldValueError)
+        self.data_streams, self.sources = data_streams, sources
         self.produces_examples = data_streams[0].produces_examples
-        n_sources = sum(len(stream.sources) for stream in data_streams)
-        if n_sources != len(sources):
-            raise OldValueError(f"{len(sources)} names are given for {n_sources} sources")
-        self.sources = sources
 
     def close(self) -> None:
         for stream in self.data_streams:
@@ -542,8 +534,8 @@ class Cache(Transformer):
     """
 
     def __init__(self, data_stream: Any, iteration_scheme: IterationScheme, **kwargs: Any) -> None:
-        if not isinstance(iteration_scheme, BatchSizeScheme):
-            raise OldValueError(f"sizes of batches are needed, found {iteration_scheme!r}")
+        sizes = isinstance(iteration_scheme, BatchSizeScheme)
+        require(sizes, f"sizes of batches are needed, found {iteration_scheme!r}", OldValueError)
         kwargs.setdefault("axis_labels", data_stream.axis_labels)
         super().__init__(data_stream, iteration_scheme=iteration_scheme, **kwargs)
         self.cache: list[list[Any]] = [[] for _ in self.sources]
@@ -593,10 +585,9 @@ class Batch(Transformer):
         strictness: int = 0,
         **kwargs: Any,
     ) -> None:
-        if not data_stream.produces_examples:
-            raise OldValueError("the stream gives batches already; Batch gathers examples")
-        if iteration_scheme.requests_examples:
-            raise OldValueError("the scheme asks for examples; Batch needs one that asks for sizes")
+        require(data_stream.produces_examples, "the stream gives batches already", OldValueError)
+        sizes = not iteration_scheme.requests_examples
+        require(sizes, "the scheme asks for examples, not for sizes", OldValueError)
         changed = relabelled(data_stream, kwargs, lambda own: ("batch", *own))
         super().__init__(data_stream, iteration_scheme=iteration_scheme, **changed)
         self.strictness = strictness
@@ -604,10 +595,11 @@ class Batch(Transformer):
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
         require(request is not None, "a size is asked for", OldValueError)
         examples = list(islice(self.child_epoch_iterator, request))
-        if not examples or (len(examples) < request and self.strictness == 1):
+        short = len(examples) < request
+        if not examples or (short and self.strictness == 1):
             raise StopIteration
-        if len(examples) < request and self.strictness > 1:
-            raise OldValueError(f"the last batch has {len(examples)} examples, not {request}")
+        strict = not short or self.strictness < 2
+        require(strict, f"the last batch has {len(examples)} examples", OldValueError)
         return tuple(stacked(values) for values in zip(*examples, strict=True))
 
 
@@ -621,8 +613,8 @@ class Unpack(Transformer):
     """
 
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
-        if data_stream.produces_examples:
-            raise OldValueError("the stream gives examples already; Unpack takes batches apart")
+        batches = not data_stream.produces_examples
+        require(batches, "the stream gives examples already", OldValueError)
         changed = relabelled(data_stream, kwargs, lambda own: own[1:])
         super().__init__(data_stream, True, **changed)
 
@@ -659,18 +651,17 @@ class Padding(Transformer):
     def __init__(
         self, data_stream: Any, mask_sources: Any = None, mask_dtype: Any = None, **kwargs: Any
     ) -> None:
-        if data_stream.produces_examples:
-            raise OldValueError("the stream gives examples; Padding needs batches")
+        batches = not data_stream.produces_examples
+        require(batches, "the stream gives examples; Padding needs batches", OldValueError)
         super().__init__(data_stream, False, **kwargs)
         self.mask_sources = data_stream.sources if mask_sources is None else mask_sources
         self.mask_dtype = config.floatX if mask_dtype is None else mask_dtype
 
     def _default_sources(self) -> tuple[str, ...]:
-        return tuple(
-            name
-            for source in self.data_stream.sources
-            for name in ((source, source + "_mask") if source in self.mask_sources else (source,))
-        )
+        names: list[str] = []
+        for source in self.data_stream.sources:
+            names += [source, source + "_mask"] if source in self.mask_sources else [source]
+        return tuple(names)
 
     def transform_batch(self, batch: Any) -> tuple[Any, ...]:
         filled: list[Any] = []
@@ -682,12 +673,11 @@ class Padding(Transformer):
         """Return sequences filled to one length, and their mask."""
         sequences = [np.asarray(one) for one in values]
         inner = {one.shape[1:] if one.ndim else None for one in sequences}
-        if None in inner or len(inner) > 1:
-            raise OldValueError(
-                f"source {source!r} cannot be padded: its examples are sequences that differ in "
-                f"length only; found the shapes {sorted({one.shape for one in sequences})}. Name "
-                "the sources to pad in mask_sources"
-            )
+        wrong = (
+            f"source {source!r} holds the shapes {[one.shape for one in sequences]}; padded are "
+        )
+        wrong += "sequences that differ in length only. Name the sources to pad in mask_sources"
+        require(None not in inner and len(inner) == 1, wrong, OldValueError)
         lengths = np.array([len(one) for one in sequences])
         shape = (len(sequences), max(lengths), *sequences[0].shape[1:])
         filled = np.zeros(shape, sequences[0].dtype)
@@ -730,10 +720,8 @@ class Window(Transformer):
         target_source: str = "targets",
         **kwargs: Any,
     ) -> None:
-        if not data_stream.produces_examples:
-            raise OldValueError("windows slide over examples; the stream gives batches")
-        if len(data_stream.sources) > 1:
-            raise OldValueError(f"windows slide over one source, found {data_stream.sources}")
+        one = data_stream.produces_examples and len(data_stream.sources) == 1
+        require(one, "windows slide over examples of one source", OldValueError)
         super().__init__(data_stream, True, **kwargs)
         self.sources = (*data_stream.sources, target_source)
         self.source_window, self.target_window = source_window, target_window

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 
 from labeled._optional import extra_module
-from labeled.compat.errors import OldNotImplementedError, OldTypeError, OldValueError
+from labeled.compat.errors import OldNotImplementedError, OldTypeError, OldValueError, require
 from labeled.compat.fuel.config_parser import config
 from labeled.compat.fuel.transformers import (
     Cast,
     ExpectsAxisLabels,
     ScaleAndShift,
     SourcewiseTransformer,
+    as_behind,
+    as_objects,
 )
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
@@ -67,11 +69,8 @@ class ImagesFromBytes(SourcewiseTransformer):
         self.color_mode = color_mode
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
-        if not isinstance(source_example, bytes):
-            raise OldTypeError(
-                f"source {source_name!r} is to hold images as byte strings, found "
-                f"{type(source_example).__name__}"
-            )
+        wrong = f"source {source_name!r} holds {type(source_example).__name__}, not byte strings"
+        require(isinstance(source_example, bytes), wrong, OldTypeError)
         with pillow().open(io.BytesIO(source_example)) as image:
             pixels = np.array(image if self.color_mode is None else image.convert(self.color_mode))
         return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
@@ -84,9 +83,7 @@ class _Images(SourcewiseTransformer, ExpectsAxisLabels):
     """Changes image by image."""
 
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("produces_examples", data_stream.produces_examples)
-        kwargs.setdefault("axis_labels", data_stream.axis_labels)
-        super().__init__(data_stream, **kwargs)
+        super().__init__(data_stream, **as_behind(data_stream, kwargs))
 
     def _verify(self, source_name: str, expected: tuple[str, ...]) -> None:
         labels = self.data_stream.axis_labels
@@ -101,16 +98,13 @@ class _Images(SourcewiseTransformer, ExpectsAxisLabels):
         return [self._changed(self._checked(one, source_name)) for one in source_batch]
 
     def _checked(self, image: Any, source_name: str) -> Any:
-        if not isinstance(image, np.ndarray) or image.ndim != 3:
-            found = getattr(image, "shape", type(image).__name__)
-            raise OldValueError(
-                f"images of source {source_name!r} are arrays (channel, height, width), found "
-                f"{found}"
-            )
+        fits = isinstance(image, np.ndarray) and image.ndim == 3
+        found = getattr(image, "shape", type(image).__name__)
+        wrong = f"images of {source_name!r} are arrays (channel, height, width), not {found}"
+        require(fits, wrong, OldValueError)
         return image
 
-    def _changed(self, image: Any) -> Any:
-        raise NotImplementedError
+    _changed = SourcewiseTransformer._not_transformed
 
 
 class MinimumImageDimensions(_Images):
@@ -139,10 +133,8 @@ class MinimumImageDimensions(_Images):
         self.minimum_shape, self.resample = minimum_shape, resample
 
     def _checked(self, image: Any, source_name: str) -> Any:
-        if image.ndim not in (2, 3):
-            raise OldNotImplementedError(
-                f"images of source {source_name!r} have 2 or 3 axes, found {image.shape}"
-            )
+        wrong = f"images of {source_name!r} have 2 or 3 axes, not {image.shape}"
+        require(image.ndim in (2, 3), wrong, OldNotImplementedError)
         return image
 
     def _changed(self, image: Any) -> Any:
@@ -151,8 +143,7 @@ class MinimumImageDimensions(_Images):
         if factor <= 1:
             return image
         size = math.ceil(width * factor), math.ceil(height * factor)
-        planes = image if image.ndim == 3 else image[np.newaxis]
-        larger = _by_channel(planes, lambda plane: plane.resize(size))
+        larger = _by_channel(image.reshape(-1, height, width), lambda plane: plane.resize(size))
         return larger if image.ndim == 3 else larger[0]
 
 
@@ -205,8 +196,8 @@ class RandomFixedSizeCrop(_Images):
 
     def _room(self, shape: Any) -> tuple[int, int]:
         down, right = shape[0] - self.window_shape[0], shape[1] - self.window_shape[1]
-        if down < 0 or right < 0:
-            raise OldValueError(f"an image of {shape} has no window of {self.window_shape}")
+        wrong = f"a window of {self.window_shape} does not fit an image of {shape}"
+        require(min(down, right) >= 0, wrong, OldValueError)
         return down, right
 
     def _cut(self, image: Any, top: int, left: int) -> Any:
@@ -235,8 +226,8 @@ class Random2DRotation(_Images):
         rng: np.random.RandomState | None = None,
         **kwargs: Any,
     ) -> None:
-        if not 0 < maximum_rotation <= math.pi:
-            raise OldValueError(f"the maximum rotation is in (0, pi], found {maximum_rotation}")
+        allowed = 0 < maximum_rotation <= math.pi
+        require(allowed, f"maximum_rotation is in (0, pi], not {maximum_rotation}", OldValueError)
         _check_resampling(resample)
         super().__init__(data_stream, **kwargs)
         self.maximum_rotation, self.resample = float(np.rad2deg(maximum_rotation)), resample
@@ -253,8 +244,8 @@ class Random2DRotation(_Images):
 
 
 def _check_resampling(resample: str) -> None:
-    if resample not in RESAMPLINGS:
-        raise OldValueError(f"resample is one of {RESAMPLINGS}, found {resample!r}")
+    known = resample in RESAMPLINGS
+    require(known, f"resample is one of {RESAMPLINGS}, found {resample!r}", OldValueError)
 
 
 def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
@@ -269,12 +260,7 @@ def _like(batch: Any, images: list[Any]) -> Any:
     """Return images as a list, an array of objects or one array, as the batch was."""
     if not isinstance(batch, np.ndarray):
         return images
-    if batch.dtype == object:
-        made = np.empty(len(images), object)
-        for place, image in enumerate(images):
-            made[place] = image
-        return made
-    return np.stack(images)
+    return np.stack(images) if batch.dtype != object else as_objects(images)
 
 
 # ---------------------------------------------------------------- behind built-in datasets
