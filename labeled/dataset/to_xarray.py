@@ -44,9 +44,8 @@ from labeled.errors import DimsError, warn
 from labeled.formats.cf import encoding_of
 from labeled.formats.reader import read_rows
 from labeled.selection import Selection
-from labeled.sources.loading import enough_memory
 from labeled.sources.readers import BLOCK_BYTES
-from labeled.sources.source import Source
+from labeled.sources.source import Source, enough_memory
 
 da: Any = LazyModule("dask.array")
 core: Any = LazyModule("dask.array.core")

@@ -43,8 +43,7 @@ from labeled.samplers.windows import (
     checked_weights,
 )
 from labeled.selection import Selection
-from labeled.sources.loading import load_rows
-from labeled.sources.source import Source
+from labeled.sources.source import Source, load_rows
 from labeled.transforms.running import CompiledPipeline, line_of
 
 Rows = npt.NDArray[np.int64]

@@ -36,7 +36,7 @@ from labeled.loader.explain import Stats
 from labeled.loader.plan import Job, LoaderPlan
 from labeled.loader.reading import BufferPool, LoadedJob
 from labeled.samplers.windows import WindowRows
-from labeled.sources.loading import Task
+from labeled.sources.source import Task
 
 log = logging.getLogger(__name__)
 

@@ -42,9 +42,8 @@ from labeled.ragged.flat import (
 )
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of, runs_of
-from labeled.sources.loading import Read, Task, load_rows, read_of, sorted_read, tasks_of
 from labeled.sources.readers import cost_of
-from labeled.sources.source import Source
+from labeled.sources.source import Read, Source, Task, load_rows, read_of, sorted_read, tasks_of
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -41,15 +41,14 @@ BLOCK_BYTES = 1 << 24
 
 
 # ---------------------------------------------------------------- ragged examples of several files
-def cost_of(reader: RaggedReader, rows: Rows) -> Cost:
+def cost_of(reader: Any, rows: Rows) -> Cost:
     """Count what reading examples takes; one call where a reader does not count."""
     nbytes = int(reader.sizes(rows).sum()) * reader.dtype.itemsize
-    count = getattr(reader, "cost", None)
-    if count is not None:
-        counted: Cost = replace(count(rows), bytes_used=nbytes)
+    if hasattr(reader, "cost"):
+        counted: Cost = replace(reader.cost(rows), bytes_used=nbytes)
         return counted
-    stored_sizes = getattr(reader, "stored_sizes", None)
-    return Cost(nbytes if stored_sizes is None else int(stored_sizes(rows).sum()), nbytes, 1)
+    stored = int(reader.stored_sizes(rows).sum()) if hasattr(reader, "stored_sizes") else nbytes
+    return Cost(stored, nbytes, 1)
 
 
 class JoinedRagged:

@@ -7,35 +7,58 @@ where they are used. Row numbers count through all files, in the order they were
 The rows of a ragged source are examples of different shapes: `examples` reads them, `reader` does
 not. Their sizes are read once where an order or a memory bound depends on them (eight bytes a
 row), and are left behind when the source travels.
+
+Whatever a selection is composed of, a read of it is ascending runs of file rows plus the place of
+every row (:class:`Read`). Lists stay lists where rows repeat, and where rows are read one by one
+in any case (`SourceReader.file_rows` of the loader).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from operator import call
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
+from dask.base import tokenize
+from dask.utils import format_bytes
 
-from labeled.errors import DimsError, LoaderError
+from labeled.errors import LoaderError, explain_memory_errors
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import DecodingReader, decode
 from labeled.formats.header import CF, SourceHeader, decode_text, is_text
 from labeled.formats.memory import BLOCK_BYTES
-from labeled.formats.reader import PIECE_BYTES, Io, JoinedReader, MemoryReader, Reader, read_rows
+from labeled.formats.reader import (
+    PIECE_BYTES,
+    Io,
+    JoinedReader,
+    MemoryReader,
+    Reader,
+    count,
+    pieces,
+    read_rows,
+    row_nbytes,
+)
 from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
 from labeled.formats.registry import format_named
+from labeled.permute.workers import processors
 from labeled.ragged import Ragged, RaggedReader
-from labeled.selection import Selection
+from labeled.selection import Selection, runs_of
 from labeled.sources.readers import DaskBlocks, JoinedRagged, in_blocks
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
+Task = Callable[[], None]
+
+RECORD_BYTES = 1 << 20
+"""What is read of records at a time, at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +151,9 @@ class Source:
         for dim, taken in zip(self.file_dims[1:], self.region, strict=False):
             if not isinstance(taken, int):
                 dims.append(dim)
-        n_rows, ragged, cf, differ, text = 1, None, None, False, False
-        part: Region = ()
         here = self.loaded if self.blocks is None else self.blocks.data
+        part: Region = ()
+        ragged, cf, differ, text = None, None, False, False
         if here is not None:
             n_rows, stored_dtype = len(here), here.dtype
             if isinstance(here, Ragged):
@@ -147,24 +170,16 @@ class Source:
             text = first.dtype.kind == "O" and is_text(first.dtype)
             stored_dtype = decoded_dtype(first) if differ else first.dtype.newbyteorder("=")
             part = () if is_whole(self.region, first.row_shape) else self.region
-        if ragged is not None:  # values are decoded where they are read
+        own = self.__dict__
+        if ragged is None:
+            own["dtype"] = stored_dtype if cf is None else cf.dtype
+            own["row_bytes"] = math.prod(row_shape) * stored_dtype.itemsize
+        else:  # values are decoded where they are read
             dims, row_shape, stored_dtype = [*self.file_dims], (), np.dtype(object)
             cf, differ, text, part = None, False, False, ()
-        else:
-            row_bytes = math.prod(row_shape) * stored_dtype.itemsize
-            dtype = stored_dtype if cf is None else cf.dtype
-            self.__dict__.update(dtype=dtype, row_bytes=row_bytes)
-        self.__dict__.update(
-            dims=tuple(dims),
-            ragged=ragged,
-            n_rows=n_rows,
-            row_shape=row_shape,
-            stored_dtype=stored_dtype,
-            cf=cf,
-            packed_differently=differ,
-            part=part,
-            decodes=cf is not None or text,
-        )
+        own.update(dims=tuple(dims), ragged=ragged, n_rows=n_rows, row_shape=row_shape, part=part)
+        own.update(stored_dtype=stored_dtype, cf=cf, packed_differently=differ)
+        own["decodes"] = cf is not None or text
 
     @classmethod
     def of(cls, headers: tuple[SourceHeader, ...], io: Io = "auto") -> Source:
@@ -187,13 +202,9 @@ class Source:
 
         Raises
         ------
-        DimsError
-            If `dim` is not among its dims.
         LoaderError
             If its blocks have unknown lengths.
         """
-        if dim not in array.dims:
-            raise DimsError(f"variable {name!r} has no dim {dim!r}; its dims are {array.dims}")
         turned = in_blocks(array.transpose(dim, ...))
         data, dims = turned.data, tuple(map(str, turned.dims))
         if any(math.isnan(n) for axis in data.chunks for n in axis):
@@ -373,25 +384,14 @@ class Source:
     @cached_property
     def token(self) -> str:
         """A digest of which data this is: of files, paths, sizes, times, datasets, the region."""
-        digest = hashlib.blake2b(digest_size=16)
-        for header in self.headers:
-            stamp = header.file
-            which = stamp.path, stamp.size, stamp.mtime_ns, header.key, header.detail
-            digest.update(repr(which).encode())
-        if self.ragged is not None:
-            digest.update(repr((self.name, self.dims, self.loaded is None)).encode())
-            return digest.hexdigest()
         if self.blocks is not None:
             return str(self.blocks.data.name)
-        for part in self.region:
-            digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
-        ways = tuple(header.cf for header in self.headers) if self.packed_differently else self.cf
-        digest.update(repr((self.name, ways, self.dtype.str)).encode())
-        if self.loaded is not None:
-            rows: Any = np.ascontiguousarray(self.loaded)
-            numbers = rows.dtype.kind in "biufc"  # hashed without a copy
-            digest.update(rows.reshape(-1).view(np.uint8) if numbers else rows.tobytes())
-        return digest.hexdigest()
+        rows = self.loaded if self.ragged is None else self.loaded is None
+        which = []
+        for header in self.headers:
+            stamp = header.file.path, header.file.size, header.file.mtime_ns
+            which.append((*stamp, header.key, repr((header.detail, header.cf))))
+        return str(tokenize(self.name, self.dims, self.region, which, rows))
 
     def __dask_tokenize__(self) -> str:
         return self.token
@@ -427,3 +427,101 @@ def _ragged_layout(source: Source) -> RowLayout:
 def decoded_dtype(header: SourceHeader) -> np.dtype[Any]:
     """Return the dtype of one file's values after CF decoding, in native byte order."""
     return header.dtype.newbyteorder("=") if header.cf is None else header.cf.dtype
+
+
+# ---------------------------------------------------------------- rows turned into reads
+class Read(NamedTuple):
+    """One read: rows of the file as readers take them, and where each goes.
+
+    Rows that are listed one by one may repeat.
+    """
+
+    rows: range | Rows
+    places: Rows | None = None
+
+
+def sorted_read(rows: Rows, places: Rows | None = None) -> Read:
+    """Turn file rows (any order) and their places into a read in file order."""
+    if (rows[1:] > rows[:-1]).all():
+        return Read(runs_of(rows), places)
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    if not (ascending[1:] > ascending[:-1]).all():
+        return Read(rows, places)
+    return Read(runs_of(ascending), order if places is None else places[order])
+
+
+def read_of(selection: Selection) -> Read:
+    """Turn a whole selection into one read, places being positions in it."""
+    span = selection.span
+    if span is not None and span.step == 1:
+        return Read(range(span.start, max(span.start, span.stop)))
+    return sorted_read(selection.rows)
+
+
+def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> list[Task]:
+    """Cut a read into tasks of about so many bytes, which any threads may do in any order."""
+    rows, places = read
+    if reader.kind == "records":  # between two tasks pictures drive all else out of the caches
+        share = count(rows) * row_nbytes(reader.row_shape, reader.dtype)
+        n_bytes = max(RECORD_BYTES, min(share // processors(), 8 * RECORD_BYTES))
+    tasks: list[Task] = []
+    for part, which in pieces(reader, rows, n_bytes):
+        target = (out[which], None) if places is None else (out, places[which])
+        tasks.append(partial(reader.read, part, *target))
+    return tasks
+
+
+def enough_memory(source: Source, selection: Selection) -> AbstractContextManager[None]:
+    """Name what was read where memory does not suffice for it.
+
+    Raises
+    ------
+    RowsMemoryError
+        In the place of a MemoryError.
+    """
+    return explain_memory_errors(
+        lambda why: (
+            f"{source.where}: {selection.describe()} take "
+            f"{format_bytes(len(selection) * source.row_bytes)} in memory, and more while they are "
+            f"read: {why}. Read fewer at a time (a subset, or batches)"
+        )
+    )
+
+
+def load_rows(
+    source: Source,
+    selection: Selection,
+    threads: int = 1,
+    advance: Callable[[int], object] | None = None,
+) -> Array:
+    """Read the stored values of a selection into a fresh array.
+
+    Parameters
+    ----------
+    source : Source
+        Dims ``source.dims``.
+    selection : Selection
+        Rows of `source`, order and repeats kept.
+    threads : int
+        How many threads decode at the same time.
+    advance : callable, optional
+        Takes how many bytes were read since it was last called.
+
+    Returns
+    -------
+    array, lengths ``(len(selection), *source.row_shape)``
+        Stored values, before CF decoding.
+    """
+    out = np.empty((len(selection), *source.row_shape), source.stored_dtype)
+    if not len(selection):
+        return out
+    tasks = tasks_of(source.reader(), read_of(selection), out, PIECE_BYTES)
+    with ThreadPoolExecutor(max(1, min(threads, len(tasks))), "labeled-load") as pool:
+        alone = threads == 1 or len(tasks) <= 1  # no thread is started then
+        done = map(call, tasks) if alone else pool.map(call, tasks)
+        for number, _ in enumerate(done, 1):
+            if advance is not None:  # tasks are about equally large
+                before = out.nbytes * (number - 1) // len(tasks)
+                advance(out.nbytes * number // len(tasks) - before)
+    return out

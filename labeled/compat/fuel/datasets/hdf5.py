@@ -36,8 +36,7 @@ from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
 from labeled.selection import Selection
-from labeled.sources.loading import load_rows
-from labeled.sources.source import Source
+from labeled.sources.source import Source, load_rows
 
 __all__ = ["H5PYDataset", "PytablesDataset"]
 
