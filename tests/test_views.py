@@ -95,18 +95,6 @@ def test_every_kind_of_loader_is_described(path, options):
     assert "epoch=1" in repr(loader)
 
 
-def test_html_draws_where_the_rows_of_splits_lie(tmp_path):
-    splits = {"train": (0, 300), "test": (300, 400)}
-    path = labeled.write(tmp_path / "x.h5", {"x": np.arange(400)}, splits)
-    tree = tree_of(labeled.open_dataset(path)._repr_html_())
-    drawn = {}
-    for svg in tree.iter("svg"):
-        title, rect = svg.find("title").text, svg.find("rect")
-        start, width = float(rect.get("x")), float(rect.get("width"))
-        drawn[title.split("'")[1]] = (start * 400 / 1000, (start + width) * 400 / 1000)
-    assert drawn == splits
-
-
 @pytest.fixture
 def no_reads(monkeypatch):
     """Return a function after which bytes of rows cannot be had, by any way there is."""

@@ -12,11 +12,10 @@ import numpy as np
 from dask.utils import format_bytes
 
 from labeled.dataset.dataset import TEXT_KINDS, Dataset
-from labeled.dataset.joining import Catalog
 from labeled.dataset.selecting import heaviest
 from labeled.display.plots import Axes, draw_splits
 from labeled.display.progress import progress_bar
-from labeled.display.summary import Interval, Strip, Summary, Table
+from labeled.display.summary import Summary, Table
 from labeled.display.text import count_words, shortened, sizes_words
 from labeled.errors import ArrayError, listed
 from labeled.formats.registry import format_named
@@ -62,16 +61,9 @@ def _summary(dataset: Dataset) -> Summary:
             own = "; ".join(f"{n}: {shortened(v, _CHARACTERS)}" for n, v in one.attrs.items())
             details.append((name, str(spaces.get(name, one.ragged or "text")), own))
         more = [Table(("source", "space", "attributes"), details, "spaces and attributes")]
-    splits = [
-        (
-            name,
-            _split_words(dataset, name),
-            Strip({"wanted": stretches}, n_rows, f"rows of {name!r}"),
-        )
-        for name, (stretches, n_rows) in _stretches(catalog).items()
-    ]
+    splits = [(name, _split_words(dataset, name)) for name in catalog.splits]
     if sources and splits and not dataset.chosen:
-        parts.append(Table(("split", "rows", "where they lie in the file"), splits, "splits"))
+        parts.append(Table(("split", "rows"), splits, "splits"))
     variables = [
         (name, f"({', '.join(one.dims)})", str(one.dtype))
         for name, one in sorted(catalog.variables.items())
@@ -87,17 +79,6 @@ def _summary(dataset: Dataset) -> Summary:
     memory = "" if dataset.loaded is None else ", in memory"
     memory += "" if dataset.resident is None else f" and on {dataset.resident.name}"
     return Summary("labeled.Dataset", f"{title}{memory} of {dataset.where}", parts, more)
-
-
-def _stretches(catalog: Catalog) -> dict[str, tuple[tuple[Interval, ...], int]]:
-    """Return where the rows of each split lie, and how many rows the file has."""
-    found: dict[str, tuple[tuple[Interval, ...], int]] = {}
-    for split, by_source in catalog.splits.items():
-        found[split] = (), 0
-        for name, rows in [*by_source.items()][:1]:
-            n_rows = catalog.sources[name].n_rows
-            found[split] = rows.stretches_among(n_rows), n_rows
-    return found
 
 
 def _split_words(dataset: Dataset, split: str) -> str:
@@ -208,10 +189,13 @@ class DatasetPlots:
         MissingExtraError
             If matplotlib, the extra ``plot``, is not installed.
         """
-        found = _stretches(self.dataset.files.catalog)
+        catalog, found, longest = self.dataset.files.catalog, {}, 0
+        for split, by_source in catalog.splits.items():
+            for name, rows in [*by_source.items()][:1]:
+                n_rows = catalog.sources[name].n_rows
+                longest, found[split] = max(longest, n_rows), rows.stretches_among(n_rows)
         notes = {name: _split_words(self.dataset, name) for name in found}
-        n_rows = max((n for _, n in found.values()), default=0)
-        return draw_splits({name: one for name, (one, _) in found.items()}, notes, n_rows, ax)
+        return draw_splits(found, notes, longest, ax)
 
 
 # ---------------------------------------------------------------- statistics

@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,19 +24,20 @@ import numpy.typing as npt
 from labeled._optional import extra_module
 from labeled.device import to_host
 from labeled.dims import image_dims, likely_image
-from labeled.display.text import ClassNames, ExampleInfo, as_text, count_words, shown
+from labeled.display.text import ClassNames, ExampleInfo, count_words, shown
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
 
 Array = npt.NDArray[Any]
 Stretches = Sequence[tuple[float, float]]
 Kind = Literal["images", "sequences", "labels", "values"]
+"""What a source is drawn as; a batch shows the first of these that it has."""
 Axes = Any
 """A ``matplotlib.axes.Axes``."""
 
 LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
 """What labels are called, where several sources hold one integer a row."""
 
-MAX_IMAGES, MAX_LINES, MAX_LETTERS, MAX_TICKS = 16, 8, 16, 30
+MAX_IMAGES, MAX_LINES, MAX_TICKS = 16, 8, 30
 MAX_EDGES = 240
 """More chunk borders than this would be a grey surface."""
 
@@ -74,32 +75,26 @@ class Drawn:
     def kind(self, name: str) -> Kind | None:
         """What a source is drawn as; None for text and the like."""
         array, dims = self.arrays[name], self.example_dims(name)
+        is_image = image_dims(dims) is not None
         if array.dtype.kind == "O":
-            found = {
-                one.ndim if getattr(one, "dtype", np.dtype("O")).kind in "biuf" else 0
-                for one in array[: self.count]
-            }
-            if found == {len(dims)} and image_dims(dims) is not None:
+            each = [np.asarray(one) for one in array[: self.count]]
+            axes = {one.ndim if one.dtype.kind in "biuf" else 0 for one in each}
+            if axes == {len(dims)} and is_image:
                 return "images"
-            return "sequences" if found in ({1}, {2}) else None
+            return "sequences" if axes in ({1}, {2}) else None
         if array.dtype.kind not in "biuf":
             return None
-        if image_dims(dims) is not None:
+        if is_image:
             return "images"
         if math.prod(array.shape[1:]) == 1:
             return "values" if array.dtype.kind == "f" else "labels"
         return "sequences" if len(dims) in (1, 2) else "values"
 
     @property
-    def leading(self) -> str:
-        """The source that says most."""
-        kinds = {name: self.kind(name) for name in self.arrays}
-        for wanted in ("images", "sequences", "labels", "values"):
-            for name, kind in kinds.items():
-                if kind == wanted:
-                    return name
-        held = (f"{name!r} holds {_what(array)}" for name, array in sorted(self.arrays.items()))
-        raise ArrayError(f"nothing in this batch can be drawn: {'; '.join(held)}")
+    def leading(self) -> str | None:
+        """The source that says most, if any can be drawn."""
+        kinds = {self.kind(name): name for name in [*self.arrays][::-1]}
+        return next((kinds[kind] for kind in get_args(Kind) if kind in kinds), None)
 
     @property
     def labels(self) -> str | None:
@@ -110,16 +105,12 @@ class Drawn:
         return next((some[0] for some in (known, named, found) if len(some) == 1), None)
 
     def captions(self, rows: npt.NDArray[np.int64]) -> list[str]:
-        """Name rows by their labels, else by their one text, else by where they come from."""
-        labels, n = self.labels, len(rows)
-        if labels is not None:
-            names = self.about(labels).class_names
-            values = to_host(self.arrays[labels])[:n].reshape(-1)
-            return [names.get(int(value), str(value)) for value in values]
-        texts = [array for array in self.arrays.values() if _is_text(array)]
-        if len(texts) == 1:
-            return [as_text(value)[:MAX_LETTERS] for value in texts[0][:n].reshape(-1)]
-        return [f"row {row}" for row in rows]
+        """Name rows by their labels, else by where they come from."""
+        if self.labels is None:
+            return [f"row {row}" for row in rows]
+        names = self.about(self.labels).class_names
+        values = to_host(self.arrays[self.labels])[: len(rows)].reshape(-1)
+        return [names.get(int(value), str(value)) for value in values]
 
     def examples(self, name: str, n: int) -> list[Array]:
         """Return the first examples of a source without their padding."""
@@ -132,26 +123,6 @@ class Drawn:
         return [row[end] for row, end in zip(rows, ends, strict=True)]
 
 
-def _what(array: Any) -> str:
-    """Say what a source holds that cannot be drawn."""
-    if array.dtype.kind == "c":
-        return "complex numbers; draw their absolute values with pipeline={'x': abs}"
-    if array.dtype.kind in "mM":
-        return "times"
-    if array.dtype.kind == "O" and not _is_text(array):
-        return "examples of many axes; ask for them with ragged='pad'"
-    return "text"
-
-
-def _is_text(array: Any) -> bool:
-    """Whether rows are a text each."""
-    if array.shape[1:] not in ((), (1,)):
-        return False
-    if array.dtype.kind == "O":
-        return all(isinstance(one, (str, bytes)) for one in array.reshape(-1))
-    return array.dtype.kind in "SUT"
-
-
 def draw_batch(
     batch: Drawn,
     source: str | None,
@@ -162,30 +133,28 @@ def draw_batch(
 ) -> Axes:
     """Draw one source of a batch; see :meth:`labeled.Batch.plot`."""
     name = batch.leading if source is None else source
-    if name not in batch.arrays:
+    if name is not None and name not in batch.arrays:
         raise UnknownNameError(f"no source {name!r} to plot; {did_you_mean(name, batch.arrays)}")
-    kind, array = batch.kind(name), batch.arrays[name]
-    if kind is None:
-        raise ArrayError(
-            f"source {name!r} ({array.dtype}) cannot be drawn: it holds {_what(array)}"
-        )
+    kind = None if name is None else batch.kind(name)
+    if name is None or kind is None:
+        asked = batch.arrays if name is None else (name,)
+        held = (f"{one!r} holds {_what(batch.arrays[one])}" for one in sorted(asked))
+        raise ArrayError(f"nothing that was asked for can be drawn: {'; '.join(held)}")
     labels = name if kind == "labels" else batch.labels
     if class_names is not None and labels is not None:
         given = class_names.items() if isinstance(class_names, Mapping) else enumerate(class_names)
         names = {int(number): str(word) for number, word in given}
         batch = replace(batch, info={**batch.info, labels: ExampleInfo(names)})
-    title = f"{name} of {count_words(batch.count, 'row')}"
-    if kind == "labels":
-        return draw_counts(to_host(array)[: batch.count], batch.about(name).class_names, title, ax)
-    if kind == "values":
-        return draw_values(to_host(array)[: batch.count], title, ax)
+    array, dims = batch.arrays[name], batch.example_dims(name)
+    rows_words = count_words(batch.count, "row")
+    if kind in ("labels", "values"):
+        title, values = f"{name} of {rows_words}", to_host(array)[: batch.count]
+        if kind == "values":
+            return draw_values(values, title, ax)
+        return draw_counts(values, batch.about(name).class_names, title, ax)
     n = min(batch.count, n or (MAX_IMAGES if kind == "images" else MAX_LINES))
-    captions, examples, dims = (
-        batch.captions(rows()[:n]),
-        batch.examples(name, n),
-        batch.example_dims(name),
-    )
-    title = f"{name}: {n:,} of {count_words(batch.count, 'row')}"
+    captions, examples = batch.captions(rows()[:n]), batch.examples(name, n)
+    title = f"{name}: {n:,} of {rows_words}"
     if kind == "images":
         images, note = as_images(examples, dims)
         guess = batch.guessed(name)
@@ -195,6 +164,14 @@ def draw_batch(
     axis = dims.index("time") if "time" in dims else int(np.argmax(shape)) if shape else 0
     lines = [np.moveaxis(one, axis, 0) for one in examples]
     return draw_lines(lines, captions, title, dims[axis] if dims else "place", ax)
+
+
+def _what(array: Any) -> str:
+    """Say what a source holds that cannot be drawn."""
+    if array.dtype.kind != "O":
+        return "text" if array.dtype.kind in "SUT" else str(array.dtype)
+    text = all(isinstance(one, str | bytes) for one in array.reshape(-1))
+    return "text" if text else "examples of no or many axes"
 
 
 def as_images(examples: Sequence[Array], dims: tuple[str, ...]) -> tuple[list[Array], str]:
@@ -257,12 +234,12 @@ def name_ticks(axis: Any, names: Sequence[str]) -> None:
 def draw_images(
     images: Sequence[Array], captions: Sequence[str], title: str, ax: Axes | None = None
 ) -> Axes:
-    """Draw images in a grid, each in its own values, all on one scale of grey.
+    """Draw images in a grid, each in its own values, all on one scale.
 
     Parameters
     ----------
     images : sequence of array (height, width) or (height, width, 3)
-        Colours are uint8, or floats that are stretched together to fill the scale.
+        Colours are uint8, or numbers that are stretched together to fill the scale.
     captions : sequence of str
         Above each image.
     """
@@ -275,7 +252,10 @@ def draw_images(
     step_x, step_y = width * (1 + GAP), height + above
     wide, tall = columns * step_x + width * GAP, -(-n // columns) * step_y + height * GAP
     ax = new_axes(ax, 1.2 * columns, min(20.0, 1.2 * columns * tall / wide + 0.4))
-    low, high = _extremes(images)
+    values = np.concatenate([np.zeros(0), *(np.ravel(image).astype(float) for image in images)])
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    high = high if high > low else low + 1
     for number, (image, caption) in enumerate(zip(images, captions, strict=True)):
         line, column = divmod(number, columns)
         left, top = column * step_x, line * step_y
@@ -292,18 +272,6 @@ def draw_images(
     return titled(ax, title)
 
 
-def _extremes(images: Sequence[Array]) -> tuple[float, float]:
-    """The least and the greatest finite value of all images; bytes have a scale of their own."""
-    if images and all(image.dtype == np.uint8 and image.ndim == 3 for image in images):
-        return 0.0, 255.0
-    values = np.concatenate([np.zeros(0), *(np.ravel(image).astype(float) for image in images)])
-    finite = values[np.isfinite(values)]
-    if not finite.size:
-        return 0.0, 1.0
-    low, high = float(finite.min()), float(finite.max())
-    return (low, high) if low < high else (low, low + 1)
-
-
 def draw_lines(
     rows: Sequence[Array], names: Sequence[str], title: str, x: str, ax: Axes | None = None
 ) -> Axes:
@@ -311,8 +279,8 @@ def draw_lines(
     ax = new_axes(ax)
     for number, (row, name) in enumerate(zip(rows, names, strict=True)):
         lines = ax.plot(row, color=f"C{number % 10}", alpha=0.8, linewidth=1)
-        if lines:
-            lines[0].set_label(shown(name))
+        for first in lines[:1]:
+            first.set_label(shown(name))
     if 1 < len(rows) <= 10:
         for text in ax.legend(loc="upper right", fontsize="small").get_texts():
             text.set_parse_math(False)
@@ -324,11 +292,11 @@ def draw_counts(
 ) -> Axes:
     """Draw how many rows each class has, by name where it has one; classes without rows too."""
     values, found = np.unique(labels, return_counts=True)
-    counts = dict(zip(values.astype(int).tolist(), found.tolist(), strict=True))
-    classes = sorted({*counts, *names})
+    counts = dict.fromkeys(names, 0) | dict(zip(values.astype(int).tolist(), found, strict=True))
+    classes = sorted(counts)
     words = [names.get(one, str(one)) for one in classes]
     ax = new_axes(ax, min(12.0, 2.5 + 0.4 * len(classes)))
-    ax.bar(range(len(classes)), [counts.get(one, 0) for one in classes])
+    ax.bar(range(len(classes)), [counts[one] for one in classes])
     name_ticks(ax.xaxis, words)
     if max(map(len, words), default=0) > 3:
         ax.tick_params("x", rotation=45)
