@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled import Ragged, device, permute
+from labeled import device, permute
 from labeled.device import cuda_device
 from labeled.errors import ArrayError, LoaderError
 
@@ -190,7 +190,6 @@ def test_devices_that_are_not_there_are_reported(cupy, monkeypatch):
     for send in (
         lambda: device.to_device(np.arange(3), "cuda"),
         lambda: device.adopted(Lent(2, 0)),
-        lambda: Ragged.of([np.arange(2), np.arange(3)]).to_device("cuda"),
         lambda: cuda_device("cuda"),
     ):
         with pytest.raises(LoaderError, match=r"'cuda:0': CuPy finds no GPU and driver here"):

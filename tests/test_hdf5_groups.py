@@ -106,7 +106,7 @@ def test_the_remedies_for_examples_in_groups_work(tmp_path):
     told = advice(tmp_path / "groups.h5")
     assert "group='mol_*' joins them" in told
     ds = labeled.open_dataset(tmp_path / "groups.h5", examples=pattern_in(told))
-    assert [e.shape for e in ds["positions"].take(range(8))] == shapes
+    assert [e.shape for e in ds["positions"][range(8)]] == shapes
     np.testing.assert_array_equal(ds["energy"], np.arange(3) + np.arange(8)[:, None])
 
     told = advice(tmp_path / "sets.h5")
@@ -140,7 +140,7 @@ def test_values_of_opaque_bytes_are_left_out_with_a_remedy_that_works(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabeledWarning)
         made = labeled.open_dataset(tmp_path / "void.h5", examples="pictures/*")
-    rows = made["pictures"].take(range(60)).to_objects()
+    rows = made["pictures"][range(60)].to_objects()
     assert [np.asarray(one).tobytes() for one in rows] == encoded
     with pytest.raises(LoaderError, match=r"void\.h5' has no source to make batches of; print"):
         ds.batches(4)

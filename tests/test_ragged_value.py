@@ -112,19 +112,3 @@ def test_dims_must_fit() -> None:
     with pytest.raises(ArrayError, match="must be arrays of numbers"):
         Ragged.of([np.array([None])])
     assert Ragged.of([np.zeros((1, 1))], name="x").dims == ("batch", "x_axis_1", "x_axis_2")
-
-
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ((np.ones((2, 2)), [0, 2], None), "one axis each"),
-        ((np.ones(3), [1, 2], None), "ascend from 0"),
-        ((np.ones(3), [0, 2, 1], None), "ascend from 0"),
-        ((np.ones(3), [0, 4], None), "at most 3"),
-        ((np.ones(3), [0, 2], [[3]]), "row 0: shape .3,. does not fit the 2 values"),
-        ((np.ones(3), [0, 2], [[2], [1]]), "a row for each of 1"),
-    ],
-)
-def test_flat_values_that_do_not_belong_together_are_refused(arrays, words):
-    with pytest.raises(ArrayError, match=words):
-        Ragged.from_flat(*arrays)

@@ -237,38 +237,6 @@ def flat_of_views(examples: Sequence[Array] | Array, n_axes: int, dtype: Any) ->
     return Flat(values, offsets_of(elements_of(shapes)), shapes)
 
 
-def checked_flat(values: Any, offsets: Any, shapes: Any = None) -> Flat:
-    """Return flat values with their offsets and shapes, once they belong together.
-
-    Raises
-    ------
-    ArrayError
-        If they do not; the message names what is wrong.
-    """
-    values, offsets = np.asarray(values), np.asarray(offsets, np.int64)
-    if values.ndim != 1 or offsets.ndim != 1 or not len(offsets):
-        raise ArrayError(
-            f"values {values.shape} and offsets {offsets.shape} have one axis each, and there is "
-            f"one offset more than examples"
-        )
-    sizes = np.diff(offsets)
-    if offsets[0] != 0 or offsets[-1] > len(values) or (sizes < 0).any():
-        raise ArrayError(
-            f"offsets must ascend from 0 to at most {len(values)}, the number of values"
-        )
-    shapes = sizes[:, None] if shapes is None else np.asarray(shapes, np.int64)
-    if shapes.ndim != 2 or len(shapes) != len(sizes):
-        raise ArrayError(f"shapes {shapes.shape} must have a row for each of {len(sizes)} examples")
-    wrong = np.flatnonzero(sizes_of(shapes, range(len(shapes)), "shapes") != sizes)
-    if len(wrong):
-        row = int(wrong[0])
-        raise ArrayError(
-            f"row {row}: shape {tuple(shapes[row].tolist())} does not fit the {sizes[row]} values "
-            f"between its offsets"
-        )
-    return Flat(values, offsets, shapes)
-
-
 def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:
     """Copy segments of a flat array to places of another: ``out[p:p + n] = source[s:s + n]``."""
     total = int(sizes.sum())

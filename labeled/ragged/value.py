@@ -26,7 +26,6 @@ import xarray as xr
 from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
-from labeled.device import to_device
 from labeled.display.summary import Summary
 from labeled.errors import ArrayError, DimsError
 from labeled.guesses import unknown_attribute
@@ -38,7 +37,6 @@ from labeled.ragged.flat import (
     RaggedReader,
     Rows,
     block_cuts,
-    checked_flat,
     elements_of,
     flat_by,
     flat_of,
@@ -47,9 +45,6 @@ from labeled.selection import Request, Selection
 
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""
-
-SHAPE_ROWS = 1 << 16
-"""Rows whose shapes are read together."""
 
 SMALL_PADDED = 1024
 """Padded examples of so many elements are filled together, larger ones one by one."""
@@ -103,43 +98,7 @@ class Ragged:
         ArrayError, DimsError
             If the examples differ in their number of axes or kind, or `dims` do not fit.
         """
-        return cls._of_flat(flat_of(examples), dims, name)
-
-    @classmethod
-    @check_arguments()
-    def from_flat(
-        cls,
-        values: npt.ArrayLike,
-        offsets: npt.ArrayLike,
-        shapes: npt.ArrayLike | None = None,
-        dims: Sequence[str] | None = None,
-        name: str = "",
-    ) -> Ragged:
-        """Make a ragged array from flat values, without a copy.
-
-        Parameters
-        ----------
-        values : array (n_values,)
-            The elements of all examples, one example after another, each in row-major order.
-        offsets : int array (n + 1,)
-            Example i is ``values[offsets[i]:offsets[i + 1]]``.
-        shapes : int array (n, axes of an example), optional
-            The shape of each example; if not given, examples have one axis.
-
-        Raises
-        ------
-        ArrayError, DimsError
-            If the arrays do not belong together, or `dims` do not fit.
-
-        Examples
-        --------
-        >>> Ragged.from_flat(np.arange(5), [0, 2, 5]).pad().values.tolist()
-        [[0, 1, 0], [2, 3, 4]]
-        """
-        return cls._of_flat(checked_flat(values, offsets, shapes), dims, name)
-
-    @classmethod
-    def _of_flat(cls, flat: Flat, dims: Sequence[str] | None, name: str) -> Ragged:
+        flat = flat_of(examples)
         n_axes = flat.shapes.shape[1]
         named = tuple(
             dims or ("batch", *(f"{name or 'example'}_axis_{i + 1}" for i in range(n_axes)))
@@ -208,31 +167,19 @@ class Ragged:
             If a row is out of range, or `request` names no rows.
         """
         if isinstance(request, int | np.integer):  # True and False too, as rows 1 and 0
-            one = self.selection[[int(request)]]
-            flat = self.reader.read_flat(one.rows)
-            return self._example(flat.values, flat.shapes[0])
+            (one,) = self.reader.read_flat(self.selection[[int(request)]].rows).examples()
+            return self._example(one)
         return replace(self, selection=self.selection[request])
-
-    def take(self, rows: npt.ArrayLike) -> Ragged:
-        """Return some examples, lazily, by row numbers (order and repeats kept) or a full mask."""
-        taken: Ragged = self[np.asarray(rows)]
-        return taken
 
     def __iter__(self) -> Iterator[xr.DataArray]:
         """Go through the examples, read in blocks of about 4 MiB."""
-        for first in range(0, len(self), SHAPE_ROWS):
-            some = self[first : first + SHAPE_ROWS]
-            cuts = block_cuts(some.sizes * max(1, self.dtype.itemsize), BLOCK_BYTES)
-            for start, stop in pairwise(cuts):
-                flat = some[start:stop].flat()
-                for array, shape in zip(flat.examples(), flat.shapes, strict=True):
-                    yield self._example(array, shape)
+        cuts = block_cuts(self.sizes * max(1, self.dtype.itemsize), BLOCK_BYTES)
+        for start, stop in pairwise(cuts):
+            yield from map(self._example, self[start:stop].flat().examples())
 
-    def _example(self, values: Array, shape: Rows) -> xr.DataArray:
-        data = values.reshape(shape.tolist())
-        return xr.DataArray(
-            data, dims=self.dims[1:], name=self.name or None, attrs=dict(self.attrs)
-        )
+    def _example(self, values: Array) -> xr.DataArray:
+        name, attrs = self.name or None, dict(self.attrs)
+        return xr.DataArray(values, dims=self.dims[1:], name=name, attrs=attrs)
 
     # what is in them
 
@@ -243,10 +190,8 @@ class Ragged:
 
     def load(self) -> Ragged:
         """Read all examples into memory; returns them as another ragged array."""
-        flat = self.flat()
-        return replace(
-            self, reader=FlatRows(flat, self.where), selection=Selection.all(len(flat.shapes))
-        )
+        reader = FlatRows(self.flat(), self.where)
+        return replace(self, reader=reader, selection=Selection.all(reader.n_rows))
 
     def flat(self, threads: int | None = None) -> Flat:
         """Read all examples as (values, offsets, shapes): fresh arrays, at most one copy.
@@ -336,67 +281,46 @@ class Ragged:
             return array
         return array, xr.DataArray(inside, dims=self.dims, name=f"{name}_mask" if name else None)
 
-    # other libraries
-
-    def to_device(self, device: str | int | None = "cuda") -> Flat:
-        """Read flat and copy values and offsets to a device; shapes stay on the host.
-
-        Raises
-        ------
-        MissingExtraError
-            If a CUDA device is asked for and CuPy is not installed.
-        """
-        flat = self.flat()
-        return Flat(to_device(flat.values, device), to_device(flat.offsets, device), flat.shapes)
-
     # looks
 
     def __repr__(self) -> str:
-        return Summary("labeled.Ragged", self._words()).text()
+        return self._shown().text()
 
     def _repr_html_(self) -> str:
-        parts = (
-            f"of {self.where}",
-            "pad(), flat(), to_objects() read it; shapes reads the shapes alone",
-        )
-        return Summary("labeled.Ragged", self._words(), parts).html()
+        return self._shown().html()
 
-    def _words(self) -> str:
+    def _shown(self) -> Summary:
         """Describe it; lengths of the inner dims only where the shapes were read already."""
-        known, lengths, size = (
-            "shapes" in self.__dict__,
-            ["*"] * (len(self.dims) - 1),
-            "not read yet",
-        )
-        if known:
+        lengths, size = ["*"] * (len(self.dims) - 1), "not read yet"
+        if "shapes" in self.__dict__:
             size = format_bytes(self.nbytes)
-        if known and len(self):
-            low, high = self.shapes.min(axis=0).tolist(), self.shapes.max(axis=0).tolist()
-            lengths = [f"{a}" if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)]
+        if "shapes" in self.__dict__ and len(self):
+            ends = np.stack([self.shapes.min(axis=0), self.shapes.max(axis=0)], axis=1).tolist()
+            lengths = [f"{a}" if a == b else f"{a}..{b}" for a, b in ends]
         inner = [f"{dim}: {n}" for dim, n in zip(self.dims[1:], lengths, strict=True)]
         name = f"{self.name!r} " if self.name else ""
         sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *inner])
-        return f"{name}({sizes}) {self.dtype}, {size}, {self.selection.describe()}"
+        about = f"{name}({sizes}) {self.dtype}, {size}, {self.selection.describe()}"
+        reads = "pad(), flat(), to_objects() read it; shapes reads the shapes alone"
+        return Summary("labeled.Ragged", about, more=(f"of {self.where}", reads))
 
 
 # ---------------------------------------------------------------- padding
 def _wanted_lengths(to: Any, dims: Sequence[str], longest: Sequence[int]) -> list[int]:
     """Read what a user gives as `to`: a length for each of `dims`, else the longest."""
-    if to is None:
-        return [*longest]
-    if not isinstance(to, Mapping):
+    if not isinstance(to, Mapping | None):
         if len(dims) != 1:
             raise DimsError(
                 f"to={to!r} names none of the {len(dims)} axes of an example; give a mapping, as "
                 f"to={dict(zip(dims, longest, strict=True))}"
             )
         to = {dims[0]: to}
-    for dim, length in to.items():
+    for dim, length in (to or {}).items():
         if dim not in dims:
             raise DimsError(f"to= names {dim!r}; an example has the dims {tuple(dims)}")
         if not isinstance(length, int | np.integer) or length < 0:
             raise ArrayError(f"to={to!r}: a length must be a whole number, 0 or more")
-    return [int(to.get(dim, most)) for dim, most in zip(dims, longest, strict=True)]
+    return [int((to or {}).get(dim, most)) for dim, most in zip(dims, longest, strict=True)]
 
 
 def padded(
