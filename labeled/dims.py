@@ -12,6 +12,7 @@ axis 1 of a volume. A name that the table lacks is given per call: ``dims={"b": 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from labeled.errors import DimsError
@@ -37,12 +38,6 @@ SPATIAL = ("depth", "height", "width")
 """Spatial roles from slowest to fastest; with k spatial axes the last k are axes 0 to k-1."""
 
 _ROLE_OF_NAME = {name: role for role, names in ROLES.items() for name in names}
-_AXIS_OF_ROLE: dict[str, Axis] = {
-    "batch": "b",
-    "channel": "c",
-    "feature": "feature",
-    "index": "index",
-}
 
 
 class FoundAxes(NamedTuple):
@@ -130,31 +125,23 @@ def likely_axis(length: int | None, kind: str) -> str:
     return "index" if length == 1 and kind in "iu" else "feature"
 
 
-def spatial_roles(n_spatial: int) -> tuple[str | None, ...]:
-    """Return the roles of spatial axes 0 to ``n_spatial - 1``; None beyond three axes.
+@cache
+def axes_of_roles(n_spatial: int) -> Mapping[str, Axis]:
+    """Return the axis that each role is; spatial ones have a role up to three of them.
 
     Examples
     --------
-    >>> spatial_roles(2), spatial_roles(3)
-    (('height', 'width'), ('depth', 'height', 'width'))
+    >>> axes_of_roles(2)["height"], axes_of_roles(3)["height"], "height" in axes_of_roles(4)
+    (0, 1, False)
     """
-    if n_spatial > len(SPATIAL):
-        return (None,) * n_spatial
-    return SPATIAL[len(SPATIAL) - n_spatial :]
+    spatial = SPATIAL[len(SPATIAL) - n_spatial :] if n_spatial <= len(SPATIAL) else ()
+    others = {"batch": "b", "channel": "c", "feature": "feature", "index": "index"}
+    return {**others, **{role: axis for axis, role in enumerate(spatial)}}
 
 
 def axis_of(role: str, n_spatial: int) -> Axis | None:
-    """Return the axis that `role` is among `n_spatial` spatial axes, or None.
-
-    Examples
-    --------
-    >>> axis_of("height", 2), axis_of("height", 3), axis_of("depth", 2)
-    (0, 1, None)
-    """
-    if role in _AXIS_OF_ROLE:
-        return _AXIS_OF_ROLE[role]
-    roles = spatial_roles(n_spatial)
-    return roles.index(role) if role in roles else None
+    """Return the axis that `role` is among `n_spatial` spatial axes, or None."""
+    return axes_of_roles(n_spatial).get(role)
 
 
 def name_of(axis: Axis, n_spatial: int) -> str:
@@ -165,10 +152,8 @@ def name_of(axis: Axis, n_spatial: int) -> str:
     >>> [name_of(axis, 2) for axis in ("b", "c", 0, 1)], name_of(3, 4)
     (['batch', 'channel', 'height', 'width'], 'axis_3')
     """
-    if isinstance(axis, int):
-        role = spatial_roles(n_spatial)[axis]
-        return f"axis_{axis}" if role is None else role
-    return next((role for role, known in _AXIS_OF_ROLE.items() if known == axis), axis)
+    own = f"axis_{axis}" if isinstance(axis, int) else axis
+    return next((role for role, a in axes_of_roles(n_spatial).items() if a == axis), own)
 
 
 def find_axes(
@@ -231,11 +216,10 @@ def find_axes(
 
 
 def _as_axis(key: Axis, n_spatial: int) -> Axis:
-    if isinstance(key, str) and key in ROLES:
-        axis = axis_of(key, n_spatial)
-        if axis is not None:
-            return axis
-    if key in _AXIS_OF_ROLE.values() or (isinstance(key, int) and 0 <= key < n_spatial):
+    known = axes_of_roles(n_spatial)
+    if isinstance(key, str) and key in known:
+        return known[key]
+    if key in known.values() or (isinstance(key, int) and 0 <= key < n_spatial):
         return key
-    axes = (*_AXIS_OF_ROLE.values(), *range(n_spatial))
+    axes = ("b", "c", "feature", "index", *range(n_spatial))
     raise DimsError(f"dims= has the key {key!r}, which is not an axis; axes here are {axes}")

@@ -25,6 +25,7 @@ from labeled.loader.options import integer, shard_of
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
 
 STATE_VERSION = 4
+STATE = ("state_version", "num_workers", "delivered", "first")
 
 
 class WorkerRows:
@@ -88,15 +89,16 @@ class WorkerRows:
     def loader(self, part: int, n_parts: int, epoch: int, **options: Any) -> Loader:
         """Return the loader of one of `n_parts` workers."""
         index, count = self.shard
-        whole = {"shard": (index * n_parts + part, count * n_parts), "epoch": epoch}
-        return self.dataset.batches(**{**options, **self.options, **whole})
+        options |= {"shard": (index * n_parts + part, count * n_parts), "epoch": epoch}
+        return self.dataset.batches(**{**self.options, **options})
 
     def __iter__(self) -> Iterator[Any]:
         change, epoch, step = self._place.tolist()
         if self._live is None or self._live[:2] != (os.getpid(), change):
             info = module("torch.utils.data").get_worker_info()
             part, n_parts = (0, 1) if info is None else (info.id, info.num_workers)
-            alone = {} if info is None else {"threads": 0}  # the worker reads ahead already
+            # a worker reads ahead already
+            alone = {} if info is None else {"threads": self.options.get("threads", 0)}
             loader = self.loader(part, n_parts, epoch, **alone)
             self._live = os.getpid(), change, loader
             if step:
@@ -189,11 +191,9 @@ class DataLoader:
     def __init__(
         self, rows: WorkerRows, num_workers: int, torch_options: Mapping[str, Any]
     ) -> None:
-        self._rows = rows
-        self._n_parts = max(1, num_workers)
+        self._rows, self._n_parts, self._begun = rows, max(1, num_workers), 0
         self._next = int(rows.options.get("epoch") or 0), 0
         self._place: tuple[int, int] | None = None
-        self._begun = 0
         if not torch_options.get("in_order", True):
             raise LoaderError(
                 "torch_options={'in_order': False} hands batches out as they come, so that a place "
@@ -273,12 +273,7 @@ class DataLoader:
         if delivered >= len(self):
             epoch, delivered = epoch + 1, 0
         first = self._rows.loader(0, self._n_parts, epoch).state_dict()
-        return {
-            "state_version": STATE_VERSION,
-            "num_workers": self._n_parts,
-            "delivered": delivered,
-            "first": first,
-        }
+        return dict(zip(STATE, (STATE_VERSION, self._n_parts, delivered, first), strict=True))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was saved; the next ``iter`` continues in mid-epoch.
@@ -289,22 +284,17 @@ class DataLoader:
             If the state was saved for other rows, another order or batch size, or with another
             number of workers.
         """
-        found = {"state_version", "num_workers", "delivered", "first"}
-        if set(state) != found or state["state_version"] != STATE_VERSION:
+        if {*state} != {*STATE} or state["state_version"] != STATE_VERSION:
             raise StateError("not a state of this data_loader: it has other entries or a version")
         if state["num_workers"] != self._n_parts:
             raise StateError(
                 f"the state was saved with {state['num_workers']} workers, this data_loader has "
                 f"{self._n_parts}: go on with as many"
             )
-        first, before = state["first"], self._rows.options
-        if "seed" in before:  # later epochs follow that of the state, too
-            self._rows.options = {**before, "seed": first["seed"]}
-        try:
-            loader = self._rows.loader(0, self._n_parts, int(first["epoch"]))
-            loader.load_state_dict(first)  # complains about what does not fit
-        except StateError:
-            self._rows.options = before
-            raise
+        first = state["first"]
+        seed = {"seed": first["seed"]} if "seed" in self._rows.options else {}
+        loader = self._rows.loader(0, self._n_parts, int(first["epoch"]), **seed)
+        loader.load_state_dict(first)  # complains about what does not fit
+        self._rows.options |= seed  # later epochs follow that of the state, too
         self._next, self._place = (int(first["epoch"]), int(state["delivered"])), None
         self._start()  # workers that live on do not know the seed
