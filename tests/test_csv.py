@@ -138,7 +138,7 @@ def test_a_dataset_of_text_is_one_like_any_other(tmp_path):
     np.testing.assert_array_equal(ds.isel(feature=[3, 0])["features"].values, values[:, [3, 0]])
     np.testing.assert_array_equal(ds.isel(feature=2)["features"].values, values[:, 2])
     assert ds["features"].attrs["columns"] == ["a", "b", "c", "d"]
-    opened = xr.open_dataset(one, engine="labeled", options={"labels": "label"})
+    opened = xr.open_dataset(one, engine="labeled", labels="label")
     np.testing.assert_array_equal(opened["labels"].values, labels[:120])
     data, label = put(tmp_path / "x.csv", "1,2\n3,4\n"), put(tmp_path / "y.csv", "7\n8\n")
     side = labeled.open_dataset({"data": data, "label": label})

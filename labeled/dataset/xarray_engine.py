@@ -7,7 +7,7 @@ was read, and makes dask arrays where `chunks` is given, as with every engine of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,44 +18,37 @@ from xarray.core.indexing import LazilyIndexedArray
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
 from labeled.dataset.to_xarray import LazyArray, arrays_of, stored_along, stored_rows
-from labeled.errors import FileFormatError, LoaderError
+from labeled.errors import LoaderError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, is_text
-from labeled.formats.reader import Io
 from labeled.selection import Request
 
 SUFFIX = ".labeled.h5"
 
-FLAGS = {SHUFFLE: "shuffle", FLETCHER32: "fletcher32"}
-"""Filters without options that `encoding` names."""
+DECODERS = (
+    "drop_variables",
+    "mask_and_scale",
+    "decode_times",
+    "concat_characters",
+    "decode_coords",
+    "use_cftime",
+    "decode_timedelta",
+)
+"""What xarray asks of an engine by these names, and what its own decoding takes."""
 
 
 class LabeledBackendEntrypoint(BackendEntrypoint):
     """Files of examples: dims from labels and scales, splits and subsets."""
 
     description = "Files of examples, with dims from labels, splits and subsets"
+    open_dataset_parameters = ("filename_or_obj", *DECODERS)
 
     def open_dataset(
         self,
         filename_or_obj: Any,
         *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
-        drop_variables: str | Iterable[str] | None = None,
-        use_cftime: Any = None,
-        decode_timedelta: Any = None,
         which_sets: str | Sequence[str] | None = None,
         subset: Request | None = None,
-        sources: Sequence[str] | None = None,
-        dims: Mapping[str, Sequence[str]] | None = None,
-        example_dim: str | None = None,
-        group: str | None = None,
-        examples: str | None = None,
-        io: Io = "auto",
-        allow_external: bool = False,
-        format: str | None = None,
-        options: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> xr.Dataset:
         """Open files as a lazy xarray.Dataset; see :func:`labeled.open_dataset`.
 
@@ -67,58 +60,31 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         ----------
         filename_or_obj : path or list of paths
             Several files are joined along the example dim.
-        mask_and_scale, decode_times, concat_characters, decode_coords, drop_variables, \
-use_cftime, decode_timedelta
-            As for :func:`xarray.open_dataset`.
         which_sets : str or sequence of str, optional
             Splits, joined in this order; every row by default.
         subset : slice, integers or boolean mask, optional
             Rows among those of the splits.
-        options : mapping, optional
-            What only one format has, such as ``{"labels": "species"}`` for delimited text.
+        **options
+            As for :func:`labeled.open_dataset`, but `chunks` and `decode_cf`, which are
+            xarray's; and its decoders, as for :func:`xarray.open_dataset`.
 
         Raises
         ------
         LoaderError
             If files that are packed in different ways are to be decoded in part.
         """
-        stored = mask_and_scale is False and decode_times is False
-        paths = filename_or_obj if isinstance(filename_or_obj, list | tuple) else [filename_or_obj]
-        if not all(isinstance(path, str | os.PathLike) for path in paths):
-            raise FileFormatError(
-                "engine 'labeled' opens a path or a list of paths, not "
-                f"{type(filename_or_obj).__name__}"
-            )
-        dataset = open_dataset(
-            filename_or_obj,
-            sources=sources,
-            dims=dims,
-            example_dim=example_dim,
-            group=group,
-            examples=examples,
-            io=io,
-            decode_cf=not stored,
-            allow_external=allow_external,
-            format=format,
-            **({} if options is None else options),
-        )
+        decoders = {name: options.pop(name) for name in DECODERS if name in options}
+        ways = [decoders.get(name, True) for name in ("mask_and_scale", "decode_times")]
+        stored = ways == [False, False]
+        dataset = open_dataset(filename_or_obj, decode_cf=not stored, **options)
         if which_sets is not None:
-            names = (which_sets,) if isinstance(which_sets, str) else tuple(which_sets)
-            dataset = dataset.split(*names)
+            dataset = dataset.split(*([which_sets] if isinstance(which_sets, str) else which_sets))
         if subset is not None:
             dataset = dataset.subset(subset)
-        store = _Store(dataset, in_part=not (stored or (mask_and_scale and decode_times)))
-        opened = StoreBackendEntrypoint().open_dataset(
-            store,
-            mask_and_scale=mask_and_scale,
-            decode_times=decode_times,
-            concat_characters=concat_characters,
-            decode_coords=decode_coords,
-            drop_variables=drop_variables,
-            use_cftime=use_cftime,
-            decode_timedelta=decode_timedelta,
-        )
-        return opened.set_coords(store.coords & opened.variables.keys() if decode_coords else ())
+        store = _Store(dataset, in_part=not (stored or all(ways)))
+        opened = StoreBackendEntrypoint().open_dataset(store, **decoders)
+        named = decoders.get("decode_coords", True)
+        return opened.set_coords(store.coords & opened.variables.keys() if named else ())
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Claim only files whose name says so; any other HDF5 file is xarray's own."""
@@ -131,10 +97,8 @@ class _Store(AbstractDataStore):
     """The stored values and attributes of a dataset, as xarray asks for them."""
 
     def __init__(self, dataset: Dataset, in_part: bool) -> None:
-        arrays = arrays_of(dataset)
-        self._dataset = dataset
-        self._arrays = {**arrays.others, **arrays.sources}
-        self.coords = set(arrays.coords)
+        self._dataset, arrays = dataset, arrays_of(dataset)
+        self._arrays, self.coords = {**arrays.others, **arrays.sources}, set(arrays.coords)
         for name, array in self._arrays.items():
             if in_part and array.source.packed_differently:
                 raise LoaderError(
@@ -161,15 +125,13 @@ class _Store(AbstractDataStore):
         dim = self._dataset.files.known.headers[0].example_dim
         return {} if dim is None else {"unlimited_dims": {dim}}
 
-    def close(self) -> None:
-        """Do nothing: no file is held open between reads."""
-
 
 def _encoding(array: LazyArray) -> dict[str, Any]:
     """Return how a variable of one HDF5 file is stored, in the words of engine="h5netcdf"."""
     first, *others = array.source.headers
     if others or first.format != "hdf5":
         return {}
+    steps = {step.id for step in first.filters}
     encoding: dict[str, Any] = {
         "dtype": str if is_text(first.dtype) else first.dtype,
         "contiguous": first.chunks is None,
@@ -177,7 +139,8 @@ def _encoding(array: LazyArray) -> dict[str, Any]:
         "source": first.file.path,
         "original_shape": first.shape,
         **dict.fromkeys(("zlib", "szip", "bzip2", "blosc", "zstd"), False),
-        **{name: any(step.id == n for step in first.filters) for n, name in FLAGS.items()},
+        "shuffle": SHUFFLE in steps,
+        "fletcher32": FLETCHER32 in steps,
     }
     for step in first.filters:
         if step.id == DEFLATE and step.options:
