@@ -176,16 +176,9 @@ def test_a_second_iteration_ends_the_first(train, persistent):
     assert (loader.epoch, next(never, None)) == (3, None)
 
 
-def test_torchs_own_loader_over_a_dataset_is_answered_by_what_makes_batches(train):
-    loader = torch.utils.data.DataLoader(train, batch_size=16, shuffle=True)
-    with (
-        pytest.warns(LabeledWarning, match=r"one row at a time.*labeled\.torch\.data_loader\(ds"),
-        pytest.raises(TypeError, match="batch must contain tensors"),
-    ):
-        next(iter(loader))
-    loader = torch.utils.data.DataLoader(train, batch_size=16, collate_fn=list)
-    with pytest.warns(LabeledWarning, match="one row at a time"):
-        assert [sample.row for sample in next(iter(loader))] == [*range(16)]
+def test_torchs_own_loader_makes_no_batches_of_a_dataset(train):
+    with pytest.raises(TypeError, match="batch must contain tensors"):
+        next(iter(torch.utils.data.DataLoader(train, batch_size=16, shuffle=True)))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

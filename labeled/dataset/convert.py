@@ -34,7 +34,7 @@ import xarray as xr
 from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import find_files
-from labeled.dataset.opening import GENERAL, open_dataset
+from labeled.dataset.opening import open_dataset
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -199,7 +199,8 @@ def convert(
     opened = {name: v for name, v in options.items() if name not in how}
     if "splits" in opened:
         raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
-    check_keywords("convert", opened, keywords_of(convert), GENERAL, option_names())
+    known = keywords_of(convert), keywords_of(open_dataset)
+    check_keywords("convert", opened, *known, option_names())
     where = check_target(target, overwrite=written.overwrite)
     as_records = os.path.splitext(target)[1].lower() == RECORDS
     if not as_records:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -33,7 +33,6 @@ from labeled.errors import (
     SpaceTypeError,
     SplitError,
     UnknownNameError,
-    warn,
 )
 from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
@@ -45,8 +44,7 @@ from labeled.ragged import Ragged
 from labeled.samplers.listed import Sampler
 from labeled.samplers.plan import Last
 from labeled.selection import Request, Selection
-from labeled.sources.loading import enough_memory, load_rows
-from labeled.sources.source import Source
+from labeled.sources.source import Source, enough_memory, load_rows
 from labeled.spaces import SourceInfo, Space, row_space, space_of
 from labeled.transforms.sample import Sample
 
@@ -132,22 +130,20 @@ class Dataset:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel without headers; see :class:`Files`."""
-        return {name: value for name, value in self.__dict__.items() if name != "_sources"}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def selection(self, name: str) -> Selection:
         """Return which rows of a source this dataset holds, in order."""
         self._check_source(name)
-        if self.loaded is not None:
-            return Selection.all(len(self.loaded[name]))
-        return self._file_rows(name)
+        return self._rows[name]
 
-    @property
+    @cached_property
     def _rows(self) -> dict[str, Selection]:
-        """Which rows of every source this dataset holds; all at once, for there may be many."""
+        """Which rows of every source this dataset holds."""
         rows = {}
         for name in self.sources:
-            loaded = None if self.loaded is None else self.loaded[name]
-            rows[name] = self._file_rows(name) if loaded is None else Selection.all(len(loaded))
+            held = None if self.loaded is None else self.loaded[name]
+            rows[name] = self._file_rows(name) if held is None else Selection.all(len(held))
         return rows
 
     def _file_rows(self, name: str) -> Selection:
@@ -302,7 +298,8 @@ class Dataset:
         except (SelectionError, SelectionTypeError) as error:
             raise type(error)(f"{error} (selecting from {self.where})") from None
         if loaded is not None:
-            loaded = {name: _taken(loaded[name], kept) for name in self.sources}
+            held = {name: loaded[name][kept] for name in self.sources}
+            loaded = {n: x.load() if isinstance(x, Ragged) else x for n, x in held.items()}
         return replace(self, selections=chosen, loaded=loaded)
 
     @check_arguments()
@@ -358,8 +355,9 @@ class Dataset:
         if seed is not None and random_state is not None:
             raise SplitError("give seed= or random_state=, which mean the same, not both")
         seed = next((one for one in (seed, random_state) if one is not None), 0)
+        sizes = {"train": train_size, "test": test_size}
         rules = {"stratify": stratify, "groups": groups}
-        train, test = split_rows(self, train_size, test_size, rules, seed=seed, shuffle=shuffle)
+        train, test = split_rows(self, sizes, rules, seed=seed, shuffle=shuffle)
         return self.subset(train), self.subset(test)
 
     def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
@@ -522,23 +520,12 @@ class Dataset:
             return source.select(self.selection(name))
         return data_array(self, name)
 
-    def __getitems__(self, rows: Sequence[int]) -> list[Sample]:
-        """Return examples as :meth:`__getitem__` does, for torch's DataLoader; warns of it."""
-        warn(
-            f"torch's DataLoader reads {self.where} one row at a time, and only a collate_fn of "
-            "yours makes batches of it; use labeled.torch.data_loader(ds, 64, shuffle=True, "
-            "num_workers=2), or ds.batches(64, shuffle=True, output='torch')"
-        )
-        return [self._example(row) for row in rows]
-
     def _example(self, row: int | np.integer[Any]) -> Sample:
         """Read one row of every source."""
-        one = self.subset([row]).load()
-        assert one.loaded is not None
-        arrays = {}
-        for name, rows in one.loaded.items():
-            first = rows[0]
-            arrays[name] = first.values if isinstance(first, xr.DataArray) else np.asarray(first)
+        arrays, one = {}, self.subset([row]).load().loaded or {}
+        for name, rows in one.items():
+            (first,) = rows.flat().examples() if isinstance(rows, Ragged) else rows
+            arrays[name] = np.asarray(first)
         dims = {name: source.dims[1:] for name, source in self._sources.items()}
         return Sample(arrays, dims, int(row) % self.n_rows)
 
@@ -555,9 +542,8 @@ class Dataset:
         """
         from labeled.dataset.to_xarray import read_block
 
-        self._check_source(name)
-        source = self._sources[name]
-        return read_block(source, self.selection(name)[start:stop])
+        rows = self.selection(name)[start:stop]
+        return read_block(self._sources[name], rows)
 
     def chunk_rows(self, name: str) -> int:
         """Return how many rows of a dense source are stored, and so read, together.
@@ -611,25 +597,29 @@ class Dataset:
         """
         from labeled.display.progress import progress_bar
 
-        there = device_of(device)
-        ragged = [n for n, one in self._sources.items() if one.ragged is not None]
-        if there is not None and ragged:
-            raise LoaderError(
-                f"load(device=): examples of {ragged[0]!r} in {self.where} differ in shape, and "
-                "are not kept on a device; select() the other sources, or leave device out"
-            )
-
-        rows, loaded, n_bytes = self._rows, {}, 0
+        there, rows, n_bytes = device_of(device), self._rows, 0
         for name, source in self._sources.items():
+            if there is not None and source.ragged is not None:
+                raise LoaderError(
+                    f"load(device=): examples of {name!r} in {self.where} differ in shape, and "
+                    "are not kept on a device; select() the other sources, or leave device out"
+                )
             source.check_claim(len(rows[name]))
             n_bytes += len(rows[name]) * source.row_bytes
+        loaded: dict[str, Rows] = {}
         with progress_bar(progress, n_bytes, "load") as advance:
             for name, source in self._sources.items():
-                loaded[name] = _loaded(source, rows[name], advance)
-        in_files = {name: self._file_rows(name) for name in self.sources}
+                with enough_memory(source, rows[name]):
+                    if source.ragged is None:
+                        stored = load_rows(source, rows[name], os.cpu_count() or 1, advance)
+                        loaded[name] = source.decode(stored)
+                    else:
+                        loaded[name] = source.select(rows[name]).load()
+                        advance(len(rows[name]) * source.row_bytes)
+        in_files = _shared({name: self._file_rows(name) for name in self.sources})
         resident = None if there is None else Resident(there)
-        known = replace(self, names=self.sources, selections=_shared(in_files))
-        return replace(known, loaded=loaded, resident=resident)
+        out = replace(self, names=self.sources, selections=in_files)
+        return replace(out, loaded=loaded, resident=resident)
 
     @check_arguments(LoaderError, but=("layout",))
     def batches(
@@ -1016,21 +1006,6 @@ def isel_source(source: Source, dim: str, request: Any) -> Source:
         return source.narrow({source.dims[1:].index(dim): request})
     except (SelectionError, SelectionTypeError) as error:
         raise type(error)(f"{error} ({source.where})") from None
-
-
-def _loaded(source: Source, rows: Selection, advance: Any) -> Rows:
-    """Read rows into memory, decoded; ragged ones lie flat."""
-    with enough_memory(source, rows):
-        if source.ragged is not None:
-            examples = source.select(rows).load()
-            advance(len(rows) * source.row_bytes)
-            return examples
-        return source.decode(load_rows(source, rows, os.cpu_count() or 1, advance))
-
-
-def _taken(rows: Rows, positions: npt.NDArray[np.int64]) -> Rows:
-    """Copy some rows out of those in memory."""
-    return rows.take(positions).load() if isinstance(rows, Ragged) else rows[positions]
 
 
 def _names_of(given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,33 +1,85 @@
-"""Which files are open: paths and options that pickle, and what they were when opened.
+"""Which files are open, and what their headers say together.
 
-:class:`Files` is the recipe: it travels. :class:`~.joining.Catalog` is what scanning the files
-gives: it is made where it is needed, and kept once a process. When a recipe arrives
+:class:`Files` is the recipe, paths and options, and travels. :class:`Catalog` is what scanning the
+files gives: it is made where it is needed, and kept once a process. When a recipe arrives
 in another process, sizes and header fingerprints are compared, so that nobody reads
 rows of a file that is no longer the one that was opened. A file that was replaced by one
 alike, or a copy, differs in its time alone; who reads a file together with others asks
 for that, too (:meth:`Files.check_times`).
+
+Rows of one file follow those of another, so everything along the example dim must agree
+in name, dims, dtype and row shape. Packing may differ (each file is then decoded by its
+own conventions) as long as the decoded dtype is the same. Variables without the example
+dim stand once for all files: the first file's are used, and a warning reports files that differ.
 """
 
 from __future__ import annotations
 
 import glob
+import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from io import IOBase
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from labeled.dataset.joining import Catalog, Mark, join, scan_named
-from labeled.errors import FileChangedError, FileFormatError
+import numpy as np
+
+from labeled.display.text import class_names_of
+from labeled.errors import (
+    FileChangedError,
+    FileFormatError,
+    SplitError,
+    UnknownNameError,
+    listed,
+    warn,
+)
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
-from labeled.formats.format import Options
-from labeled.formats.header import FileHeader
+from labeled.formats.format import Options, chosen_sources, dims_of
+from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.registry import all_formats, describe_folder, format_named, format_of_folder
+from labeled.selection import Selection
+from labeled.sources.source import Source, decoded_dtype
+
+MAX_LISTED = 6
+"""Names that a message lists."""
+
+COMPARED_BYTES = 1 << 20
+"""Variables carried whole are compared value by value up to this size."""
+
+Scan = Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]
 
 
+class Mark(NamedTuple):
+    """What one file, or one of its groups, was when it was opened."""
+
+    n_bytes: int
+    fingerprint: str
+    times: tuple[int, ...]
+    """When the files behind it were modified, or a hash over their versions; 0 if not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """What the headers of the files say, joined along the example axis."""
+
+    headers: tuple[FileHeader, ...]
+    marks: tuple[Mark, ...]
+    sources: Mapping[str, Source]
+    variables: Mapping[str, Source]
+    """Coordinates and variables carried whole; those along the example dim are joined."""
+    splits: Mapping[str, Mapping[str, Selection]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    not_opened: Mapping[str, str] = field(default_factory=dict)
+    coordinates: frozenset[str] = frozenset()
+    """Which of the variables are coordinates, whether a source has their dims or not."""
+
+
+# ---------------------------------------------------------------- the recipe
 @dataclass(frozen=True)
 class Files:
     """Paths, options, and what each file was when it was opened.
@@ -67,19 +119,11 @@ class Files:
         for path, known in zip(self.paths, self.addresses, strict=True):
             stamps.append(_stamp(path) if known is None else known)
         catalog = _scan_all(self.paths, self.options, tuple(stamps), self.names)
-        for header, was, now in zip(catalog.headers, self.marks, catalog.marks, strict=True):
-            if was[:2] != now[:2]:
-                raise FileChangedError(
-                    f"{header.stamp.path!r} changed since it was opened: it had {was.n_bytes} "
-                    f"bytes and headers {was.fingerprint[:8]}, now {now.n_bytes} bytes and "
-                    f"{now.fingerprint[:8]}; open it again"
-                )
         seen: Catalog | None = self.__dict__.get("_seen")
-        if (
-            seen is not None and seen is not catalog
-        ):  # within one open no file may be replaced, be it by one alike
-            _check_times(catalog.headers, seen.marks)
-        self.__dict__["_seen"] = catalog
+        if catalog is not seen:  # within one open no file may be replaced, be it by one alike
+            marks = self.marks if seen is None else seen.marks
+            _check_same(catalog, marks, times=seen is not None)
+            self.__dict__["_seen"] = catalog
         return catalog
 
     def check_times(self) -> None:
@@ -90,7 +134,7 @@ class Files:
         FileChangedError
             If a file has another size, other headers or another modification time.
         """
-        _check_times(self.catalog.headers, self.marks)
+        _check_same(self.catalog, self.marks, times=True)
 
     @property
     def known(self) -> Catalog:
@@ -107,18 +151,46 @@ class Files:
         return {name: value for name, value in self.__dict__.items() if name != "_seen"}
 
 
-def _check_times(headers: Iterable[FileHeader], marks: Iterable[Mark]) -> None:
-    for header, mark in zip(headers, marks, strict=True):
-        for stamp, then in zip(header.stamps, mark.times, strict=True):
-            if then and stamp.mtime_ns and stamp.mtime_ns != then:
+def _check_same(catalog: Catalog, marks: Sequence[Mark], *, times: bool) -> None:
+    """Raise where a file is not the one that left a mark."""
+    for header, was, now in zip(catalog.headers, marks, catalog.marks, strict=True):
+        if was[:2] != now[:2]:
+            raise FileChangedError(
+                f"{header.stamp.path!r} changed since it was opened: it had {was.n_bytes} bytes "
+                f"and headers {was.fingerprint[:8]}, now {now.n_bytes} bytes and "
+                f"{now.fingerprint[:8]}; open it again"
+            )
+        for stamp, then in zip(header.stamps, was.times, strict=True):
+            if times and then and stamp.mtime_ns and stamp.mtime_ns != then:
                 when = modified(then, stamp.mtime_ns)
                 raise FileChangedError(
-                    f"{stamp.path!r} has changed since it was opened: {when}. "
-                    "Open it again; if it is a copy, keep its time when copying "
-                    "(cp -p, rsync -t), or set it (touch -r)"
+                    f"{stamp.path!r} has changed since it was opened: {when}. Open it again; if it "
+                    "is a copy, keep its time when copying (cp -p, rsync -t), or set it (touch -r)"
                 )
 
 
+def _stamp(path: str) -> tuple[int, int] | None:
+    if is_address(path):
+        there = stamp_of(path)
+        return there.size, there.mtime_ns
+    try:
+        status = os.stat(path)
+    except OSError:  # the scan says what is wrong
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+@lru_cache(maxsize=64)
+def _scan_all(
+    paths: tuple[str, ...], options: Options, stamps: Any, names: tuple[str, ...]
+) -> Catalog:
+    """Scan files; `stamps` is there so that a changed file is scanned again."""
+    assert options.format is not None
+    scan = format_named(options.format).scan
+    return join(scan_named(scan, paths, names, options) if names else scan(paths, options), options)
+
+
+# ---------------------------------------------------------------- which files are meant
 def find_files(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], format: str | None = None
 ) -> tuple[str, ...]:
@@ -144,17 +216,18 @@ def find_files(
         raise FileFormatError(f"{text!r} is not a path; pass a file, a folder or a glob")
     if is_address(text):
         return (text,)
+    found = [text]
     if os.path.isdir(text) and format_of_folder(text) is None:
-        return tuple(map(os.path.abspath, _in_folder(text, format)))
-    if not os.path.exists(text) and glob.has_magic(text):
+        found = _in_folder(text, format)
+    elif not os.path.exists(text) and glob.has_magic(text):
         found = glob.glob(text)
         if not found:
+            looked = os.path.abspath(text)
             raise FileFormatError(
-                f"no file matches {text!r}; check the path (looked for {os.path.abspath(text)!r})"
+                f"no file matches {text!r}; check the path (looked for {looked!r})"
             )
-        order = next((one.order for one in all_formats() if one.claims(min(found))), str)
-        return tuple(map(os.path.abspath, sorted(found, key=order)))
-    return (os.path.abspath(text),)
+        found.sort(key=next((one.order for one in all_formats() if one.claims(min(found))), str))
+    return tuple(map(os.path.abspath, found))
 
 
 def find_named(
@@ -170,8 +243,9 @@ def find_named(
     plain = (str, os.PathLike, list, tuple)
     if not path or not all(isinstance(one, plain) for one in path.values()):
         _check_listed(path)
-    found = [(str(name), one) for name, where in path.items() for one in find_files(where, format)]
-    return tuple(one for _, one in found), tuple(name for name, _ in found)
+    found = [(one, str(name)) for name, where in path.items() for one in find_files(where, format)]
+    paths, names = zip(*found, strict=True)
+    return paths, names
 
 
 def _in_folder(folder: str, format: str | None) -> list[str]:
@@ -202,23 +276,206 @@ def _check_listed(path: Any) -> None:
         )
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
-    if is_address(path):
-        there = stamp_of(path)
-        return there.size, there.mtime_ns
-    try:
-        status = os.stat(path)
-    except OSError:  # the scan says what is wrong
-        return None
-    return status.st_size, status.st_mtime_ns
+# ---------------------------------------------------------------- headers joined
+def join(headers: tuple[FileHeader, ...], options: Options) -> Catalog:
+    """Join the headers of files along the example axis.
+
+    Raises
+    ------
+    SplitError, UnknownNameError, DimsError, FileFormatError
+        If a file lacks a source or a split of the first file, or has other dims, row
+        shape or dtype; the message names both files.
+    """
+    first, marks, by_file, io = headers[0], [], [], options.io
+    for header in headers:
+        if header is not first:
+            _check_compatible(first, header)
+        times = tuple(map(attrgetter("mtime_ns"), header.stamps))
+        marks.append(Mark(header.n_bytes, header.fingerprint, times))
+        by_file.append(header.sources)
+    sources: dict[str, Source] = {}
+    variables: dict[str, Source] = {}
+    splits: dict[str, dict[str, Selection]] = {}
+    for name in first.sources:
+        sources[name] = Source.of(tuple(map(itemgetter(name), by_file)), io)
+    for name, variable in first.variables.items():  # without the example dim, of the first file
+        many = headers if _is_along(variable, first) else headers[:1]
+        variables[name] = Source.of(tuple(header.variables[name] for header in many), io)
+    for split, provided in first.splits.items():
+        rows = splits[split] = {}
+        for name in provided:
+            rows[name] = Selection.of(provided[name])
+            if len(headers) > 1:
+                rows[name] = joined_rows(
+                    [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
+                )
+    named = first.attrs, first.not_opened, first.coordinates
+    return Catalog(headers, tuple(marks), sources, variables, splits, *named)
 
 
-@lru_cache(maxsize=64)
-def _scan_all(
-    paths: tuple[str, ...], options: Options, stamps: Any, names: tuple[str, ...]
-) -> Catalog:
-    """Scan files; `stamps` is there so that a changed file is scanned again."""
-    assert options.format is not None
-    scan = format_named(options.format).scan
-    headers = scan_named(scan, paths, names, options) if names else scan(paths, options)
-    return join(headers, options.io)
+def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
+    """Whether a variable lies along the example dim, so that it is joined like sources."""
+    return variable.dims[:1] in {source.dims[:1] for source in file.sources.values()}
+
+
+def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
+    """Join rows of files, each given with how many its file has, one after another."""
+    begin, shifted = 0, []
+    for rows, n_rows in parts:
+        shifted.append(rows.shift(begin))
+        begin += n_rows
+    return Selection.concat(shifted)
+
+
+def scan_named(
+    scan: Scan, paths: Sequence[str], names: Sequence[str], options: Options
+) -> tuple[FileHeader, ...]:
+    """Scan files by name; return one header for each set of files that stand side by side.
+
+    Raises
+    ------
+    FileFormatError
+        If a file holds several sources, or names have different numbers of files or rows.
+    SplitError
+        If files that stand side by side do not agree in their splits.
+    """
+    asked, by_name = replace(options, sources=None, dims=()), {}
+    for name in dict.fromkeys(names):
+        own = tuple(path for path, other in zip(paths, names, strict=True) if other == name)
+        by_name[name] = scan(own, asked)
+    counts = {name: len(headers) for name, headers in by_name.items()}
+    if len(set(counts.values())) > 1:
+        raise FileFormatError(f"each source needs as many files as the others, found {counts}")
+    chosen = chosen_sources(by_name, options, repr(paths[0]))
+    beside = zip(*(by_name[name] for name in chosen), strict=True)
+    return tuple(_beside(dict(zip(chosen, headers, strict=True)), options) for headers in beside)
+
+
+def _beside(headers: Mapping[str, FileHeader], options: Options) -> FileHeader:
+    """Make one header of several files with one source each."""
+    first, sources, rows = next(iter(headers.values())), {}, {}
+    splits: dict[str, Any] = {split: {} for split in first.splits}
+    for name, header in headers.items():
+        path = header.stamp.path
+        if len(header.sources) != 1:
+            raise FileFormatError(
+                f"{path!r} was given as source {name!r}, but holds the sources "
+                f"{sorted(header.sources)}; name files with one source each, or open it by itself"
+            )
+        (source,) = header.sources.values()
+        dims = dims_of(name, source.dims, replace(options, example_dim=None), repr(path))
+        sources[name], rows[path] = replace(source, name=name, dims=dims, coords=()), source.n_rows
+        if header.splits.keys() != splits.keys():
+            raise SplitError(
+                f"{path!r} has the splits {sorted(header.splits)}, but {first.stamp.path!r}, which "
+                f"stands beside it, has {sorted(splits)}"
+            )
+        for split, chosen in header.splits.items():
+            splits[split][name] = next(iter(chosen.values()))
+    if len(set(rows.values())) > 1:
+        raise FileFormatError(f"files side by side hold different numbers of rows: {rows}")
+    return replace(first, sources=sources, splits=splits, variables={})
+
+
+def _check_compatible(first: FileHeader, other: FileHeader) -> None:
+    """Refuse to join two files that do not fit; warn where the first file's word is taken.
+
+    Raises
+    ------
+    UnknownNameError, SplitError
+        If one lacks a source, a split or a coordinate along the example dim of the other.
+    FileFormatError
+        If one of them has other dims, another row shape or another dtype.
+    """
+    here, there = first.where, other.where
+    cannot = f"{there!r} cannot be joined to {here!r}"
+    for kind, error in (("sources", UnknownNameError), ("splits", SplitError)):
+        mine, theirs = getattr(first, kind).keys(), getattr(other, kind).keys()
+        missing, extra = sorted(mine - theirs), sorted(theirs - mine)
+        remedy = "name what both have with sources=[...], or open them apart"
+        if kind == "sources" and len(missing) == len(mine) == len(extra) == 1:
+            beside = {missing[0]: here, extra[0]: there}
+            remedy = (
+                f"if their rows belong together, open them side by side: open_dataset({beside})"
+            )
+        if missing or extra:
+            raise error(
+                f"{cannot}: it lacks {kind} [{listed(missing, MAX_LISTED)}] and has others "
+                f"[{listed(extra, MAX_LISTED)}]; {remedy}"
+            )
+    for name, source in first.sources.items():
+        _check_pair(f"source {name!r}", source, other.sources[name], here, there)
+    for split, rows in first.splits.items():
+        theirs = other.splits[split].keys()
+        if rows.keys() != theirs:
+            raise SplitError(
+                f"{cannot}: split {split!r} provides {sorted(theirs)}, not {sorted(rows)}"
+            )
+    differing = sorted(other.variables.keys() - first.variables.keys())
+    for name, variable in first.variables.items():
+        match = other.variables.get(name)
+        if not _is_along(variable, first):
+            if match is None or _differ(variable, match):
+                differing.append(name)
+        elif match is None:
+            raise UnknownNameError(
+                f"{cannot}: it lacks the coordinate {name!r} along {variable.dims[0]!r}; write it "
+                "there too, or open the files apart"
+            )
+        else:
+            _check_pair(f"coordinate {name!r}", variable, match, here, there)
+    if differing:
+        warn(
+            f"variables {differing} in {there!r} are not as in {here!r}, which stands for all "
+            "files joined: its are taken where it has them; open the files apart to see each "
+            "one's own"
+        )
+
+
+def _check_pair(what: str, one: SourceHeader, two: SourceHeader, here: str, there: str) -> None:
+    """Refuse or warn of the same array in two files."""
+    remedy = "write one of them again, or open them apart"
+    if (one.ragged is None) != (two.ragged is None):
+        alike, apart = (here, there) if one.ragged is None else (there, here)
+        raise FileFormatError(
+            f"{what} cannot be joined: all its examples in {alike!r} have one shape, those in "
+            f"{apart!r} differ; write {alike!r} again from "
+            f"{{{one.name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them apart"
+        )
+    packed = (repr(one.cf), repr(two.cf)) if one.ragged is not None else ("", "")
+    for property, mine, theirs in (
+        ("dims", one.dims, two.dims),
+        ("row shape", one.row_shape, two.row_shape),
+        ("dtype", one.dtype, two.dtype),
+        ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
+        ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
+        ("scale, offset, fill value or units", *packed),
+    ):
+        if mine != theirs:
+            raise FileFormatError(
+                f"{what} cannot be joined: {property} {theirs} in {there!r}, "
+                f"but {mine} in {here!r}; {remedy}"
+            )
+    units = [repr(header.attrs.get("units")) for header in (one, two)]
+    if units[0] != units[1]:
+        warn(
+            f"{what} has the units {units[1]} in {there!r}, but {units[0]} in {here!r}; its values "
+            "are joined as they are"
+        )
+    names, others = class_names_of(one.attrs), class_names_of(two.attrs)
+    for number in sorted(n for n in names.keys() & others.keys() if names[n] != others[n])[:1]:
+        warn(
+            f"{what} names class {number} {others[number]!r} in {there!r}, but {names[number]!r} "
+            f"in {here!r}; numbers are joined as they are: make them agree first"
+        )
+
+
+def _differ(one: SourceHeader, two: SourceHeader) -> bool:
+    """Whether two variables carried whole differ; values are compared where they are few."""
+    for name in ("dims", "shape", "dtype", "cf", "attrs"):
+        if repr(getattr(one, name)) != repr(getattr(two, name)):
+            return True
+    if math.prod(one.shape) * one.dtype.itemsize > COMPARED_BYTES:
+        return False
+    mine, theirs = Source.of((one,)).whole(), Source.of((two,)).whole()
+    return not np.array_equal(mine, theirs, equal_nan=mine.dtype.kind in "fcmM")

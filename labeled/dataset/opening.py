@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from inspect import signature
-from typing import Any, get_args
+from dataclasses import asdict, replace
+from typing import Any
 
-from labeled._validation import check_arguments, check_keywords
+from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.files import Files, find_files, find_named
-from labeled.dataset.joining import joined_rows
+from labeled.dataset.files import Files, find_files, find_named, joined_rows
 from labeled.errors import (
-    ArgumentError,
     DimsError,
     FileFormatError,
     LabeledWarning,
@@ -131,14 +128,12 @@ def open_dataset(
     ``decode_cf``, and the attribute `coordinates` is left out. Variables without the example dim
     are not sources, but :meth:`Dataset.to_xarray` has them.
     """
-    if io not in get_args(Io):
-        raise ArgumentError(f"io must be one of {get_args(Io)}, not {io!r}")
     if isinstance(sources, str):
         sources = (sources,)
     if sources is not None and not len(sources):
         raise UnknownNameError("sources=[] is empty; leave it out to open all sources")
     if options:
-        check_keywords("open_dataset", options, GENERAL, option_names())
+        check_keywords("open_dataset", options, keywords_of(open_dataset), option_names())
     names: tuple[str, ...] = ()
     if isinstance(path, Mapping):
         paths, names = find_named(path, format)
@@ -173,12 +168,6 @@ def open_dataset(
             hint = did_you_mean(str(dim), dims_there)
             raise DimsError(f"chunks= names {dim!r}, which is not a dim of {dataset.where}; {hint}")
     return dataset
-
-
-GENERAL = tuple(
-    name for name, one in signature(open_dataset).parameters.items() if one.kind is one.KEYWORD_ONLY
-)
-"""What a caller may name whatever the format."""
 
 
 def _checked_dims(dims: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -229,9 +218,8 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
         return joined
     rows = {}
     for name in first.sources:
-        rows[name] = joined_rows(
-            [(one.selection(name), one.files.catalog.sources[name].n_rows) for one in parts]
-        )
+        each = [(one.selection(name), one.files.known.sources[name].n_rows) for one in parts]
+        rows[name] = joined_rows(each)
     return replace(joined, names=first.sources, selections=rows)
 
 
@@ -246,10 +234,10 @@ def _check_joinable(first: Dataset, other: Dataset) -> None:
         )
     if repr(first.steps) != repr(other.steps):
         raise SplitError(f"{cannot}: their isel() calls differ")
-    for name in [option.name for option in fields(Options)]:
-        ours, theirs = (getattr(one.files.options, name) for one in (first, other))
-        if ours != theirs:
+    theirs = asdict(other.files.options)
+    for name, ours in asdict(first.files.options).items():
+        if ours != theirs[name]:
             raise LoaderError(
-                f"{cannot}: opened with {name}={theirs!r}, not {name}={ours!r}; open both with the "
-                "same (of groups in one file, group='*' opens several together)"
+                f"{cannot}: opened with {name}={theirs[name]!r}, not {name}={ours!r}; open both "
+                "with the same (of groups in one file, group='*' opens several together)"
             )

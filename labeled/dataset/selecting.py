@@ -145,17 +145,18 @@ def why_no_source(dataset: Dataset, name: Any) -> str:
 
 def heaviest(dataset: Dataset) -> list[str]:
     """Return the sources of one length that hold most of the bytes together."""
-    sources_of, n_bytes = _by_length(dataset), {}
-    for n, names in sources_of.items():
-        n_bytes[n] = n * sum(dataset._sources[name].row_bytes for name in names)
-    return sources_of[max(n_bytes, key=n_bytes.__getitem__)] if n_bytes else []
+
+    def n_bytes(names: list[str]) -> int:
+        return sum(len(dataset._rows[name]) * dataset._sources[name].row_bytes for name in names)
+
+    return max(_by_length(dataset).values(), key=n_bytes, default=[])
 
 
 def lengths_differ(dataset: Dataset) -> str:
     """Say how many rows the sources have, and which of them agree."""
     sources_of = _by_length(dataset)
     lengths = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
-    there = "; ".join([*lengths[:MAX_LENGTHS], *["..."] * (len(lengths) > MAX_LENGTHS)])
+    there = "; ".join([*lengths[:MAX_LENGTHS], "..."][: len(lengths)])
     splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
     found = (
         f"the sources of {dataset.where} have different numbers of rows ({there}); select "
@@ -234,8 +235,7 @@ def _found(
 
 def split_rows(
     dataset: Dataset,
-    train_size: float | int | None,
-    test_size: float | int | None,
+    sizes: Mapping[str, float | int | None],
     rules: Mapping[str, Any],
     *,
     seed: int,
@@ -248,24 +248,24 @@ def split_rows(
     SplitError
         If the sizes are impossible, or two rules are given at once.
     """
-    given = [size for size in (train_size, test_size) if size is not None]
-    if len(given) == 2 and all(isinstance(size, float) for size in given) and sum(given) > 1:
-        raise SplitError(f"train_size={train_size} and test_size={test_size} are more than all")
-    sizes = {"train": train_size, "test": test_size if given else 0.25}
-    stratify, values = rules["stratify"], _one_value_a_row(dataset, "stratify", rules["stratify"])
-    if values is not None:
-        where, labels = "stratify=", "labels"
-        if isinstance(stratify, str):
-            where = f"source {stratify!r} in {dataset.where}"
-            labels = f"ds[{stratify!r}].values" + ".ravel()" * (len(dataset.dims[stratify]) > 1)
-        check_classes(where, values, labels, SplitError)
+    given = {name: size for name, size in sizes.items() if size is not None}
+    shares = [size for size in given.values() if isinstance(size, float)]
+    if len(shares) == 2 and sum(shares) > 1:
+        both = " and ".join(f"{name}_size={size}" for name, size in given.items())
+        raise SplitError(f"{both} are more than all")
+    values = {name: _one_value_a_row(dataset, name, by) for name, by in rules.items()}
+    if values["stratify"] is not None:
+        where, labels, by = "stratify=", "labels", rules["stratify"]
+        if isinstance(by, str):
+            where, labels = f"source {by!r} in {dataset.where}", f"ds[{by!r}].values.ravel()"
+        check_classes(where, values["stratify"], labels, SplitError)
     sides = splits_by_rules(
-        {name: "rest" if size is None else size for name, size in sizes.items()},
+        {"train": "rest", "test": "rest" if given else 0.25} | given,
         dataset.n_rows,
         seed=seed,
         in_order=not shuffle,
-        classes=values,
-        groups=_one_value_a_row(dataset, "groups", rules["groups"]),
+        classes=values["stratify"],
+        groups=values["groups"],
     )
     return sides["train"], sides["test"]
 
