@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from labeled.dataset.dataset import Dataset, shared_options
-from labeled.device.handoff import module
+from labeled.device import module
 from labeled.errors import LoaderError, StateError
 from labeled.loader.loader import Loader
 from labeled.loader.options import integer, shard_of

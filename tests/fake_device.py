@@ -18,6 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from labeled import Batch
+from labeled.device import Device
 
 FRESH = 0xEE
 
@@ -133,7 +134,7 @@ class FakeStream:
             do()
 
 
-class FakeDevice:
+class FakeDevice(Device):
     """A device of the tests; see the module.
 
     Parameters

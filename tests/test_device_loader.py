@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled import Batch
-from labeled.device import HostDevice
+from labeled.device import Device
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.transforms import Stages
@@ -74,7 +74,7 @@ def options_of(order, size, specs, last):
 @settings(max_examples=10)
 @given(orders, st.integers(5, 30), st.booleans(), st.sampled_from(["keep", "pad"]), seeds)
 def test_a_device_makes_the_batches_of_the_host(ds, device, order, size, specs, last, seed):
-    where = HostDevice() if device == "host" else FakeDevice(seed)
+    where = Device() if device == "host" else FakeDevice(seed)
     options = small(**options_of(order, size, specs, last))
     ours, theirs = ds.batches(device=where, **options), ds.batches(**options)
     for _ in range(2):  # device windows are used again in the next epoch
@@ -270,7 +270,7 @@ def test_an_iterator_that_is_dropped_waits_for_what_it_began(ds):
 
 
 def test_a_loader_that_served_batches_pickles(ds):
-    loader = ds.batches(100, device=HostDevice(), **small(shuffle="window", window_rows=200))
+    loader = ds.batches(100, device=Device(), **small(shuffle="window", window_rows=200))
     served = iter(loader)
     next(served)
     again = pickle.loads(pickle.dumps(loader))

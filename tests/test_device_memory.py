@@ -17,7 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.device import HostDevice
+from labeled.device import Device
 from labeled.errors import LoaderError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
 from labeled.transforms import Stages
@@ -166,7 +166,7 @@ def test_ragged_rows_stay_within_the_promise(ragged, options, seed, haste):
 @settings(max_examples=4, deadline=None)
 @given(asked_of_dense())
 def test_the_host_as_a_device_stays_within_the_promise(dense, options):
-    told, held = served(dense, HostDevice(), options)
+    told, held = served(dense, Device(), options)
     assert held <= told.promised_bytes + told.device_bytes
 
 

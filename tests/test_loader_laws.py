@@ -12,7 +12,7 @@ import pytest
 from ragged_files import ragged_path
 
 import labeled
-from labeled.device import HostDevice
+from labeled.device import Device
 from labeled.formats.recordio.writing import write_records
 from labeled.testing import LoaderTests, RaggedTests
 
@@ -93,7 +93,7 @@ class TestOnADevice(Images):
     """Rows that are kept on a device, where batches are gathered; here the host stands in."""
 
     def make(self, folder):
-        return super().make(folder).load(device=HostDevice())
+        return super().make(folder).load(device=Device())
 
 
 class TestRecords(LoaderTests):

@@ -51,7 +51,7 @@ import xarray as xr
 
 import labeled
 from labeled import permute
-from labeled.device import HostDevice
+from labeled.device import Device
 from labeled.display.text import table
 from labeled.loader.plan import device_of
 from labeled.spaces import Conv2DSpace
@@ -199,7 +199,7 @@ def find_card(host: bool) -> Card:
         If CuPy, a driver or a card is missing; says which.
     """
     if host:
-        return Card(np, HostDevice())
+        return Card(np, Device())
     try:
         cupy = import_module("cupy")
     except ImportError as error:

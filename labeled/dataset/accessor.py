@@ -22,6 +22,7 @@ from labeled._validation import check_arguments
 from labeled.dataset.dataset import Dataset, spaces_of
 from labeled.device import (
     adopted,
+    cupy_module,
     device_number,
     has_dlpack,
     is_array,
@@ -29,7 +30,6 @@ from labeled.device import (
     on_gpus,
     to_device,
 )
-from labeled.device.arrays import cupy_module
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError, did_you_mean
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions

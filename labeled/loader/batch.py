@@ -10,8 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 from dask.utils import format_bytes
 
-from labeled.device import to_host
-from labeled.device.streams import Event
+from labeled.device import Event, to_host
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.plots import Axes
 from labeled.display.summary import Summary, Table

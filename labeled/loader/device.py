@@ -28,8 +28,7 @@ import numpy as np
 import xarray as xr
 
 from labeled import permute
-from labeled.device import Array, Device, on_gpus
-from labeled.device.streams import Event, Stream
+from labeled.device import Array, Device, Event, Stream, on_gpus
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
 from labeled.loader.collate import Collator, Rows, Span, batch_stage
@@ -370,8 +369,8 @@ def to_device(
 
     Examples
     --------
-    >>> from labeled.device.streams import HostDevice
-    >>> to_device((np.arange(3), {"names": np.array(["a", "b"])}), HostDevice())
+    >>> from labeled.device import Device
+    >>> to_device((np.arange(3), {"names": np.array(["a", "b"])}), Device())
     (array([0, 1, 2]), {'names': array(['a', 'b'], dtype='<U1')})
     """
     stream, put = device.consumer_stream(library), partial(_put, device)

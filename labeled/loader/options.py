@@ -20,8 +20,7 @@ import numpy.typing as npt
 from dask.utils import parse_bytes
 
 from labeled._validation import check_classes, check_fields, whole
-from labeled.device import Device, Library, Resident
-from labeled.device.handoff import module
+from labeled.device import Device, Library, Resident, module
 from labeled.errors import LoaderError, did_you_mean
 from labeled.samplers.listed import AnyPlan, ListedBatches, SampledOrder, SampledPlan, Sampler
 from labeled.samplers.permutation import key_of

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled.device import Device, Resident, cuda_device, on_gpus
-from labeled.device.streams import HostArray
+from labeled.device import Device, HostArray, Resident, cuda_device, on_gpus
 from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.formats.memory import available_bytes
