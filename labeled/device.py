@@ -604,6 +604,10 @@ class Device:
         return Stream()
 
 
+AnyDevice = str | Device | Any
+"""A name, a device, or one of torch's, which counts by its name."""
+
+
 # ---------------------------------------------------------------- a GPU
 @contextmanager
 def at_gpu(number: int) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from labeled.transforms import (
     Affine,
@@ -26,6 +27,17 @@ LAST = ("batch", "height", "width", "channel")
 N, H, W = 6, 20, 26
 BYTES = np.random.default_rng(0).integers(0, 256, (N, 3, H, W), dtype=np.uint8)
 ROWS = np.array([11, 3, 500, 7, 0, 12345678901])
+
+
+def batch_of(pictures, dims=DIMS[1:]):
+    """Return pictures of different sizes as a loader hands them out."""
+    objects = np.empty(len(pictures), object)
+    for place, picture in enumerate(pictures):
+        objects[place] = picture
+    batch = xr.DataArray(objects, dims="batch")
+    batch.encoding["example_dims"] = dims
+    return batch
+
 
 ALL = [
     Crop((9, 14)),

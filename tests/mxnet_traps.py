@@ -18,7 +18,7 @@ from traps import DOCS, Traps
 import labeled
 from labeled import providers
 from labeled.compat import mxnet
-from labeled.compat.mxnet.csviter import float_of
+from labeled.compat.mxnet.fileiters import float_of
 from labeled.transforms import (
     Affine,
     Augment,

@@ -11,7 +11,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import xarray as xr
-from augment_cases import ALL, BYTES, DIMS, LAST, ROWS, H, N, W, every, plain
+from augment_cases import ALL, BYTES, DIMS, LAST, ROWS, H, N, W, batch_of, every, plain
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -66,10 +66,10 @@ def test_axes_do_not_matter(transform):
 @every
 def test_pictures_of_different_sizes_are_changed_one_by_one(transform):
     images = [np.resize(BYTES, (3, H + k, W + 2 * k)) for k in range(3)]
-    found = transform(images, rows=ROWS[:3], seed=5, dims=DIMS[1:])
+    found = transform(batch_of(images), rows=ROWS[:3], seed=5)
     for place, image in enumerate(images):
         one = transform(image, rows=ROWS[place], seed=5, dims=DIMS[1:])
-        assert_array_equal(found[place], one)
+        assert_array_equal(found.values[place], one)
 
 
 @every
@@ -161,9 +161,9 @@ def test_crops_are_slices_of_the_picture(height, width, seed):
 
 @pytest.mark.parametrize("step", [Crop(8, y=0), Crop(4, y=5), RandomCrop(8)])
 def test_a_picture_that_does_not_fit_is_named_by_its_row(step):
-    pictures = [np.zeros((3, height, 9), np.uint8) for height in (12, 7, 6)]
+    pictures = batch_of([np.zeros((3, height, 9), np.uint8) for height in (12, 7, 6)])
     with pytest.raises(AugmentError, match=r"a picture of 7 x 9 \(row 50\)"):
-        step(pictures, rows=[40, 50, 60], dims=DIMS[1:])
+        step(pictures, rows=[40, 50, 60])
 
 
 def test_mirrors():

@@ -25,7 +25,6 @@ TAKEN = {
     "any": "(a, axis=None, out=None, keepdims=False)",
     "arange": "(start, stop=None, step=1, dtype=None)",
     "asarray": "(a, dtype=None, order=None, *, copy=None, blocking=False)",
-    "ascontiguousarray": "(a, dtype=None)",
     "asnumpy": "(a, stream=None, order='C', out=None, *, blocking=True)",
     "astype": "(x, dtype, /, *, copy=True)",
     "broadcast_arrays": "(*args)",

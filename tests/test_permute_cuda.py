@@ -23,8 +23,7 @@ COMPILER = shutil.which("c++")
 THREADS = 3
 """Of a block on this processor: they take turns, and wait for one another as on a device."""
 
-ON_THIS_PROCESSOR = (
-    f"""
+ON_THIS_PROCESSOR = f"""
 #include <pthread.h>
 #include <thread>
 struct Index {{ unsigned x; }};
@@ -39,16 +38,6 @@ static pthread_barrier_t together;
 #define __align__(n) __attribute__((aligned(n)))
 #define __syncthreads() pthread_barrier_wait(&together)
 """
-    + """
-static inline float widened(unsigned short bits) {
-    _Float16 half; __builtin_memcpy(&half, &bits, 2); return (float)half;
-}
-static inline unsigned short halved(float value) {
-    _Float16 half = (_Float16)value; unsigned short bits;
-    __builtin_memcpy(&bits, &half, 2); return bits;
-}
-"""
-)
 MANY_BLOCKS = """
 extern "C" void run(long long blocks, void* src, void* dst, void* picked, void* table,
                     void* scale, void* shift) {
@@ -61,8 +50,8 @@ extern "C" void run(long long blocks, void* src, void* dst, void* picked, void* 
 #if FEW
                 permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, *(Factors*)scale);
 #else
-                permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, (FACTOR*)scale,
-                        (FACTOR*)shift);
+                permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, (FINAL*)scale,
+                        (FINAL*)shift);
 #endif
                 __syncthreads();
             }
@@ -178,23 +167,6 @@ def test_short_runs_share_a_block(on_host, item, width):
         on_host(src, axes, src[rows].transpose(axes), rows)
 
 
-@pytest.mark.parametrize("item", ["u2", "f4", "f8"])
-@pytest.mark.parametrize("first", [0, 1, 2])
-@pytest.mark.parametrize("apart", [0, 1, 3])
-def test_items_between_their_places_are_copied_before(on_host, item, first, apart):
-    """A view of bytes begins, or steps, where a device cannot load an item."""
-    wide = np.random.default_rng(0).integers(0, 256, (7, 5, 6 * int(item[1]) + apart)).astype("u1")
-    memory = np.concatenate([np.zeros(first, "u1"), wide.reshape(-1)])[first:]
-    strides = (wide.strides[0], wide.strides[1], int(item[1]))
-    src = np.ndarray((7, 5, 6), item, memory, strides=strides)
-    assert src.ctypes.data % int(item[1]) == first % int(item[1])
-    whole = np.frombuffer(src.tobytes(), item).reshape(src.shape)
-    rows = np.array([6, 0, 6])
-    for axes in itertools.permutations(range(3)):
-        on_host(src, axes, whole.transpose(axes))
-        on_host(src, axes, whole[rows].transpose(axes), rows)
-
-
 def far_apart(values):
     """Return values whose rows lie so far apart that places of items need 64 bits."""
     step = values.itemsize << 30
@@ -288,7 +260,7 @@ def codes_asked_for(monkeypatch):
             return lambda *args: None
 
     cupy.RawModule = Module
-    pairs = {("?", "f"), ("q", "f"), ("e", "f"), ("d", "d"), ("B", "e"), ("B", "f")}
+    pairs = {("?", "f"), ("q", "f"), ("d", "d"), ("B", "f")}
     factors = [{}, {"scale": 2.0, "shift": 1.0}, {"scale": np.ones((3, 72, 1))}]
     asked = [(item, {"dtype": final, **more}) for item, final in pairs for more in factors]
     asked += [(item, {}) for item in ("B", "H", "f", "d", "F")]
@@ -304,7 +276,7 @@ def codes_asked_for(monkeypatch):
 def test_the_kernels_are_programs_for_a_device(nvrtc, monkeypatch):
     """`sm_90` stands for all."""
     codes = codes_asked_for(monkeypatch)
-    assert len(codes) > 60
+    assert len(codes) > 30
     for code in codes:
         assert log_of(nvrtc, code) == (True, ""), code[:600]
     compiled, log = log_of(nvrtc, codes[0].replace("blockIdx", "block_index"))
@@ -313,9 +285,7 @@ def test_the_kernels_are_programs_for_a_device(nvrtc, monkeypatch):
 
 
 @pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
-@pytest.mark.parametrize(
-    ("item", "final"), [("u1", "f4"), ("u1", "f2"), ("f2", "f4"), ("f4", "f2"), ("i4", "f8")]
-)
+@pytest.mark.parametrize(("item", "final"), [("u1", "f4"), ("i1", "f4"), ("i4", "f8")])
 def test_the_kernel_scales_as_numpy_does(on_host, shape, item, final):
     src = np.random.default_rng(0).integers(0, 256, shape).astype(item)
     compute = "f8" if final == "f8" else "f4"
@@ -332,7 +302,7 @@ def test_a_cast_alone_rounds_once(on_host):
         on_host(wide, (1, 0), wide.T.astype(final), dtype=final)
     exact = np.array([[1.0 + 2**-11 + 2**-40, -0.0], [2.0, 65519.9]])
     on_host(exact, (1, 0), exact.T.astype("f4"), dtype="f4")
-    on_host(exact, (1, 0), exact.T.astype("f2"), dtype="f2", launches=0)  # rounded once, by CuPy
+    on_host(exact, (1, 0), exact.T.astype("f2"), dtype="f2", launches=0)  # by CuPy's functions
 
 
 @st.composite

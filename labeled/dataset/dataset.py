@@ -23,7 +23,7 @@ import xarray as xr
 
 from labeled._validation import as_array, check_arguments
 from labeled.dataset.files import Files
-from labeled.device import Device, Library, Resident
+from labeled.device import AnyDevice, Library, Resident
 from labeled.errors import (
     DimsError,
     LoaderError,
@@ -570,7 +570,7 @@ class Dataset:
         return to_xarray(self)
 
     @check_arguments()
-    def load(self, *, device: str | Device = "cpu", progress: bool | None = None) -> Dataset:
+    def load(self, *, device: AnyDevice = "cpu", progress: bool | None = None) -> Dataset:
         """Read the selected rows and parts into memory, and keep them on a GPU, too, if asked.
 
         Parameters
@@ -653,7 +653,7 @@ class Dataset:
         errors: Literal["raise", "skip"] = "raise",
         max_lost: int | float | None = None,
         pipeline: Any = None,
-        device: str | Device = "cpu",
+        device: AnyDevice = "cpu",
         output: Library | None = None,
         pinned: bool = False,
         as_tuple: bool = False,

@@ -27,7 +27,7 @@ import numpy as np
 
 from labeled.formats.region import Array, Ints
 from labeled.permute import compiled
-from labeled.permute.arguments import address_of
+from labeled.permute.plan import address_of
 
 GROUPS = Path("/proc/self/cgroup")
 MOUNTED = Path("/sys/fs/cgroup")

@@ -30,8 +30,7 @@ from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, S
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of
-from labeled.transforms.running import Stopped
-from labeled.transforms.steps import SampleContext
+from labeled.transforms.pipeline import SampleContext, Stopped
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]

@@ -38,7 +38,7 @@ from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Made, Prefetcher
 from labeled.loader.reading import BufferPool, LoadedJob, RaggedRows
 from labeled.samplers.listed import AnyPlan
-from labeled.transforms.running import NOTHING
+from labeled.transforms.pipeline import NOTHING
 
 T = TypeVar("T")
 

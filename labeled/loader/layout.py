@@ -33,7 +33,7 @@ from labeled.errors import (
 from labeled.loader.batch import Batch
 from labeled.loader.options import BatchOptions, integer
 from labeled.loader.reading import RaggedRows
-from labeled.permute.arguments import checked_factor, compute_dtype, result_dtype
+from labeled.permute.plan import checked_factor, compute_dtype, result_dtype
 from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.value import fill_of, padded
 from labeled.selection import Selection
@@ -48,7 +48,7 @@ from labeled.spaces import (
 )
 from labeled.spaces.arrays import check_fits, one_hot, why_not_cast
 from labeled.spaces.kinds import call_for
-from labeled.transforms.running import CompiledPipeline, Form, Forms
+from labeled.transforms.pipeline import CompiledPipeline, Form, Forms
 from labeled.transforms.sample import RowSpec, extreme_shapes
 
 Array = npt.NDArray[Any]

@@ -40,7 +40,7 @@ from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.reading import BufferPool
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
-from labeled.transforms.running import NOTHING
+from labeled.transforms.pipeline import NOTHING
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from labeled.loader.reading import bytes_by_position
 from labeled.permute.workers import processors
 from labeled.samplers.units import UniformUnits, Units
 from labeled.sources.source import Source
-from labeled.transforms.running import MadeOf
+from labeled.transforms.pipeline import MadeOf
 
 Rows = npt.NDArray[np.int64]
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dask.utils import parse_bytes
 
 from labeled._validation import check_classes, check_fields, whole
-from labeled.device import Device, Library, Resident, module
+from labeled.device import AnyDevice, Library, Resident, module
 from labeled.errors import LoaderError, did_you_mean
 from labeled.samplers.listed import AnyPlan, ListedBatches, SampledOrder, SampledPlan, Sampler
 from labeled.samplers.permutation import key_of
@@ -43,7 +43,7 @@ from labeled.samplers.windows import (
 )
 from labeled.selection import Selection
 from labeled.sources.source import Source, load_rows
-from labeled.transforms.running import CompiledPipeline, line_of
+from labeled.transforms.pipeline import CompiledPipeline, line_of
 
 Rows = npt.NDArray[np.int64]
 Shuffle = bool | Literal["full", "window"]
@@ -95,7 +95,7 @@ class BatchOptions:
     errors: Literal["raise", "skip"] = "raise"
     max_lost: int | float | None = None
     pipeline: Any = None
-    device: str | Device | Resident = "cpu"
+    device: AnyDevice | Resident = "cpu"
     output: Library | None = None
     pinned: bool = False
     as_tuple: bool = False

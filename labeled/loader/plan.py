@@ -31,7 +31,7 @@ from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection
 from labeled.sources.source import Source
 from labeled.spaces import Space
-from labeled.transforms.running import made_of
+from labeled.transforms.pipeline import made_of
 
 log = logging.getLogger(__name__)
 

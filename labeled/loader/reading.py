@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from labeled.formats.memory import take_rows
 from labeled.formats.reader import PIECE_BYTES, Cost, advise, as_runs, cost, is_cold
-from labeled.permute.arguments import address_of
+from labeled.permute.plan import address_of
 from labeled.ragged import Flat, FlatRows, RaggedReader
 from labeled.ragged.flat import (
     block_cuts,

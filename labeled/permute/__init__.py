@@ -3,13 +3,19 @@
 Positions only: no dim has a name here, and nothing here knows what an array holds. Callers that
 know names turn them into axis numbers once, then ask for :func:`copy` or :func:`gather`.
 
-What is decided here is *how* an array is copied: tiles of plain NumPy, or NumPy's own copy where
-that is as fast as memory (:mod:`~labeled.permute.tiles`), or compiled kernels
-(:mod:`~labeled.permute.compiled`, the extra ``fast``), which are imported by the first copy large
-enough to earn the second that importing and compiling them costs. CuPy arrays have a kernel of
-their own (:mod:`~labeled.permute.cuda`); those of any other array-API library are served by its
-own functions. All ways give the same result; a scaled copy multiplies and adds in two rounded
-steps on every one of them.
+What is decided here is *how* an array is copied: by tiles of plain NumPy, or NumPy's own copy
+where that is as fast as memory, or by the kernels of :mod:`~labeled.permute.compiled` (the extra
+``fast``), imported by the first copy large enough to earn the second that importing and
+compiling them costs. CuPy arrays have a kernel of their own (:mod:`~labeled.permute.cuda`); those
+of any other array-API library are served by its own functions. All ways give the same result; a
+scaled copy multiplies and adds in two rounded steps on every one of them.
+
+Tiles are the way without the extra, and the way of every dtype and stride that the kernels do not
+know. NumPy's own copy walks the destination in order, so when the fast axis moves, each item read
+costs a cache line. Here the same copy is cut into tiles whose source lines and destination lines
+stay in the nearest cache between visits; a short last axis (channels) is copied plane by plane. A
+cast with scale and shift goes through one scratch tile in the order of the *source*, where the
+arithmetic runs over contiguous memory, and never through a full-size temporary.
 
 The environment variable ``LABELED_FAST=0`` turns the compiled kernels off; it is read when a
 shape is copied for the first time.
@@ -17,19 +23,36 @@ shape is copied for the first time.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from labeled import device
 from labeled.errors import ArrayError, DimsError
-from labeled.permute import arguments, compiled, cuda, tiles
-from labeled.permute.arguments import Array
+from labeled.permute import compiled, cuda, plan
 from labeled.permute.compiled import available, describe, forget
-from labeled.permute.plan import Request, plan
+from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, empty
+from labeled.permute.workers import share
 
 __all__ = ["Taken", "available", "copy", "describe", "empty", "forget", "gather"]
+
+TILE_ITEMS = 1 << 16
+"""Items of a tile: it and its scratch stay in the caches."""
+
+NEAR_BYTES = 1 << 17
+"""What NumPy's own copy may touch before it comes back to a line, to find it still near."""
+
+FAST_RUN = 1024
+"""Items of a tile along the fast axis: long enough for NumPy's inner loops."""
+
+PLANES = 4
+"""Longest last axis that is copied plane by plane."""
+
+Block = tuple[slice, ...]
 
 
 class Taken:
@@ -166,26 +189,15 @@ def gather(
     if getattr(src, "ndim", 1) == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     if isinstance(src, np.ndarray):
-        chosen = arguments.checked_rows(rows, src.shape[0])
+        chosen = plan.checked_rows(rows, src.shape[0])
         return _permute(src, axes, chosen, out, dtype, (scale, shift), threads)
     return _in_its_library(src, axes, rows, out, dtype, scale, shift)
-
-
-def empty(shape: Sequence[int], dtype: Any) -> Array:
-    """Return new C-contiguous memory to copy into: a large array starts at a cache line.
-
-    Examples
-    --------
-    >>> empty((4, 3), np.uint8).shape
-    (4, 3)
-    """
-    return arguments.empty(tuple(shape), np.dtype(dtype))
 
 
 def _permute(
     src: Array,
     axes: Sequence[int],
-    rows: arguments.Rows | None,
+    rows: Rows | None,
     out: Any,
     dtype: Any,
     factors: tuple[Any, Any],
@@ -194,8 +206,8 @@ def _permute(
     if threads is not None and threads < 1:
         raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
     scale, shift = factors
-    found = plan(
-        Request(
+    found = plan.plan_of(
+        plan.Request(
             src.shape,
             src.strides,
             src.dtype,
@@ -206,15 +218,107 @@ def _permute(
             None if rows is None else len(rows),
         )
     )
-    result = arguments.checked_out(out, found.shape, found.final, src)
+    result = plan.checked_out(out, found.shape, found.final, src)
     if result.size == 0:
         return result
-    scale = arguments.checked_factor("scale", scale, found.compute)
-    shift = arguments.checked_factor("shift", shift, found.compute)
+    scale = plan.checked_factor("scale", scale, found.compute)
+    shift = plan.checked_factor("shift", shift, found.compute)
     if not compiled.run(found, result, src, rows, scale, shift, threads):
         count = compiled.worth_threads(threads, found.moved_bytes)
-        tiles.run(found, result, src, rows, scale, shift, count)
+        _by_tiles(found, result, src, rows, scale, shift, count)
     return result
+
+
+# ---------------------------------------------------------------- tiles, by NumPy alone
+def _by_tiles(
+    copied: CopyPlan,
+    dst: Array,
+    src: Array,
+    rows: Rows | None,
+    scale: Array | None,
+    shift: Array | None,
+    threads: int,
+) -> None:
+    """Write ``src * scale + shift`` into `dst` tile by tile, on up to so many threads."""
+    whole_rows = copied.axis == 0 and len(copied.lengths) == 2 and copied.fast == 1
+    if rows is not None and copied.pure and whole_rows and src.flags.c_contiguous:
+        np.take(src, rows, axis=0, out=dst.reshape(len(rows), *src.shape[1:]), mode="clip")
+        return
+    blocks = _blocks(copied)
+    if blocks is None:
+        dst[...] = src.transpose(copied.order)
+        return
+    lengths = [n if a != copied.axis else len(src) for a, n in enumerate(copied.lengths)]
+    to, at = dst.reshape(copied.lengths), src.transpose(copied.order).reshape(lengths)
+    steps = [
+        (apply, copied.over_axes(factor, src.ndim))
+        for apply, factor in ((np.multiply, scale), (np.add, shift))
+        if factor is not None
+    ]
+
+    def work(first: int, last: int) -> None:
+        scratch = None
+        for block in blocks[first:last]:
+            part = at[block] if rows is None else _taken(copied, at, rows, block)
+            if not copied.pure:
+                if scratch is None or scratch.shape != part.shape:
+                    scratch = np.empty_like(part, copied.compute)  # lies as the source does
+                for apply, factor in steps:
+                    taken = zip(block, factor.shape, strict=True)
+                    here = factor[tuple(slice(None) if n == 1 else cut for cut, n in taken)]
+                    apply(part, here, out=scratch, dtype=copied.compute, casting="unsafe")
+                    part = scratch
+                if not steps:
+                    np.copyto(scratch, part, casting="unsafe")
+                    part = scratch
+            _move(to[block], part)
+
+    share(work, len(blocks), threads)
+
+
+def _move(dst: Array, src: Array) -> None:
+    """Copy `src` into `dst` of equal shape, whatever the strides."""
+    if dst.shape[-1] > PLANES or dst.ndim == 1:
+        np.copyto(dst, src, casting="unsafe")
+        return
+    for plane in range(dst.shape[-1]):
+        np.copyto(dst[..., plane], src[..., plane], casting="unsafe")
+
+
+def _taken(copied: CopyPlan, at: Array, rows: Rows, block: Block) -> Array:
+    """Take the rows of a tile, in memory that lies as the source does."""
+    axis = copied.axis
+    assert axis is not None
+    wanted, whole = rows[block[axis]], (*block[:axis], slice(None), *block[axis + 1 :])
+    order = sorted(range(at.ndim), key=lambda a: (a != axis, -abs(at.strides[a])))
+    return at[whole].transpose(order)[wanted].transpose(np.argsort(order))
+
+
+@lru_cache(maxsize=512)
+def _blocks(copied: CopyPlan) -> list[Block] | None:
+    """Cut a copy into tiles, the last axis running fastest; None where tiles do not pay."""
+    last, fast = len(copied.lengths) - 1, copied.fast
+    if copied.pure and copied.axis is None:
+        if fast in (None, last) or copied.final.itemsize > 8:
+            return None
+        # NumPy comes back to a line of the source after everything behind the fast axis
+        behind = math.prod(copied.lengths[fast + 1 :]) * min(abs(copied.at[last]), CACHE_LINE)
+        if copied.lengths[last] > PLANES and behind <= NEAR_BYTES:
+            return None
+    inwards = [(axis, TILE_ITEMS) for axis in range(last, -1, -1)]
+    if copied.axis is not None:  # whole rows, as many as fit
+        grown = [one for one in inwards if one[0] != copied.axis] + inwards
+    else:
+        grown = [(last if fast is None else fast, FAST_RUN), inwards[0], *inwards]
+    tile = [1] * len(copied.lengths)
+    for axis, most in grown:
+        room = TILE_ITEMS * tile[axis] // math.prod(tile)
+        tile[axis] = max(tile[axis], min(copied.lengths[axis], most, room))
+    cuts = [
+        [slice(start, min(start + step, n)) for start in range(0, n, step)]
+        for n, step in zip(copied.lengths, tile, strict=True)
+    ]
+    return list(itertools.product(*cuts))
 
 
 # ---------------------------------------------------------------- any other library
@@ -231,11 +335,10 @@ def _in_its_library(
         ) from None
     if out is not None:
         raise ArrayError(f"out is for NumPy arrays; leave it out for {type(src).__name__}")
-    order = arguments.checked_order(axes, src.ndim)
-    chosen = None if rows is None else arguments.checked_rows(rows, src.shape[0])
+    order = plan.checked_order(axes, src.ndim)
+    chosen = None if rows is None else plan.checked_rows(rows, src.shape[0])
     with device.kernels_at(src):
         if device.is_cupy(src):
-            src = cuda.aligned(src)
             made = cuda.copied(src, order, dtype, scale, shift, chosen)
             if made is not None:
                 return made
@@ -243,10 +346,10 @@ def _in_its_library(
             dtype = str(dtype).rpartition(".")[2]  # "torch.float32" and the like
         scaled = scale is not None or shift is not None
         held = device.dtype_of(src)
-        final = arguments.result_dtype(held, dtype, scaled)
+        final = plan.result_dtype(held, dtype, scaled)
         result = src if chosen is None else xp.take(src, xp.asarray(chosen), axis=0)
         if scaled:
-            result = device.astype(result, arguments.compute_dtype(held, final))
+            result = device.astype(result, plan.compute_dtype(held, final))
             there = {} if device.is_cupy(src) else {"device": src.device}  # CuPy's is current
             if scale is not None:
                 result = result * xp.asarray(scale, dtype=result.dtype, **there)

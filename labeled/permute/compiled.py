@@ -10,8 +10,8 @@ contiguous, taken as one), and everything else, the *outer* axes:
 
 * ``runs``: the fast axis is last in the destination too. Long runs that only move are left to
   NumPy.
-* ``weaves``: two to four rows; planes become interleaved pixels.
-* ``unweaves``: a fast axis of length two to four beside the rows; pixels become planes.
+* ``weaves``: two to four rows, planes that become interleaved pixels; or a fast axis of that
+  length beside the rows, pixels that become planes.
 * ``tiles``: anything else.
 
 Scale and shift become one small table over (outer, fast, row), of length 1 where nothing depends
@@ -27,20 +27,18 @@ import math
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
 from labeled.errors import how_to_install
 from labeled.permute import workers
-from labeled.permute.arguments import CACHE_LINE, Array, Rows, address_of
-from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, CopyPlan, Shape
+from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, Shape, address_of, kernel_items
 
 Loop = Callable[..., Any]
 
@@ -59,8 +57,8 @@ PAID_BYTES = 1 << 30
 SHARE_BYTES = 1 << 24
 """Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
 
-STREAM_BYTES = 1 << 21
-"""Tiles of results of so many bytes are stored past the caches, where they would not stay."""
+STREAM_BYTES = 1 << 23
+"""Pure moves of so many bytes are stored past the caches, where they would not stay."""
 
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
@@ -77,12 +75,6 @@ SHORT_RUN_BYTES = 64
 SMALL_TILE_BYTES = 256
 """Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
 
-FACTOR_SHARE = 4
-"""A table of factors may have one entry for so many items; beyond, NumPy does as well."""
-
-KEPT_FACTORS = 64
-"""Scales and shifts of so many numbers are laid out once, and known again by their bytes."""
-
 TILE_RUN = 128
 """Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
 
@@ -92,8 +84,6 @@ HEADER = 8
 _local = threading.local()
 _kernels: ModuleType | None = None
 _failed = ""
-_codes: dict[tuple[Any, ...], Any] = {}
-_spent_s = 0.0
 _moved_bytes = 0
 
 
@@ -111,26 +101,24 @@ def installed() -> bool:
 
 def available() -> bool:
     """Say whether the kernels are installed and not turned off."""
-    return not _failed and wanted() and (_kernels is not None or installed())
+    return not _failed and wanted() and installed()
 
 
 def describe() -> str:
     """Return one line for plans and reports."""
-    if os.environ.get(SWITCH) == "0":
-        return f"blocked NumPy (compiled kernels turned off by {SWITCH}=0)"
+    if available():
+        return "compiled kernels" + (" (not needed yet)" if _kernels is None else "")
+    why = _failed or f"numba is not installed: {how_to_install('numba', 'fast')}"
     if not wanted():
-        return f"blocked NumPy (numba is disabled by {OFF})"
-    if not available():
-        absent = f"numba is not installed: {how_to_install('numba', 'fast')}"
-        return f"blocked NumPy ({_failed or absent})"
-    if _kernels is None:
-        return "compiled kernels (not needed yet)"
-    return f"compiled kernels ({_spent_s:.1f} s spent on loading and compiling)"
+        ours = os.environ.get(SWITCH) == "0"
+        why = f"compiled kernels are turned off by {f'{SWITCH}=0' if ours else OFF}"
+    return f"blocked NumPy ({why})"
 
 
 def forget() -> None:
-    """Look at the switch and for numba again, for plans that were run before, too."""
-    _call.cache_clear()
+    """Look at the switch and for numba again."""
+    global _kernels, _failed
+    _kernels, _failed = None, ""
     installed.cache_clear()
 
 
@@ -147,11 +135,18 @@ def pays_off(n_bytes: int) -> bool:
     if _moved_bytes > PAID_BYTES:  # it is not there, does not load, or another thread is at it
         return False
     _moved_bytes += n_bytes
-    if _moved_bytes <= PAID_BYTES or not installed():
-        return False
-    with suppress(ImportError):
-        importlib.import_module("numba")
-    return hasattr(sys.modules.get("numba"), "njit")
+    return _moved_bytes > PAID_BYTES and _loaded(worth=True)
+
+
+def _loaded(*, worth: bool) -> bool:
+    """Whether the kernels are at hand; they are imported now if that is worth it."""
+    global _kernels, _failed
+    if _kernels is None and worth and available():
+        try:
+            _kernels = importlib.import_module("labeled.permute.kernels")
+        except ImportError as error:
+            _failed = f"numba does not load: {error}"
+    return _kernels is not None
 
 
 def loop(function: Loop, **options: Any) -> Loop:
@@ -186,6 +181,8 @@ def run(
     threads: int | None,
 ) -> bool:
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
+    if plan.moved_bytes < USE_BYTES or not _loaded(worth=plan.moved_bytes >= LOAD_BYTES):
+        return False
     call = _call(plan)
     if call is None:
         return False
@@ -195,8 +192,8 @@ def run(
         table = table.copy()
         table[place].reshape(shape)[...] += (rows * row_bytes)[:, None]
     factors: tuple[Array | None, Array | None] = (None, None)
-    if not plan.pure:
-        factors = _factor(call, scale, 1.0, src.ndim), _factor(call, shift, -0.0, src.ndim)
+    if not plan.pure:  # -0.0 keeps -0.0
+        factors = _factors(call, scale, 1.0, src.ndim), _factors(call, shift, -0.0, src.ndim)
     to = address_of(dst)
     streamed = int(call.streams and to % CACHE_LINE == 0)
     fixed = (*call.kinds, address_of(src), to, table, *factors, streamed)
@@ -214,91 +211,6 @@ def worth_threads(asked: int | None, moved_bytes: int) -> int:
         return 1
     most = workers.processors() if asked is None else asked
     return min(most, moved_bytes // (SHARE_BYTES // 2))
-
-
-def _load() -> bool:
-    """Import the kernels, for smaller copies too; False where they do not load."""
-    global _kernels, _failed, _spent_s
-    started = time.perf_counter()
-    try:
-        _kernels = importlib.import_module("labeled.permute.kernels")
-    except ImportError as error:
-        _failed = f"numba does not load: {error}"
-    _spent_s += time.perf_counter() - started
-    _call.cache_clear()
-    return _kernels is not None
-
-
-class Cut(NamedTuple):
-    """The merged axes by the part they play, for one kernel."""
-
-    kernel: str
-    item: np.dtype[Any]
-    final: np.dtype[Any]
-    outer: Shape
-    rows: Shape
-    kept: tuple[bool, ...]
-    """Whether factors change along (outer, fast, rows)."""
-
-
-def _cut(plan: CopyPlan) -> Cut | None:
-    """Return the kernel and what it sees; None where NumPy makes the copy."""
-    items, fast = _items(plan), plan.fast
-    if items is None or fast is None:
-        return None
-    lengths, size = plan.lengths, plan.final.itemsize
-    last = len(lengths) - 1
-    n_fast = lengths[fast]
-    if fast == last:
-        kernel, rows = "runs", _joined(lengths, range(last - 1, -1, -1), ENOUGH_RUNS)
-        if plan.pure and (n_fast * size > SHORT_RUN_BYTES or plan.axis is not None):
-            return None
-    else:
-        kernel, rows = "tiles", _joined(lengths, range(last, fast, -1), ENOUGH_ROW_BYTES // size)
-        n_rows = math.prod(map(lengths.__getitem__, rows))
-        step = plan.at[last] if plan.axis != last else 0
-        if 2 <= n_rows <= 4 and plan.to[fast] == n_rows * size:
-            kernel = "weaves"
-        elif 2 <= n_fast <= 4 and step == n_fast * plan.item.itemsize:
-            kernel, rows = "unweaves", (last,)
-        elif plan.pure and n_rows * n_fast * size < SMALL_TILE_BYTES:
-            return None
-    outer = tuple(sorted({*range(len(lengths))} - {fast, *rows}))
-    parts, table = (outer, (fast,), rows), 1
-    kept = [any(map(plan.varies.__getitem__, part)) for part in parts]
-    if kernel in ("weaves", "unweaves"):
-        along, across = (1, 2) if kernel == "weaves" else (2, 1)
-        if kept[along]:
-            return None
-        kept[across] = not plan.pure
-    for part, one in zip(parts, kept, strict=True):
-        table *= math.prod(map(lengths.__getitem__, part)) if one else 1
-    if table > max(64, plan.size // FACTOR_SHARE):
-        return None
-    return Cut(kernel, *items, outer, rows, tuple(kept))
-
-
-def _items(plan: CopyPlan) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
-    """Return the item types that a kernel would see, or None where it cannot."""
-    item, final = plan.item, plan.final
-    if plan.pure:
-        moved = MOVED.get(item.itemsize)
-        known = moved is not None and item.kind in "biufcmMV" and not item.hasobject
-        return (np.dtype(moved), np.dtype(moved)) if known else None
-    native = item.isnative and final.isnative and plan.compute == final
-    if not native or item.char not in CAST_FROM or final.char not in CAST_TO:
-        return None
-    return (np.dtype(np.uint8) if item.kind == "b" else item), final
-
-
-def _joined(lengths: Shape, axes: Sequence[int], enough: int) -> Shape:
-    """Return the first of `axes`, from inner to outer, that are one run of the destination."""
-    chosen: Shape = ()
-    for axis in axes:
-        if chosen and math.prod(map(lengths.__getitem__, chosen)) >= enough:
-            break
-        chosen = (axis, *chosen)
-    return chosen
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -321,80 +233,98 @@ class _Call:
 
 @lru_cache(maxsize=1024)
 def _call(plan: CopyPlan) -> _Call | None:
-    """Return a call that is ready to run; None where the kernels are turned off, or do not pay."""
-    cut = _cut(plan)
-    if cut is None or plan.moved_bytes < USE_BYTES or not available():
+    """Choose a kernel and prepare its arguments; None where NumPy makes the copy."""
+    items, fast, lengths, size = kernel_items(plan), plan.fast, plan.lengths, plan.final.itemsize
+    if items is None or fast is None:
         return None
-    if _kernels is None and (plan.moved_bytes < LOAD_BYTES or not _load()):
+    last, n_fast = len(lengths) - 1, lengths[fast]
+    kernel, woven, by_runs = "tiles", (1, 1), fast == last
+    beside = range(last - 1, -1, -1) if by_runs else range(last, fast, -1)
+    rows = _joined(lengths, beside, ENOUGH_RUNS if by_runs else ENOUGH_ROW_BYTES // size)
+    n_rows, row_step = _count(lengths, rows), 0 if plan.axis == last else plan.at[last]
+    if by_runs:
+        kernel = "runs"
+        if plan.pure and (n_fast * size > SHORT_RUN_BYTES or plan.axis is not None):
+            return None
+    elif 2 <= n_rows <= 4 and plan.to[fast] == n_rows * size:
+        kernel, woven = "weaves", (n_rows, 1)
+    elif 2 <= n_fast <= 4 and row_step == n_fast * plan.item.itemsize:
+        kernel, woven, rows, n_rows = "weaves", (1, n_fast), (last,), lengths[last]
+    elif plan.pure and n_rows * n_fast * size < SMALL_TILE_BYTES:
         return None
-    fast, lengths, by_runs = plan.fast, plan.lengths, cut.kernel == "runs"
-    assert fast is not None
-    parts = (cut.outer, (fast,), cut.rows)
-    n_outer = math.prod(map(lengths.__getitem__, cut.outer))
-    n_rows, n_fast = math.prod(map(lengths.__getitem__, cut.rows)), lengths[fast]
-    step = plan.to[cut.rows[-1] if by_runs and cut.rows else fast]
-    block = max(1, 16 * BLOCK_ITEMS // n_fast) if by_runs else BLOCK_ITEMS
+    outer = tuple(sorted({*range(last + 1)} - {fast, *rows}))
+    parts, n_outer = (outer, (fast,), rows), _count(lengths, outer)
+    kept = [any(map(plan.varies.__getitem__, part)) for part in parts]
+    if kernel == "weaves":  # a factor for each plane, and none along them
+        planes = 2 if woven[0] > 1 else 1
+        if kept[3 - planes]:
+            return None
+        kept[planes] = not plan.pure
 
     # factors lie as the kernel walks, with one for all steps along a part where nothing changes
     factor_axes: Shape = ()
     factor_shape: Shape = ()
-    by, items = [0, 0, 0], 1
+    by, count = [0, 0, 0], 1
     for number in (1, 2, 0) if by_runs else (2, 1, 0):
-        by[number] = items if cut.kept[number] else 0
-        part, shape = parts[number], (1,) * len(parts[number])
-        shape = tuple(map(lengths.__getitem__, part)) if cut.kept[number] else shape
+        part, by[number] = parts[number], count if kept[number] else 0
+        shape = tuple(lengths[axis] if kept[number] else 1 for axis in part)
         factor_axes, factor_shape = (*part, *factor_axes), (*shape, *factor_shape)
-        items *= math.prod(shape)
+        count *= math.prod(shape)
 
     # everything a kernel reads: sizes, outer offsets and offsets of rows; those along a gathered
     # axis are left at zero, as they differ from call to call
-    at = [*plan.at]
-    if plan.axis is not None:
-        at[plan.axis] = 0
-    outer_dst = _offsets(lengths, plan.to, cut.outer)
+    step = plan.to[rows[-1] if by_runs and rows else fast]
+    block = max(1, 16 * BLOCK_ITEMS // n_fast) if by_runs else BLOCK_ITEMS
+    at = [0 if axis == plan.axis else one for axis, one in enumerate(plan.at)]
+    outer_dst = _offsets(lengths, plan.to, outer)
     table: Rows = np.concatenate([
         (n_outer, n_rows, n_fast, step, block, *by),
-        _offsets(lengths, at, cut.outer), outer_dst, _offsets(lengths, at, cut.rows),
+        _offsets(lengths, at, outer), outer_dst, _offsets(lengths, at, rows),
     ])  # fmt: skip
     gathered = None
     if plan.axis is not None:
-        part, start, count = cut.outer, HEADER, n_outer
-        if plan.axis in cut.rows:
-            part, start, count = cut.rows, HEADER + 2 * n_outer, n_rows
-        inner = math.prod(map(lengths.__getitem__, part[part.index(plan.axis) + 1 :]))
-        n = lengths[plan.axis]
-        place = slice(start, start + count)
-        gathered = place, (count // (n * inner), n, inner), plan.at[plan.axis]
+        by_row = plan.axis in rows
+        part, start = (rows, HEADER + 2 * n_outer) if by_row else (outer, HEADER)
+        inner = _count(lengths, part[part.index(plan.axis) + 1 :])
+        place = slice(start, start + _count(lengths, part))
+        gathered = place, (-1, lengths[plan.axis], inner), plan.at[plan.axis]
 
-    tile_rows = max(TILE_RUN // cut.final.itemsize, CACHE_LINE // cut.item.itemsize)
-    units = {"weaves": -(-n_fast // block), "tiles": -(-n_rows // tile_rows) * -(-n_fast // block)}
-    large = cut.kernel == "tiles" and plan.size * plan.final.itemsize >= STREAM_BYTES
-    woven = {"weaves": (n_rows, 1), "unweaves": (1, n_fast)}.get(cut.kernel, (1, 1))
-    kinds = np.empty(0, cut.item), np.empty(0, cut.final), ((0,) * woven[0], (0,) * woven[1])
+    item, final = items
+    units = -(-(n_fast if kernel == "tiles" or woven[0] > 1 else n_rows) // block)
+    if kernel == "tiles":
+        units *= -(-n_rows // max(TILE_RUN // final.itemsize, CACHE_LINE // item.itemsize))
+    large = kernel == "tiles" and plan.pure and plan.size * size >= STREAM_BYTES
+    streams = large and not step % CACHE_LINE and not np.any(outer_dst % CACHE_LINE)
+    kinds = np.empty(0, item), np.empty(0, final), ((0,) * woven[0], (0,) * woven[1])
+    code = _code(kernel, item, final, None if plan.pure else plan.compute, woven)
     return _Call(
-        plan,
-        _code(cut, kinds, None if plan.pure else np.empty(0, plan.compute)),
-        kinds,
-        table,
-        large and bool(step % CACHE_LINE == 0 and not np.any(outer_dst % CACHE_LINE)),
-        n_outer * units.get(cut.kernel, -(-n_rows // block)),
-        gathered,
-        factor_axes,
-        factor_shape,
+        plan, code, kinds, table, streams, n_outer * units, gathered, factor_axes, factor_shape
     )
 
 
-def _code(cut: Cut, kinds: tuple[Any, ...], factor: Array | None) -> Any:
+def _joined(lengths: Shape, axes: Iterable[int], enough: int) -> Shape:
+    """Return the first of `axes`, from inner to outer, that are one run of the destination."""
+    chosen: Shape = ()
+    for axis in axes:
+        if chosen and _count(lengths, chosen) >= enough:
+            break
+        chosen = (axis, *chosen)
+    return chosen
+
+
+def _count(lengths: Shape, axes: Shape) -> int:
+    return math.prod(lengths[axis] for axis in axes)
+
+
+@cache
+def _code(kernel: str, item: Any, final: Any, compute: Any, woven: Shape) -> Any:
     """Return the code of a kernel for some types of items, compiled where it is not yet."""
-    global _spent_s
-    key = (cut.kernel, cut.item, cut.final, factor is None, kinds[-1])
-    if key not in _codes:
-        assert _kernels is not None
-        started = time.perf_counter()
-        args = (*kinds, 0, 0, np.zeros(HEADER + 9, np.int64), factor, factor, 0, 0, 0, 0)
-        _codes[key] = _kernels.entry(cut.kernel.removeprefix("un"), args)
-        _spent_s += time.perf_counter() - started
-    return _codes[key]
+    assert _kernels is not None
+    kinds = np.empty(0, item), np.empty(0, final), ((0,) * woven[0], (0,) * woven[1])
+    factor = None if compute is None else np.empty(0, compute)
+    return _kernels.entry(
+        kernel, (*kinds, 0, 0, np.zeros(HEADER + 9, np.int64), factor, factor, 0, 0, 0, 0)
+    )
 
 
 def _offsets(lengths: Shape, steps: Sequence[int], axes: Shape) -> Rows:
@@ -405,26 +335,13 @@ def _offsets(lengths: Shape, steps: Sequence[int], axes: Shape) -> Rows:
     return found
 
 
-def _factor(call: _Call, factor: Array | None, neutral: float, ndim: int) -> Array:
-    """Lay a factor out for a kernel; without one, what changes nothing (-0.0 keeps -0.0)."""
-    if factor is None:
-        return _kept_factor(call, (), np.array(neutral, call.plan.compute).tobytes(), ndim)
-    if factor.size <= KEPT_FACTORS:
-        return _kept_factor(call, factor.shape, factor.tobytes(), ndim)
-    return _factor_table(call, factor, ndim)
-
-
-@lru_cache(maxsize=512)
-def _kept_factor(call: _Call, shape: Shape, values: bytes, ndim: int) -> Array:
-    """Lay out a factor that is the same from batch to batch."""
-    return _factor_table(call, np.frombuffer(values, call.plan.compute).reshape(shape), ndim)
-
-
-def _factor_table(call: _Call, factor: Array, ndim: int) -> Array:
-    """Return what kernels read as a factor; they may read a few numbers past the end."""
+def _factors(call: _Call, factor: Array | None, neutral: float, ndim: int) -> Array:
+    """Lay a factor out for a kernel, which may read a few numbers past the end."""
+    n, compute = math.prod(call.factor_shape), call.plan.compute
+    if factor is None or factor.size == 1:
+        return np.full(n + 4, neutral if factor is None else factor.reshape(()), compute)
+    table: Array = np.zeros(n + 4, compute)
     laid = call.plan.over_axes(factor, ndim).transpose(call.factor_axes)
-    n = math.prod(call.factor_shape)
-    table: Array = np.zeros(n + 4, call.plan.compute)
     table[:n].reshape(call.factor_shape)[...] = laid
     return table
 

@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import is_cupy
-from labeled.permute.arguments import Rows
-from labeled.permute.plan import CAST_FROM, CAST_TO, MOVED, CopyPlan, Request, packed, plan
+from labeled.permute.plan import CopyPlan, Request, Rows, kernel_items, packed, plan_of
 
 TILE_BYTES = 1 << 14
 TILE_ITEMS = 1 << 12
@@ -53,23 +52,8 @@ SOURCE = r"""
 typedef INDEX Big;
 typedef unsigned int Word;
 struct Table { Big number[TABLE_NUMBERS]; };
-struct Factors { FACTOR scale[FEW_FACTORS], shift[FEW_FACTORS]; };
+struct Factors { FINAL scale[FEW_FACTORS], shift[FEW_FACTORS]; };
 struct Place { Big src, factor; };
-
-#if HALF_ITEM || HALF_FINAL
-#ifdef __CUDACC__
-__device__ inline float widened(unsigned short bits) {
-    float value;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
-    return value;
-}
-__device__ inline unsigned short halved(float value) {
-    unsigned short bits;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-    return bits;
-}
-#endif
-#endif
 
 // The table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast,
 // 6 tiles_rows, 7 pitch, 8 and 9 steps along the fast axis of source and factors, 10 outer axes,
@@ -89,27 +73,19 @@ __device__ inline Big walk(const Table& table, int from, int count, Big index, P
 }
 
 __device__ inline FINAL converted(const Table& table, const ITEM* __restrict__ src,
-                                  const FACTOR* scale, const FACTOR* shift, const Place& at,
+                                  const FINAL* scale, const FINAL* shift, const Place& at,
                                   Big along) {
     const ITEM value = src[at.src + along * table.number[8]];
 #if PURE
     return value;
 #else
-#if HALF_ITEM
-    FACTOR wide = (FACTOR)widened(value);
-#else
-    FACTOR wide = (FACTOR)value;
-#endif
+    FINAL wide = (FINAL)value;
 #if SCALED
     const Big factor = at.factor + along * table.number[9];
     wide = wide * scale[factor];
     wide = wide + shift[factor];
 #endif
-#if HALF_FINAL
-    return halved(wide);
-#else
     return wide;
-#endif
 #endif
 }
 
@@ -119,11 +95,11 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
                                    const __grid_constant__ Table table,
 #if FEW
                                    const __grid_constant__ Factors factors) {
-    const FACTOR* scale = factors.scale;
-    const FACTOR* shift = factors.shift;
+    const FINAL* scale = factors.scale;
+    const FINAL* shift = factors.shift;
 #else
-                                   const FACTOR* __restrict__ scale,
-                                   const FACTOR* __restrict__ shift) {
+                                   const FINAL* __restrict__ scale,
+                                   const FINAL* __restrict__ shift) {
 #endif
     __shared__ __align__(8) FINAL tile[TILE_ITEMS + 16 * MAX_ROWS / sizeof(FINAL)];
     __shared__ Place rows[MAX_ROWS];
@@ -205,7 +181,6 @@ TYPES = {
     "B": "unsigned char", "b": "signed char", "H": "unsigned short", "h": "short",
     "I": "unsigned int", "i": "int", "L": "unsigned long long", "l": "long long",
     "Q": "unsigned long long", "q": "long long", "?": "unsigned char", "f": "float", "d": "double",
-    "e": "unsigned short",
 }  # fmt: skip
 
 
@@ -214,7 +189,6 @@ class Items(NamedTuple):
 
     item: np.dtype[Any]
     final: np.dtype[Any]
-    factor: np.dtype[Any]
     picked: bool
     """Whether rows are gathered."""
     scaled: bool
@@ -240,9 +214,8 @@ def copied(
 ) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
 
-    Items of `src` lie at multiples of their size (:func:`aligned`). What describes the copy
-    travels with the launch, and so do factors that are few and on the host: nothing but the
-    numbers of gathered rows is sent to the device first.
+    What describes the copy travels with the launch, and so do factors that are few and on the
+    host: nothing but the numbers of gathered rows is sent to the device first.
     """
     cupy = sys.modules["cupy"]
     if dtype is None and scale is None and shift is None:
@@ -282,7 +255,7 @@ def copied(
             )
         ]
         if items.few and not any(map(is_cupy, both)):
-            sent = (np.zeros((2, FEW_FACTORS), items.factor),)
+            sent = (np.zeros((2, FEW_FACTORS), found.compute),)
             for line, factor in zip(sent[0], np.broadcast_arrays(*both), strict=True):
                 line[: factor.size] = factor.reshape(-1)
         else:
@@ -294,19 +267,6 @@ def copied(
     return result
 
 
-def aligned(src: Any) -> Any:
-    """Return a CuPy array, copied byte by byte if its items are not at multiples of their size.
-
-    A view of bytes may begin anywhere; a device cannot load items from there.
-    """
-    size = src.dtype.itemsize
-    if not any(place % size for place in (int(src.data.ptr), *src.strides)):
-        return src
-    cupy = sys.modules["cupy"]
-    memory = cupy.ndarray((*src.shape, size), np.uint8, src.data, (*src.strides, 1))
-    return cupy.ascontiguousarray(memory).view(src.dtype)[..., 0]
-
-
 def _run_item(src: Any, axes: Sequence[int]) -> np.dtype[Any] | None:
     """Return wider items to move, where the last axis stays as it lies; None where none fit."""
     last = src.ndim - 1
@@ -314,19 +274,20 @@ def _run_item(src: Any, axes: Sequence[int]) -> np.dtype[Any] | None:
         return None
     n_bytes = src.shape[-1] * src.dtype.itemsize
     width = math.gcd(8, n_bytes, int(src.data.ptr), *src.strides[:-1])
-    return np.dtype(MOVED[width]) if width > src.dtype.itemsize else None
+    return np.dtype(f"u{width}") if width > src.dtype.itemsize else None
 
 
 @lru_cache(maxsize=512)
 def launch_of(request: Request) -> Launch | None:
     """Describe a copy to the kernel, see `SOURCE`; None where it does not fit."""
-    found, item_bytes = plan(request), request.dtype.itemsize
+    found, item_bytes = plan_of(request), request.dtype.itemsize
     axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
     reach = sum((n - 1) * abs(s) for n, s in zip(request.shape, request.strides, strict=True))
     wide = max(reach // item_bytes, found.size) >= NARROW_ITEMS
-    items = _item_types(found, np.dtype(np.int64 if wide else np.int32))
-    if items is None or not axes or len(found.lengths) > MAX_AXES:
+    types, place = kernel_items(found), np.dtype(np.int64 if wide else np.int32)
+    if types is None or not axes or len(found.lengths) > MAX_AXES:
         return None
+    items = Items(*types, found.axis is not None, found.scaled, place)
     whole = np.zeros(TABLE_NUMBERS, items.place)
     if not found.size:
         return Launch(found, items, 0, whole)
@@ -366,31 +327,13 @@ def launch_of(request: Request) -> Launch | None:
     return Launch(found, items, n_outer * tiles_fast * tiles_rows, whole)
 
 
-def _item_types(found: CopyPlan, place: np.dtype[Any]) -> Items | None:
-    """Return the item types of the kernel; pure moves see items as unsigned integers."""
-    src, final, picked = found.item, found.final, found.axis is not None
-    if found.pure:
-        moved = MOVED.get(src.itemsize)
-        item = np.dtype(moved)
-        return None if moved is None else Items(item, item, item, picked, False, place)
-    factor = np.dtype(np.float64 if final.char == "d" else np.float32)
-    known = src.char in CAST_FROM | {"e"} and final.char in CAST_TO | {"e"}
-    known = known and src.isnative and found.compute in (final, factor)
-    if not known or (final.char == "e" and src.char == "d"):  # which would be rounded twice
-        return None
-    return Items(src, final, factor, picked, found.scaled, place)
-
-
 @lru_cache(maxsize=256)
 def kernel(cupy: Any, items: Items, number: int) -> Any:
     """Return the kernel for some item types on a device."""
     named = {
         "ITEM": TYPES[items.item.char],
         "FINAL": TYPES[items.final.char],
-        "FACTOR": TYPES[items.factor.char],
-        "PURE": int(items.factor.kind != "f"),
-        "HALF_ITEM": int(items.item.char == "e"),
-        "HALF_FINAL": int(items.final.char == "e"),
+        "PURE": int(items.final.kind != "f"),
         "PICKED": int(items.picked),
         "SCALED": int(items.scaled),
         "FEW": int(items.few),

@@ -32,9 +32,9 @@ from llvmlite import ir
 from numba import typeof, types
 from numba.extending import intrinsic
 
-from labeled.permute.arguments import CACHE_LINE as LINE
-from labeled.permute.arguments import address_of
 from labeled.permute.compiled import HEADER, TILE_RUN, Loop, loop
+from labeled.permute.plan import CACHE_LINE as LINE
+from labeled.permute.plan import address_of
 
 WIDE = 4
 """Lines of a row staged in one go, at most: each row is another page, or another set of a cache."""
@@ -47,9 +47,8 @@ PICK_AHEAD_BYTES = 4096
 copied 1.3 to 1.9 times as fast as without."""
 
 BUFFER_BYTES = 1 << 13
-MADE_BYTES = 1 << 11
-SCRATCH_BYTES = BUFFER_BYTES + MADE_BYTES + STAGED_LINES * LINE
-"""Scratch memory: one turned tile, one converted column of it, and staged rows."""
+SCRATCH_BYTES = BUFFER_BYTES + STAGED_LINES * LINE
+"""Scratch memory: one turned tile, and staged rows."""
 
 _u1, _u8 = np.empty(0, np.uint8), np.empty(0, np.uint64)
 _WORDS = ir.VectorType(ir.IntType(64), LINE // 8)
@@ -219,7 +218,7 @@ def tiles(
     size, final_size = items.itemsize, finals.itemsize
     per, group = LINE // size, 16 // size
     run = max(TILE_RUN // final_size, per)
-    made, stage, pitch = scratch + BUFFER_BYTES, scratch + BUFFER_BYTES + MADE_BYTES, run * size
+    stage, pitch = scratch + BUFFER_BYTES, run * size
     n_blocks, n_runs = (n_fast + block - 1) // block, (n_rows + run - 1) // run
     columns = min(per, n_fast)
     most = min(WIDE, STAGED_LINES // run)
@@ -234,7 +233,6 @@ def tiles(
         # caches, where it would cost a trip to memory
         direct = scale is None and (span % per == 0 or (span > per and not streamed))
         direct = direct and (columns % group == 0 or (columns > group and not streamed))
-        past = streamed != 0 and span * final_size % LINE == 0
         stop = min(start + block, n_fast)
         base, out = src + outer[o], dst + outer[n_outer + o] + r * final_size
         for wide in range(start, stop, per * most):
@@ -265,13 +263,11 @@ def tiles(
                 for j in range(columns):
                     there, at = to + j * step, scratch + j * pitch
                     f = by_outer * o + by_fast * (i + j) + by_row * r
-                    if scale is None and not past and span * size <= LINE:
+                    if scale is None and span * size <= LINE:
                         _copy_run(there, at, span * size)
                         continue
-                    target = _at(made if past else there, span, finals)
+                    target = _at(there, span, finals)
                     _convert(target, _at(at, span, items), scale, shift, f, by_row)
-                    for q in range(0, span * final_size if past else 0, LINE):
-                        _stream(there + q, made + q)
     if streamed:
         _finish_streams()
 

@@ -31,7 +31,7 @@ from labeled import permute
 from labeled.device import dtype_of, own_dtype, reshape
 from labeled.display.text import count_words
 from labeled.errors import SpaceError, SpecsError, did_you_mean
-from labeled.permute.arguments import result_dtype
+from labeled.permute.plan import result_dtype
 from labeled.spaces.arrays import (
     as_dtype,
     canonical_axes,

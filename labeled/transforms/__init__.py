@@ -39,28 +39,26 @@ a row gets is a function of (seed, epoch, row) alone.
 """
 
 from labeled.transforms.augment import Augment, Decode, PictureTransform
-from labeled.transforms.geometry import (
+from labeled.transforms.kinds import (
     Affine,
+    Contrast,
     Crop,
+    Illumination,
+    Jitter,
     Mirror,
+    Normalize,
     Pad,
     RandomCrop,
     RandomResizedCrop,
     Resize,
-)
-from labeled.transforms.sample import RowSpec, Sample, Stack, stack
-from labeled.transforms.series import synchronise, time_windows
-from labeled.transforms.steps import SampleContext, Stages, takes, whole
-from labeled.transforms.values import (
-    Contrast,
-    Illumination,
-    Jitter,
-    Normalize,
     ShiftHSL,
     mean_image,
     read_mean_file,
     write_mean_file,
 )
+from labeled.transforms.pipeline import SampleContext, Stages, takes, whole
+from labeled.transforms.sample import RowSpec, Sample, Stack, stack
+from labeled.transforms.series import synchronise, time_windows
 
 __all__ = [
     "Affine",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,11 @@ from labeled._validation import check_fields, whole
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError, UnfitPictureError
 from labeled.formats.pictures import Channels, PictureError, decode
-from labeled.ragged import Ragged
 from labeled.transforms.pictures import (
     GROUP_BYTES,
     Array,
     LargestDraws,
     PicturePlan,
-    PictureSize,
     RowRandom,
     float_dtype,
 )
@@ -40,6 +38,9 @@ PICTURE_DIMS = ("channel", "height", "width")
 
 VALUE_BYTES = 32
 """What a change takes for each value of a picture, at most; twice that in float64."""
+
+SIDEWAYS = [(1000, 1500), (1500, 1000)]
+"""Two sizes that come out alike where all do."""
 
 
 # parameters, checked when a transform is made
@@ -99,17 +100,27 @@ def range_of(name: str, value: Any, *, above: float = -math.inf) -> tuple[float,
     return low, high
 
 
-not_negative = partial(number_of, least=0)
-above_zero = partial(range_of, above=0)
+CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("size", "canvas", "least"), size_of),
+    "width": partial(size_of, least=0),
+    **dict.fromkeys(("y", "x"), partial(whole_of, least=0)),
+    "shorter": partial(whole_of, least=1),
+    "chance": partial(number_of, least=0, most=1),
+    **dict.fromkeys(("fill", "about"), number_of),
+    **dict.fromkeys(("most", "brightness", "contrast"), partial(number_of, least=0)),
+    **dict.fromkeys(("hue", "saturation", "lightness"), partial(number_of, least=0)),
+    **dict.fromkeys(("rotate", "shear"), range_of),
+    **dict.fromkeys(("scale", "area", "aspect", "peak"), partial(range_of, above=0)),
+}
+"""What parameters have to be, by their names, besides of their types."""
 
 
 # names in, names out
 
 Dims = Sequence[Hashable]
 
-INNER: tuple[Axis, ...] = (0, 1, "c")
-"""Axes of a picture on its way."""
-EVERY: tuple[Axis, ...] = ("b", *INNER)
+EVERY: tuple[Axis, ...] = ("b", 0, 1, "c")
+"""Axes of pictures on their way."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,20 +130,17 @@ class Opened:
     Parameters
     ----------
     pictures : array (n, height, width, channel), or list of arrays (height, width, channel)
-        Views of what was given.
+        Views of what was given; a list of what had objects.
     names : mapping
         The name of each axis, ``'b'``, ``'c'``, 0 or 1, in the order in which they were given;
         ``'b'`` comes first where pictures came one by one.
     source : DataArray, optional
         What was given, if it has labels.
-    listed : bool
-        Whether they came one by one, in a list or an array of objects.
     """
 
     pictures: Array | list[Array]
     names: Mapping[Axis, Hashable]
     source: xr.DataArray | None
-    listed: bool = False
 
     def made(
         self, plan: PicturePlan, axes: Sequence[Axis] | None, dtype: Any, *, always_one: bool
@@ -155,38 +163,32 @@ class Opened:
                 f"dims {tuple(self.names.values())} have no place for {plan.n_channels} channels; "
                 "name a channel dim"
             )
-        objects = self.listed and self.source is not None and not always_one
-        if objects or (self.listed and plan.size is None):
-            return self._one_by_one(plan, [a for a in wanted if a != "b"], dtype, objects)
+        dims = {axis: self.names.get(axis, name_of(axis, 2)) for axis in wanted}
         left_out = [axis for axis in EVERY if axis not in wanted]
         order = [EVERY.index(axis) for axis in (*left_out, *wanted)]
-        array = plan.batch(self.pictures, order, dtype)[(0,) * len(left_out)]
+        first = (0,) * len(left_out)
+        if isinstance(self.pictures, list) and not always_one:
+            assert self.source is not None, "objects have labels"
+            inner = [axis - 1 for axis in order if axis]
+            closed = self.source.copy(data=np.empty(len(plan), object))
+            for at, one in enumerate(plan.pictures(self.pictures, inner, dtype)):
+                closed.values[at] = one[first]
+            of_one = tuple(dim for axis, dim in dims.items() if axis != "b")
+            closed.encoding = {**closed.encoding, EXAMPLE_DIMS: of_one}
+            return closed
+        array = plan.batch(self.pictures, order, dtype)[first]
         if self.source is None:
             return array
-        moved, dims = {self.names[0], self.names[1]}, self._named(wanted)
-        sizes = dict(zip(dims, array.shape, strict=True))
+        moved, sizes = (
+            {self.names[0], self.names[1]},
+            dict(zip(dims.values(), array.shape, strict=True)),
+        )
         coords = {  # those that are still true
             name: coord for name, coord in self.source.coords.items()
             if all(sizes.get(dim) == coord.sizes[dim] for dim in coord.dims)
             and not moved & set(coord.dims)
         }  # fmt: skip
-        return xr.DataArray(array, coords, dims, self.source.name, self.source.attrs)
-
-    def _one_by_one(self, plan: PicturePlan, inner: list[Axis], dtype: Any, objects: bool) -> Any:
-        order = [INNER.index(axis) for axis in (*{*INNER}.difference(inner), *inner)]
-        made = plan.pictures(self.pictures, order, dtype)
-        made = [one if len(inner) == len(INNER) else one[0] for one in made]
-        if not objects or self.source is None:
-            return made
-        array = np.empty(len(made), object)
-        for at, one in enumerate(made):
-            array[at] = one
-        closed = self.source.copy(data=array)
-        closed.encoding = {**closed.encoding, EXAMPLE_DIMS: self._named(inner)}
-        return closed
-
-    def _named(self, axes: Sequence[Axis]) -> tuple[Hashable, ...]:
-        return tuple(self.names.get(axis, name_of(axis, 2)) for axis in axes)
+        return xr.DataArray(array, coords, [*dims.values()], self.source.name, self.source.attrs)
 
 
 def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Opened:
@@ -194,11 +196,10 @@ def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Ope
 
     Parameters
     ----------
-    images : DataArray, array, or list of arrays
-        One picture or a batch. A DataArray of objects, a Ragged and a list hold pictures of
-        different sizes.
+    images : DataArray or array
+        One picture or a batch. A DataArray of objects holds pictures of different sizes.
     dims : sequence of names, optional
-        Of plain arrays; of the pictures of a list.
+        Of plain arrays; of the pictures of a DataArray of objects.
     batch : bool
         There are several, so that the one dim that means nothing else counts them, whatever its
         name.
@@ -211,19 +212,12 @@ def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Ope
         If the values are not numbers in this machine's memory.
     """
     source = images if isinstance(images, xr.DataArray) else None
-    objects = source is not None and source.dtype == object and source.ndim == 1
-    if not objects and not isinstance(images, Ragged | list | tuple):
+    if source is None or source.dtype != object:
         if source is not None:
             images, dims = source.data, source.dims
         return Opened(*_view(images, dims, batch=batch), source)
-    if source is not None:
-        images, dims = source.data, source.encoding.get(EXAMPLE_DIMS) if dims is None else dims
-    if not len(images):
-        raise AugmentError("an empty list does not show how many channels pictures have")
-    views = [_view(one, dims) for one in images]
-    names = views[0][1]
-    if "b" in names or any(tuple(other) != tuple(names) for _, other in views):
-        raise DimsError("pictures of a list have one order of dims, without a batch dim")
+    dims = source.encoding.get(EXAMPLE_DIMS) if dims is None else dims
+    views = [_view(one, dims) for one in source.data]
     pictures = [view[0] for view, _ in views]
     kinds = sorted({f"{one.shape[2]} of {one.dtype}" for one in pictures})
     if len(kinds) > 1:
@@ -231,8 +225,7 @@ def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Ope
             f"pictures have channels {' and '.join(kinds)}; give all one dtype and the same number "
             "of channels, encoded ones when they are opened (channels=3)"
         )
-    counts = name_of("b", 2) if source is None else source.dims[0]
-    return Opened(pictures, {"b": counts, **names}, source, listed=True)
+    return Opened(pictures, {"b": source.dims[0], **views[0][1]}, source)
 
 
 def _view(
@@ -242,21 +235,18 @@ def _view(
 
     In a `batch` a dim of any name may be the one of examples.
     """
-    if not isinstance(array, np.ndarray):
-        what = type(array).__name__
-        hint = "pass a NumPy array, a DataArray or a list of them; copy others to the host first"
-        if hasattr(array, "dask"):
-            what, hint = "lazy", "load them, or use batches(pipeline=...)"
-        raise AugmentError(f"pictures must be arrays in memory; these are {what}: {hint}")
-    if array.dtype.kind not in "uif":
-        raise AugmentError(f"pictures of dtype {array.dtype} cannot be augmented; cast first")
-    if dims is None:
-        raise DimsError(
-            f"an array of rank {array.ndim} does not name its axes; pass dims=('batch', "
-            "'channel', 'height', 'width'), in its order, or a DataArray"
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "uif":
+        kind = "lazy" if hasattr(array, "dask") else getattr(array, "dtype", "")
+        raise AugmentError(
+            f"pictures must be numbers in NumPy arrays, or in a DataArray; found "
+            f"{type(array).__name__} {kind}: load lazy ones (or use batches(pipeline=...)), copy "
+            "others to the host, or cast them"
         )
-    if len(dims) != array.ndim:
-        raise DimsError(f"dims {tuple(dims)} do not fit an array of shape {tuple(array.shape)}")
+    if dims is None or len(dims) != array.ndim:
+        raise DimsError(
+            f"dims={dims} do not name the axes of an array of shape {array.shape}; pass "
+            "dims=('batch', 'channel', 'height', 'width'), in its order, or a DataArray"
+        )
     found = find_axes(dims, 2)
     if batch and "b" not in found.dim_of_axis and len(found.others) == 1:
         found = find_axes(dims, 2, {"b": found.others[0]})
@@ -281,14 +271,12 @@ class PictureTransform:
     axes: Sequence[Axis] | None = None
     dtype: npt.DTypeLike | None = None
     dims: Dims | None = None
-    checks: ClassVar[Mapping[str, Callable[[str, Any], Any]]] = {}
-    """What parameters have to be, besides of their types; called with name and value."""
 
     def __post_init__(self) -> None:
         check_fields(self, AugmentError, but=("size", "canvas"))
-        for name, check in self.checks.items():
-            if getattr(self, name) is not None:
-                check(name, getattr(self, name))
+        for name, value in vars(self).items():
+            if name in CHECKS and value is not None:
+                CHECKS[name](name, value)
 
     def __call__(
         self,
@@ -303,7 +291,7 @@ class PictureTransform:
 
         Parameters
         ----------
-        images : DataArray, array, or list of arrays
+        images : DataArray or array
             One picture or a batch, in this machine's memory. Integers stay integers, rounded and
             clipped, except where a transform says that it makes floats.
         rows : int or array of int, optional
@@ -311,14 +299,13 @@ class PictureTransform:
         seed, epoch : int
             What is drawn for a row is a function of these, the row and the transform's place.
         dims : sequence of names, optional
-            The dims of a plain array; those of each picture, for a list. Pictures of different
-            sizes that come from a loader bring their own.
+            The dims of a plain array. Pictures of different sizes, which a loader hands out as
+            objects, bring their own.
 
         Returns
         -------
-        Of the kind that was given; pictures of different sizes as a list. A batch of a loader
-        whose pictures may differ stays one, whatever it holds, unless the transforms make all
-        pictures one size.
+        Of the kind that was given. A batch of a loader whose pictures may differ stays one,
+        whatever it holds, unless the transforms make all pictures one size.
 
         Raises
         ------
@@ -349,7 +336,8 @@ class PictureTransform:
         self.draw(plan, RowRandom(plan.rows, operator.index(seed), operator.index(epoch)))
         dtype = None if self.dtype is None else np.dtype(self.dtype)
         plan.finish(dtype)
-        made = opened.made(plan, self.axes, dtype, always_one=self.one_size(False))
+        alike = isinstance(pictures, list) and self._sizes_only(SIDEWAYS, 3, own).size is not None
+        made = opened.made(plan, self.axes, dtype, always_one=alike)
         if n:
             return made
         at = tuple(opened.names if self.axes is None else self.axes).index("b")
@@ -363,22 +351,26 @@ class PictureTransform:
         """Draw random numbers for the pictures of a plan, and add what happens to them."""
         raise NotImplementedError
 
-    def one_size(self, before: bool) -> bool:
-        """Whether all pictures have one size afterwards, given whether they had one before."""
-        return before
+    def _sizes_only(self, sizes: Any, n_channels: int, dtype: np.dtype[Any]) -> PicturePlan:
+        """Return a plan of the largest numbers that can be drawn, to look at sizes."""
+        rows = np.zeros(len(sizes), np.int64)
+        plan = PicturePlan(rows, np.maximum(sizes, 1), n_channels, dtype, only_sizes=True)
+        self.draw(plan, LargestDraws(rows))
+        return plan
 
     def memory_after(self, row: RowSpec | None) -> tuple[RowSpec | None, int]:
-        """Return what is made of a picture, and the bytes that a batch takes besides.
-
-        A plan is made with the largest numbers that can be drawn, for sizes alone.
-        """
-        found = None if row is None else _pictures_of(row, self.dims)
-        if row is None or found is None:
+        """Return what is made of a picture, and the bytes that a batch takes besides."""
+        if row is None or not row.shapes:
             return None, 0
-        sizes, n_channels = found
-        rows = np.zeros(len(sizes), np.int64)
-        plan = PicturePlan(rows, np.maximum(sizes, 1), n_channels, row.dtype, only_sizes=True)
-        self.draw(plan, LargestDraws(rows))
+        dims, blank = row.dims if self.dims is None else self.dims, np.zeros((), row.dtype)
+        try:
+            counts = find_axes(dims, 2).dim_of_axis.get("b")
+            inner = [dim for dim in dims if dim != counts]
+            views = [_view(np.broadcast_to(blank, one), inner)[0] for one in row.shapes]
+        except (AugmentError, DimsError):  # rows are not pictures
+            return None, 0
+        n_channels = max(view.shape[3] for view in views)
+        plan = self._sizes_only([view.shape[1:3] for view in views], n_channels, row.dtype)
         made = dict.fromkeys((n_channels, height, width) for height, width in plan.sizes.tolist())
         dtype = plan.dtype if self.dtype is None else np.dtype(self.dtype)
         wide = float_dtype(row.dtype).itemsize > 4
@@ -402,7 +394,7 @@ class Augment(PictureTransform):
     dtype : dtype, optional
         Of the result. Integers are rounded and clipped to what it holds.
     dims : sequence of names, optional
-        Of plain arrays and lists of them, where a call does not name them.
+        Of plain arrays, where a call does not name them.
 
     Examples
     --------
@@ -440,28 +432,6 @@ class Augment(PictureTransform):
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         for number, step in enumerate(self.transforms):
             step.add_to(plan, random.within(number))
-
-    def one_size(self, before: bool) -> bool:
-        for step in self.transforms:
-            before = step.one_size(before)
-        return before
-
-
-def _pictures_of(row: RowSpec, dims: Dims | None) -> tuple[list[PictureSize], int] | None:
-    """Return the sizes of pictures, and their channels; None where rows are not pictures."""
-    dims = row.dims if dims is None else dims
-    try:
-        axes = find_axes(dims, 2)
-    except DimsError:
-        return None
-    found = axes.dim_of_axis
-    names = [dim for dim in dims if dim != found.get("b")]
-    fit = {0, 1} <= set(found) and all(len(shape) == len(names) for shape in row.shapes)
-    if axes.others or not fit:
-        return None
-    sizes = [dict(zip(names, shape, strict=True)) for shape in row.shapes]
-    n_channels = max((one.get(found.get("c"), 1) for one in sizes), default=1)
-    return [(one[found[0]], one[found[1]]) for one in sizes], n_channels
 
 
 # encoded pictures
@@ -505,7 +475,7 @@ class Decode:
 
         Parameters
         ----------
-        encoded : DataArray, array or list
+        encoded : DataArray or array
             The bytes of one picture, or a batch of them: each a vector of uint8.
         rows : int or array of int, optional
             The row of every picture, for messages.

@@ -24,7 +24,7 @@ from labeled import permute
 from labeled._optional import import_optional
 from labeled.errors import AugmentError, UnfitPictureError
 from labeled.formats.pictures import opencv
-from labeled.permute.arguments import result_dtype
+from labeled.permute.plan import result_dtype
 from labeled.samplers.permutation import key_of
 
 Array = npt.NDArray[Any]

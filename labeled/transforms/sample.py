@@ -126,11 +126,8 @@ class Sample(Mapping[str, xr.DataArray]):
     def __repr__(self) -> str:
         lines = [f"<labeled.Sample, row {self.row}>"]
         for name, array in self.arrays.items():
-            sizes = ", ".join(
-                f"{d}: {n}" for d, n in zip(self.dims[name], array.shape, strict=True)
-            )
-            value = "" if array.ndim else f"  {array[()]!s:.72}"
-            lines.append(f"  {name}  ({sizes})  {array.dtype}{value}")
+            sizes = ", ".join(map("{}: {}".format, self.dims[name], array.shape))
+            lines.append(f"  {name}  ({sizes})  {array.dtype}  {'' if array.ndim else array}")
         return "\n".join(lines)
 
 
@@ -274,26 +271,22 @@ stack: Callable[[Sequence[Any]], Any] = Stack()
 def _check_alike(parts: list[Any], where: str) -> None:
     first = _structure(parts[0])
     for number, part in enumerate(parts):
-        if _structure(part) == first:
-            continue
-        found, expected = (
-            f"{kind.__name__} of {sorted(map(str, inner)) if isinstance(inner, set) else inner}"
-            for kind, inner in (_structure(part), first)
-        )
-        raise PipelineError(
-            f"samples differ{' at ' + where if where else ''}: sample {number} of the batch is "
-            f"{found}, the first one {expected}; let the transform make all alike, or give a "
-            "collate= of your own"
-        )
+        if (found := _structure(part)) != first:
+            raise PipelineError(
+                f"samples differ{' at ' + where if where else ''}: sample {number} of the batch is "
+                f"{found}, the first one {first}; let the transform make all alike, or give a "
+                "collate= of your own"
+            )
 
 
-def _structure(part: Any) -> tuple[type, Any]:
+def _structure(part: Any) -> str:
     """Return what has to be the same in all samples: type, and names, length or dims."""
+    inner: Any = 1
     if isinstance(part, Mapping):
-        return type(part), set(part)
-    if isinstance(part, tuple | list):
-        return type(part), len(part)
-    return type(part), part.dims if isinstance(part, xr.DataArray) else 1
+        inner = sorted(map(str, part))
+    elif isinstance(part, xr.DataArray | tuple | list):
+        inner = part.dims if isinstance(part, xr.DataArray) else len(part)
+    return f"{type(part).__name__} of {inner}"
 
 
 def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.DataArray:

@@ -5,7 +5,7 @@ functions of the Julia package as methods: ``eachbatch``, ``get``, ``load_data``
 page docs/traps_mxnet.md shows where they differ from :mod:`labeled.providers`.
 """
 
-from labeled.compat.mxnet.csviter import CSVIter
+from labeled.compat.mxnet.fileiters import CSVIter, MNISTIter
 from labeled.compat.mxnet.imageiter import ImageRecordIter, ImageRecordIter_v1
 from labeled.compat.mxnet.iterators import (
     AbstractDataProvider,
@@ -14,7 +14,6 @@ from labeled.compat.mxnet.iterators import (
     DataDesc,
     MXDataProvider,
 )
-from labeled.compat.mxnet.mnistiter import MNISTIter
 from labeled.compat.mxnet.recordio import (
     IRHeader,
     MXIndexedRecordIO,

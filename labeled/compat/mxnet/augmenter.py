@@ -90,35 +90,27 @@ class Augmenter:
         turned = p.max_rotate_angle > 0 or p.rotate > 0 or len(p.rotate_list) > 0
         limited = p.max_img_size != NO_LIMIT or p.min_img_size != 0
         self._warps = turned or scales or stretched or limited or p.max_shear_ratio > 0
-        if p.inter_method not in INTERPOLATIONS:
-            raise AugmentError(f"inter_method={p.inter_method} is none of 0 to 4, 9 and 10")
-        if self._warps and p.inter_method == opencv.NEAREST and rules != "seed":
-            raise AugmentError("inter_method=0 does not go with turning, scaling or shearing")
-        if self._squares and not 1 <= p.min_crop_size <= p.max_crop_size:
-            raise AugmentError(
-                f"min_crop_size={p.min_crop_size} and max_crop_size={p.max_crop_size} go "
-                "together: give both, from 1 on, the first at most the second"
-            )
-        if p.random_resized_crop:
-            self._check_resized_crop(taken=p.rand_crop or self._squares or scales)
-
-    def _check_resized_crop(self, *, taken: bool) -> None:
-        (low, high), (narrow, wide) = self._areas, self._aspects
-        if taken:
-            raise AugmentError(
-                "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
-                "min/max_random_scale"
-            )
-        if not 0 <= low <= high:
-            raise AugmentError(
-                f"min_random_area={low} and max_random_area={high}: the first is at least "
-                "0 and at most the second"
-            )
-        if not 0 < narrow <= wide:
-            raise AugmentError(
-                f"random_resized_crop draws aspect ratios from {narrow:.3g} to "
-                f"{wide:.3g}; give a min_aspect_ratio above 0 and at most max_aspect_ratio"
-            )
+        (low, high), (narrow, wide), resized = self._areas, self._aspects, p.random_resized_crop
+        for refused, why in (
+            (p.inter_method not in INTERPOLATIONS,
+             f"inter_method={p.inter_method} is none of 0 to 4, 9 and 10"),
+            (self._warps and p.inter_method == opencv.NEAREST and rules != "seed",
+             "inter_method=0 does not go with turning, scaling or shearing"),
+            (self._squares and not 1 <= p.min_crop_size <= p.max_crop_size,
+             f"min_crop_size={p.min_crop_size} and max_crop_size={p.max_crop_size} go together: "
+             "give both, from 1 on, the first at most the second"),
+            (resized and (p.rand_crop or self._squares or scales),
+             "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
+             "min/max_random_scale"),
+            (resized and not 0 <= low <= high,
+             f"min_random_area={low} and max_random_area={high}: the first is at least 0 and at "
+             "most the second"),
+            (resized and not 0 < narrow <= wide,
+             f"random_resized_crop draws aspect ratios from {narrow:.3g} to {wide:.3g}; give a "
+             "min_aspect_ratio above 0 and at most max_aspect_ratio"),
+        ):  # fmt: skip
+            if refused:
+                raise AugmentError(why)
 
     def __call__(self, picture: Picture, draws: Twister) -> Picture:
         """Return the augmented picture.

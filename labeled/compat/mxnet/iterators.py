@@ -21,7 +21,6 @@ The old permutations came from Julia's own generator; here they come from the on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import SimpleNamespace
@@ -128,17 +127,11 @@ class AbstractDataProvider:
         UnknownNameError
             If neither has it.
         """
-        data, labels = ([known for known, _ in some] for some in self._described)
-        if name in data:
-            return self.get_data(batch)[data.index(name)]
-        if name in labels:
-            return self.get_label(batch)[labels.index(name)]
-        hint = did_you_mean(name, data + labels)
-        raise UnknownNameError(f"{name} is not provided by this data provider; {hint}")
-
-    @property
-    def _described(self) -> tuple[list[DataDesc], list[DataDesc]]:
-        return self.provide_data, self.provide_label
+        known = [one for one, _ in (*self.provide_data, *self.provide_label)]
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UnknownNameError(f"{name} is not provided by this data provider; {hint}")
+        return [*self.get_data(batch), *self.get_label(batch)][known.index(name)]
 
     def load_data(self, batch: Any, targets: Sequence[Any]) -> None:
         """Copy the data into arrays, or into lists of ``(slice, array)`` pairs.
@@ -178,7 +171,7 @@ class AbstractDataProvider:
     def __repr__(self) -> str:
         data, labels = (
             ", ".join(f"{name} {shape}" for name, shape in some) or "none"
-            for some in self._described
+            for some in (self.provide_data, self.provide_label)
         )
         return f"<labeled.compat.mxnet.{type(self).__name__}: data {data}; labels {labels}>"
 
@@ -334,7 +327,8 @@ class RoundBatches:
         self._rows: Iterator[Row] = iter(())
         self._epoch: Iterator[DataBatch] = iter(())
         self._filled_up = False
-        self._last: DataBatch | None = None
+        self._last: list[Array] | None = None
+        """Numbers, data and labels of the batch before."""
         self.taken: list[Row] = []
         """The rows of the batch under construction."""
 
@@ -366,8 +360,7 @@ class RoundBatches:
                         f"pass, which has {missing - still}; the number of inputs must be bigger "
                         "than the batch size"
                     )
-            self._last = self._stacked(missing)
-            yield self._last
+            yield self._stacked(missing)
 
     def _take(self) -> None:
         """Take rows of this pass until the batch is full; `taken` shows each at once."""
@@ -382,27 +375,18 @@ class RoundBatches:
         FileFormatError
             If they differ in shape, as pictures of unlike channels did in the oldest version.
         """
-        rows, last = self.taken, self._last
-        shape = rows[0].data.shape if last is None else last.data[0].shape[1:]
-        for row in rows:
-            if row.data.shape != shape:
+        if self._last is None:
+            first = np.zeros((), np.uint64), self.taken[0].data, self.taken[0].label
+            self._last = [np.zeros((self._batch_size, *one.shape), one.dtype) for one in first]
+        numbers, data, labels = self._last = [array.copy() for array in self._last]
+        for place, row in enumerate(self.taken):
+            if row.data.shape != data.shape[1:]:
                 raise FileFormatError(
                     f"the row with index {row.number} has shape {row.data.shape}, those before it "
-                    f"have {shape}: they make no batch; give files whose rows are alike"
+                    f"have {data.shape[1:]}: they make no batch; give files whose rows are alike"
                 )
-        if pad == 0 or self._round_batch:
-            data, label = np.stack([r.data for r in rows]), np.stack([r.label for r in rows])
-            return DataBatch([data], [label], pad, np.array([r.number for r in rows], np.uint64))
-        if last is None:
-            n = self._batch_size
-            like = (rows[0].data, rows[0].label)
-            empty = [np.zeros((n, *one.shape), one.dtype) for one in like]
-            last = DataBatch(empty[:1], empty[1:], index=np.zeros(n, np.uint64))
-        made: Any = deepcopy(replace(last, pad=pad))
-        made.index[: len(rows)] = [row.number for row in rows]
-        made.data[0][: len(rows)] = [row.data for row in rows]
-        made.label[0][: len(rows)] = [row.label for row in rows]
-        return made  # type: ignore[no-any-return]
+            numbers[place], data[place], labels[place] = row
+        return DataBatch([data], [labels], pad, numbers)
 
 
 # arrays
@@ -488,12 +472,11 @@ class ArrayDataProvider(AbstractDataProvider):
         rng: np.random.Generator | None = None,
     ) -> None:
         axis = self._batch_axis = 0 if batch_axis_of(axes) == "first" else -1
-        self._data = _named(data, "data", "data")
-        self._label = _named(label, "softmax_label", "label")
-        if not self._data:
+        named = _named(data, "data", "data"), _named(label, "softmax_label", "label")
+        if not named[0]:
             raise ArrayError("at least one array of data is needed")
-        first, n = self._data[0][0], self._data[0][1].shape[axis]
-        for name, one in (*self._data, *self._label):
+        first, n = named[0][0][0], named[0][0][1].shape[axis]
+        for name, one in (*named[0], *named[1]):
             if one.shape[axis] != n:
                 raise ArrayError(
                     f"{name!r} has {one.shape[axis]} samples, {first!r} has {n} (axis {axis})"
@@ -505,23 +488,13 @@ class ArrayDataProvider(AbstractDataProvider):
         self.n_samples, self.batch_size = n, batch_size or n
         self._shuffle = shuffle
         self._rng = np.random.default_rng() if rng is None else rng
+        self._entries, first_batch = named, self._at(0, self.batch_size)
+        self._buffers = [[one[first_batch].copy() for _, one in some] for some in named]
         self.provide_data, self.provide_label = (
-            [DataDesc(name, self._batch_shape(array)) for name, array in entries]
-            for entries in (self._data, self._label)
-        )
-        self._data_buffers, self._label_buffers = (
-            [np.full(shape, padding, np.float32) for _, shape in described]
-            for described, padding in zip(
-                self._described, (data_padding, label_padding), strict=True
-            )
+            [DataDesc(name, one[first_batch].shape) for name, one in some] for some in named
         )
         self._padding = data_padding, label_padding
         self._place = -1
-
-    def _batch_shape(self, array: FloatArray) -> tuple[int, ...]:
-        shape = list(array.shape)
-        shape[self._batch_axis] = self.batch_size
-        return tuple(shape)
 
     # passes; one at a time
 
@@ -530,7 +503,7 @@ class ArrayDataProvider(AbstractDataProvider):
         self._place = 0
         if self._shuffle:
             order = self._rng.permutation(self.n_samples)
-            for entries in (self._data, self._label):
+            for entries in self._entries:
                 entries[:] = [(name, one.take(order, self._batch_axis)) for name, one in entries]
 
     def next(self) -> ArrayDataBatch:
@@ -557,20 +530,18 @@ class ArrayDataProvider(AbstractDataProvider):
 
     def get_data(self, batch: ArrayDataBatch) -> list[FloatArray]:
         """Return the buffers of data, filled with a batch: one buffer an entry, for all batches."""
-        return self._filled(self._data_buffers, self._data, batch, self._padding[0])
+        return self._filled(0, batch)
 
     def get_label(self, batch: ArrayDataBatch) -> list[FloatArray]:
         """Return the buffers of labels, filled with a batch."""
-        return self._filled(self._label_buffers, self._label, batch, self._padding[1])
+        return self._filled(1, batch)
 
-    def _filled(
-        self, buffers: list[FloatArray], entries: Named, batch: ArrayDataBatch, padding: float
-    ) -> list[FloatArray]:
+    def _filled(self, which: int, batch: ArrayDataBatch) -> list[FloatArray]:
         n = self.count_samples(batch)
-        for buffer, (_, array) in zip(buffers, entries, strict=True):
+        for buffer, (_, array) in zip(self._buffers[which], self._entries[which], strict=True):
             buffer[self._at(0, n)] = array[self._at(batch.start, batch.stop)]
-            buffer[self._at(n, self.batch_size)] = padding
-        return buffers
+            buffer[self._at(n, self.batch_size)] = self._padding[which]
+        return self._buffers[which]
 
 
 def _named(given: Any, name: str, what: str) -> Named:

@@ -50,8 +50,8 @@ from labeled.formats.memory import scratch
 from labeled.formats.reader import describe
 from labeled.formats.region import Array
 from labeled.permute import compiled
-from labeled.permute.arguments import address_of
 from labeled.permute.compiled import Loop
+from labeled.permute.plan import address_of
 
 CHECKSUM_BYTES = 4
 

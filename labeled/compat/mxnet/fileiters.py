@@ -1,9 +1,9 @@
-"""``CSVIter``: numbers in text, one example a line, read as the old parser read them.
+"""``CSVIter`` and ``MNISTIter``: numbers in text and in the classic IDX files.
 
-Numbers are float32 step by step, never correctly rounded. A field is the longest number at its
-beginning, behind blanks; what follows is ignored. The whole part and the fraction are read as whole
-numbers, divided and added in float32, and the exponent is multiplied in, ten by ten: 2.36 becomes
-2.3600001. Versions differ:
+Text has one example a line, read as the old parser read it. Numbers are float32 step by step,
+never correctly rounded. A field is the longest number at its beginning, behind blanks; what
+follows is ignored. The whole part and the fraction are read as whole numbers, divided and added in
+float32, and the exponent is multiplied in, ten by ten: 2.36 becomes 2.3600001. Versions differ:
 
 * ``"1.9.1"``: the whole part wraps at 64 bits, 19 digits of the fraction count, infinities and
   nan are known, and a field in which nothing can be read is left out.
@@ -13,6 +13,7 @@ numbers, divided and added in float32, and the exponent is multiplied in, ten by
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.iterators import MXDataProvider, RoundBatches, Row
+from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider, RoundBatches, Row
 from labeled.compat.mxnet.parameters import (
     NAMES,
     Parameter,
@@ -36,12 +37,12 @@ from labeled.compat.mxnet.parameters import (
     read_parameters,
     shape_of,
 )
-from labeled.compat.mxnet.twister import F32
+from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import FileFormatError, LoaderError
 
 Array = npt.NDArray[Any]
 
-PARAMETERS = {
+CSV = {
     **NAMES,
     "data_csv": Parameter(str),
     "data_shape": Parameter(shape_of),
@@ -78,7 +79,7 @@ class CSVIter(MXDataProvider):
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
         version = checked_version(version)
-        asked = read_parameters("CSVIter", PARAMETERS, parameters, strict=strict)
+        asked = read_parameters("CSVIter", CSV, parameters, strict=strict)
         dtype = asked.dtype if version == "1.9.1" else "float32"
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
@@ -235,3 +236,99 @@ def whole_of(field: bytes, bits: int) -> int | None:
     value = min(max(value, -(1 << 63)), (1 << 63) - 1)
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
+
+
+# digits
+
+MNIST = {
+    **NAMES,
+    **each_of(str, image="./train-images-idx3-ubyte", label="./train-labels-idx1-ubyte"),
+    **each_of(str, dtype="float32"),
+    **each_of(flag_of, shuffle=True, flat=False, silent=False),
+    **each_of(integer_of, seed=0),
+    "batch_size": Parameter(integer_of, 128, least=1),
+    "num_parts": Parameter(integer_of, 1, least=1),
+    "part_index": Parameter(integer_of, 0, least=0),
+}
+
+log = logging.getLogger(__name__)
+
+
+class MNISTIter(MXDataProvider):
+    """Batches of pictures, each value 1/256 of its byte, and of their labels.
+
+    A last batch that would be short is left out; the order is drawn once, not every epoch. The
+    files' magic numbers are not checked, nor that there are no more labels than pictures.
+
+    Parameters
+    ----------
+    version : {"seed", "0.9.5", "1.9.1"}
+        With "seed" a loop begins a new epoch; otherwise all have the same rules.
+    strict : bool
+        Refuse words that are no parameters, rather than pass them over as it was.
+    **parameters
+        `image`, `label`, `batch_size`, `shuffle`, `flat`, `seed`, `silent`, `num_parts`,
+        `part_index`, `data_name`, `label_name`, and `prefetch_buffer`, which changes nothing.
+
+    Raises
+    ------
+    FileFormatError
+        If a file is missing or shorter than its header says, or there are too few labels.
+    LoaderError
+        If a parameter cannot be read, or there is not one whole batch.
+    """
+
+    def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
+        version = checked_version(version)
+        asked = read_parameters("MNISTIter", MNIST, parameters, strict=strict)
+        part, parts, size = asked.part_index, asked.num_parts, asked.batch_size
+        if part >= parts:
+            raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")
+        if asked.dtype != "float32":
+            raise LoaderError(f"MNISTIter: dtype={asked.dtype!r} must be float32")
+        images, labels = (
+            values[int(len(values) / parts * part) : int(len(values) / parts * (part + 1))]
+            for values in (_read(asked.image, 2), _read(asked.label, 0))
+        )
+        if len(labels) < len(images):
+            raise FileFormatError(
+                f"{asked.label!r} holds {len(labels)} labels for the {len(images)} pictures of "
+                f"{asked.image!r} (part {part} of {parts}); name files that belong together"
+            )
+        if asked.shuffle:
+            order = Twister(asked.seed).shuffled(len(images))
+            images, labels = images[order], labels[order]
+        shape = images.shape[1:]
+        images = images.reshape(len(images), *([math.prod(shape)] if asked.flat else [1, *shape]))
+        if not asked.silent:
+            log.info(
+                "MNISTIter: load %d images, shuffle=%d, shape=%s",
+                len(images), asked.shuffle, (size, *images.shape[1:]),
+            )  # fmt: skip
+
+        def batches() -> Iterator[DataBatch]:
+            for stop in range(size, len(images) + 1, size):
+                data = images[stop - size : stop].astype(np.float32) * np.float32(1 / 256)
+                label = labels[stop - size : stop].astype(np.float32)
+                yield DataBatch([data], [label], 0, np.zeros(size, np.uint64))
+
+        super().__init__(batches, version, asked)
+
+
+def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
+    """Return the array that the header of an IDX file claims."""
+    begin = 4 * (2 + n_lengths)
+    try:
+        found = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise FileFormatError(
+            f"{path!r} cannot be read: {error.strerror}; check the path"
+        ) from error
+    lengths = found[4:begin].tobytes().ljust(begin - 4, b"\0")
+    shape = np.frombuffer(lengths, ">u4").tolist()
+    if not 0 < math.prod(shape) <= len(found) - begin:
+        raise FileFormatError(
+            f"{path!r} claims an array of {shape} and holds {max(0, len(found) - begin)} values; "
+            "it is cut off, or not an IDX file of bytes"
+        )
+    return found[begin : begin + math.prod(shape)].reshape(shape)
