@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pylearn2.datasets.dense_design_matrix import DefaultViewConverter, DenseDesignMatrix
-from pylearn2.datasets.hdf5 import HDF5Dataset, HDF5DatasetDeprecated
-from pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
+from pylearn2.datasets.hdf5 import HDF5Dataset
+from pylearn2.space import CompositeSpace, Conv2DSpace, VectorSpace
 from pylearn2.utils import as_floatX
 from pylearn2.utils.data_specs import DataSpecsMapping
 from pylearn2.utils.iteration import (
@@ -115,22 +115,14 @@ def path(tmp_path_factory):
 
 
 @given(st.integers(1, 20), st.integers(0, 5))
-def test_files_are_shuffled_by_a_random_state_and_the_older_class_sorts_its_batches(path, n, seed):
+def test_files_are_shuffled_by_a_random_state_and_batches_are_sorted(path, n, seed):
     np.random.RandomState(seed).shuffle(rows := list(range(20)))
-    new = HDF5Dataset(path, sources=["X", "y"], spaces=[VectorSpace(2), IndexSpace(20, 1)])
-    old = HDF5Dataset(path, X="X", y="y")
-    assert isinstance(old, HDF5DatasetDeprecated)
     specs = (CompositeSpace((VectorSpace(2), VectorSpace(1))), ("features", "targets"))
-    batches = zip(
-        new.iterator("shuffled_sequential", n, rng=seed),
-        old.iterator("shuffled_sequential", n, rng=seed, data_specs=specs),
-        strict=True,
-    )
-    for k, ((x, y), (old_x, old_y)) in enumerate(batches):
-        wanted = rows[k * n : (k + 1) * n]
-        assert (y[:, 0].tolist(), old_y[:, 0].tolist()) == (wanted, sorted(wanted))
+    dataset = HDF5Dataset(path, X="X", y="y")
+    batches = dataset.iterator("shuffled_sequential", n, rng=seed, data_specs=specs)
+    for k, (x, y) in enumerate(batches):
+        assert y[:, 0].tolist() == sorted(rows[k * n : (k + 1) * n])
         np.testing.assert_array_equal(x[:, 0], 2 * y[:, 0])
-        np.testing.assert_array_equal(old_x[:, 0], 2 * old_y[:, 0])
 
 
 def test_pickles(path):
@@ -138,7 +130,5 @@ def test_pickles(path):
     assert pickle.loads(pickle.dumps(converter)).axes == converter.axes
     rows = pickle.loads(pickle.dumps(DenseDesignMatrix(X=np.eye(3))))
     np.testing.assert_array_equal(rows.X, np.eye(3))
-    new = HDF5Dataset(path, sources=["X"], spaces=[VectorSpace(2)])
-    assert pickle.loads(pickle.dumps(new)).get(("X",), 3)[0].tolist() == [6, 7]
-    old = pickle.loads(pickle.dumps(HDF5DatasetDeprecated(path, X="X")))
-    assert next(old.iterator("sequential", 3)).shape == (3, 2)
+    stored = pickle.loads(pickle.dumps(HDF5Dataset(path, X="X")))
+    assert next(stored.iterator("sequential", 3)).shape == (3, 2)

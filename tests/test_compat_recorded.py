@@ -25,7 +25,6 @@ from fuel.schemes import SequentialExampleScheme, SequentialScheme
 from fuel.streams import AbstractDataStream, DataStream
 from fuel.transformers import AgnosticSourcewiseTransformer, AgnosticTransformer, Transformer
 from pylearn2.datasets.dense_design_matrix import DenseDesignMatrix
-from pylearn2.datasets.hdf5 import HDF5Dataset
 from pylearn2.space import (
     CompositeSpace,
     Conv2DSpace,
@@ -357,7 +356,6 @@ def names_of_pylearn2(folder, handles):
         f["X"] = np.arange(40.0).reshape(20, 2)
         f["more/y"] = np.arange(20)[:, None]
         f["images"] = np.arange(20 * 24).reshape(20, 2, 3, 4)
-    spaces = [VectorSpace(2), IndexSpace(20, 1)]
     return {
         **public(pylearn2_aliases.ALIASES), **globals(),
         "path": path,
@@ -365,9 +363,6 @@ def names_of_pylearn2(folder, handles):
         "mixed": CompositeSpace((VectorSpace(1, dtype="float32"), VectorSpace(1))),
         "triple": CompositeSpace((VectorSpace(1), VectorSpace(2), VectorSpace(3))),
         "images": Conv2DSpace((2, 3), 4, axes=("c", 0, 1, "b")),
-        "opened": lambda **options: HDF5Dataset(
-            path, sources=["X", "more/y"], spaces=spaces, **options
-        ),
     }  # fmt: skip
 
 

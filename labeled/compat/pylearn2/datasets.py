@@ -5,11 +5,11 @@ which spaces flatten, ``(0, 1, 'c')``; both stood side by side in the old code, 
 here. Iterators apply the view converter to the source ``'features'`` alone; everything else is
 laid out by spaces.
 
-`HDF5Dataset` could not be made on Python 3. This one works, with its rules: aliases,
-what `get` takes and gives. Iterators read all rows of a batch at once, in every mode. The older
-class reads the rows of a batch through a mask over axis 0. So shuffled batches come back in file
-order and repeats collapse, whatever the mode promised; and a mask as long as an epoch has examples
-does not fit a file of another length, as in random modes.
+`HDF5Dataset` could not be made of lists of sources and spaces on Python 3, and is not here, either:
+:func:`labeled.open_dataset` is for such files. The older class reads the rows of a batch through a
+mask over axis 0. So shuffled batches come back in file order and repeats collapse, whatever the
+mode promised; and a mask as long as an epoch has examples does not fit a file of another length, as
+in random modes.
 """
 
 from __future__ import annotations
@@ -496,99 +496,6 @@ def set_axes(dataset: DenseDesignMatrix, axes: Sequence[str | int]) -> DenseDesi
 
 
 # ---------------------------------------------------------------- HDF5 files
-class HDF5Dataset(VectorSpacesDataset):
-    """Sources of an HDF5 file, each in a space.
-
-    Parameters
-    ----------
-    filename : path
-    sources : list of str
-        Paths of datasets in the file. Without a list, this makes the older
-        `HDF5DatasetDeprecated`, as it used to.
-    spaces : list of Space
-        One a source.
-    aliases : list of str or None, or dict, optional
-        Other names for sources; in specs and iterators they replace the names.
-    load_all : bool
-        Read everything into memory first.
-    cache_size, use_h5py
-        Without meaning here.
-    rng : seed or RandomState
-        What default epochs draw from.
-    """
-
-    def __new__(cls, filename: Any = "", sources: Any = None, *args: Any, **options: Any) -> Any:
-        if cls is HDF5Dataset and filename and not isinstance(sources, list | tuple):
-            given = () if sources is None else (sources,)
-            return HDF5DatasetDeprecated(filename, *given, *args, **options)
-        return super().__new__(cls)
-
-    def __init__(
-        self,
-        filename: str | os.PathLike[str],
-        sources: list[str],
-        spaces: list[Any],
-        aliases: Any = None,
-        load_all: bool = False,
-        cache_size: int | None = None,
-        use_h5py: bool | str = "auto",
-        rng: Any = DEFAULT_RNG,
-    ) -> None:
-        for name, given in {"sources": sources, "spaces": spaces}.items():
-            require(isinstance(given, list), f"{name} must be a list, found {given!r}")
-        require(len(sources) == len(spaces), f"{len(spaces)} spaces for {len(sources)} sources")
-        if not isinstance(aliases, dict):
-            given = sources if aliases is None else aliases
-            require(len(given) == len(sources), f"{len(given)} aliases for {len(sources)} sources")
-            aliases = dict(zip(sources, given, strict=True))
-        named = tuple(aliases.get(name) or name for name in sources)
-        self._names = dict(zip(sources, named, strict=True))
-        self.data = tuple(FileRows(filename, name, load_all) for name in sources)
-        one = len(spaces) == 1
-        self.data_specs = (spaces[0], named[0]) if one else (CompositeSpace(spaces), named)
-        self._iter_data_specs = self.data_specs
-        self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
-
-    def get_data(self) -> Any:
-        """Return every row of every source."""
-        data = tuple(rows[:] for rows in self.data)
-        return data if len(data) > 1 else data[0]
-
-    def get_num_examples(self) -> int:
-        return len(self.data[0])
-
-    def get(self, sources: Sequence[str], indexes: Any) -> tuple[Any, ...]:
-        """Return rows of some sources.
-
-        Parameters
-        ----------
-        sources : tuple of str
-            By name or alias.
-        indexes : int, slice, or list or tuple of int
-            A list of several makes a list of rows.
-
-        Raises
-        ------
-        OldAssertionError
-            If `indexes` is an array, or empty.
-        OldKeyError
-            If there is no such source.
-        """
-        if isinstance(indexes, slice | int | np.integer):
-            return self._get_rows(sources, indexes)
-        require(isinstance(indexes, list | tuple), f"rows are listed in a list, found {indexes!r}")
-        require(len(indexes) > 0, "no rows are asked for")
-        found = self._get_rows(sources, list(indexes))
-        return found if len(indexes) == 1 else tuple(map(list, found))
-
-    def _get_rows(self, sources: Sequence[str], rows: Any) -> tuple[Any, ...]:
-        """Return the rows of a batch, in order: what iterators use."""
-        known = {*self._names.values()}
-        unknown = [name for name in sources if name not in known | self._names.keys()]
-        require(not unknown, f"no sources {unknown}; there are {[*self._names]}", OldKeyError)
-        return super().get([name if name in known else self._names[name] for name in sources], rows)
-
-
 class FileRows:
     """One source of a file, its rows read when they are asked for.
 
@@ -700,3 +607,7 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         for values in found:
             require(not _has_nan(values), f"rows {listed[:1]} and on hold NaN")
         return found
+
+
+HDF5Dataset = HDF5DatasetDeprecated
+"""What the newer class, which takes lists of sources, made of `X`, `topo_view` and `y`."""

@@ -417,10 +417,9 @@ class FiniteDatasetIterator(_Iterator):
 
     def _read(self, rows: Any) -> Sequence[Any]:
         """Return the rows of each source asked for."""
-        for name in ("_get_rows", "get"):
-            if hasattr(self._dataset, name):
-                found: Sequence[Any] = getattr(self._dataset, name)(self._source, rows)
-                return found
+        if hasattr(self._dataset, "get"):
+            found: Sequence[Any] = self._dataset.get(self._source, rows)
+            return found
         data = self._dataset.get_data()
         arrays = data if isinstance(data, tuple) else (data,)
         return [arrays[position][rows] for position in self._positions]

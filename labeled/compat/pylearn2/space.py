@@ -130,6 +130,9 @@ class Space:
         Called with the batch before the space's own checks.
     """
 
+    _fields: ClassVar[tuple[str, ...]] = ()
+    """What two spaces of one class are compared by, and what is shown; callbacks apart."""
+
     _compares_sizes = True
     """Whether a conversion begins with the total dimensions; else it compares dims and labels."""
 
@@ -140,6 +143,20 @@ class Space:
     ) -> None:
         self.validate_callbacks = [] if validate_callbacks is None else validate_callbacks
         self.np_validate_callbacks = [] if np_validate_callbacks is None else np_validate_callbacks
+
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self._fields)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
+    def __str__(self) -> str:
+        shown = zip(self._fields, self._key(), strict=True)
+        listed = ", ".join(f"{name}={value}" for name, value in shown if value is not False)
+        return f"{type(self).__name__}({listed})" if listed else type(self).__name__
 
     def __repr__(self) -> str:
         return str(self)
@@ -271,8 +288,6 @@ class SimplyTypedSpace(Space):
     """
 
     _fields: ClassVar[tuple[str, ...]] = ("dtype",)
-    """What two spaces of one class are compared by, and what is shown; callbacks apart."""
-
     sparse = False
     dim: int
 
@@ -295,20 +310,6 @@ class SimplyTypedSpace(Space):
         self.__dict__.update(state)
         if "_dtype" not in state:  # pickled before spaces had dtypes
             self._dtype = as_dtype_name("floatX")
-
-    def _key(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, name) for name in self._fields)
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._key()))
-
-    def __str__(self) -> str:
-        shown = zip(self._fields, self._key(), strict=True)
-        listed = ", ".join(f"{name}={value}" for name, value in shown if value is not False)
-        return f"{type(self).__name__}({listed})"
 
     # ------------------------------------------------------------ shapes
     def sizes(self, batch_size: int) -> tuple[int, ...]:
@@ -508,15 +509,6 @@ class Conv2DSpace(SimplyTypedSpace):
 class NullSpace(Space):
     """The space of no data: its only batch is None. It has no total dimension."""
 
-    def __str__(self) -> str:
-        return "NullSpace"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
     @property
     def dtype(self) -> Any:
         return None
@@ -556,11 +548,8 @@ class CompositeSpace(Space):
     def __str__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(str, self.components))})"
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.components == other.components
-
-    def __hash__(self) -> int:
-        return hash((type(self), *self.components))
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(self.components)
 
     @property
     def dtype(self) -> Any:
