@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 
-from labeled.compat.fuel.config_parser import ServerError, ServerTimeoutError
+from labeled.compat.fuel.config_parser import ServerTimeoutError
 from labeled.compat.fuel.server import arrays_of, message_of
 
 ROWS = np.arange(40.0).reshape(10, 4)
@@ -151,19 +151,6 @@ def test_epochs_of_a_dataset_over_a_socket(serve):
     found = next(item for epoch in again.iterate_epochs(as_dict=True) for item in epoch)
     assert found.keys() == {"x", "y"}
     again.close()
-
-
-def test_an_error_of_the_stream_reaches_a_client_behind_the_items_before_it(serve, client):
-    port, process = serve(Counting(fails_at=(0, 30)))
-    found = []
-    with pytest.raises(ServerError, match=rf"stream at .*:{port} raised OSError: disk 7 is on"):
-        found.extend(client(port).get_epoch_iterator())
-    assert [tuple(x.tolist()) for (x,) in found] == [(0, n) for n in range(30)]
-    process.join(10)
-    assert process.exitcode == 1
-    port, _ = serve(Counting(dtype=object))
-    with pytest.raises(ServerError, match="raised OldTypeError: arrays of object cannot be sent"):
-        client(port).get_data()
 
 
 def test_clients_share_the_items_of_epochs(serve, client):

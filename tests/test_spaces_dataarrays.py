@@ -191,7 +191,6 @@ def test_what_was_selected_from_or_renamed_since_comes_back_where_it_can():
     moved, rows = format_dataarray(x, C01B), format_dataarray(x, VectorSpace(60))
     xr.testing.assert_identical(undo_format(moved[:2, :, :, 1:]), x[1:, :2])
     xr.testing.assert_identical(undo_format(rows.rename(batch="time")), x.rename(batch="time"))
-    xr.testing.assert_identical(undo_format(rows.rename(feature="pixel")), x)
     with pytest.raises(DimsError, match="before selecting"):
         undo_format(rows.isel(feature=slice(10)))
     with pytest.raises(DimsError, match="are no longer those"):
@@ -218,7 +217,6 @@ def test_what_was_selected_from_or_renamed_since_comes_back_where_it_can():
             ("batch", "channel"), VectorSpace(60),
             ["play no axis: ('channel',)", "'feature' (feature)", "dims={'feature': 'channel'}"],
         ),
-        (("batch",), VectorSpace(60), ["('batch',)", "Labels must be integers to become"]),
         (("batch", "height", "y", "channel"), IMAGES, ["both 'height' and 'y' mean axis 0"]),
     ],
 )  # fmt: skip
@@ -232,9 +230,9 @@ def test_dims_that_do_not_fit_are_refused_naming_both_sides(dims, space, words):
 @pytest.mark.parametrize(
     ("dims", "space", "words"),
     [
-        ({"b": "time"}, IMAGES, "names a batch dim that is not there"),
+        ({"b": "time"}, IMAGES, "names a dim that is not there"),
         ({7: "batch"}, IMAGES, "is not an axis"),
-        ({"heigth": "height"}, IMAGES, r"'heigth', which is not an axis; use 0, 1, .*'height'"),
+        ({"heigth": "height"}, IMAGES, "'heigth', which is not an axis"),
         ({"b": "batch", "c": "batch"}, IMAGES, "one dim to two axes"),
         (("b", "time"), VectorSpace(60), "maps axes to dims"),
     ],

@@ -21,15 +21,12 @@ import numpy as np
 import xarray as xr
 from xarray.indexes import PandasMultiIndex
 
-from labeled.dims import ROLES, SPATIAL, Axis, find_axes, name_of, role_of
+from labeled.dims import SPATIAL, Axis, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.arrays import canonical_axes
 from labeled.spaces.kinds import ArraySpace, ConvNDSpace, IndexSpace, Space, VectorSpace
 
 Names = Mapping[Axis, Hashable]
-KEYS = {"b", "c", *ROLES}
-"""What ``dims=`` may call an axis, besides its number."""
-
 RECORD = "flattened"
 """The attribute that says what a ``feature`` dim is made of."""
 
@@ -86,7 +83,11 @@ def format_dataarray(
         raise SpaceTypeError(f"the target must be a space, found {space!r}")
     if not isinstance(space, VectorSpace | ConvNDSpace | IndexSpace) or space.sparse:
         raise SpaceTypeError(f"{space}: a DataArray cannot be formatted for this space")
-    there, new = _split_names(x, dims)
+    if not (dims is None or isinstance(dims, Mapping)):
+        raise DimsError(f"dims= maps axes to dims, as in {{'b': 'time'}}; found {dims!r}")
+    new = dict(dims or {})  # names of dims that are made
+    is_there = [axis for axis, dim in new.items() if dim in x.dims or axis in ("b", "batch")]
+    there = {axis: new.pop(axis) for axis in is_there}
     to_images = isinstance(space, ConvNDSpace)
     if own is None and to_images:
         stacked = [dim for dim in x.dims if isinstance(x.xindexes.get(dim), PandasMultiIndex)]
@@ -217,24 +218,6 @@ def _read(
     return own, {axis: dim_of[axis] for axis in own.axis_names()}
 
 
-def _split_names(x: xr.DataArray, dims: Names | None) -> tuple[Names, Names]:
-    """Part the names given into dims that are there and dims to be made."""
-    if dims is not None and not isinstance(dims, Mapping):
-        raise DimsError(f"dims= maps axes to dims, as in {{'b': 'time'}}; found {dims!r}")
-    there: dict[Axis, Hashable] = {}
-    new: dict[Axis, Hashable] = {}
-    for axis, dim in (dims or {}).items():
-        if not (isinstance(axis, int) or axis in KEYS):
-            raise DimsError(
-                f"dims= has the key {axis!r}, which is not an axis; use 0, 1, ... or one of "
-                f"{sorted(KEYS)}"
-            )
-        (there if dim in x.dims else new)[axis] = dim
-    if "b" in new or "batch" in new:
-        raise DimsError(f"dims={dims} names a batch dim that is not there; dims are {x.dims}")
-    return there, new
-
-
 def _mismatch(
     x: xr.DataArray, space: ArraySpace, missing: list[Axis], wrong: list[Hashable], n_spatial: int
 ) -> DimsError:
@@ -247,8 +230,6 @@ def _mismatch(
         remedy = f"Say which is which, e.g. with dims={flat} to flatten them in this order"
     elif wrong and missing:
         remedy = f"Say which is which, e.g. with dims={{{missing[0]!r}: {wrong[0]!r}}}"
-    elif missing == ["feature"]:
-        remedy = "Labels must be integers to become indicators; cast them first, with x.astype(int)"
     elif missing:
         remedy = f"Add it, e.g. with x.expand_dims({name_of(missing[0], n_spatial)!r})"
     else:
@@ -309,17 +290,13 @@ def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict) or not {"dim", "dims", "sizes", "order"} <= {*record}:
         return None  # an attribute of somebody else
-    dims, feature = x.dims, record["dim"]
-    if feature not in dims and x.ndim == 2:  # renamed, perhaps
-        others = [dim for dim in dims if dim not in record["order"]]
-        feature = others[0] if len(others) == 1 else feature
-    if feature not in dims or x.ndim != 2 or x.sizes[feature] != math.prod(record["sizes"]):
+    if x.ndim != 2 or x.sizes.get(record["dim"]) != math.prod(record["sizes"]):
         raise DimsError(
             f"the array has lengths {dict(x.sizes)}, but its record says that "
             f"{record['dim']!r} is made of {record['dims']} of lengths {record['sizes']}; "
-            f"undo the flattening before selecting from it"
+            f"undo the flattening before selecting from it or renaming {record['dim']!r}"
         )
-    return {**record, "dim": feature}
+    return record
 
 
 def _unflattened(
@@ -330,16 +307,14 @@ def _unflattened(
     Names given for new dims go before, those of the table behind.
     """
     axes, record = canonical_axes(len(space.shape))[1:], _record_of(x)
-    if record is not None and tuple(record["sizes"]) != (*space.shape, space.channels):
-        record = None
-    by_axis: dict[Axis, Hashable] = {"b": dims[0]}
-    for position, axis in enumerate(axes):
-        role = name_of(axis, len(space.shape))
-        known = role if record is None else record["dims"][position]
-        by_axis[axis] = new.get(axis, new.get(role, known))
-    made = [str(by_axis[axis]) for axis in axes]
-    before = record["coords"] if record is not None and record["dims"] == made else {}
-    return _unstacked(x, data, [by_axis[axis] for axis in space.axes], dims[1], made, before)
+    names = [name_of(axis, len(space.shape)) for axis in axes]
+    recorded = record is not None and record["sizes"] == [*space.shape, space.channels]
+    known = record["dims"] if record is not None and recorded else names
+    triples = zip(axes, names, known, strict=True)
+    made = {axis: str(new.get(axis, new.get(role, name))) for axis, role, name in triples}
+    before = record["coords"] if record is not None and [*made.values()] == record["dims"] else {}
+    order = [made.get(axis, dims[0]) for axis in space.axes]
+    return _unstacked(x, data, order, dims[1], [*made.values()], before)
 
 
 def _unstacked(

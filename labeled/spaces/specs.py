@@ -462,9 +462,6 @@ class CompiledSpecs:
         """
         n_rows: dict[str, int] = {}
         for step in self.steps:
-            if step.source not in arrays:
-                known = did_you_mean(step.source, arrays)
-                raise SpecsError(f"the batch has no source {step.source!r}: {known}")
             found, *row_shape = arrays[step.source].shape
             n_rows[step.source] = found
             if tuple(row_shape) != step.row_shape:

@@ -20,10 +20,6 @@ class AxisLabelsMismatchError(OldValueError):
     """A source has other axis labels than a transformer expects."""
 
 
-class ServerError(LabeledError, RuntimeError):
-    """A data server ended, or was replaced in the middle of an epoch; the message says why."""
-
-
 class ServerTimeoutError(LabeledError, TimeoutError):
     """A data server gave no sign of life for as long as a client waits."""
 

@@ -1,9 +1,8 @@
 """Batches of one process for others, over ZeroMQ: arrays in, arrays out, nothing unpickled.
 
 A message is a JSON header, one entry an array with its dtype, shape and order, then one
-frame of bytes an array; at the end of an epoch it is ``{"stop": true}`` alone, and
-``{"error": "..."}`` where no more will come. A frame that does not fit its header is
-refused before an array is made.
+frame of bytes an array; at the end of an epoch it is ``{"stop": true}`` alone. A frame that does
+not fit its header is refused before an array is made.
 
 The sockets are PUSH and PULL, as Fuel's: clients share the items of an epoch, and its end
 reaches one of them. What a client that is killed had received already is lost.
@@ -18,19 +17,18 @@ import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from labeled._optional import extra_module
 from labeled.compat.errors import OldTypeError, OldValueError
-from labeled.compat.fuel.config_parser import ServerError
 
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"
 GRACE_S = 2.0
-"""How long a server that fails goes on telling a client why."""
+"""How long a server that fails goes on sending what it has."""
 
 MAX_BYTES = 1 << 32
 """The largest frame that is accepted."""
@@ -79,8 +77,6 @@ def arrays_of(message: list[Any]) -> tuple[Any, ...]:
         If it is not a message, or its frames do not fit its header.
     StopIteration
         If it is the end of an epoch.
-    ServerError
-        If the server has ended; with its reason.
     """
     try:
         header = json.loads(bytes(message[0]))
@@ -91,9 +87,7 @@ def arrays_of(message: list[Any]) -> tuple[Any, ...]:
         raise OldValueError(f"a message is not a list of arrays: {str(error)[:200]}") from None
     if header == {"stop": True} and len(message) == 1:
         raise StopIteration
-    if isinstance(header.get("error"), str):
-        raise ServerError(header["error"])
-    raise OldValueError("a message has a header that is neither arrays, an end nor an error")
+    raise OldValueError("a message has a header that is neither of arrays nor of an end")
 
 
 def _array(frame: Any, descr: Any, shape: list[int], fortran_order: bool) -> Any:
@@ -167,25 +161,17 @@ def start_server(
     zmq.ZMQError
         If the address is in use, or not one of this machine.
     Exception
-        Whatever the stream raises; a client that waits raises a ServerError with the same
-        words, behind the items that were made before.
+        Whatever the stream raises; a client gets the items that were made before.
     """
     zmq = zeromq()
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.set_hwm(hwm)
         socket.setsockopt(zmq.LINGER, int(1000 * GRACE_S))
         socket.bind(f"tcp://{host}:{port}")
-        try:
-            for epoch in data_stream.iterate_epochs():
-                for item in epoch:
-                    send_arrays(socket, item)
-                send_arrays(socket, None, stop=True)
-        except Exception as error:
-            reason = f"the stream at {host}:{port} raised {type(error).__name__}: {error}"
-            socket.setsockopt(zmq.SNDTIMEO, int(1000 * GRACE_S))
-            with suppress(zmq.Again):  # nobody is there
-                socket.send(json.dumps({"error": reason[:10_000]}).encode())
-            raise
+        for epoch in data_stream.iterate_epochs():
+            for item in epoch:
+                send_arrays(socket, item)
+            send_arrays(socket, None, stop=True)
 
 
 # ---------------------------------------------------------------- one producer, one consumer
@@ -220,26 +206,20 @@ def producer_consumer(
         If pyzmq is not installed.
     """
     zmq = zeromq()
-    own = zmq.Context() if context is None else context
-    socket = own.socket(zmq.PULL)
-    try:
+    own = zmq.Context() if context is None else nullcontext(context)
+    with own as opened, opened.socket(zmq.PULL) as socket:
         if port is None:
             port = socket.bind_to_random_port(addr)
         else:
             socket.bind(f"{addr}:{port}")
-        process = multiprocessing.Process(
-            target=_produce, args=(producer, f"{addr}:{port}"), daemon=True
-        )
+        place = f"{addr}:{port}"
+        process = multiprocessing.Process(target=_produce, args=(producer, place), daemon=True)
         process.start()
         try:
             return consumer(socket)
         finally:
             process.terminate()
             process.join()
-    finally:
-        socket.close(linger=0)
-        if context is None:
-            own.term()
 
 
 def _produce(producer: Callable[[Any], Any], address: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from labeled.compat.errors import OldAttributeError, OldValueError, require
-from labeled.compat.fuel.config_parser import ServerError, ServerTimeoutError
+from labeled.compat.fuel.config_parser import ServerTimeoutError
 from labeled.compat.fuel.schemes import IterationScheme
 from labeled.compat.fuel.server import DEFAULT_PORT, MAX_BYTES, recv_arrays, zeromq
 
@@ -234,8 +234,6 @@ class ServerDataStream(AbstractDataStream):
             If the epoch is over.
         OldValueError
             If there is a request, or what arrives is not an item of arrays.
-        ServerError
-            If the stream behind the server has failed; with its reason.
         ServerTimeoutError
             If no item arrives within `timeout_s`. The next call connects again.
         """
@@ -246,12 +244,11 @@ class ServerDataStream(AbstractDataStream):
             self.close()
             raise ServerTimeoutError(
                 f"the server at {self.host}:{self.port} has sent nothing for {self.timeout_s} s; "
-                "see whether it runs, start it and read on, or give timeout_s= more time (None: "
-                "without end)"
+                "see whether it runs, start it and read on, or give timeout_s= more time"
             )
         try:
             return tuple(recv_arrays(self._socket))
-        except (OldValueError, ServerError):
+        except OldValueError:
             self.close()
             raise
 
