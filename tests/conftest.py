@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -22,6 +23,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.en
 # Hundreds of tests start a Python of their own: none of them should compile the package anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# They find the helpers beside this file, too.
+folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -433,7 +433,7 @@ def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
     np.savez(tmp_path / "small.npz", x=rows[:2000])
     script = """
         import labeled
-        from labeled.cli.memory import PeakMemory
+        from peak_memory import PeakMemory
         labeled.convert("small.npz", "s.hdf5", split={"a": 0.5}, compression="gzip")
         labeled.convert("s.hdf5", "again.hdf5")
         with PeakMemory() as memory:

@@ -19,7 +19,7 @@ MIB = 1 << 20
 SCRIPT = """
 import ctypes, os, sys
 import numpy as np, labeled
-from labeled.cli.memory import PeakMemory
+from peak_memory import PeakMemory
 
 free = getattr(ctypes.CDLL(None), "malloc_trim", lambda kept: None)
 dims = {"x": ("batch", "height", "width", "channel")}

@@ -236,7 +236,7 @@ def test_memory_stays_within_the_budget(tmp_path: Path, chunks: tuple[int, int])
     labeled.write(tmp_path / "small.hdf5", {"x": np.zeros((5000, 1024), np.uint8)})
     script = """
         import labeled
-        from labeled.cli.memory import PeakMemory
+        from peak_memory import PeakMemory
         labeled.repack("small.hdf5", "s.hdf5", order="shuffle", memory="16 MiB", chunks=64)
         labeled.repack("s.hdf5", "t.hdf5", order="shuffle", memory="16 MiB", layout="contiguous")
         with PeakMemory() as memory:

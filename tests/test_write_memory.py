@@ -22,7 +22,7 @@ MIB = 1 << 20
 SCRIPT = """
 import ctypes, json, sys, threading, time
 import dask.array as da, numpy as np, labeled
-from labeled.cli.memory import PeakMemory
+from peak_memory import PeakMemory
 
 kind, doing, options, asked = *sys.argv[1:3], json.loads(sys.argv[3]), sys.argv[4]
 rng = np.random.default_rng(0)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 import labeled
-from labeled.cli.options import command, external_option, json_option, seconds_option
+from labeled.cli import options as opt
 from labeled.display.text import count_words, table
 from labeled.errors import LoaderError
 from labeled.samplers.quality import batch_entropies
@@ -159,14 +159,14 @@ def quality(batches: list[Array], n_rows: int, batch_rows: int) -> float | None:
     return float(batch_entropies(np.stack(full)).mean()) / best if best else 1.0
 
 
-@command("labeled bench digits.hdf5", "labeled bench digits.hdf5 --source images --seconds 2")
+@opt.command("labeled bench digits.hdf5", "labeled bench digits.hdf5 --source images --seconds 2")
 @click.argument("file")
 @click.option("--source", metavar="NAME", help="Default: the one with the largest rows.")
 @click.option("--batch-size", default=256, show_default=True, type=click.IntRange(min=1))
 @click.option("--memory", metavar="SIZE", default="64 MiB", show_default=True)
-@seconds_option
-@json_option
-@external_option
+@opt.seconds
+@opt.as_json
+@opt.external
 def bench(
     file: str,
     source: str | None,

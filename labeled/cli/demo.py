@@ -19,7 +19,7 @@ import numpy as np
 from dask.utils import format_bytes
 
 import labeled
-from labeled.cli.options import command
+from labeled.cli import options as opt
 from labeled.dataset.selecting import heaviest
 from labeled.errors import MissingExtraError, how_to_install
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
@@ -34,7 +34,7 @@ AXES = "channel height width batch"
 IMAGES, TARGETS = "image_features", "targets"
 
 
-@command("labeled demo", "labeled demo --file yours.hdf5")
+@opt.command("labeled demo", "labeled demo --file yours.hdf5")
 @click.option("--file", "path", metavar="FILE", help="Open and iterate a file of your own.")
 @click.option(
     "--memory",

@@ -14,11 +14,10 @@ from typing import Any
 import click
 
 from labeled import __version__
+from labeled.cli import options as opt
 from labeled.cli.bench import bench
 from labeled.cli.demo import demo
-from labeled.cli.head import head
-from labeled.cli.info import info
-from labeled.cli.options import in_flags, one_line, write_examples
+from labeled.cli.showing import head, info
 from labeled.cli.writing import append, convert, doctor, repack, verify
 from labeled.errors import LabeledError, LabeledWarning
 
@@ -30,18 +29,16 @@ EXAMPLES = (
 )
 
 
-class Commands(click.Group):
+class Commands(opt.WithExamples, click.Group):
     """A group of commands that says errors and warnings in one line each."""
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(formatter, EXAMPLES)
-        super().format_help_text(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         said: set[str] = set()
 
         def words(message: object) -> str:
-            return in_flags(one_line(message), self.commands.get(ctx.invoked_subcommand or ""))
+            return opt.in_flags(
+                opt.one_line(message), self.commands.get(ctx.invoked_subcommand or "")
+            )
 
         def show(message: Warning | str, *where: Any, **more: Any) -> None:
             text = words(message)
@@ -64,6 +61,7 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
+    examples=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 In Python:

@@ -31,14 +31,9 @@ class WithExamples(click.Command):
         self.examples = examples
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        write_examples(formatter, self.examples)
+        formatter.write_paragraph()
+        formatter.write("".join(f"  {line}\n" for line in self.examples))
         super().format_help_text(ctx, formatter)
-
-
-def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    """Write lines to copy as they are."""
-    formatter.write_paragraph()
-    formatter.write("".join(f"  {line}\n" for line in examples))
 
 
 def command(*examples: str) -> Decorator:
@@ -71,7 +66,7 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
-def pairs_option(
+def pairs(
     name: str,
     metavar: str,
     words: str,
@@ -145,37 +140,35 @@ def or_none(text: str) -> str | None:
     return None if text == "none" else text
 
 
-storage_options = together(
-    pairs_option("--layout", "[NAME=]LAYOUT", "auto, contiguous or chunked.", str, alone=True),
-    pairs_option(
-        "--compression", "[NAME=]CODEC", "none, gzip, zstd or lz4.", or_none, alone=True
-    ),
-    pairs_option("--level", "[NAME=]LEVEL", "Level of compression.", int, alone=True),
-    pairs_option(
+storage = together(
+    pairs("--layout", "[NAME=]LAYOUT", "auto, contiguous or chunked.", str, alone=True),
+    pairs("--compression", "[NAME=]CODEC", "none, gzip, zstd or lz4.", or_none, alone=True),
+    pairs("--level", "[NAME=]LEVEL", "Level of compression.", int, alone=True),
+    pairs(
         "--chunks", "[NAME=]ROWS", "Rows per chunk, or its shape: 64,3,32,32.", lengths_of,
         alone=True,
     ),
 )  # fmt: skip
 """How sources are stored."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-effort_options = together(
+effort = together(
     click.option("--memory", metavar="SIZE", help="Memory it may use for rows [default: 128 MiB]."),
     click.option(
         "--progress/--no-progress", default=None, help="Show a bar [default: on a terminal]."
     ),
-    json_option,
+    as_json,
 )
 """How much memory is used, and what is shown meanwhile."""
 
-overwrite_option = click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
+overwrite = click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
 
-sources_option = click.option(
+sources = click.option(
     "--source", "sources", multiple=True, metavar="NAME", help="Only this source."
 )
 
-seconds_option = click.option(
+seconds = click.option(
     "--seconds",
     default=0.3,
     show_default=True,
@@ -183,24 +176,24 @@ seconds_option = click.option(
     help="Time limit of a measurement.",
 )
 
-opened_option = pairs_option(
+opened = pairs(
     "--option", "NAME=VALUE", "How to read the format: channels=1, delimiter=;", value_of,
     "opened", cut=str.partition,
 )  # fmt: skip
 
-dims_option = pairs_option(
+dims = pairs(
     "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", names_of
 )
 
-external_option = click.option(
+external = click.option(
     "--allow-external", is_flag=True, help="Follow links to other files, if you trust the file."
 )
 
-group_option = click.option(
+group = click.option(
     "--group", metavar="GROUP", help="Open this group of an HDF5 file; 'data/*' joins many."
 )
 
-examples_option = click.option(
+examples = click.option(
     "--examples", metavar="PATTERN", help="HDF5 datasets or groups, each of them one example."
 )
 

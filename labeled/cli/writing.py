@@ -15,31 +15,14 @@ import click
 from dask.utils import format_bytes
 
 import labeled
-from labeled.cli.options import (
-    command,
-    dims_option,
-    effort_options,
-    examples_option,
-    external_option,
-    given,
-    in_flags,
-    json_option,
-    names_of,
-    one_line,
-    opened_option,
-    overwrite_option,
-    pairs_option,
-    seconds_option,
-    sources_option,
-    storage_options,
-)
+from labeled.cli import options as opt
 from labeled.dataset.files import find_files
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.writing.splits import ORDERS, rules_of_words
 from labeled.writing.write import RECORDS
 
 
-@command(
+@opt.command(
     "labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets",
     "labeled convert train_x.npy test_x.npy digits.hdf5",
     "labeled convert pictures/ all.hdf5 --resize 64 --split train=0.9 test=rest",
@@ -60,23 +43,23 @@ from labeled.writing.write import RECORDS
 @click.option(
     "--only", multiple=True, metavar="SPLIT", help="Only the rows of this split of ORIGIN."
 )
-@sources_option
-@dims_option
-@pairs_option(
+@opt.sources
+@opt.dims
+@opt.pairs(
     "--columns",
     "SOURCE=a,b,c",
     "Columns of a table to join into one source.",
-    names_of,
+    opt.names_of,
     cut=str.partition,
 )
 @click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scale, then crop.")
-@opened_option
-@examples_option
-@external_option
+@opt.opened
+@opt.examples
+@opt.external
 @click.option("--example-dim", metavar="DIM", help="The dim that counts examples (netCDF, zarr).")
-@storage_options
-@overwrite_option
-@effort_options
+@opt.storage
+@opt.overwrite
+@opt.effort
 @click.pass_context
 def convert(
     ctx: click.Context, /, origin: str, target: str, more: Sequence[str], **params: Any
@@ -92,13 +75,8 @@ def convert(
     *origins, target = paths
     rules = rules_of_words([*params["split"], *more[len(paths) - 2 :]])
     opened = {**params["opened"], **resize_of(params["resize"])}
-    if "group" in opened:
-        raise click.UsageError(
-            "--option group: convert opens whole files; in Python, "
-            "labeled.write(TARGET, labeled.open_dataset(ORIGIN, group=...)) writes groups"
-        )
     started = perf_counter()
-    options = given(ctx, "origin", "target", "more", "split", "opened", "resize", "as_json")
+    options = opt.given(ctx, "origin", "target", "more", "split", "opened", "resize", "as_json")
     options |= opened | ({"split": rules} if rules else {})
     path = labeled.convert(origins if len(origins) > 1 else origin, target, **options)
     report(path, perf_counter() - started, params["as_json"])
@@ -121,14 +99,14 @@ def resize_of(text: str | None) -> dict[str, Any]:
     return {"resize": max(height, width), "shape": (height, width)}
 
 
-@command("labeled append all.hdf5 monday.csv --split train")
+@opt.command("labeled append all.hdf5 monday.csv --split train")
 @click.argument("file")
 @click.argument("more")
 @click.option("--split", metavar="NAME", help="The split of FILE, old or new, that gets the rows.")
 @click.option("--only", metavar="NAME", help="Only rows of this split of MORE.")
-@sources_option
-@opened_option
-@effort_options
+@opt.sources
+@opt.opened
+@opt.effort
 @click.pass_context
 def append(ctx: click.Context, /, file: str, more: str, only: str | None, **params: Any) -> None:
     """Add the rows of another file to a file.
@@ -142,19 +120,19 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
         rows = labeled.open_dataset(more, sources=params["sources"] or None, **params["opened"])
     rows = rows if only is None else rows.split(only)
-    options = given(ctx, "file", "more", "only", "sources", "opened", "as_json")
+    options = opt.given(ctx, "file", "more", "only", "sources", "opened", "as_json")
     path = labeled.append(file, rows, **options)
     report(path, perf_counter() - started, params["as_json"])
 
 
-@command(
+@opt.command(
     "labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip",
     "labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'",
     "labeled repack sorted.hdf5 mixed.hdf5 --order shuffle --seed 7",
 )
 @click.argument("file")
 @click.argument("target")
-@storage_options
+@opt.storage
 @click.option(
     "--ragged",
     type=click.Choice(["flat", "fuel"]),
@@ -168,13 +146,13 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
     help="splits: put the rows of each split together; shuffle: mix them there, too.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the shuffle.")
-@dims_option
+@opt.dims
 @click.option(
     "--verify/--no-verify", default=True, show_default=True, help="Compare the rows with FILE."
 )
-@external_option
-@overwrite_option
-@effort_options
+@opt.external
+@opt.overwrite
+@opt.effort
 @click.pass_context
 def repack(ctx: click.Context, /, file: str, target: str, **params: Any) -> None:
     """Rewrite a file with other chunks, codec or row order.
@@ -183,7 +161,7 @@ def repack(ctx: click.Context, /, file: str, target: str, **params: Any) -> None
     and compared with those of FILE. TARGET may be FILE itself, with --overwrite.
     """
     started = perf_counter()
-    path = labeled.repack(file, target, **given(ctx, "file", "target", "as_json"))
+    path = labeled.repack(file, target, **opt.given(ctx, "file", "target", "as_json"))
     report(path, perf_counter() - started, params["as_json"], verified=params["verify"])
 
 
@@ -215,11 +193,11 @@ def report(path: str, seconds: float, as_json: bool, **more: Any) -> None:
     click.echo(words)
 
 
-@command("labeled verify digits.hdf5", "labeled verify data/")
+@opt.command("labeled verify digits.hdf5", "labeled verify data/")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@sources_option
-@json_option
-@external_option
+@opt.sources
+@opt.as_json
+@opt.external
 @click.pass_context
 def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params: Any) -> None:
     """Compare rows with their stored checksums.
@@ -230,9 +208,9 @@ def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params:
     facts: list[dict[str, Any]] = []
     for path in find_files(files):
         try:
-            found = labeled.verify(path, **given(ctx, "files", "as_json"))
+            found = labeled.verify(path, **opt.given(ctx, "files", "as_json"))
         except LabeledError as error:
-            words = in_flags(one_line(error), ctx.command)
+            words = opt.in_flags(opt.one_line(error), ctx.command)
             facts.append({"path": path, "error": words, "sound": False})
             click.echo(f"Error: {words}", err=True)
             continue
@@ -252,12 +230,12 @@ def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params:
         ctx.exit(1)
 
 
-@command("labeled doctor slow.hdf5")
+@opt.command("labeled doctor slow.hdf5")
 @click.argument("file")
 @click.option("--target", help="TARGET of the printed command [default: an unused name].")
-@seconds_option
-@json_option
-@external_option
+@opt.seconds
+@opt.as_json
+@opt.external
 @click.pass_context
 def doctor(ctx: click.Context, /, file: str, as_json: bool, **params: Any) -> None:
     """Report slow layouts and the command that fixes them.
@@ -266,7 +244,7 @@ def doctor(ctx: click.Context, /, file: str, as_json: bool, **params: Any) -> No
     shuffled batches beside the file's own: rates are those of this machine. Of similar findings
     the first is shown (--json has all). The exit code is 1 if anything is found.
     """
-    found = labeled.doctor(file, **given(ctx, "file", "as_json"))
+    found = labeled.doctor(file, **opt.given(ctx, "file", "as_json"))
     if as_json:
         click.echo(json.dumps(asdict(found), indent=2))
     else:
