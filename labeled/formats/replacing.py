@@ -36,26 +36,21 @@ from labeled.errors import LabeledError, WriteError
 
 log = logging.getLogger(__name__)
 
-PART = ".part"
-"""How the names of files end that are not complete yet."""
-
-STEM_BYTES = 160
-"""Of the target's name in that of its part: file systems allow 255 bytes in all."""
+PART = ".part"  # how the names of files end that are not complete yet
+STEM_BYTES = 160  # of the target's name in that of its part: file systems allow 255 bytes in all
 
 State = Literal["dead", "living", "unknown"]
 
 _NAME = re.compile(r"\.([0-9a-f]{12})-([0-9a-f]+)-([0-9a-f]+)\.[0-9a-f]{12}" + re.escape(PART))
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _NAMESPACE = "/proc/self/ns/pid"
-_ENDED = "ZX"
-
 _COPY_BYTES = 64 << 20
 
+# what the system answers to writers alone, though readers beside them may be blamed for it
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system answers to writers alone, though readers beside them may be blamed for it."""
 
+# what folders answer that may be written but not listed, and file systems that only sync files
 _NO_WAITING = (errno.EACCES, errno.EBADF, errno.EINVAL)
-"""What folders answer that may be written but not listed, and file systems that only sync files."""
 
 _CAUSES = {
     errno.ENOSPC: "the disk is full; free some space, or write elsewhere",
@@ -101,51 +96,40 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         )
     if name.endswith(("/", os.sep)) and not os.path.isdir(name):
         raise WriteError(f"cannot write {name!r}: that names a folder; name a file in it")
-    target = os.path.realpath(name)
+    target, why = os.path.realpath(name), None
     folder = os.path.dirname(target)
-    if not os.path.isdir(folder):
-        raise WriteError(f"cannot write {_without_folder(name, folder)}")
-    if os.path.isdir(target):
-        raise WriteError(f"cannot write {target!r}: it is a folder; name a file in it")
-    if os.path.exists(target) and not os.path.isfile(target):
-        raise WriteError(
-            f"cannot write {target!r}: it is a device or a pipe, not a file; name a new file"
-        )
-    if os.path.lexists(target) and not overwrite:
+    if "://" in name and not os.path.isdir(folder):
+        target = name
+        why = "that is an address; write a file of this machine, and copy it there"
+    elif not os.path.lexists(folder):
+        why = f"folder {folder!r} does not exist; make it first"
+    elif not os.path.isdir(folder):
+        why = f"{folder!r} is not a folder"
+    elif os.path.isdir(target):
+        why = "it is a folder; name a file in it"
+    elif os.path.exists(target) and not os.path.isfile(target):
+        why = "it is a device or a pipe, not a file; name a new file"
+    elif os.path.lexists(target) and not overwrite:
         raise WriteError(f"{target!r} exists already; pass overwrite=True to replace it")
-    if not os.access(folder, os.W_OK | os.X_OK):
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        why = f"this user may not write in {folder!r}; check its permissions"
         if hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY:
-            raise WriteError(f"cannot write {target!r}: {_CAUSES[errno.EROFS]}")
-        raise WriteError(
-            f"cannot write {target!r}: this user may not write in {folder!r}; check its permissions"
+            why = _CAUSES[errno.EROFS]
+    elif os.path.exists(target) and not _may_replace(target, folder):
+        why = (
+            f"the file is another user's, and in {folder!r} only owners may replace their files; "
+            f"write elsewhere"
         )
-    if os.path.exists(target) and not _may_replace(target, folder):
-        raise WriteError(
-            f"cannot write {target!r}: the file is another user's, and in {folder!r} only owners "
-            f"may replace their files; write elsewhere"
-        )
+    if why is not None:
+        raise WriteError(f"cannot write {target!r}: {why}")
     remove_dead(target)
-    _check_room(target, n_bytes)
-    return target
-
-
-def _check_room(target: str, n_bytes: int) -> None:
-    folder = os.path.dirname(target)
     disk = shutil.disk_usage(folder)
     if n_bytes > disk.free and disk.total:  # some network file systems tell no sizes
         raise WriteError(
             f"cannot write {target!r}: it takes at least {n_bytes:,} bytes and {folder!r} has "
             f"{disk.free:,} free; free some space, write elsewhere, or compress"
         )
-
-
-def _without_folder(name: str, folder: str) -> str:
-    """Say what to do about a target whose folder is none."""
-    if "://" in name:
-        return f"{name!r}: that is an address; write a file of this machine, and copy it there"
-    if os.path.lexists(folder):
-        return f"{os.path.realpath(name)!r}: {folder!r} is not a folder"
-    return f"{os.path.realpath(name)!r}: folder {folder!r} does not exist; make it first"
+    return target
 
 
 def _may_replace(target: str, folder: str) -> bool:
@@ -177,10 +161,15 @@ def replacing(target: str, *, overwrite: bool = True) -> Iterator[str]:
     part = part_name(target)
     try:
         with explained(target):
-            _make_file(part, target)
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            mode = _mode_of(target)
+            if mode is not None:
+                os.chmod(part, mode | stat.S_IWUSR)
             yield part
             sync(part)
-            _take_mode(part, target)
+            mode = _mode_of(target)
+            if mode is not None and not mode & stat.S_IWUSR:
+                os.chmod(part, mode)
             if overwrite:
                 os.replace(part, target)
             else:
@@ -190,7 +179,19 @@ def replacing(target: str, *, overwrite: bool = True) -> Iterator[str]:
             os.unlink(part)
         raise
     with explained(target, "the new file is there, but may be gone if the machine stops now"):
-        _sync_names(os.path.dirname(target))
+        try:
+            if os.name != "nt":  # folders cannot be opened there, and need not be
+                sync(os.path.dirname(target))
+        except OSError as error:
+            if error.errno not in _NO_WAITING:
+                raise
+
+
+def _mode_of(target: str) -> int | None:
+    """Return the permissions of a file; None if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return stat.S_IMODE(os.stat(target).st_mode)
+    return None
 
 
 def _take_name(part: str, target: str) -> None:
@@ -265,21 +266,6 @@ def errno_of(error: BaseException) -> int | None:
     return None if hidden is None else int(hidden.group(1))
 
 
-def _make_file(part: str, target: str) -> None:
-    """Make an empty file with the permissions of the target (those of a new file if new)."""
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    with contextlib.suppress(FileNotFoundError):
-        os.chmod(part, stat.S_IMODE(os.stat(target).st_mode) | stat.S_IWUSR)
-
-
-def _take_mode(part: str, target: str) -> None:
-    """Let a file that may not be written be replaced by one that may not either."""
-    with contextlib.suppress(FileNotFoundError):
-        mode = stat.S_IMODE(os.stat(target).st_mode)
-        if not mode & stat.S_IWUSR:
-            os.chmod(part, mode)
-
-
 def clone(path: str, copy: str) -> None:
     """Copy a file, by reference if the file system can: at once, whatever its size."""
     with open(path, "rb", buffering=0) as source, open(copy, "wb", buffering=0) as target:
@@ -287,17 +273,6 @@ def clone(path: str, copy: str) -> None:
             while os.copy_file_range(source.fileno(), target.fileno(), _COPY_BYTES):
                 pass
         shutil.copyfileobj(source, target, _COPY_BYTES)
-
-
-def _sync_names(folder: str) -> None:
-    """Wait until the names in a folder are on the disk, where the system lets this user wait."""
-    if os.name == "nt":
-        return  # folders cannot be opened there, and need not be
-    try:
-        sync(folder)
-    except OSError as error:
-        if error.errno not in _NO_WAITING:
-            raise
 
 
 def sync(path: str) -> None:
@@ -314,11 +289,16 @@ def sync(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PartFile:
-    """A file (or folder of files) that was begun and is not complete."""
+    """A file (or folder of files) that was begun and is not complete.
+
+    Parameters
+    ----------
+    state : {"dead", "living", "unknown"}
+        Of its writer; "unknown" if it is not of this machine, as it runs now.
+    """
 
     path: str
     state: State
-    """Whether its writer is alive; "unknown" if it is not of this machine, as it runs now."""
     process: int
 
     @property
@@ -351,20 +331,17 @@ def part_name(target: str) -> str:
 def parts_of(target: str) -> list[PartFile]:
     """Return the parts of a target, of all writers."""
     folder, name = os.path.split(target)
-    begin, found = f".{_stem(name)}", []
-    try:
-        names = os.listdir(folder or ".")
-    except OSError:
-        return []
-    for each in sorted(names):
-        if each.startswith(begin):
-            parts = _NAME.fullmatch(each, len(begin))
-            if parts is not None:
-                process, began = int(parts[2], 16), int(parts[3], 16)
-                state: State = "unknown"
-                if parts[1] == _machine():
-                    state = "living" if _lives(process, began) else "dead"
-                found.append(PartFile(os.path.join(folder, each), state, process))
+    begin, found, names = f".{_stem(name)}", [], list[str]()
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(folder or "."))
+    for each in names:
+        parts = _NAME.fullmatch(each, len(begin)) if each.startswith(begin) else None
+        if parts is not None:
+            process, began = int(parts[2], 16), int(parts[3], 16)
+            state: State = "unknown"
+            if parts[1] == _machine():
+                state = "living" if _lives(process, began) else "dead"
+            found.append(PartFile(os.path.join(folder, each), state, process))
     return found
 
 
@@ -414,6 +391,6 @@ def _began(process: int) -> int | None:
     try:
         with open(f"/proc/{process}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return 1 if fields[0].decode() in _ENDED else int(fields[19])
+        return 1 if fields[0] in (b"Z", b"X") else int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
