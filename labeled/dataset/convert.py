@@ -15,12 +15,12 @@ columns and are joined column by column.
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
-import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -44,7 +44,6 @@ from labeled.errors import (
     SplitError,
     UnknownNameError,
     UnsafeFileError,
-    WriteError,
     did_you_mean,
     listed,
     warn,
@@ -58,7 +57,7 @@ from labeled.formats.registry import (
     format_of_folder,
     option_names,
 )
-from labeled.formats.replacing import check_target, part_folder
+from labeled.formats.replacing import check_target, explained, part_folder
 from labeled.ragged import Ragged
 from labeled.writing.pictures import (
     SPLITS,
@@ -70,7 +69,7 @@ from labeled.writing.pictures import (
     picture_sources,
     write_pictures,
 )
-from labeled.writing.source import in_blocks
+from labeled.writing.source import BLOCK_BYTES
 from labeled.writing.splits import splits_by_rules
 from labeled.writing.tables import frame_sources, grouped, is_frame, open_parquet
 from labeled.writing.write import (
@@ -83,26 +82,12 @@ from labeled.writing.write import (
     write_with,
 )
 
-MAX_NAMED = 12
-"""Datasets that a warning names."""
-
-OF_RAGGED = "it holds the "
-"""Why datasets that ragged sources are made of are no sources themselves."""
-
+MAX_NAMED = 12  # datasets that a warning names
 MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
-"""Kinds of origins that an option means something for, besides files that are opened."""
-
-LABELS = "iubUSO"
-"""Kinds of dtypes that labels have: integers and texts."""
-
-BLOCKS = 32
-"""Blocks of lazy arrays that fit into the memory given: several are on their way at a time."""
-
-TEXTS = (".txt", ".csv", ".tsv", ".tab")
-"""Files that may stand beside pictures: notes, class names, licences."""
-
-KINDS = {"npy": (".npy",), "parquet": (".parquet", ".pq")}
-"""Files several of which are joined, and how their names end."""
+LABELS = "iubUSO"  # kinds of dtypes that labels have: integers and texts
+BLOCKS = 32  # of lazy arrays that fit into the memory given: several are on their way at a time
+TEXTS = (".txt", ".csv", ".tsv", ".tab")  # notes, class names, licences beside pictures
+KINDS = {"npy": (".npy",), "parquet": (".parquet", ".pq")}  # files several of which are joined
 
 _NUMBER = re.compile(r"(\d+)")
 _COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
@@ -197,8 +182,6 @@ def convert(
     how = {one.name for one in fields(WriteOptions)}
     written = replace(DEFAULTS, **{name: v for name, v in options.items() if name in how})
     opened = {name: v for name, v in options.items() if name not in how}
-    if "splits" in opened:
-        raise OptionError("convert() has no option 'splits'; did you mean 'split'?")
     known = keywords_of(convert), keywords_of(open_dataset)
     check_keywords("convert", opened, *known, option_names())
     where = check_target(target, overwrite=written.overwrite)
@@ -207,26 +190,21 @@ def convert(
         check_ending(target)
     elif split is not None:
         raise SplitError(".rec files get no splits; convert to a labelled file first")
-    if split is None and (stratify is not None or group is not None or in_order):
+    labels = {"stratify": stratify, "group": group}
+    if split is None and (in_order or any(given is not None for given in labels.values())):
         raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
     budget, _ = checked_effort(written.memory, written.threads)
+    names = None if sources is None else list(sources)
     with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
         asked = _Asked(
-            opened,
-            written.dims,
-            None if sources is None else tuple(sources),
-            columns,
-            example_dim,
-            as_records,
-            lambda: folders.enter_context(part_folder(where)),
+            opened, written.dims, names, columns, example_dim, where, as_records, folders
         )
         found = _chosen(_origin(origin, asked), asked, only)
         if as_records:
-            return _records(found, target, written, as_encoded=not opened)
+            return _records(found, asked, written)
         provenance: dict[str, Any] = {"from": found.name, "kind": found.kind}
         splits = found.splits
         if split is not None:
-            labels = {"stratify": stratify, "group": group}
             splits = _drawn(found, split, seed, in_order, labels)
             provenance |= _of_split(split, seed, labels)
         provenance |= written.provenance or {}
@@ -237,26 +215,33 @@ def convert(
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What of an origin is asked for, and how files are opened."""
+    """What of an origin is asked for, and how files are opened.
+
+    Parameters
+    ----------
+    names : list of str, optional
+        The sources that are wanted.
+    target : str
+        Beside which files are unpacked.
+    decoded : bool
+        Whether values are wanted, in place of what is stored of them.
+    folders : ExitStack
+        Removes what was unpacked.
+    """
 
     opened: Mapping[str, Any]
     dims: Mapping[str, Sequence[str | None]] | None
-    names: tuple[str, ...] | None
-    """The sources that are wanted."""
+    names: list[str] | None
     columns: Mapping[str, Sequence[str]] | None
     example_dim: str | None
+    target: str
     decoded: bool
-    """Whether values are wanted, in place of what is stored of them."""
-    folder: Callable[[], str]
-    """Returns a folder for temporary files."""
+    folders: ExitStack
 
     def dataset(self, path: Any) -> Dataset:
         """Open files."""
-        own = dict(self.opened)
-        if self.names is not None:
-            own["sources"] = self.names
-        if self.columns is not None:
-            own["columns"] = self.columns
+        own = {"sources": self.names, "columns": self.columns, **self.opened}
+        own = {name: value for name, value in own.items() if value is not None}
         named = own.get("format")
         found = format_of(find_files(path)[0]) if named is None else format_named(named)
         if not self.decoded and "decode_cf" in found.accepts:
@@ -266,13 +251,19 @@ class _Asked:
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """What is converted: sources as :func:`labeled.write` takes them, and what it was."""
+    """What is converted: sources as :func:`labeled.write` takes them, and what it was.
+
+    Parameters
+    ----------
+    kind : str
+        "npz", "parquet", ...; "labeled" for a Dataset.
+    name : str
+        Of the file or folder; empty for what is in memory.
+    """
 
     kind: str
-    """ "npz", "parquet", ...; "labeled" for a Dataset."""
     sources: Any
     name: str = ""
-    """Of the file or folder; empty for what is in memory."""
     splits: Mapping[str, Any] | None = None
     pictures: PictureFiles | None = None
 
@@ -290,31 +281,30 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
     """Return the splits and the sources that are wanted, once options are checked."""
     if found.kind != "labeled" or not found.name:  # files that are opened have checked theirs
         given = {**asked.opened, "columns": asked.columns, "example_dim": asked.example_dim}
-        for name, value in given.items():
-            if value is not None and found.kind not in MEANT_FOR.get(name, ("pictures",)):
-                raise OptionError(f"{name}= means nothing for {found.where}, which is {found.kind}")
-    sources, splits = found.sources, found.splits
+        for option, value in given.items():
+            if value is not None and found.kind not in MEANT_FOR.get(option, ("pictures",)):
+                words = f"{option}= means nothing for {found.where}, which is {found.kind}"
+                raise OptionError(words)
+    sources, splits, names = found.sources, found.splits or {}, asked.names
     if only is not None:
         if not isinstance(sources, Dataset):
             raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has none")
         sources = sources.split(*([only] if isinstance(only, str) else only))
-    found = replace(found, sources=sources)
-    if asked.names is None:
-        if isinstance(sources, Dataset):
-            _warn_of_left_out(sources)
-    else:
-        for name in asked.names:
-            if name not in found.names:
-                raise UnknownNameError(
-                    f"{found.where} has no source {name!r}; {did_you_mean(name, found.names)}"
-                )
+    if names is None and isinstance(sources, Dataset):
+        _warn_of_left_out(sources)
+    elif names is not None:
+        known = replace(found, sources=sources).names
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise UnknownNameError(f"{found.where} has no source {name!r}; {hint}")
         if isinstance(sources, Dataset | xr.Dataset):
-            sources = sources[list(asked.names)]
+            sources = sources[names]
         else:
-            sources = {name: sources[name] for name in asked.names}
+            sources = {name: sources[name] for name in names}
         splits = {
-            split: {n: by[n] for n in by if n in asked.names} if isinstance(by, Mapping) else by
-            for split, by in (splits or {}).items()
+            split: {n: by[n] for n in by if n in names} if isinstance(by, Mapping) else by
+            for split, by in splits.items()
         }
     found = replace(found, sources=sources, splits=splits or None)
     if not found.names:
@@ -327,34 +317,28 @@ def _warn_of_left_out(dataset: Dataset) -> None:
     header = dataset.files.catalog.headers[0]
     along = {name for source in header.sources.values() for name in source.coords}
     lost = [name for name in header.variables if name not in along]
-    lost += [n for n, why in header.not_opened.items() if not why.startswith(OF_RAGGED)]
+    lost += [n for n, why in header.not_opened.items() if not why.startswith("it holds the ")]
     if lost and header.format == "hdf5" and len(dataset.sources) == len(header.sources):
-        carried = "labeled.repack carries them over"
-        named = "names and attributes of examples are kept where sources= names them, too"
+        way = "labeled.repack carries them over"
+        if dataset.files.options.examples is not None:
+            way = "names and attributes of examples are kept where sources= names them, too"
         warn(
             f"{listed(sorted(lost), MAX_NAMED)} of {header.stamp.path!r} are no sources of "
-            f"examples, and are left out; "
-            f"{carried if dataset.files.options.examples is None else named}"
+            f"examples, and are left out; {way}"
         )
 
 
-def _records(found: _Origin, target: Path, written: WriteOptions, *, as_encoded: bool) -> str:
+def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
     """Write records; what is not a Dataset becomes a labelled file first."""
-    if found.pictures is not None and as_encoded:
+    target = asked.target
+    if found.pictures is not None and not asked.opened:
         return copy_pictures(found.pictures, target, written)
-    if isinstance(found.sources, Dataset):
-        return write_pictures(found.sources, target, written)
-    plain = replace(written, statistics=False, checksums=False)
-    with part_folder(check_target(target, overwrite=written.overwrite)) as between:
-        try:
-            path = os.path.join(between, "labelled.hdf5")
-            labelled = write_with(path, found.sources, found.splits, plain)
-        except WriteError as error:
-            raise WriteError(
-                f"cannot write {os.fspath(target)!r}: its rows go into a labelled file first "
-                f"({error})"
-            ) from error
-        return write_pictures(open_dataset(labelled), target, written)
+    dataset = found.sources
+    if not isinstance(dataset, Dataset):
+        plain = replace(written, statistics=False, checksums=False)
+        path = os.path.join(asked.folders.enter_context(part_folder(target)), "labelled.hdf5")
+        dataset = open_dataset(write_with(path, found.sources, found.splits, plain))
+    return write_pictures(dataset, target, written)
 
 
 # splits
@@ -368,7 +352,7 @@ def _drawn(
     labels: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Divide rows among splits by rules."""
-    counts = {name: _n_rows(found.sources[name]) for name in found.names}
+    counts = {name: len(found.sources[name]) for name in found.names}
     if len(set(counts.values())) > 1:
         raise SplitError(
             f"the sources of {found.where} differ in length: {counts}; choose some that agree "
@@ -383,20 +367,13 @@ def _drawn(
 
 def _of_split(rules: Mapping[str, Any], seed: int, labels: Mapping[str, Any]) -> dict[str, Any]:
     """Return how rows were divided, as it is kept in the file."""
-    described = {
-        name: rule if isinstance(rule, str | int | float) else "rows given one by one"
-        for name, rule in rules.items()
-    }
-    by = {
-        option: given if isinstance(given, str) else "values given one by one"
-        for option, given in labels.items()
-        if given is not None
-    }
-    return {"split": described, "seed": seed, **by}
 
+    def said(given: Any, what: str) -> Any:
+        return given if isinstance(given, str | int | float) else f"{what} given one by one"
 
-def _n_rows(value: Any) -> int:
-    return int(value.shape[0]) if hasattr(value, "shape") else len(value)
+    split = {name: said(rule, "rows") for name, rule in rules.items()}
+    by = {option: said(given, "values") for option, given in labels.items() if given is not None}
+    return {"split": split, "seed": seed, **by}
 
 
 def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray[Any] | None:
@@ -420,7 +397,8 @@ def _called(found: _Origin, option: str, name: str) -> Any:
     if name in found.names:
         return found.sources[name]
     able: list[str] = []
-    for called, source in ((one, found.sources[one]) for one in found.names):
+    for called in found.names:
+        source = found.sources[called]
         if isinstance(source, xr.DataArray) and "columns" in source.attrs:
             columns = list(source.attrs["columns"])
             if name in columns:  # integers side by side with others have their dtype
@@ -430,9 +408,8 @@ def _called(found: _Origin, option: str, name: str) -> Any:
             able += columns
         elif getattr(source, "shape", (0, 2))[1:] in ((), (1,)) and source.dtype.kind in LABELS:
             able.append(called)
-    what = "source of one label a row in" if able else "source of"
     hint = did_you_mean(name, dict.fromkeys(able or found.names))
-    raise UnknownNameError(f"{option}={name!r} is not a {what} {found.where}; {hint}")
+    raise UnknownNameError(f"{option}={name!r} is not a source of labels in {found.where}; {hint}")
 
 
 # what is given
@@ -492,7 +469,9 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
         if notes and more_pictures(path, len(known)):
             if known:
                 warn(f"{known} beside the pictures of {path!r} are left out")
-            return _of_pictures(path, asked.opened)
+            decoding, found = decoding_of(asked.opened), list_pictures(path)
+            sources = picture_sources(found, decoding)
+            return _Origin("pictures", sources, splits=found.splits or None, pictures=found)
         if not known and _files_alike(paths) is None:
             raise FileFormatError(
                 f"folder {path!r} holds nothing to convert: no pictures, no files that "
@@ -509,13 +488,6 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
     return _Origin("parquet", grouped(open_parquet(files), asked.columns)) if kind else None
 
 
-def _of_pictures(path: str, opened: Mapping[str, Any]) -> _Origin:
-    decoding = decoding_of(opened)
-    found = list_pictures(path)
-    sources = picture_sources(found, decoding)
-    return _Origin("pictures", sources, splits=found.splits or None, pictures=found)
-
-
 def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
     """Put the example dim first, and leave out variables that do not have it.
 
@@ -527,15 +499,15 @@ def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
         If no variable has the dim.
     """
     dims = [str(dim) for array in dataset.data_vars.values() for dim in array.dims]
-    if example_dim is not None and example_dim not in dims:
-        hint = did_you_mean(example_dim, set(dims))
-        raise DimsError(f"no variable has a dim {example_dim!r}; {hint}")
     if not dims:
         raise ArrayError("there is no variable with an axis to convert")
     if example_dim is None:
         unlimited = [dim for dim in dataset.encoding.get("unlimited_dims", ()) if dim in dims]
         usual = "batch" if "batch" in dims else dims[0]
         example_dim = str(unlimited[0]) if len(unlimited) == 1 else usual
+    elif example_dim not in dims:
+        hint = did_you_mean(example_dim, set(dims))
+        raise DimsError(f"no variable has a dim {example_dim!r}; {hint}")
     having = [name for name, array in dataset.data_vars.items() if example_dim in array.dims]
     without = sorted(str(name) for name in dataset.data_vars if name not in having)
     if without:
@@ -553,35 +525,27 @@ def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
 
 def _of_npz(path: str, asked: _Asked) -> _Origin:
     """Return the arrays of an archive, unpacked and mapped."""
-    folder, arrays, single = asked.folder(), {}, []
+    folder, arrays = asked.folders.enter_context(part_folder(asked.target)), {}
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = [one for one in archive.infolist() if one.filename.endswith(".npy")]
-            if len({one.filename for one in members}) < len(members):
+        with zipfile.ZipFile(path) as archive, explained(asked.target):
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            if len(set(members)) < len(members):
                 raise FileFormatError(f"{path!r} has members of the same name; rename them")
-            n_bytes = sum(one.file_size for one in members)
-            if n_bytes > shutil.disk_usage(folder).free:
-                raise WriteError(
-                    f"{path!r} takes {n_bytes:,} bytes unpacked, which are not free beside the "
-                    f"target; write elsewhere"
-                )
-            for one in members:
-                where = f"{path}, member {one.filename}"
-                try:
-                    array = _open_npy(archive.extract(one, folder), where)
-                except UnsafeFileError:
-                    if asked.names is None or one.filename[:-4] in asked.names:
-                        raise
-                    continue
-                if array.shape:
-                    arrays[one.filename[:-4]] = array
-                else:
-                    single.append(one.filename[:-4])
+            archive.extractall(folder, members)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise FileFormatError(f"{path!r} is not a sound .npz archive: {error}") from error
+    for name in members:
+        try:
+            array = _open_npy(os.path.join(folder, name), f"{path}, member {name}")
+        except UnsafeFileError:
+            if asked.names is None or name[:-4] in asked.names:
+                raise
+            continue
+        arrays[name[:-4]] = array
+    single = [name for name, array in arrays.items() if not array.shape]
     if single:
         warn(f"members {single} of {path!r} are single values, no sources, and are left out")
-    return _Origin("npz", arrays)
+    return _Origin("npz", {name: array for name, array in arrays.items() if array.shape})
 
 
 def _files_alike(paths: Sequence[str]) -> tuple[str, list[str]] | None:
@@ -627,9 +591,8 @@ def _of_npy(paths: Sequence[str]) -> _Origin:
     out: dict[str, Any] = {}
     table: dict[str, dict[str, tuple[int, int]]] = {split: {} for split in splits}
     for name, members in groups.items():
-        arrays = {path: _open_npy(path, path) for path in members}
         name = name if len(members) > 1 else named[members[0]][1] or "data"
-        stop = 0
+        arrays, stop = {path: _open_npy(path, path) for path in members}, 0
         for path, array in arrays.items():
             if not array.shape:
                 raise ArrayError(f"{path} holds a single value; a source needs an axis of examples")
@@ -678,16 +641,18 @@ def _open_npy(path: str, where: str) -> Array:
 def _joined(name: str, parts: Mapping[str, Any]) -> Any:
     """Join arrays along their rows; one alone stays what it is."""
     (first, one), *others = parts.items()
-    if not others:
-        return one
     for path, other in others:
         kinds = {one.dtype.kind, other.dtype.kind}  # texts of two widths are joined
-        if (kinds not in ({"U"}, {"S"}) and one.dtype != other.dtype) or (
-            other.shape[1:] != one.shape[1:]
-        ):
+        alike = one.dtype == other.dtype or kinds in ({"U"}, {"S"})
+        if not alike or other.shape[1:] != one.shape[1:]:
             raise ArrayError(
                 f"source {name!r}: {path!r} has rows of {other.dtype} {other.shape[1:]}, and "
                 f"{first!r} of {one.dtype} {one.shape[1:]}; give files other names where they do "
                 f"not belong together, or convert them one by one"
             )
-    return da.concatenate([in_blocks(part) for part in parts.values()])
+    if not others:
+        return one
+    rows = max(BLOCK_BYTES // max(math.prod(one.shape[1:]) * one.dtype.itemsize, 1), 1)
+    return da.concatenate(
+        [da.from_array(part, (rows, *one.shape[1:]), name=False) for part in parts.values()]
+    )

@@ -21,14 +21,13 @@ from labeled.errors import LoaderError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import check_hdf5
 from labeled.loader.loader import Loader
-from labeled.writing.doctor import Diagnosis, examine, merged
+from labeled.writing.doctor import Diagnosis, Options, examine, merged
 from labeled.writing.layouts import codec_of
 from labeled.writing.write import write
 
 SAMPLE_BYTES, WINDOW_BYTES = 16 << 20, 8 << 20
 BATCH_ROWS, N_TURNS = 256, 3
-MAX_MEASURED = 8
-"""Sources that are measured: of more, the largest."""
+MAX_MEASURED = 8  # sources that are measured: of more, the largest
 
 
 @check_arguments(but=("path",))
@@ -76,7 +75,7 @@ def doctor(
     ['one-row chunks']
     """
     check_hdf5(path, "the doctor")
-    found = examine(os.fspath(path), target, allow_external=allow_external)
+    found = examine(os.path.expanduser(os.fspath(path)), target, allow_external)
     if not seconds or found.command is None or "examples" in found.options:
         return found
     dataset = open_dataset(
@@ -86,7 +85,7 @@ def doctor(
         allow_external=allow_external,
     )
     headers = {name: one.headers[0] for name, one in dataset.files.catalog.sources.items()}
-    fixes: dict[str, dict[str, Any]] = {}
+    fixes: dict[str, Options] = {}
     for name in headers:
         options = merged([one for one in found.findings if one.source == name])
         if set(options) - {"dims"} and headers[name].n_rows > 1:
@@ -95,9 +94,8 @@ def doctor(
     rates = {}
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
         for name in largest[:MAX_MEASURED]:
-            sample = _sample(dataset.select(name), headers[name])
             options = _as_fixed(headers[name], fixes[name])
-            rates[name] = _rates(sample, options, folder, seconds)
+            rates[name] = _rates(dataset.select(name), headers[name], options, folder, seconds)
     findings = []
     for one in found.findings:
         if one.source in rates and set(one.fix) - {"dims"}:
@@ -107,16 +105,7 @@ def doctor(
     return replace(found, findings=tuple(findings))
 
 
-def _sample(source: Dataset, header: SourceHeader) -> Dataset:
-    """Return the first rows of a source: whole chunks, of about SAMPLE_BYTES."""
-    row_bytes = max(int(source[source.sources[0]].nbytes) // source.n_rows, 1)
-    n_rows = max(SAMPLE_BYTES // row_bytes, 2)
-    if header.chunks is not None:
-        n_rows = -(-n_rows // header.chunks[0]) * header.chunks[0]
-    return source.subset(slice(n_rows))
-
-
-def _as_fixed(header: SourceHeader, fix: Mapping[str, Any]) -> dict[str, Any]:
+def _as_fixed(header: SourceHeader, fix: Mapping[str, Any]) -> Options:
     """Return the options that store a source alone as the command would."""
     if header.ragged is not None:
         return {"ragged": fix["ragged"]}
@@ -129,9 +118,15 @@ def _as_fixed(header: SourceHeader, fix: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rates(
-    sample: Dataset, options: Mapping[str, Any], folder: str, seconds: float
+    source: Dataset, header: SourceHeader, options: Options, folder: str, seconds: float
 ) -> tuple[float, float]:
-    """Return rows a second of a sample as it is and stored otherwise: the best of some turns."""
+    """Return rows a second of a source as it is and stored otherwise: the best of some turns.
+
+    Its first rows are read: whole chunks, of about SAMPLE_BYTES.
+    """
+    row_bytes = max(int(source[source.sources[0]].nbytes) // source.n_rows, 1)
+    step = 1 if header.chunks is None else header.chunks[0]
+    sample = source.subset(slice(-(-max(SAMPLE_BYTES // row_bytes, 2) // step) * step))
     path = os.path.join(folder, "sample.hdf5")
     write(path, sample, overwrite=True, statistics=False, checksums=False, **options)
     best = [0.0, 0.0]

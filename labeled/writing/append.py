@@ -8,7 +8,7 @@ once it is complete. Splits are rewritten in a copy of the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ from labeled.formats.replacing import check_target, clone, replacing
 from labeled.writing.inputs import Inputs, inputs_of
 from labeled.writing.layouts import AS_STORED
 from labeled.writing.ragged import RaggedToWrite
-from labeled.writing.repack import StoredSources, coordinates_of, rewrite
+from labeled.writing.repack import StoredSources, coordinates_of, rewrite, splits_of
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
 from labeled.writing.write import checked_effort, naming
@@ -98,24 +98,16 @@ def append(
     where = header.stamp.path
     with naming(f"rows were to be added to {where!r}"):
         target = check_target(where, overwrite=True)
-        counts = {name: source.n_rows for name, source in header.sources.items()}
-        if len(set(counts.values())) != 1:
-            raise ArrayError(
-                f"the sources of file {where!r} have different numbers of rows: {counts}; rows can "
-                f"only be appended where they agree"
-            )
-        _check_carried(header)
         uneven = [name for name, source in header.sources.items() if source.ragged is not None]
         new = inputs_of(sources, uneven=uneven)
         _check_fit(new, header)
         stored = StoredSources(header, target, budget // 6)
         inputs = _old_then_new(stored.inputs(), new)
         n_new = next(iter(new.n_rows.values()))
-        table = _new_table(header, split, n_new)
         rewrite(
             stored,
             inputs,
-            table,
+            _new_table(header, split, n_new),
             replace(AS_STORED, overwrite=True, progress=progress, memory=memory, threads=threads),
             lambda _: check_same(header.stamp, "append again"),
             "append to",
@@ -124,36 +116,36 @@ def append(
     return os.path.realpath(where)
 
 
-def _check_carried(header: FileHeader) -> None:
-    """Refuse files with coordinates along the example dim, which the new rows lack."""
-    firsts = {source.dims[0] for source in header.sources.values()}
+def _check_fit(inputs: Inputs, header: FileHeader) -> None:
+    """Refuse rows that do not fit the sources of a file, and files that cannot take any."""
+    where, old, new = header.stamp.path, header.sources, inputs.n_rows
+    counts = {name: source.n_rows for name, source in old.items()}
+    if len(set(counts.values())) != 1:
+        raise ArrayError(
+            f"the sources of file {where!r} have different numbers of rows: {counts}; rows can "
+            f"only be appended where they agree"
+        )
+    firsts = {source.dims[0] for source in old.values()}
     along = sorted(n for n, each in header.variables.items() if {*each.dims[:1]} & firsts)
     if along:
         raise NotYetError(
-            f"file {header.stamp.path!r} has coordinates {along} along its example dim, which "
-            f"append cannot make longer yet; write the file again with all rows"
+            f"file {where!r} has coordinates {along} along its example dim, which append cannot "
+            f"make longer yet; write the file again with all rows"
         )
-
-
-def _check_fit(inputs: Inputs, header: FileHeader) -> None:
-    """Refuse rows that do not fit the sources of a file."""
-    where = header.stamp.path
-    counts = inputs.n_rows
-    if set(counts) != set(header.sources):
+    if set(new) != set(old):
         raise ArrayError(
-            f"rows to append have sources {sorted(counts)}, but file {where!r} has "
-            f"{sorted(header.sources)}; pass rows of every source"
+            f"rows to append have sources {sorted(new)}, but file {where!r} has {sorted(old)}; "
+            f"pass rows of every source"
         )
-    if len(set(counts.values())) > 1:
-        raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
-    for name, source in header.sources.items():
+    if len(set(new.values())) > 1:
+        raise ArrayError(f"rows to append differ in number: {new}; they must agree")
+    for name, source in old.items():
         what = f"source {name!r} of file {where!r}"
         if (source.ragged is not None) != (name in inputs.ragged):
+            kinds = ("different shapes", "one shape")[:: 1 if source.ragged else -1]
             raise ArrayError(
-                f"{what} holds examples of "
-                f"{'different shapes' if source.ragged else 'one shape'}, those to append are of "
-                f"{'one shape' if source.ragged else 'different shapes'}; give a labeled.Ragged "
-                f"(or an object array of arrays) for the former, an array for the latter"
+                f"{what} holds examples of {kinds[0]}, those to append are of {kinds[1]}; give a "
+                f"labeled.Ragged (or an object array of arrays) for different shapes, else an array"
             )
         chunked = all(each.chunks is not None for each in datasets_of(source).values())
         if inputs.batches is not None and not chunked:
@@ -161,44 +153,11 @@ def _check_fit(inputs: Inputs, header: FileHeader) -> None:
                 f"{what} is contiguous, and rows must be counted before they are written into such "
                 f"a source; give arrays in place of batches"
             )
-        given: RaggedToWrite | SourceToWrite = inputs.ragged.get(name) or inputs.sources[name]
-        if isinstance(given, RaggedToWrite):
-            _check_order(what, given.dims[1:], source.dims[1:])
-            _check_examples(what, given, source)
+        if name in inputs.ragged:
+            _check_examples(what, inputs.ragged[name], source)
         else:
-            _check_order(what, given.names.dims[1:], source.dims[1:])
-            _check_positions(what, given, header, source)
-            _check_rows(what, given, source)
-
-
-def _check_order(what: str, given: Sequence[str], dims: Sequence[str]) -> None:
-    """Refuse rows whose axes have the names of those in the file, in another order."""
-    if tuple(given) != tuple(dims) and sorted(given) == sorted(dims):
-        raise DimsError(
-            f"{what} has rows with dims {tuple(dims)}, those to append have {tuple(given)}; "
-            f"transpose them"
-        )
-
-
-def _check_positions(
-    what: str, given: SourceToWrite, header: FileHeader, source: SourceHeader
-) -> None:
-    """Refuse rows whose columns or channels have other names than in the file."""
-    called = {one.name: one for one in given.names.coords if one.values.dtype.kind in "OSU"}
-    if not called:
-        return
-    for mine in coordinates_of(header, source):
-        theirs = called.get(mine.name)
-        if theirs is None or mine.dim != theirs.dim or mine.dim == source.dims[0]:
-            continue
-        pairs = zip(mine.values.tolist(), theirs.values.tolist(), strict=False)
-        odd = next((i for i, (a, b) in enumerate(pairs) if as_text(a) != as_text(b)), None)
-        if odd is not None:
-            raise ArrayError(
-                f"{what} calls position {odd} of dim {mine.dim!r} {as_text(mine.values[odd])!r}, "
-                f"those to append call it {as_text(theirs.values[odd])!r}; bring them into the "
-                f"order of the file, with .sel({mine.name}=[...])"
-            )
+            _check_rows(what, inputs.sources[name], source)
+            _check_positions(what, inputs.sources[name], header, source)
 
 
 def _check_rows(what: str, given: SourceToWrite, source: SourceHeader) -> None:
@@ -208,22 +167,8 @@ def _check_rows(what: str, given: SourceToWrite, source: SourceHeader) -> None:
             f"{what} has rows of shape {source.row_shape}, but rows to append have shape "
             f"{given.row_shape}"
         )
-    mine, theirs = source.attrs.get("units"), given.attrs.get("units")
-    if given.encode is None and None not in (mine, theirs) and as_text(mine) != as_text(theirs):
-        raise ArrayError(f"{what} is in {mine!r}, rows to append are in {theirs!r}; convert them")
-    if given.encode is not None and mine != theirs:
-        raise ArrayError(
-            f"{what} holds {source.dtype} in units {mine!r}; cast times to "
-            f"these before you append them"
-        )
-    texts = given.dtype.kind == "O", source.dtype.kind == "O"
-    if texts[0] != texts[1] or not (
-        texts[0] or np.can_cast(given.dtype, source.dtype, "same_kind")
-    ):
-        raise ArrayError(
-            f"{what} has dtype {source.dtype}, rows to append have {given.dtype}; cast them with "
-            f".astype({str(source.dtype)!r})"
-        )
+    dtypes = given.dtype, source.dtype
+    _check_kind(what, given.names.dims, source, given.attrs, dtypes, times=given.encode is not None)
     classes, others = class_names_of(source.attrs), class_names_of(given.attrs)
     odd = sorted(n for n in classes.keys() & others.keys() if classes[n] != others[n])
     if odd:
@@ -235,48 +180,84 @@ def _check_rows(what: str, given: SourceToWrite, source: SourceHeader) -> None:
 
 def _check_examples(what: str, given: RaggedToWrite, source: SourceHeader) -> None:
     """Refuse examples with other axes, units or dtypes than those of the file."""
-    stored = datasets_of(source)[source.name].dtype
-    dtype, units = vlen_base(stored) or stored, source.attrs.get("units")
-    if given.units != units and given.are_times:
-        raise ArrayError(
-            f"{what} holds {dtype} in units {units!r}; cast times to these before you append them"
-        )
     if len(given.dims) != len(source.dims):
         raise ArrayError(
             f"{what} has examples of {len(source.dims) - 1} axes, those to append have "
             f"{len(given.dims) - 1}"
         )
-    if given.examples and not np.can_cast(given.examples.dtype, dtype, "same_kind"):
-        raise ArrayError(
-            f"{what} has dtype {dtype}, rows to append have {given.examples.dtype}; cast them"
+    stored, new = datasets_of(source)[source.name].dtype, given.examples
+    dtypes = new.dtype, vlen_base(stored) or stored
+    _check_kind(what, given.dims, source, new.attrs, dtypes, times=new.are_times)
+
+
+def _check_kind(
+    what: str,
+    dims: tuple[str, ...],
+    source: SourceHeader,
+    attrs: Mapping[str, Any],
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
+    *,
+    times: bool,
+) -> None:
+    """Refuse rows with their axes in another order, in another unit or of another kind of dtype."""
+    if dims[1:] != source.dims[1:] and sorted(dims[1:]) == sorted(source.dims[1:]):
+        raise DimsError(
+            f"{what} has rows with dims {source.dims[1:]}, those to append have {dims[1:]}; "
+            f"transpose them"
         )
+    new, old = dtypes
+    mine, theirs = source.attrs.get("units"), attrs.get("units")
+    known = times or None not in (mine, theirs)
+    if known and as_text(mine) != as_text(theirs):
+        raise ArrayError(f"{what} is in {mine!r}, rows to append are in {theirs!r}; convert them")
+    if (new.kind == "O") != (old.kind == "O") or not np.can_cast(new, old, "same_kind"):
+        raise ArrayError(
+            f"{what} has dtype {old}, rows to append have {new}; cast them with "
+            f".astype({str(old)!r})"
+        )
+
+
+def _check_positions(
+    what: str, given: SourceToWrite, header: FileHeader, source: SourceHeader
+) -> None:
+    """Refuse rows whose columns or channels have other names than in the file."""
+    called = {one.name: one for one in given.names.coords if one.values.dtype.kind in "OSU"}
+    for mine in coordinates_of(header, source) if called else ():
+        theirs = called.get(mine.name)
+        if theirs is None or mine.dim != theirs.dim:
+            continue
+        pairs = zip(map(as_text, mine.values), map(as_text, theirs.values), strict=False)
+        for i, (a, b) in enumerate(pairs):
+            if a != b:
+                raise ArrayError(
+                    f"{what} calls position {i} of dim {mine.dim!r} {a!r}, those to append call it "
+                    f"{b!r}; bring them into the order of the file, with .sel({mine.name}=[...])"
+                )
 
 
 def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Splits | None:
     """Return the splits with the new rows in one of them; None for a file without splits."""
-    if header.kind != "fuel":
-        if split is not None:
-            raise SplitError(
-                f"file {header.stamp.path!r} has no splits, so its new rows cannot be in "
-                f"{split!r}; leave split out, or write the file with splits"
-            )
-        return None
-    table = {name: dict(by_source) for name, by_source in header.splits.items()}
-    if split is not None:
-        check_split_name(split)
-    if split is None or n_new is None:
+    table = splits_of(header)
+    if split is None:
+        return table
+    check_split_name(split)
+    if table is None:
+        raise SplitError(
+            f"file {header.stamp.path!r} has no splits, so its new rows cannot be in {split!r}; "
+            f"leave split out, or write the file with splits"
+        )
+    if n_new is None:
         return table
     by_source = table.setdefault(split, {})
     longer: dict[int, Rows] = {}
     for name in list(by_source) or list(header.sources):
         n_old = header.sources[name].n_rows
-        fresh = range(n_old, n_old + n_new)
         rows = by_source.get(name, range(n_old, n_old))
         if isinstance(rows, range) and (rows.stop == n_old or len(rows) == 0):
-            by_source[name] = range(rows.start if len(rows) else n_old, fresh.stop)
+            by_source[name] = range(rows.start if len(rows) else n_old, n_old + n_new)
         else:
             if id(rows) not in longer:  # sources that share a list go on sharing it
-                longer[id(rows)] = np.concatenate([np.asarray(rows, np.int64), np.array(fresh)])
+                longer[id(rows)] = np.r_[np.asarray(rows, np.int64), n_old : n_old + n_new]
             by_source[name] = longer[id(rows)]
     return table
 
@@ -296,16 +277,17 @@ def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
     n_new = next(iter(new.n_rows.values()))
     sources: dict[str, SourceToWrite] = {}
     for name, given in old.sources.items():
-        more, n_more = new.sources.get(name), n_new
-        if n_more is not None and name in old.ragged and old.ragged[name].kind == "flat":
-            assert more is not None
-            n_more = more.shape[0]
-        sources[name] = replace(
-            given,
-            shape=(None if n_more is None else int(given.shape[0] or 0) + n_more, *given.shape[1:]),
-            least_bytes=max(given.least_bytes, 0 if more is None else more.least_bytes),
-            batch_bytes=0 if more is None else more.batch_bytes,
-        )
+        more, n_more = new.sources.get(name), n_new  # a file of Fuel's rows has no offsets
+        if more is not None:
+            given = replace(
+                given,
+                least_bytes=max(given.least_bytes, more.least_bytes),
+                batch_bytes=more.batch_bytes,
+            )
+            if n_more is not None and name in old.ragged and old.ragged[name].kind == "flat":
+                n_more = more.shape[0]
+        length = None if n_more is None else int(given.shape[0] or 0) + n_more
+        sources[name] = replace(given, shape=(length, *given.shape[1:]))
     batches = iter([new]) if new.batches is None else new.batches
     return Inputs(sources, {}, batches, old.ragged, old.sources)
 

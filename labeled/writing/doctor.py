@@ -27,21 +27,15 @@ from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.labels import default_name, likely_dims
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
-from labeled.formats.header import FileHeader, Rows, SourceHeader
+from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.replacing import parts_of
 from labeled.writing.layouts import shortened
 from labeled.writing.splits import order_of
 
-SMALL_CHUNK_BYTES = 16 << 10
-LARGE_CHUNK_BYTES = 4 << 20
-FEW_CHUNKS = 4
-"""A source of so few chunks is small whatever their shape."""
-
-POOR_RATIO = 1.15
-"""A codec that makes a source smaller by less gains nothing."""
-
-SHORT_RUN_ROWS = 8
-"""A list whose rows follow one another for less, on average, is scattered."""
+SMALL_CHUNK_BYTES, LARGE_CHUNK_BYTES = 16 << 10, 4 << 20
+FEW_CHUNKS = 4  # a source of so few is small whatever their shape
+POOR_RATIO = 1.15  # a codec that makes a source smaller by less gains nothing
+SHORT_RUN_ROWS = 8  # a list whose rows follow one another for less, on average, is scattered
 
 Options = dict[str, Any]
 
@@ -120,8 +114,13 @@ class Diagnosis:
     def __str__(self) -> str:
         if self.healthy:
             return f"{self.path}: no slow layouts found"
+        alike: dict[Any, list[Finding]] = {}  # of one kind, whose words differ in numbers only
+        for each in self.findings:
+            words = re.sub("[0-9][0-9,.]*", "0", each.words)
+            alike.setdefault((each.kind, each.source is None, words), []).append(each)
         rows = [("where", "finding", "rows/s", "fixed", "gain", "details")]
-        for first, where in summed_up(self.findings):
+        for first, *others in alike.values():
+            where = first.where + f" and {len(others)} more" * bool(others)
             rows.append((where, first.kind, *first.rates, first.words))
         lines = [f"{self.path}:", *table(rows)]
         if self.command is not None:
@@ -131,68 +130,53 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def examine(path: str, target: str | None, *, allow_external: bool) -> Diagnosis:
+def examine(path: str, target: str | None, allow_external: bool) -> Diagnosis:
     """Judge a file by its headers; see :func:`labeled.doctor`."""
-    name = os.path.expanduser(path)
-    left = _left_behind(name)
-    if left and not os.path.exists(name):
-        return Diagnosis(name, tuple(left), {}, None)
+    left = list(_left_behind(path))
+    if left and not os.path.exists(path):
+        return Diagnosis(path, tuple(left), {}, None)
     with warnings.catch_warnings():  # a finding tells what these would
         for message in (".* does not name every axis", ".* datasets alike, "):
             warnings.filterwarnings("ignore", message, LabeledWarning)
-        header = scan(name, decode_cf=False, name_all=True, allow_external=allow_external)
-    pattern = pattern_of_datasets(header.sources)
+        header = scan(path, decode_cf=False, name_all=True, allow_external=allow_external)
+    sources = header.sources
+    pattern = pattern_of_datasets(sources)
     if pattern is not None:
-        words = f"{len(header.sources):,} datasets; if each is one example, they are rows of one "
-        found = [Finding("examples apart", pattern, None, words + "source")]
+        words = f"{len(sources):,} datasets; if each is one example, they are rows of one source"
+        found = [Finding("examples apart", pattern, None, words)]
     else:
-        found = list(_findings(header))
+        found = [each for source in sources.values() for each in _of_source(source)]
+        found += _of_splits(header)
     options = merged(found)
     if found and allow_external:
         options["allow_external"] = True
+    obstacle = _obstacle(header) if found and pattern is None else None
     if pattern is not None:
         options["examples"] = pattern
-    obstacle = _obstacle(header) if found and pattern is None else None
     line = None
     if found and obstacle is None:
-        line = command(name, target or _free_name(name), options, header.sources)
+        stem, suffix = os.path.splitext(path)
+        targets = (f"{stem}.fixed{number}{suffix}" for number in ("", *range(2, 1 << 20)))
+        target = target or next(target for target in targets if not os.path.exists(target))
+        line = command(path, target, options, sources)
     return Diagnosis(header.stamp.path, (*found, *left), options, line, obstacle)
 
 
-def _left_behind(path: str) -> list[Finding]:
+def _left_behind(path: str) -> Iterator[Finding]:
     """Find the parts of a file that nobody writes any more, and remove those known to be dead."""
-    found = []
     for part in parts_of(os.path.realpath(path)):
-        size = format_bytes(part.n_bytes)
+        words = f"{part.path} ({format_bytes(part.n_bytes)})"
         if part.state == "dead":
             part.remove()
             gone = "removed now" if not os.path.lexists(part.path) else "not removable by this user"
-            words = f"{part.path} ({size}): process {part.process} was killed; {gone}"
+            words += f": process {part.process} was killed; {gone}"
         elif part.state == "unknown":
-            words = (
-                f"{part.path} ({size}) was begun on another machine, in another container, or "
-                f"before a restart; once nobody writes it: rm {shlex.quote(part.path)}"
+            words += (
+                f" was begun on another machine, in another container, or before a restart; once "
+                f"nobody writes it: rm {shlex.quote(part.path)}"
             )
-        else:
-            continue
-        found.append(Finding("left behind", None, None, words))
-    return found
-
-
-def _free_name(path: str) -> str:
-    stem, suffix = os.path.splitext(path)
-    targets = (f"{stem}.fixed{number}{suffix}" for number in ("", *range(2, 1 << 20)))
-    return next(target for target in targets if not os.path.exists(target))
-
-
-def _findings(header: FileHeader) -> Iterator[Finding]:
-    """Yield what reads badly, source by source, and then split by split."""
-    for source in header.sources.values():
-        yield from _of_source(source)
-    if _can_be_ordered(header):
-        for split, by_source in header.splits.items():
-            if any(header.sources[name].chunks is not None for name in by_source):
-                yield from _of_split(split, by_source)
+        if part.state != "living":
+            yield Finding("left behind", None, None, words)
 
 
 def _obstacle(header: FileHeader) -> str | None:
@@ -205,34 +189,27 @@ def _obstacle(header: FileHeader) -> str | None:
     return "; ".join(f"{name!r}: {why}" for name, why in whys.items() if why is not None) or None
 
 
-def _can_be_ordered(header: FileHeader) -> bool:
-    """Whether rows can change places: every source has as many, and splits the same ones."""
-    if len({source.n_rows for source in header.sources.values()}) != 1:
-        return False
-    try:
-        order_of("splits", header.splits, next(iter(header.sources.values())).n_rows, 0)
-    except SplitError:
-        return False
-    return True
-
-
 def _of_source(source: SourceHeader) -> Iterator[Finding]:
     why = why_not_undone(source.filters)
     if why is not None:
         yield _found(source, "cannot be read", why)
     elif source.ragged is not None:
         if "values" not in source.parts:
-            yield _found(
-                source,
-                "rows of variable length",
-                "every row lies in a heap, which no codec reaches and others read row by row",
-                ragged="flat",
-            )
+            words = "every row lies in a heap, which no codec reaches and others read row by row"
+            yield _found(source, "rows of variable length", words, ragged="flat")
     elif source.dtype.kind != "O":
-        yield from _of_storage(source)
-        yield from _of_chunks(source)
-        yield from _of_codec(source)
-    yield from _of_names(source)
+        if source.storage not in ("contiguous", "chunked", "empty", "sparse"):
+            words = f"read by HDF5: {open_reader(source).why}"
+            yield _found(source, f"{source.storage} storage", words, layout="contiguous")
+        if source.chunks is not None and source.n_rows and source.row_bytes:
+            yield from _of_chunks(source, source.chunks)
+    default = [default_name(source.name, axis) for axis in range(len(source.dims))]
+    unnamed = [i for i, dim in enumerate(source.dims) if i and dim == default[i]]
+    if unnamed:
+        likely = enumerate(likely_dims(source, unnamed))
+        guess = tuple(f"axis_{i}" if i and dim == default[i] else dim for i, dim in likely)
+        words = f"axes {unnamed} have no name of their own; {guess} is a guess from their lengths"
+        yield _found(source, "axes without names", words, dims=guess)
 
 
 def _found(source: SourceHeader, kind: str, words: str, **fix: Any) -> Finding:
@@ -240,39 +217,27 @@ def _found(source: SourceHeader, kind: str, words: str, **fix: Any) -> Finding:
     return Finding(kind, source.name, None, words, by_source)
 
 
-def _of_storage(source: SourceHeader) -> Iterator[Finding]:
-    if source.storage in ("contiguous", "chunked", "empty", "sparse"):
-        return
-    why = open_reader(source).why
-    yield _found(source, f"{source.storage} storage", f"read by HDF5: {why}", layout="contiguous")
-
-
-def _of_chunks(source: SourceHeader) -> Iterator[Finding]:
-    chunks = source.chunks
-    if chunks is None or not source.n_rows or not source.row_bytes:
-        return
+def _of_chunks(source: SourceHeader, chunks: tuple[int, ...]) -> Iterator[Finding]:
     n_bytes = math.prod(chunks) * source.dtype.itemsize
     pieces = math.prod(-(-n // c) for n, c in zip(source.row_shape, chunks[1:], strict=True))
-    size = format_bytes(n_bytes)
-    fix: Options = {"chunks": "auto"} if source.filters else {"layout": "contiguous"}
+    size, few = format_bytes(n_bytes), -(-source.n_rows // chunks[0]) <= FEW_CHUNKS
+    kind = words = ""
     if pieces > 1:
+        kind = "chunks across rows"
         words = f"every row is cut into {pieces:,} pieces: chunks {chunks} for rows "
-        yield _found(source, "chunks across rows", words + str(source.row_shape), **fix)
-    elif -(-source.n_rows // chunks[0]) <= FEW_CHUNKS:
-        return
-    elif n_bytes < SMALL_CHUNK_BYTES and chunks[0] == 1:
-        words = f"each of {source.n_rows:,} rows is a chunk of its own, of {size}"
-        yield _found(source, "one-row chunks", words, **fix)
-    elif n_bytes < SMALL_CHUNK_BYTES:
-        words = f"{chunks[0]:,} rows to a chunk are only {size}"
-        yield _found(source, "tiny chunks", words, **fix)
-    elif n_bytes > LARGE_CHUNK_BYTES and source.filters:
+        words += str(source.row_shape)
+    elif n_bytes < SMALL_CHUNK_BYTES and chunks[0] == 1 and not few:
+        kind, words = "one-row chunks", f"each of {source.n_rows:,} rows is a chunk of its own, of "
+        words += size
+    elif n_bytes < SMALL_CHUNK_BYTES and not few:
+        kind, words = "tiny chunks", f"{chunks[0]:,} rows to a chunk are only {size}"
+    elif n_bytes > LARGE_CHUNK_BYTES and source.filters and not few:
+        kind = "huge chunks"
         words = f"{chunks[0]:,} rows to a chunk are {size}, decoded for any one of them"
-        yield _found(source, "huge chunks", words, **fix)
-
-
-def _of_codec(source: SourceHeader) -> Iterator[Finding]:
-    if not source.filters or not source.n_rows or not source.row_bytes:
+    if kind:
+        fix: Options = {"chunks": "auto"} if source.filters else {"layout": "contiguous"}
+        yield _found(source, kind, words, **fix)
+    if not source.filters:
         return
     names = "+".join(step.name or f"filter {step.id}" for step in source.filters)
     (n_stored,) = stored_bytes([source])
@@ -285,45 +250,22 @@ def _of_codec(source: SourceHeader) -> Iterator[Finding]:
         yield _found(source, "slow codec", foreign, compression="gzip")
 
 
-def _of_names(source: SourceHeader) -> Iterator[Finding]:
-    default = [default_name(source.name, axis) for axis in range(len(source.dims))]
-    unnamed = [i for i, dim in enumerate(source.dims) if i and dim == default[i]]
-    if unnamed:
-        likely = enumerate(likely_dims(source, unnamed))
-        guess = tuple(f"axis_{i}" if i and dim == default[i] else dim for i, dim in likely)
-        words = f"axes {unnamed} have no name of their own; {guess} is a guess from their lengths"
-        yield _found(source, "axes without names", words, dims=guess)
-
-
-def _of_split(split: str, by_source: Mapping[str, Rows]) -> Iterator[Finding]:
-    rows = next((rows for rows in by_source.values() if isinstance(rows, np.ndarray)), None)
-    if rows is None or len(rows) < 2 * SHORT_RUN_ROWS:
+def _of_splits(header: FileHeader) -> Iterator[Finding]:
+    """Find lists of rows that lie scattered, where rows of chunks can change places."""
+    try:
+        counts = {name: source.n_rows for name, source in header.sources.items()}
+        order_of("splits", header.splits, counts, 0)
+    except SplitError:
         return
-    n_runs = 1 + int((np.diff(rows) != 1).sum())
-    if len(rows) / n_runs < SHORT_RUN_ROWS:
-        words = f"{len(rows):,} rows lie in {n_runs:,} places of the file"
-        yield Finding("scattered split", None, split, words, {"order": "splits"})
-
-
-def summed_up(findings: Iterable[Finding]) -> list[tuple[Finding, str]]:
-    """Return the first of findings alike, and where all of them are, in words.
-
-    Alike are those of one kind whose words differ in numbers only.
-
-    Examples
-    --------
-    >>> some = (Finding("tiny chunks", name, None, f"{len(name)} rows") for name in ("x", "ab"))
-    >>> [(first.source, where) for first, where in summed_up(some)]
-    [('x', 'x and 1 more')]
-    """
-    alike: dict[tuple[Any, ...], list[Finding]] = {}
-    for each in findings:
-        words = re.sub("[0-9][0-9,.]*", "0", each.words)
-        alike.setdefault((each.kind, each.source is None, words), []).append(each)
-    return [
-        (same[0], same[0].where + f" and {len(same) - 1} more" * (len(same) > 1))
-        for same in alike.values()
-    ]
+    for split, by_source in header.splits.items():
+        lists = [rows for rows in by_source.values() if isinstance(rows, np.ndarray)]
+        chunked = any(header.sources[name].chunks is not None for name in by_source)
+        if not chunked or not lists or len(lists[0]) < 2 * SHORT_RUN_ROWS:
+            continue
+        n_runs = 1 + int((np.diff(lists[0]) != 1).sum())
+        if len(lists[0]) / n_runs < SHORT_RUN_ROWS:
+            words = f"{len(lists[0]):,} rows lie in {n_runs:,} places of the file"
+            yield Finding("scattered split", None, split, words, {"order": "splits"})
 
 
 # remedies

@@ -11,14 +11,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count
-from math import prod
+from itertools import chain, count, pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import xarray as xr
 from dask.base import is_dask_collection
-from dask.delayed import delayed
 
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
@@ -28,17 +26,14 @@ from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.region import Array
+from labeled.ragged.flat import block_cuts, offsets_of
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.ragged import RaggedToWrite, examples_of, is_ragged, ragged_to_write
 from labeled.writing.source import (
-    TEXT_BYTES,
     Block,
-    Blocks,
     SourceToWrite,
     check_integers,
-    mean_of_texts,
-    slices,
-    text_blocks,
+    read_by,
     texts,
     times,
     with_fills,
@@ -48,6 +43,8 @@ from labeled.writing.tables import frame_column, frame_sources, is_column, is_fr
 
 KINDS = "biufcSO"
 MAX_AXES = 32
+
+Dims = Mapping[str, Sequence[str | None]]
 
 
 @runtime_checkable
@@ -65,15 +62,21 @@ class RowsLike(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """All datasets to write, the file's attributes, and batches still to come (or None)."""
+    """All datasets to write, the file's attributes, and batches still to come (or None).
+
+    Parameters
+    ----------
+    sources : mapping of SourceToWrite
+        Sources of one shape, and every dataset that ragged ones become.
+    before : mapping of SourceToWrite
+        The rows of a file that those in batches are appended to.
+    """
 
     sources: dict[str, SourceToWrite]
-    """Sources of one shape, and every dataset that ragged ones become."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
     batches: Iterator[Inputs] | None = None
     ragged: Mapping[str, RaggedToWrite] = field(default_factory=dict)
     before: Mapping[str, SourceToWrite] = field(default_factory=dict)
-    """The rows of a file that those in batches are appended to."""
 
     @property
     def n_rows(self) -> dict[str, int | None]:
@@ -126,7 +129,7 @@ class Inputs:
                 )
             for name in batch.n_rows:
                 if name in self.ragged:
-                    datasets = self.ragged[name].batch(batch.ragged[name], done)
+                    datasets = self.ragged[name].datasets(batch.ragged[name].examples, done)
                 else:
                     more = _more_rows(number, self.sources[name], batch)
                     first = encode.setdefault(name, more.encode)
@@ -138,24 +141,20 @@ class Inputs:
 
 def _more_rows(number: int, first: SourceToWrite, batch: Inputs) -> SourceToWrite:
     """Return the rows of a batch, which must be of the shape of the first ones."""
-    rest = f"the first had {first.row_shape}"
-    if first.name in batch.ragged:
-        raise ArrayError(
-            f"batch {number} has examples of different shapes of source {first.name!r}, but all of "
-            f"{rest}; give labeled.Ragged.of(examples) in every batch"
-        )
     more = batch.sources[first.name]
-    if more.row_shape != first.row_shape:
-        raise ArrayError(
-            f"batch {number} has rows of shape {more.row_shape} of source {first.name!r}, but "
-            f"{rest}; where shapes differ, give labeled.Ragged.of(examples) in every batch"
-        )
-    return more
+    if first.name not in batch.ragged and more.row_shape == first.row_shape:
+        return more
+    different = first.name in batch.ragged
+    what = "examples of different shapes" if different else f"rows of shape {more.row_shape}"
+    raise ArrayError(
+        f"batch {number} has {what} of source {first.name!r}, but the first had {first.row_shape}; "
+        f"give labeled.Ragged.of(examples) in every batch if shapes differ"
+    )
 
 
 def inputs_of(
     sources: Any,
-    dims: Mapping[str, Sequence[str | None]] | None = None,
+    dims: Dims | None = None,
     ragged: RaggedAs = "flat",
     *,
     here: bool = True,
@@ -180,13 +179,9 @@ def inputs_of(
     ArrayError, DimsError, UnknownNameError
         If something cannot be stored, or names do not fit.
     """
-    dims = {} if dims is None else dims
-    batches: Iterator[Mapping[str, Any]] = iter(())
     whole: Mapping[str, Any]
     attrs: Mapping[Any, Any] = {}
-    own = isinstance(sources, RowsLike)
-    is_batches = False
-    if own:
+    if isinstance(sources, RowsLike):
         whole = {name: sources[name] for name in sources.sources}
         attrs = getattr(sources, "attrs", {})
     elif isinstance(sources, xr.Dataset):
@@ -200,32 +195,37 @@ def inputs_of(
             f"a {type(sources).__name__} alone has no source name here; give {{name: array}}"
         )
     elif isinstance(sources, Iterable) and not isinstance(sources, str | bytes | np.ndarray):
-        is_batches, batches = True, map(_batch, count(), sources)
-        first = next(batches, None)
-        if first is None:
-            raise ArrayError("the batches to write are empty; give at least one")
-        whole = first
+        return _of_batches(sources, dims or {}, ragged, uneven)
     else:
         raise ArrayError(
             f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
-    given = _all_given(whole, dims, ragged, uneven, dense=own)
-    if own:
-        given = replace(given, sources=_read_directly(sources, whole, given.sources, here=here))
-    if not is_batches:
-        kept = {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
-        return replace(given, attrs=storable("the file", kept))
-    made = not isinstance(sources, Sequence)  # a list of batches is in memory already
-    open_ended = {
-        n: replace(
-            g, shape=(None, *g.shape[1:]), batch_bytes=made * g.row_bytes * (g.shape[0] or 0)
+    own = sources if isinstance(sources, RowsLike) else None
+    given = _all_given(whole, dims or {}, ragged, uneven, own)
+    if own is not None:
+        given = replace(
+            given, sources={n: _read_from(own, one, here) for n, one in given.sources.items()}
         )
-        for n, g in given.sources.items()
-    }
-    raggeds = {
-        n: replace(g, n_rows=None, examples=None, shapes=[]) for n, g in given.ragged.items()
-    }
+    kept = {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
+    return replace(given, attrs=storable("the file", kept))
+
+
+def _of_batches(
+    sources: Iterable[Any], dims: Dims, ragged: RaggedAs, uneven: Container[str]
+) -> Inputs:
+    """Return sources that come in batches, the first of which tells what they are."""
+    batches = map(_batch, count(), sources)
+    first = next(batches, None)
+    if first is None:
+        raise ArrayError("the batches to write are empty; give at least one")
+    given = _all_given(first, dims, ragged, uneven)
+    made = not isinstance(sources, Sequence)  # a list of batches is in memory already
+    open_ended = {}
+    for name, one in given.sources.items():
+        n_bytes = made * one.row_bytes * (one.shape[0] or 0)
+        open_ended[name] = replace(one, shape=(None, *one.shape[1:]), batch_bytes=n_bytes)
+    raggeds = {name: one.open_ended() for name, one in given.ragged.items()}
     more = (_all_given(batch, {}, ragged, set(raggeds)) for batch in batches)
     return Inputs(open_ended, {}, chain([given], more), raggeds)
 
@@ -252,34 +252,29 @@ def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
     return arrays
 
 
-def _read_directly(
-    dataset: RowsLike, arrays: Mapping[str, Any], given: Mapping[str, SourceToWrite], *, here: bool
-) -> dict[str, SourceToWrite]:
-    """Read the rows of dense sources in the packing threads, past dask, if this process packs."""
-    out = dict(given)
-    for name, array in arrays.items():
-        if not isinstance(array, xr.DataArray) or array.chunks is None:
-            continue
-        one, unit, read = given[name], dataset.chunk_rows(name), partial(dataset.read_rows, name)
-        blocks: Blocks = partial(slices, read, len(array), step=unit)
-        if array.dtype.kind == "O":
-            one = replace(one, mean_bytes=mean_of_texts(read, len(array)))
-            blocks = partial(text_blocks, read, len(array), one.row_bytes, step=unit)
-        if here:
-            one = replace(one, blocks=blocks, least_bytes=unit * one.row_bytes)
-        out[name] = one
-    return out
+def _read_from(dataset: RowsLike, one: SourceToWrite, here: bool) -> SourceToWrite:
+    """Return a dense source of a Dataset, read in the packing threads, past dask, if `here`.
+
+    How long texts are is looked at in any case: files are the same wherever they are packed.
+    """
+    array = dataset[one.name] if one.name in dataset.sources else None
+    if not isinstance(array, xr.DataArray) or array.chunks is None:
+        return one
+    step = dataset.chunk_rows(one.name)
+    read = read_by(one, partial(dataset.read_rows, one.name), len(array), step)
+    if not here:
+        return replace(one, mean_bytes=read.mean_bytes)
+    return replace(read, least_bytes=step * read.row_bytes)
 
 
 def _all_given(
     sources: Mapping[str, Any],
-    dims: Mapping[str, Sequence[str | None]],
+    dims: Dims,
     kind: RaggedAs,
     uneven: Container[str],
-    *,
-    dense: bool = False,
+    own: RowsLike | None = None,
 ) -> Inputs:
-    """Return sources as they will be written; `dense` tells that DataArrays hold no examples."""
+    """Return sources as they will be written; the DataArrays of a Dataset hold no examples."""
     if not sources:
         raise ArrayError("there is no source to write; give at least one {name: array}")
     for name in sources:
@@ -292,8 +287,9 @@ def _all_given(
     given: dict[str, SourceToWrite] = {}
     raggeds: dict[str, RaggedToWrite] = {}
     for name, value in sources.items():
+        dense = own is not None and isinstance(value, xr.DataArray)
         listed = name in uneven and isinstance(value, list | tuple)
-        if listed or (not (dense and isinstance(value, xr.DataArray)) and is_ragged(value)):
+        if listed or (not dense and is_ragged(value)):
             examples = examples_of(name, value)
             raggeds[name], datasets = ragged_to_write(name, examples, dims.get(name), kind)
         else:
@@ -345,38 +341,25 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
             f"source {name!r} has a length that dask does not know yet: {shape}; call "
             f"compute_chunk_sizes() on it first"
         )
-    found = (
-        [str(dim) for dim in array.dims] if isinstance(array, xr.DataArray) else [""] * len(shape)
-    )
+    labelled = isinstance(array, xr.DataArray)
+    found = [str(dim) for dim in array.dims] if labelled else [""] * len(shape)
     axis_names, _ = name_dims(TO_WRITE, name, found, dims)
     for dim in axis_names:
         with suppress(UnicodeEncodeError):
             if b"\0" not in to_bytes(dim):
                 continue
         raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
-    coords = _coordinates(name, array, axis_names) if isinstance(array, xr.DataArray) else ()
-    attrs = storable(f"source {name!r}", array.attrs) if isinstance(array, xr.DataArray) else {}
-    made = SourceToWrite(
-        name,
-        dtype,
-        shape,
-        Names(axis_names, coords),
-        {**with_fills(attrs, dtype), **decoding},
-        partial(slices, partial(_rows, array), shape[0]),
-        encode,
-    )
-    if is_dask_collection(array):
-        data = array.data if isinstance(array, xr.DataArray) else array
-        mean = TEXT_BYTES * prod(made.row_shape) if dtype.kind == "O" else None
-        made = replace(made, mean_bytes=mean, blocks=partial(_dask_blocks, name, data))
-        parts = any(len(lengths) > 1 for lengths in data.chunks[1:])  # are put together first
-        largest = max(data.chunks[0], default=0)
-        return replace(made, least_bytes=(1 + parts) * largest * made.row_bytes)
-    if dtype.kind == "O":
-        read = partial(_rows, array)
-        mean = mean_of_texts(read, len(array))
-        return replace(made, mean_bytes=mean, blocks=partial(text_blocks, read, len(array), mean))
-    return made
+    coords = _coordinates(name, array, axis_names) if labelled else ()
+    attrs = with_fills(storable(f"source {name!r}", array.attrs), dtype) if labelled else {}
+    names, blocks = Names(axis_names, coords), partial(_dask_blocks, array)
+    made = SourceToWrite(name, dtype, shape, names, {**attrs, **decoding}, blocks, encode)
+    if not is_dask_collection(array):
+        return read_by(made, partial(_rows, array), shape[0])
+    data = array.data if labelled else array
+    apart = any(len(lengths) > 1 for lengths in data.chunks[1:])  # are put together first
+    largest = max(data.chunks[0], default=0)
+    least = (1 + apart) * largest * made.row_bytes
+    return replace(made, blocks=partial(_dask_blocks, data), least_bytes=least)
 
 
 def _rows(array: Any, start: int, stop: int) -> Any:
@@ -386,53 +369,64 @@ def _rows(array: Any, start: int, stop: int) -> Any:
     return array[start:stop]
 
 
+def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
+    """Yield dask's own blocks of whole rows, small ones joined, so that each is computed once."""
+    edges = offsets_of(np.array(array.chunks[0], np.int64))
+    ends = edges[block_cuts(np.diff(edges), rows)]
+    lengths = dict.fromkeys(range(1, array.ndim), -1) | {0: tuple(np.diff(ends).tolist())}
+    # by tasks: only some blocks are computed at a time, and dask's p2p method starts with all
+    whole = array.rechunk(lengths, method="tasks").to_delayed().reshape(-1)
+    for block, (start, stop) in zip(whole, pairwise(ends.tolist()), strict=True):
+        yield Block(start, stop, delayed=block)
+
+
 def _as_array(name: str, value: Any) -> Any:
     """Return something with dtype, shape and slices."""
+    where = f"source {name!r}"
     if has_dlpack(value):
         try:
             return adopted(value)
         except ArrayError as error:
-            raise ArrayError(f"source {name!r}: {error}") from error
+            raise ArrayError(f"{where}: {error}") from error
     if isinstance(value, xr.Variable):
         return xr.DataArray(value)
     if isinstance(value, np.ma.MaskedArray):
-        return without_mask(f"source {name!r}", value)
+        return without_mask(where, value)
     if isinstance(value, xr.DataArray | np.ndarray):
         return value
     if is_dask_collection(value):
         if isinstance(getattr(value, "chunks", None), tuple):
             return value
         raise ArrayError(  # another of dask's collections, which has no chunks of rows
-            f"source {name!r} is dask's {type(value).__name__}, not an array; make one of it, with "
+            f"{where} is dask's {type(value).__name__}, not an array; make one of it, with "
             f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
         )
     if is_column(value):
         return frame_column(name, value)
     if hasattr(value, "toarray"):
         raise ArrayError(
-            f"source {name!r} is a sparse {type(value).__name__}; write .toarray(), or its data, "
-            f"indices and indptr as sources"
+            f"{where} is a sparse {type(value).__name__}; write .toarray(), or its data, indices "
+            f"and indptr as sources"
         )
     if all(hasattr(value, each) for each in ("dtype", "shape", "__getitem__")):
         # columns of a table have dtypes of their own
         return value if isinstance(value.dtype, np.dtype) else np.asarray(value)
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise ArrayError(
-            f"source {name!r} is {type(value).__name__}, not an array; for batches give one "
-            f"iterable of mappings {{name: array}} in place of all sources"
+            f"{where} is {type(value).__name__}, not an array; for batches give one iterable of "
+            f"mappings {{name: array}} in place of all sources"
         )
     for row, one in enumerate(value):
         if isinstance(one, np.ma.MaskedArray):
-            without_mask(f"source {name!r}, row {row}", one)
-    check_integers(f"source {name!r}", {one.dtype for one in value if isinstance(one, np.ndarray)})
+            without_mask(f"{where}, row {row}", one)
+    check_integers(where, {one.dtype for one in value if isinstance(one, np.ndarray)})
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except ValueError as error:
         raise ArrayError(
-            f"source {name!r} is a list that is neither an array ({error}) nor one of arrays; "
-            f"give an array, or a list of arrays"
+            f"{where} is a list that is neither an array ({error}) nor one of arrays; give an "
+            f"array, or a list of arrays"
         ) from None
-    return array
 
 
 def _stored(
@@ -494,39 +488,3 @@ def left_out(sources: Any) -> list[str]:
     arrays = values.values() if isinstance(values, Mapping) else ()
     coords = [one.coords.items() for one in arrays if isinstance(one, xr.DataArray)]
     return sorted({str(key) for each in coords for key, coord in each if coord.ndim != 1})
-
-
-def _dask_blocks(name: str, array: Any, rows: int) -> Iterator[Block]:
-    """Yield dask's own blocks of whole rows, small ones joined, so that each is computed once."""
-    # By tasks: only some blocks are computed at a time, and dask's p2p method starts with all.
-    whole = array.rechunk(dict.fromkeys(range(1, array.ndim), -1), method="tasks")
-    start = stop = 0
-    held: list[Any] = []
-    announced: list[int] = []
-    for block, n_rows in zip(whole.to_delayed().reshape(-1), whole.chunks[0], strict=True):
-        if held and stop + n_rows - start > rows:
-            yield Block(start, stop, delayed=_end_to_end(name, held, announced))
-            start, held, announced = stop, [], []
-        held.append(block)
-        announced.append(n_rows)
-        stop += n_rows
-    yield Block(start, stop, delayed=_end_to_end(name, held, announced))
-
-
-def _end_to_end(name: str, blocks: Sequence[Any], announced: Sequence[int]) -> Any:
-    if len(blocks) == 1:
-        return blocks[0]
-    return delayed(_concatenated, pure=False)(name, blocks, announced)
-
-
-def _concatenated(name: str, blocks: Sequence[Any], announced: Sequence[int]) -> Any:
-    """Put blocks end to end, each of which must have the rows that dask says it has."""
-    for block, n_rows in zip(blocks, announced, strict=True):
-        if len(block) != n_rows:
-            raise ArrayError(
-                f"source {name!r} gave a block of shape {block.shape} where "
-                f"{(n_rows, *block.shape[1:])} was announced; correct what computes it"
-            )
-    masked = any(isinstance(block, np.ma.MaskedArray) for block in blocks)
-    module: Any = np.ma if masked else np
-    return module.concatenate(blocks)

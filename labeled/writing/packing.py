@@ -9,15 +9,15 @@ Units do not depend on where blocks end: rows before the first and after the las
 a block come back as they are, and :class:`Joiner` puts neighbours together.
 
 A :class:`PackingPlan` says what is done to every source, and how much memory that may take;
-:func:`store` makes the work, source by source or batch by batch, has it done, and stores what
-comes of it. Whoever writes a file stands on this.
+:func:`store` has it done, source by source or batch by batch, and stores what comes of it. Whoever
+writes a file stands on this.
 """
 
 from __future__ import annotations
 
 import contextvars
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,60 +46,48 @@ from labeled.writing.statistics import (
     can_measure,
 )
 
-TWICE = 2
-"""A block is in memory as it was read and, for a while, as it is stored."""
+UNIT_BYTES = 1 << 18  # of rows per checksum; a chunked source has at least a chunk of them
+MIN_BLOCK_BYTES = 1 << 16  # smaller blocks would cost more to hand out than to write
+BLOCKS = 8  # that fit into the budget at a time
 
-UNIT_BYTES = 1 << 18
-"""Bytes of rows per checksum; a chunked source has at least a chunk of them."""
+# what is in memory: blocks as they were read and, for a while, as they are stored; batches, one
+# that is packed and the next one; incomplete units, as they came and joined; texts and rows of any
+# length once more while they are joined
+TWICE, BATCHES, HELD_UNITS, OBJECTS = 2, 2, 2, 3
+SPARE = 3  # rows in progress get one part in so many: see PackingPlan.rows_budget
+COUNTED_BYTES = 1 << 20  # needs below this are never refused: Python grows by as much at a time
+SCRATCH_SHARE = 16  # times its own bytes that a small source takes (it is measured in float64)
 
-BLOCKS = 8
-"""Blocks that fit into the budget at a time; a block counts as read and as packed."""
-
-COUNTED_BYTES = 1 << 20
-"""Needs below this are never refused: Python itself grows by as much at a time."""
-
-MIN_BLOCK_BYTES = 1 << 16
-"""Smaller blocks would cost more to hand out than to write."""
-
-SCRATCH_SHARE = 16
-"""A small source takes at most so many times its own bytes (it is measured in float64)."""
-
-OBJECTS = 3
-"""Texts, and rows of any length, are held so many times while they are joined."""
-
-BASE_BYTES = 1 << 20
-"""Taken by threads and HDF5's free lists, however few rows are written; ..."""
-
-EXAMPLES_BASE_BYTES = 3 << 20
-"""... by sources of examples or texts; ..."""
-
-VLEN_BASE_BYTES = 7 << 20
-"""... and by rows of any length."""
-
-BATCHES = 2
-"""Batches in memory at a time: one that is being packed, and the next one."""
-
-SPARE = 3
-"""The rows in progress get one part in so many of the memory: :attr:`PackingPlan.rows_budget`."""
-
-HELD_UNITS = 2
-"""Incomplete units that are held: as they came, and joined."""
+# what threads and HDF5's free lists take, however few rows are written
+BASE_BYTES, EXAMPLES_BASE_BYTES, VLEN_BASE_BYTES = 1 << 20, 3 << 20, 7 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is done to every block of a source; pickles small."""
+    """What is done to every block of a source; pickles small.
+
+    Parameters
+    ----------
+    where : str
+        How messages name the source.
+    row_bytes : int
+        Of a row in memory, an average one where they differ in length.
+    """
 
     where: str
-    """How messages name the source."""
     dtype: np.dtype[Any]
     row_shape: tuple[int, ...]
     layout: Layout
     unit_rows: int
-    checksums: bool = True
-    measure: Measure = field(default_factory=Measure)
-    row_bytes: int = 0
-    """Of a row in memory, an average one where they differ in length."""
+    checksums: bool
+    measure: Measure
+    row_bytes: int
+
+    @property
+    def chunk_rows(self) -> int:
+        """The least rows that are encoded together; HDF5 puts objects into chunks by itself."""
+        chunks = self.layout.chunks
+        return 1 if chunks is None or self.dtype.kind == "O" else chunks[0]
 
 
 @dataclass(slots=True, eq=False)
@@ -171,11 +159,12 @@ def checked_rows(
     ArrayError
         If a block has another shape or kind than its source, or a value that it cannot hold.
     """
+    where, dtype = recipe.where, recipe.dtype
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
     if np.ma.is_masked(array):
         raise ArrayError(
-            f"{recipe.where} gave a block with masked values, and a file cannot store a mask; "
-            f"fill it in with .filled(value)"
+            f"{where} gave a block with masked values, and a file cannot store a mask; fill it in "
+            f"with .filled(value)"
         )
     rows = np.asarray(array)
     if encode is not None:
@@ -183,30 +172,22 @@ def checked_rows(
     expected = (n_rows, *recipe.row_shape)
     if rows.shape != expected:
         raise ArrayError(
-            f"{recipe.where} gave a block of shape {rows.shape} where {expected} was announced; "
-            f"correct what computes it"
+            f"{where} gave a block of shape {rows.shape} where {expected} was announced; correct "
+            f"what computes it"
         )
-    base = vlen_base(recipe.dtype)
+    base = vlen_base(dtype)
     if base is not None:
-        return _variable_rows(rows, base, recipe.where, first or 0)
-    if recipe.dtype.kind == "O":
-        return texts(rows, recipe.where, first or 0)
-    return cast(rows, recipe.dtype, recipe.where, first)
-
-
-def _variable_rows(rows: Array, base: np.dtype[Any], where: str, first: int) -> Array:
-    out = np.empty(len(rows), object)
-    for i, row in enumerate(rows.tolist()):
-        out[i] = row if row.dtype == base else cast(row, base, f"{where}, row {first + i}")
-    return out
+        out = np.empty(len(rows), object)
+        for i, row in enumerate(rows.tolist(), first or 0):
+            out[i - (first or 0)] = cast(row, base, f"{where}, row {i}")
+        return out
+    return texts(rows, where, first or 0) if dtype.kind == "O" else cast(rows, dtype, where, first)
 
 
 def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
     """Encode rows that begin with a unit."""
-    sums = []
-    if recipe.checksums:
-        step = recipe.unit_rows
-        sums = [checksum(rows[i : i + step]) for i in range(0, len(rows), step)]
+    steps = range(0, len(rows), recipe.unit_rows) if recipe.checksums else ()
+    sums = [checksum(rows[i : i + recipe.unit_rows]) for i in steps]
     if recipe.layout.chunks is None or recipe.dtype.kind == "O":
         return Units(start, start + len(rows), None, rows, sums)
     chunks = list(chunks_of(rows, start, recipe.layout))
@@ -251,8 +232,10 @@ class Joiner:
         assert units.start == self.n_rows
         if units.chunks is not None:
             self._writer.put_chunks(units.chunks, units.stop)
-        elif units.rows is not None:
-            self._writer.put_rows(units.start, units.rows)
+        elif units.rows is not None:  # of objects unit by unit, so that equal rows are equal bytes
+            step = self._recipe.unit_rows if units.rows.dtype.kind == "O" else len(units.rows)
+            for at in range(0, len(units.rows), step):
+                self._writer.put_rows(units.start + at, units.rows[at : at + step])
         self.checksums += units.checksums
         self.n_rows = units.stop
 
@@ -265,76 +248,35 @@ class Joiner:
             self._put(units_of(rows, self.n_rows, self._recipe))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Work:
-    """One block that is still to be packed."""
-
-    source: str
-    n_bytes: int
-    """Of the rows in memory."""
-    run: Callable[[], Packed]
-    """Packs it in this process, in any thread, or wherever dask runs."""
-    delayed: Any = None
-    """The dask task that packs it, if it is one."""
-
-
 Begin = Callable[[Any], Callable[[], Packed]]
 """Starts a dask task at once, and returns a call that waits for its result."""
 
 
-def packed_in_order(
-    works: Iterable[Work], *, threads: int, budget: int, begin: Begin | None = None
-) -> Iterator[tuple[str, Packed]]:
-    """Pack blocks, a bounded number at a time; yield results in the order of `works`.
+@dataclass(frozen=True, slots=True, eq=False)
+class PackingPlan:
+    """What is written: every source, how its rows are packed and measured, in how much memory.
 
     Parameters
     ----------
+    tallies : mapping of Tally
+        Of the sources that are measured.
+    budget : int
+        Bytes of memory.
     threads : int
         How many blocks are packed at a time in this process.
-    budget : int
-        Bytes of rows that may be on their way; a single block may exceed it.
     begin : callable, optional
-        Has dask's work done; wherever dask runs, by default.
+        Starts dask's tasks; by default they run wherever dask runs.
+    held : int
+        Bytes taken however many rows are in progress.
     """
-    with ThreadPoolExecutor(threads, "labeled-write") as pool:
-        waiting: deque[tuple[Work, Callable[[], Packed]]] = deque()
-        on_the_way = 0
-        try:
-            for work in works:
-                on_the_way += TWICE * work.n_bytes
-                while waiting and (
-                    on_the_way > budget or (begin is None and len(waiting) > 2 * threads)
-                ):
-                    done, result = waiting.popleft()
-                    yield done.source, result()
-                    del result  # it holds what it returned
-                    on_the_way -= TWICE * done.n_bytes  # it was in memory until it was stored
-                if work.delayed is not None and begin is not None:
-                    waiting.append((work, begin(work.delayed)))
-                else:
-                    context = contextvars.copy_context()  # dask finds its client there
-                    waiting.append((work, pool.submit(context.run, work.run).result))
-            while waiting:
-                done, result = waiting.popleft()
-                yield done.source, result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PackingPlan:
-    """What is written: every source, how its rows are packed and measured, in how much memory."""
 
     inputs: Inputs
     recipes: Mapping[str, Recipe]
     tallies: Mapping[str, Tally]
-    """Of the sources that are measured."""
     budget: int
     threads: int
     begin: Begin | None = None
-    """Starts dask's tasks; by default they run wherever dask runs."""
     held: int = 0
-    """Bytes taken however many rows are in progress."""
 
     @classmethod
     def of(
@@ -351,18 +293,18 @@ class PackingPlan:
         recipes: dict[str, Recipe] = {}
         tallies: dict[str, Tally] = {}
         for name, given in inputs.sources.items():
-            measure, layout = measure_for(given), layouts[name]
-            # HDF5 puts objects into chunks itself
-            cut = Layout() if given.dtype.kind == "O" else layout
+            dtype, layout, row_bytes = given.dtype, layouts[name], given.row_bytes
+            cut = Layout() if dtype.kind == "O" else layout  # HDF5 puts objects into chunks itself
+            measure = measure_for(given)
             recipes[name] = Recipe(
                 f"source {name!r}",
-                given.dtype,
+                dtype,
                 given.row_shape,
                 layout,
-                rows_a_unit(given.row_bytes, cut, UNIT_BYTES),
+                rows_a_unit(row_bytes, cut, UNIT_BYTES),
                 checksums,
                 measure or Measure(),
-                given.row_bytes,
+                row_bytes,
             )
             # of a ragged source, only the values are measured
             if statistics and measure is not None and not inputs.is_member(name):
@@ -387,19 +329,32 @@ class PackingPlan:
         units = [each.unit_rows * each.row_bytes for each in self.recipes.values()]
         return self.held + self.threads * SCRATCH_BYTES + HELD_UNITS * max(units, default=0)
 
+    def rows_a_block(self, name: str) -> int:
+        """Return how many rows to read at a time: whole units, or chunks, or less if need be."""
+        recipe = self.recipes[name]
+        most = max(self.rows_budget // BLOCKS, min(MIN_BLOCK_BYTES, self.budget // 8))
+        rows = max(min(BLOCK_BYTES, most) // max(recipe.row_bytes * _weight(recipe.dtype), 1), 1)
+        unit = recipe.unit_rows
+        step = unit if rows >= unit else min(recipe.chunk_rows, unit)
+        return max(rows // step, 1) * step
+
     def statistics(self) -> dict[str, Any]:
         """Return what was measured, by source."""
         return {name: tally.result() for name, tally in self.tallies.items()}
 
     def checksums(self, joiners: Mapping[str, Joiner]) -> dict[str, Checksums]:
         """Return the checksums of every source that has some."""
-        return {
-            name: Checksums(
-                self.recipes[name].unit_rows, joiner.n_rows, np.array(joiner.checksums, "<u4")
-            )
-            for name, joiner in joiners.items()
-            if self.recipes[name].checksums
-        }
+        found = {}
+        for name, joiner in joiners.items():
+            if self.recipes[name].checksums:
+                sums = np.array(joiner.checksums, "<u4")
+                found[name] = Checksums(self.recipes[name].unit_rows, joiner.n_rows, sums)
+        return found
+
+
+def _weight(dtype: np.dtype[Any]) -> int:
+    """Return how many times rows are held while they are joined."""
+    return OBJECTS if dtype.kind == "O" else 1
 
 
 def fitting(plan: PackingPlan, memory: float | str | None) -> PackingPlan:
@@ -417,10 +372,17 @@ def fitting(plan: PackingPlan, memory: float | str | None) -> PackingPlan:
     """
     sources = plan.inputs.sources
     batches = sum(BATCHES * source.batch_bytes for source in sources.values())
-    plan = replace(plan, held=batches + max(map(_base_bytes, sources.values())))
-    needs = {name: batches + _needed(plan, source) for name, source in sources.items()}
+    base = {name: _base_bytes(source) for name, source in sources.items()}
+    plan = replace(plan, held=batches + max(base.values()))
+    needs = {}
+    for name, source in sources.items():
+        least, unit = source.least_bytes, plan.recipes[name].unit_rows * source.row_bytes
+        pieces = (TWICE + 1) * max(least, unit) + HELD_UNITS * min(least, unit)
+        needs[name] = pieces + plan.threads * SCRATCH_BYTES + base[name]
+        if source.shape[0] is not None:
+            needs[name] = min(needs[name], SCRATCH_SHARE * source.shape[0] * source.row_bytes)
     name = max(needs, key=lambda name: needs[name])
-    needed = needs[name]
+    needed = batches + needs[name]
     if needed <= max(plan.budget, COUNTED_BYTES):
         return plan
     if memory is None:
@@ -433,19 +395,6 @@ def fitting(plan: PackingPlan, memory: float | str | None) -> PackingPlan:
     )
 
 
-def _needed(plan: PackingPlan, given: SourceToWrite) -> int:
-    """Return the least memory that a source can be written in."""
-    unit_bytes = plan.recipes[given.name].unit_rows * given.row_bytes
-    if given.least_bytes:
-        needed = (TWICE + 1) * given.least_bytes + HELD_UNITS * unit_bytes
-    else:
-        needed = (TWICE + 1) * unit_bytes
-    needed += plan.threads * SCRATCH_BYTES + _base_bytes(given)
-    if given.shape[0] is None:
-        return needed
-    return min(needed, SCRATCH_SHARE * given.shape[0] * given.row_bytes)
-
-
 def _base_bytes(given: SourceToWrite) -> int:
     if vlen_base(given.dtype) is not None:
         return VLEN_BASE_BYTES
@@ -456,10 +405,8 @@ def measure_for(given: SourceToWrite) -> Measure | None:
     """Return how the values of a source are measured; None for those that have no mean."""
     dtype = vlen_base(given.dtype) or given.dtype
     cf, _ = cf_of(given.name, given.dtype, given.attrs, [])
-    if cf is None or not cf.changes_values:
-        cf = None
-    else:
-        dtype = cf.dtype
+    cf = None if cf is None or not cf.changes_values else cf
+    dtype = dtype if cf is None else cf.dtype
     if given.encode is not None or not can_measure(dtype):
         return None
     if given.example_dims:
@@ -467,68 +414,80 @@ def measure_for(given: SourceToWrite) -> Measure | None:
     return Measure.of(given.names.dims, given.row_shape, dtype, cf)
 
 
-def _weight(given: SourceToWrite) -> int:
-    """Return how many times its rows are held while they are joined."""
-    return OBJECTS if given.dtype.kind == "O" else 1
-
-
-def _rows_a_block(plan: PackingPlan, given: SourceToWrite) -> int:
-    """Return how many rows to read at a time: whole units, or chunks, or less if need be."""
-    recipe = plan.recipes[given.name]
-    most = min(BLOCK_BYTES, max(plan.rows_budget // BLOCKS, min(MIN_BLOCK_BYTES, plan.budget // 8)))
-    rows = max(most // max(given.row_bytes * _weight(given), 1), 1)
-    step = (
-        recipe.unit_rows if rows >= recipe.unit_rows else min(_chunk_rows(recipe), recipe.unit_rows)
-    )
-    return max(rows // step, 1) * step
-
-
-def _chunk_rows(recipe: Recipe) -> int:
-    """Return the least rows that are encoded together; HDF5 puts objects into chunks by itself."""
-    chunks = recipe.layout.chunks
-    return 1 if chunks is None or recipe.dtype.kind == "O" else chunks[0]
-
-
-def work_of(plan: PackingPlan, given: SourceToWrite, block: Block, first: int) -> Work:
-    """Return the work on a block of a source whose row 0 is row `first` of the file."""
-    recipe, tally = plan.recipes[given.name], plan.tallies.get(given.name)
-    start, stop = block.start + first, block.stop + first
-    begin = start if block.first is None else block.first
-    end = stop if block.shapes is None else begin + len(block.shapes)
-    parts = [] if tally is None else tally.parts(begin, end)
-    shapes, encode = block.shapes, given.encode
-    packing: Any = partial(
-        pack, start=start, stop=stop, recipe=recipe, parts=parts, shapes=shapes, encode=encode
-    )
-    n_bytes = given.row_bytes * (stop - start) if block.n_bytes is None else block.n_bytes
-    n_bytes *= _weight(given)
-    if block.delayed is not None:
-        task = delayed(packing, pure=False, traverse=False)(block.delayed)
-        return Work(given.name, n_bytes, lambda: compute(task)[0], task)
-    assert block.read is not None
-    read = block.read
-    return Work(given.name, n_bytes, lambda: packing(read()))
-
-
 def store(
     plan: PackingPlan,
     writers: Mapping[str, SourceWriter],
     advance: Callable[[int], None],
 ) -> dict[str, Joiner]:
-    """Pack all rows and store them; return the joiners, which know counts and checksums."""
+    """Pack all rows, a bounded number at a time, and store them in order.
+
+    Returns the joiners, which know counts and checksums.
+    """
     joiners = {name: Joiner(recipe, writers[name]) for name, recipe in plan.recipes.items()}
-    works = (
-        work_of(plan, given, block, first)
-        for given, first in plan.inputs.parts()
-        for block in given.blocks(_rows_a_block(plan, given))
-    )
-    for name, packed in packed_in_order(
-        works, threads=plan.threads, budget=plan.rows_budget, begin=plan.begin
-    ):
+    waiting: deque[tuple[str, int, Callable[[], Packed]]] = deque()
+    on_the_way = 0
+
+    def take() -> None:
+        nonlocal on_the_way
+        name, n_bytes, result = waiting.popleft()
+        packed = result()
+        del result  # it holds what it returned
         joiners[name].take(packed)
         if name in plan.tallies:
             plan.tallies[name].add(packed.moments)
         advance((packed.stop - packed.start) * plan.recipes[name].row_bytes)
+        on_the_way -= n_bytes  # it was in memory until it was stored
+
+    with ThreadPoolExecutor(plan.threads, "labeled-write") as pool:
+        try:
+            for given, first in plan.inputs.parts():
+                for block in given.blocks(plan.rows_a_block(given.name)):
+                    n_bytes = given.row_bytes * (block.stop - block.start)
+                    n_bytes = n_bytes if block.n_bytes is None else block.n_bytes
+                    n_bytes *= TWICE * _weight(given.dtype)
+                    on_the_way += n_bytes
+                    while waiting and (
+                        on_the_way > plan.rows_budget
+                        or (plan.begin is None and len(waiting) > 2 * plan.threads)
+                    ):
+                        take()
+                    waiting.append((given.name, n_bytes, _begun(plan, pool, given, block, first)))
+            while waiting:
+                take()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
     for joiner in joiners.values():
         joiner.finish()
     return joiners
+
+
+def _begun(
+    plan: PackingPlan, pool: ThreadPoolExecutor, given: SourceToWrite, block: Block, first: int
+) -> Callable[[], Packed]:
+    """Begin to pack a block of a source whose row 0 is row `first` of the file."""
+    start, stop = block.start + first, block.stop + first
+    begin = start if block.first is None else block.first
+    end = stop if block.shapes is None else begin + len(block.shapes)
+    tally, recipe = plan.tallies.get(given.name), plan.recipes[given.name]
+    parts = [] if tally is None else tally.parts(begin, end)
+    packing: Any = partial(
+        pack,
+        start=start,
+        stop=stop,
+        recipe=recipe,
+        parts=parts,
+        shapes=block.shapes,
+        encode=given.encode,
+    )
+    task: Any = None
+    if block.delayed is not None:
+        task = delayed(packing, pure=False, traverse=False)(block.delayed)
+        if plan.begin is not None:
+            return plan.begin(task)
+    read: Any = block.read
+
+    def run() -> Packed:
+        packed: Packed = packing(read()) if task is None else compute(task)[0]
+        return packed
+
+    return pool.submit(contextvars.copy_context().run, run).result  # dask finds its client there

@@ -12,9 +12,9 @@ statistics, and netCDF libraries open it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
+    BLOCK_BYTES,
     Block,
     SourceToWrite,
     check_integers,
@@ -39,43 +40,34 @@ from labeled.writing.source import (
     without_mask,
 )
 
-BLOCK_BYTES = 4 << 20
-"""Values of examples read at a time, where rows of variable length are written."""
-
-
 _ARRAYS = (np.ndarray, xr.DataArray, xr.Variable, list, tuple)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examples:
-    """Examples of different shapes, wherever they are."""
+    """Examples of different shapes, wherever they are.
+
+    Parameters
+    ----------
+    shapes : int64 (n, axes of an example)
+    dims : tuple of str
+        The example dim, then one an axis; ``""`` for an axis without a name.
+    values : callable
+        Returns the elements of examples start to stop, end to end.
+    are_times : bool
+        Whether values are times, given as the nanoseconds that are stored.
+    """
 
     dtype: np.dtype[Any]
     shapes: Rows
-    """int64 (n, axes of an example)."""
     dims: tuple[str, ...]
-    """The example dim, then one an axis; ``""`` for an axis without a name."""
     attrs: Mapping[str, Any]
     values: Callable[[int, int], Array]
-    """Returns the elements of examples start to stop, end to end."""
     are_times: bool = False
-    """Whether values are times, given as the nanoseconds that are stored."""
 
-
-def _listed_examples(
-    arrays: Sequence[Array], dims: tuple[str, ...], attrs: Mapping[str, Any]
-) -> Examples:
-    kinds = {array.dtype for array in arrays}
-    dtype = np.result_type(*kinds) if kinds else np.dtype(np.float64)
-    n, n_axes = len(arrays), len(dims) - 1
-    lengths = chain.from_iterable(array.shape for array in arrays)
-    shapes = np.fromiter(lengths, np.int64, n * n_axes).reshape(n, n_axes)
-
-    def values(start: int, stop: int) -> Array:
-        pieces = [array.reshape(-1) for array in arrays[start:stop]]
-        return np.concatenate(pieces).astype(dtype, copy=False)
-
-    return Examples(dtype, shapes, dims, attrs, values)
+    @property
+    def largest_bytes(self) -> int:
+        return int(elements_of(self.shapes).max(initial=0)) * self.dtype.itemsize
 
 
 def is_ragged(value: Any) -> bool:
@@ -96,13 +88,10 @@ def is_ragged(value: Any) -> bool:
                 return False  # texts; computing them to find out would cost too much
             value = value.values
         return _holds_arrays(value)
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return False
-    if not _holds_arrays(value):
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         return False
     try:
-        first = np.shape(_taken(value[0]))
-        return any(np.shape(_taken(one)) != first for one in value)
+        return _holds_arrays(value) and len({np.shape(_taken(one)) for one in value}) > 1
     except ValueError:  # an example that is not an array itself: named when it is written
         return True
 
@@ -126,75 +115,81 @@ def examples_of(name: str, value: Any) -> Examples:
     DimsError
         If labelled examples have different dims.
     """
-    found = _examples_of(name, value)
+    where = f"source {name!r}"
+    if isinstance(value, Ragged):
+        ragged: Ragged = value
+
+        def lazy(start: int, stop: int) -> Array:
+            some: Ragged = ragged[start:stop]
+            return some.flat(threads=1).values
+
+        found = Examples(value.dtype, value.shapes, value.dims, value.attrs, lazy)
+    else:
+        found = _listed(where, value)
     kind = found.dtype.kind
     if kind not in "mM":
         return found
 
-    def values(start: int, stop: int) -> Array:
-        return times(found.values(start, stop), kind, f"source {name!r}")
+    def encoded(start: int, stop: int) -> Array:
+        return times(found.values(start, stop), kind, where)
 
     attrs = {**found.attrs, **time_attrs(kind)}
-    return Examples(np.dtype(np.int64), found.shapes, found.dims, attrs, values, are_times=True)
+    return Examples(np.dtype(np.int64), found.shapes, found.dims, attrs, encoded, are_times=True)
 
 
-def _examples_of(name: str, value: Any) -> Examples:
-    if isinstance(value, Ragged):
-
-        def lazy(start: int, stop: int) -> Array:
-            some: Ragged = value[start:stop]
-            return some.flat(threads=1).values
-
-        return Examples(value.dtype, value.shapes, value.dims, value.attrs, lazy)
+def _listed(where: str, value: Any) -> Examples:
+    """Return the examples of a list or an object array."""
     outer, attrs = "", {}
     if isinstance(value, xr.DataArray):
         outer, attrs, value = str(value.dims[0]), dict(value.attrs), value.values
-    arrays = [_example(name, row, one) for row, one in enumerate(value)]
-    n_axes = arrays[0].ndim if arrays else 1
-    kinds = {array.dtype.kind for array in arrays}
+    arrays = [_example(f"{where}, row {row}", one) for row, one in enumerate(value)]
+    dtypes = {array.dtype for array in arrays}
+    kinds = {dtype.kind for dtype in dtypes}
     if kinds & {"m", "M"} and len(kinds) > 1:
         raise ArrayError(
-            f"source {name!r} has examples of {sorted({str(array.dtype) for array in arrays})}; "
-            f"give all of them times of one kind, or numbers"
+            f"{where} has examples of {sorted(map(str, dtypes))}; give all of them times of one "
+            f"kind, or numbers"
         )
-    check_integers(f"source {name!r}", {array.dtype for array in arrays})
+    check_integers(where, dtypes)
+    n_axes = arrays[0].ndim if arrays else 1
     for row, array in enumerate(arrays):
         if array.ndim != n_axes:
             raise ArrayError(
-                f"source {name!r}, row {row}: an example of {array.ndim} axes among others of "
-                f"{n_axes}; examples may differ in lengths only"
+                f"{where}, row {row}: an example of {array.ndim} axes among others of {n_axes}; "
+                f"examples may differ in lengths only"
             )
-    return _listed_examples(arrays, (outer, *_inner_dims(name, value, n_axes)), attrs)
+    labelled = {tuple(map(str, one.dims)) for one in value if hasattr(one, "dims")}
+    if len(labelled) > 1:
+        raise DimsError(
+            f"{where} has examples with dims {' and with '.join(map(str, sorted(labelled)))}; "
+            f"transpose them alike"
+        )
+    inner = labelled.pop() if labelled else ("",) * n_axes
+    dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
+    shapes = np.array([array.shape for array in arrays], np.int64).reshape(-1, n_axes)
+
+    def values(start: int, stop: int) -> Array:
+        pieces = [array.reshape(-1) for array in arrays[start:stop]]
+        return np.concatenate(pieces).astype(dtype, copy=False)
+
+    return Examples(dtype, shapes, (outer, *inner), attrs, values)
 
 
-def _example(name: str, row: int, one: Any) -> Array:
+def _example(where: str, one: Any) -> Array:
     if isinstance(one, np.ma.MaskedArray):
-        one = without_mask(f"source {name!r}, row {row}", one)
+        one = without_mask(where, one)
     try:
         array = np.asarray(_taken(one))
     except ValueError as error:
-        raise ArrayError(f"source {name!r}, row {row}: no array ({error}); correct it") from None
+        raise ArrayError(f"{where}: no array ({error}); correct it") from None
     if array.dtype.kind not in "biufcmM":
         raise ArrayError(
-            f"source {name!r}, row {row}: an example of {array.dtype}; examples of different "
-            f"shapes must be arrays of numbers or times"
+            f"{where}: an example of {array.dtype}; examples of different shapes must be arrays of "
+            f"numbers or times"
         )
     if array.ndim == 0:
-        raise ArrayError(
-            f"source {name!r}, row {row}: a single number; give it an axis: [{array.item()!r}]"
-        )
+        raise ArrayError(f"{where}: a single number; give it an axis: [{array.item()!r}]")
     return array
-
-
-def _inner_dims(name: str, value: Any, n_axes: int) -> tuple[str, ...]:
-    found = [tuple(map(str, one.dims)) for one in value if hasattr(one, "dims")]
-    for dims in found:
-        if dims != found[0]:
-            raise DimsError(
-                f"source {name!r} has examples with dims {found[0]} and with {dims}; transpose "
-                f"them alike"
-            )
-    return found[0] if found else ("",) * n_axes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,23 +201,21 @@ class RaggedToWrite:
     name : str
     dims : tuple of str
         The example dim, then one an axis of examples.
+    kind : {"flat", "fuel"}
+    examples : Examples
+        Without rows where they come in batches.
     n_rows : int or None
         Of examples; None where they come in batches.
-    kind : {"flat", "fuel"}
-    examples : Examples, optional
-        None where they come in batches.
     shapes : list of array
         Of the examples, as they come, where Fuel's scale is to be made of them.
     """
 
     name: str
     dims: tuple[str, ...]
-    n_rows: int | None
     kind: RaggedAs
-    examples: Examples | None = None
+    examples: Examples
+    n_rows: int | None
     shapes: list[Rows] = field(default_factory=list)
-    units: Any = None
-    are_times: bool = False
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -233,18 +226,20 @@ class RaggedToWrite:
         """Return the number of examples, given the lengths of all datasets."""
         return lengths[self.members[0]] - 1 if self.members else lengths[self.name]
 
-    def batch(self, more: RaggedToWrite, done: Mapping[str, int]) -> dict[str, SourceToWrite]:
-        """Return the datasets of one more batch of examples.
+    def open_ended(self) -> RaggedToWrite:
+        """Return the same source before its first batch."""
+        none = replace(self.examples, shapes=self.examples.shapes[:0], values=_no_values)
+        return replace(self, examples=none, n_rows=None, shapes=[])
 
-        `done` are the rows that each dataset has from earlier batches.
-        """
-        examples = more.examples
-        assert examples is not None
-        units_differ = examples.attrs.get("units") != self.units
-        if units_differ if examples.are_times else self.are_times:
+    def datasets(
+        self, examples: Examples, done: Mapping[str, int] | None = None
+    ) -> dict[str, SourceToWrite]:
+        """Return the datasets of some examples; `done` are the rows that each has from others."""
+        first, more = self.examples.attrs.get("units"), examples.attrs.get("units")
+        if first != more if examples.are_times else self.examples.are_times:
             raise ArrayError(
-                f"source {self.name!r} has examples in units {examples.attrs.get('units')!r} in a "
-                f"later batch, and {self.units!r} in the first; give times, or numbers, in all"
+                f"source {self.name!r} has examples in units {more!r} in a later batch, and "
+                f"{first!r} in the first; give times, or numbers, in all"
             )
         if examples.shapes.shape[1] != len(self.dims) - 1:
             raise ArrayError(
@@ -254,79 +249,66 @@ class RaggedToWrite:
         if self.kind == "fuel":
             self.shapes.append(examples.shapes)
             return {self.name: _variable_rows(self.name, examples, self.dims)}
-        n_offsets = done[self.members[0]]
-        return _flat(
-            self.name,
-            examples,
-            self.dims,
-            done[self.name],
-            n_before=max(n_offsets - 1, 0),
-            first=n_offsets == 0,
-        )
+        done = done or {}
+        n_offsets = done.get(self.members[0], 0)
+        return _flat(self.name, examples, self.dims, done.get(self.name, 0), n_offsets)
+
+
+def _no_values(start: int, stop: int) -> Array:
+    raise AssertionError("there are no examples")
 
 
 def ragged_to_write(
     name: str, examples: Examples, dims: Sequence[str | None] | None, kind: RaggedAs
 ) -> tuple[RaggedToWrite, dict[str, SourceToWrite]]:
     """Return a ragged source, and its datasets as they will be written."""
-    names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
-    units = examples.attrs.get("units")
-    given = RaggedToWrite(
-        name,
-        names,
-        len(examples.shapes),
-        kind,
-        examples,
-        units=units,
-        are_times=examples.are_times,
-    )
     if kind == "fuel" and examples.are_times:
         raise ArrayError(
             f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
             f"numbers; store them flat, with ragged='flat'"
         )
-    if kind == "flat":
-        return given, _flat(name, examples, names)
-    given.shapes.append(examples.shapes)
-    return given, {name: _variable_rows(name, examples, names)}
+    names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
+    given = RaggedToWrite(name, names, kind, examples, len(examples.shapes))
+    return given, given.datasets(examples)
 
 
 def _flat(
-    name: str,
-    examples: Examples,
-    dims: tuple[str, ...],
-    base: int = 0,
-    *,
-    n_before: int = 0,
-    first: bool = True,
+    name: str, examples: Examples, dims: tuple[str, ...], n_values: int, n_offsets: int
 ) -> dict[str, SourceToWrite]:
-    """Return values, offsets and, for several axes, shapes.
+    """Return values, offsets and, for several axes, shapes; so many lie before them.
 
-    `n_before` examples with `base` values come before these; only the `first` offsets begin
-    with where example 0 does.
+    Only the first offsets begin with where example 0 does.
     """
-    sizes = elements_of(examples.shapes)
-    attrs = storable(f"source {name!r}", examples.attrs)
+    edges = offsets_of(elements_of(examples.shapes))
+    n_before = max(n_offsets - 1, 0)
     values = SourceToWrite(
         name,
         examples.dtype,
-        (int(sizes.sum()),),
+        (int(edges[-1]),),
         Names((f"{name}_value",)),
-        {**attrs, **ragged_attrs(name, dims)},
-        partial(_value_blocks, examples, n_before),
-        least_bytes=_largest(examples),
+        {**storable(f"source {name!r}", examples.attrs), **ragged_attrs(name, dims)},
+        partial(_value_blocks, examples, edges, n_before),
+        least_bytes=examples.largest_bytes,
         example_dims=dims,
     )
     out = {name: values}
-    n = len(sizes)
-    reads: list[Any] = [partial(_offset_blocks, examples, base, 1 - first)]
-    reads.append(partial(slices, partial(_sliced, examples.shapes), n))
-    shapes = (n + first,), examples.shapes.shape
-    labels = ((f"{name}_offset",), (dims[0], f"{name}_axis"))
-    members = member_names(name, len(dims) - 1)
-    for member, shape, axes, blocks in zip(members, shapes, labels, reads, strict=False):
-        out[member] = SourceToWrite(member, np.dtype(np.int64), shape, Names(axes), {}, blocks)
+    offsets = (edges + n_values)[1 if n_offsets else 0 :]
+    parts = ((offsets, (f"{name}_offset",)), (examples.shapes, (dims[0], f"{name}_axis")))
+    for member, (array, axes) in zip(member_names(name, len(dims) - 1), parts, strict=False):
+        blocks = partial(slices, partial(_sliced, array), len(array))
+        out[member] = SourceToWrite(member, array.dtype, array.shape, Names(axes), {}, blocks)
     return out
+
+
+def _sliced(array: Array, start: int, stop: int) -> Array:
+    return array[start:stop]
+
+
+def _value_blocks(examples: Examples, edges: Rows, n_before: int, rows: int) -> Iterator[Block]:
+    """Cut values where examples end; one long example may exceed `rows` values."""
+    for a, b in pairwise(block_cuts(np.diff(edges), rows)):
+        read = partial(examples.values, a, b)
+        yield Block(int(edges[a]), int(edges[b]), read, None, examples.shapes[a:b], n_before + a)
 
 
 def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> SourceToWrite:
@@ -340,37 +322,16 @@ def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> Sour
         Names(dims[:1]),
         storable(f"source {name!r}", examples.attrs),
         partial(_row_blocks, examples),
-        least_bytes=_largest(examples),
+        least_bytes=examples.largest_bytes,
         mean_bytes=16 + n_bytes // max(n_rows, 1),
         example_dims=dims,
     )
 
 
-def _largest(examples: Examples) -> int:
-    return int(elements_of(examples.shapes).max(initial=0)) * examples.dtype.itemsize
-
-
-def _value_blocks(examples: Examples, n_before: int, rows: int) -> Iterator[Block]:
-    """Cut values where examples end; one long example may exceed `rows` values."""
-    shapes, sizes = examples.shapes, elements_of(examples.shapes)
-    edges = offsets_of(sizes)
-    for a, b in pairwise(block_cuts(sizes, rows)):
-        read = partial(examples.values, a, b)
-        yield Block(int(edges[a]), int(edges[b]), read, None, shapes[a:b], n_before + a)
-
-
-def _offset_blocks(examples: Examples, base: int, first: int, rows: int) -> Iterator[Block]:
-    offsets = (offsets_of(elements_of(examples.shapes)) + base)[first:]
-    return slices(partial(_sliced, offsets), len(offsets), rows)
-
-
 def _row_blocks(examples: Examples, rows: int) -> Iterator[Block]:
     sizes = elements_of(examples.shapes) * examples.dtype.itemsize
-    for a, b in pairwise(block_cuts(sizes, BLOCK_BYTES)):
-        for start in range(a, b, rows):
-            stop = min(start + rows, b)
-            read = partial(_rows, examples, start, stop)
-            yield Block(start, stop, read, None, examples.shapes[start:stop])
+    for a, b in pairwise(block_cuts(np.maximum(sizes, -(-BLOCK_BYTES // rows)), BLOCK_BYTES)):
+        yield Block(a, b, partial(_rows, examples, a, b), None, examples.shapes[a:b])
 
 
 def _rows(examples: Examples, start: int, stop: int) -> Array:
@@ -384,7 +345,3 @@ def rows_of_values(values: Array, offsets: Rows) -> Array:
     for row, (a, b) in enumerate(pairwise(offsets.tolist())):
         out[row] = values[a:b]
     return out
-
-
-def _sliced(array: Array, start: int, stop: int) -> Array:
-    return array[start:stop]

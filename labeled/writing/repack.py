@@ -5,35 +5,29 @@ splits and provenance, and so does whatever else the file holds. What is not ask
 as it is. Before the new file takes its name its rows are read back and compared with the checksums
 of those of the original.
 
-Rows that keep their order are read in blocks of whole stored chunks. Chunks that lie across very
-many rows are laid out as rows first, chunk by chunk, so that none is decoded twice.
-
-Another order takes two passes. In the first, rows are read as they lie and put where they go in a
-mapped temporary file; in the second they are read from there. The file has no name, so that nothing
-of it stays behind whatever happens.
+Rows that keep their order are read in blocks of whole stored chunks. Where they change places, or
+chunks lie across very many of them, they are laid out in a mapped temporary file first, so that no
+chunk is decoded twice. The file has no name, so that nothing of it stays behind whatever happens.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
-from labeled.errors import ArrayError, SplitError, WriteError
+from labeled.errors import ArrayError, WriteError
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.extras import extras_of
-from labeled.formats.hdf5.filters import Layout
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
@@ -44,7 +38,7 @@ from labeled.formats.reader import native, read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, explained
-from labeled.ragged.flat import Flat, block_cuts, copy_segments, offsets_of
+from labeled.ragged.flat import Flat, FlatRows, RaggedReader, block_cuts, elements_of, offsets_of
 from labeled.writing.inputs import Inputs, coordinate
 from labeled.writing.layouts import (
     AS_IT_IS,
@@ -52,24 +46,22 @@ from labeled.writing.layouts import (
     RaggedAs,
     Storage,
     StorageKeywords,
-    Wish,
     expanded,
     kept_layout,
     wishes,
 )
 from labeled.writing.packing import PackingPlan, fitting
 from labeled.writing.ragged import Examples, RaggedToWrite, ragged_to_write
-from labeled.writing.source import Block, SourceToWrite, mean_of_texts, slices, text_blocks
+from labeled.writing.source import (
+    BLOCK_BYTES,
+    Block,
+    SourceToWrite,
+    read_by,
+    slices,
+)
 from labeled.writing.splits import ORDERS, RowOrder, Splits, order_of
 from labeled.writing.verify import differences_of
 from labeled.writing.write import Planned, check_ending, checked_effort
-
-IntArray = npt.NDArray[np.int64]
-Read = Callable[[int, int], Array]
-"""Returns rows start to stop."""
-
-BLOCK_BYTES = 4 << 20
-"""Rows read at a time, at most."""
 
 
 @check_arguments(but=("path",), options=AS_STORED)
@@ -151,15 +143,17 @@ def repack(
     check_hdf5(path, "repacking")
     check_ending(target)
     storage = replace(AS_STORED, **options)
-    dims = _dims_by_name(path, dims or {}, allow_external)
-    header = scan(path, dims=dims, decode_cf=False, allow_external=allow_external)
-    table: Splits | None = None
-    if header.kind == "fuel":
-        table = {split: dict(by) for split, by in header.splits.items()}
-    moves = order_of(order, table or {}, _n_rows(header, order), seed)
+    if any("*" in name for name in dims or ()):
+        here = scan(path, decode_cf=False, allow_external=allow_external, quiet=True)
+        dims = expanded("dims", dims or {}, here.sources)
+    header = scan(path, dims=dims or None, decode_cf=False, allow_external=allow_external)
+    counts = {name: source.n_rows for name, source in header.sources.items()}
+    table = splits_of(header)
+    moves = order_of(order, table or {}, counts, seed)
     budget, n_threads = checked_effort(storage.memory, storage.threads)
-    found = check_target(target, overwrite=storage.overwrite)
-    stored = StoredSources(header, found, budget // 6, moves)
+    stored = StoredSources(
+        header, check_target(target, overwrite=storage.overwrite), budget // 6, moves
+    )
     if table is not None and moves is not None:
         table = {
             split: {name: moves.moved(rows) for name, rows in by.items()}
@@ -168,6 +162,13 @@ def repack(
     check = partial(_check, stored, verify, n_threads)
     passes = 1 + verify + (moves is not None)
     return rewrite(stored, stored.inputs(ragged), table, storage, check, "repack", passes)
+
+
+def splits_of(header: FileHeader) -> Splits | None:
+    """Return a copy of the split table of a file; None where it has none."""
+    if header.kind != "fuel":
+        return None
+    return {split: dict(by_source) for split, by_source in header.splits.items()}
 
 
 def rewrite(
@@ -200,14 +201,18 @@ def rewrite(
     header, order = stored.header, stored.order
     effort = checked_effort(storage.memory, storage.threads)
     wished = wishes(list(header.sources), storage, AS_IT_IS)
-    plan = PackingPlan.of(inputs, _layouts(header, inputs, wished), table, effort)
-    plan = fitting(plan, storage.memory)
+    old: dict[str, SourceHeader] = {}
+    for source in header.sources.values():
+        if source.ragged is None or "values" in source.parts:
+            old |= datasets_of(source)
+    layouts = {
+        name: kept_layout(name, one.shape, one.dtype, wished.get(name, AS_IT_IS), old.get(name))
+        for name, one in inputs.sources.items()
+    }
+    plan = fitting(PackingPlan.of(inputs, layouts, table, effort), storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
-    extras = replace(
-        extras_of(header),
-        order=None if order is None else order.rows.__getitem__,
-        budget=effort[0] // 4,
-    )
+    rows = None if order is None else order.rows.__getitem__
+    extras = replace(extras_of(header), order=rows, budget=effort[0] // 4)
     attrs = storable("the file", header.attrs)
     new = Planned(plan, table, attrs, header.kind != "plain", extras=extras, counted=counted)
     n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes
@@ -216,44 +221,6 @@ def rewrite(
         stored.advance = advance
         new.create(stored.target, advance, overwrite=storage.overwrite, check=check)
     return stored.target
-
-
-def _layouts(header: FileHeader, inputs: Inputs, wished: Mapping[str, Wish]) -> dict[str, Layout]:
-    """Return how every dataset will be stored."""
-    stored = {
-        name: dataset
-        for source in header.sources.values()
-        if source.ragged is None or "values" in source.parts
-        for name, dataset in datasets_of(source).items()
-    }
-    return {
-        name: kept_layout(
-            name, given.shape, given.dtype, wished.get(name, AS_IT_IS), stored.get(name)
-        )
-        for name, given in inputs.sources.items()
-    }
-
-
-def _dims_by_name(
-    path: str | os.PathLike[str],
-    dims: Mapping[str, Sequence[str | None]],
-    allow_external: bool,
-) -> dict[str, Sequence[str | None]] | None:
-    """Return names of axes by source, where they are given by patterns; None without any."""
-    if not any("*" in name for name in dims):
-        return dict(dims) or None
-    header = scan(path, decode_cf=False, allow_external=allow_external, quiet=True)
-    return expanded("dims", dims, header.sources)
-
-
-def _n_rows(header: FileHeader, order: str) -> int:
-    counts = {name: source.n_rows for name, source in header.sources.items()}
-    if order != "keep" and len(set(counts.values())) > 1:
-        raise SplitError(
-            f"the sources of {header.stamp.path!r} have different numbers of rows: {counts}; "
-            f"another order needs them to agree"
-        )
-    return next(iter(counts.values()), 0)
 
 
 def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> None:
@@ -303,11 +270,11 @@ class StoredSources:
     target : str
         Beside which temporary files lie.
     budget : int
-        Bytes of memory for what is read and put in order.
+        Bytes of memory for what is read.
     order : RowOrder, optional
         Where rows change places.
     advance : callable of int
-        Hears how many bytes were put into buckets.
+        Hears how many bytes were laid out for another order.
     """
 
     header: FileHeader
@@ -327,133 +294,110 @@ class StoredSources:
         raggeds: dict[str, RaggedToWrite] = {}
         for name, source in self.header.sources.items():
             if source.ragged is None:
-                given[name] = self.dense(source)
+                given[name] = self._dense(source)
                 continue
             kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-            raggeds[name], datasets = ragged_to_write(
-                name, self.examples(source), None, ragged or kind
-            )
+            examples = self._examples(source)
+            raggeds[name], datasets = ragged_to_write(name, examples, None, ragged or kind)
             given |= datasets
         return Inputs(given, ragged=raggeds)
 
-    def dense(self, source: SourceHeader) -> SourceToWrite:
-        """Return a source of one shape."""
-        texts, mean = source.dtype.kind == "O", None
-        if texts:
-            mean = mean_of_texts(self._reader(source)[0], source.n_rows)
-        return SourceToWrite(
-            source.name,
-            np.dtype(object) if texts else source.dtype,
-            source.shape,
-            Names(source.dims, tuple(self._coordinates(source))),
-            storable(f"source {source.name!r}", source.attrs),
-            partial(self._blocks, source, mean),
-            mean_bytes=mean,
-        )
-
-    def _blocks(self, source: SourceHeader, mean: int | None, rows: int) -> Iterator[Block]:
-        """Cut a source into blocks, of whole stored chunks where these are read as they lie."""
-        read, step = self._reader(source)
-        if self.order is not None:
-            read, step = self._moved(source, read, step), 1
-        if mean is not None:
-            return text_blocks(read, source.n_rows, mean, rows)
-        return slices(read, source.n_rows, -(-rows // step) * step)
-
-    def _moved(self, source: SourceHeader, read: Read, step: int) -> Read:
-        """Return what reads rows in the new order."""
-        n_rows, row_shape = source.n_rows, source.row_shape
-        if source.dtype.kind == "O":
-            packed = partial(_packed_texts, read, n_rows, self.block_bytes)
-            sizes = np.fromiter((len(row) for rows in packed() for row in rows), np.int64, n_rows)
-            lots = ((len(rows), np.frombuffer(b"".join(rows), np.uint8)) for rows in packed())
-            values, edges = self._placed(sizes, lots)
-
-            def texts(start: int, stop: int) -> Array:
-                out = np.empty((stop - start, *row_shape), object)
-                for row, (a, b) in enumerate(pairwise(edges[start : stop + 1])):
-                    out[row] = pickle.loads(values[a:b].data)  # of no file that others can write
-                return out
-
-            return texts
-        rows = -(-max(self.block_bytes // max(source.row_bytes, 1), 1) // step) * step
-        cuts = pairwise([*range(0, n_rows, rows), n_rows])
-        lots = ((b - a, np.ascontiguousarray(read(a, b))) for a, b in cuts)
-        values, edges = self._placed(np.full(n_rows, source.row_bytes), lots)
-        dtype = native(source.dtype)
-        return lambda a, b: values[edges[a] : edges[b]].view(dtype).reshape(b - a, *row_shape)
-
-    def _placed(self, sizes: IntArray, lots: Iterator[tuple[int, Array]]) -> tuple[Array, IntArray]:
-        """Put the bytes of rows, which come in file order, where they go in a temporary file.
-
-        Returns the mapped file, and where the rows in the new order begin in it.
-        """
-        assert self.order is not None
-        edges, row = offsets_of(sizes[self.order.rows]), 0
-        values = _room(self.target, int(edges[-1]))
-        for n_rows, rows in lots:
-            raw, some = rows.reshape(-1).view(np.uint8), slice(row, row + n_rows)
-            starts = offsets_of(sizes[some])[:-1]
-            copy_segments(values, edges[self.order.positions[some]], raw, starts, sizes[some])
-            row += n_rows
-            self.advance(len(raw))
-        return values, edges
-
-    def examples(self, source: SourceHeader) -> Examples:
-        """Return a source of examples of different shapes."""
-        reader, every = open_ragged(source), range(source.n_rows)
-        dtype, shapes = reader.dtype, reader.shapes(every)
-        attrs = {k: v for k, v in source.attrs.items() if k not in ATTRIBUTES}
-
-        def flat(start: int, stop: int) -> Flat:
-            return reader.read_flat(range(start, stop))
-
-        if self.order is None:
-            return Examples(dtype, shapes, source.dims, attrs, lambda a, b: flat(a, b).values)
-        lock, filled = threading.Lock(), list[tuple[Array, IntArray]]()
-
-        def moved(start: int, stop: int) -> Array:
-            with lock:
-                if not filled:
-                    sizes = reader.sizes(every) * dtype.itemsize
-                    cuts = pairwise(block_cuts(sizes, self.block_bytes))
-                    filled.append(
-                        self._placed(sizes, ((b - a, flat(a, b).values) for a, b in cuts))
-                    )
-            values, edges = filled[0]
-            return values[edges[start] : edges[stop]].view(dtype)
-
-        return Examples(dtype, shapes[self.order.rows], source.dims, attrs, moved)
-
-    def _reader(self, source: SourceHeader) -> tuple[Read, int]:
-        """Return what reads a source within the budget, and how many rows are best read together.
-
-        Rows in chunks across very many of them are laid out in a temporary file, chunk by chunk.
-        """
-        reader = open_reader(source)
-        chunks = None if source.dtype.kind == "O" else source.chunks
-        if chunks is None or chunks[0] * source.row_bytes <= self.block_bytes:
-            return lambda a, b: read_rows(reader, range(a, b)), 1 if chunks is None else chunks[0]
-        n_rows, dtype = source.n_rows, native(source.dtype)
-        room = _room(self.target, n_rows * source.row_bytes)
-        rows: Array = room.view(dtype).reshape(source.shape)
-        steps = [range(0, n, c) for n, c in zip(source.row_shape, chunks[1:], strict=True)]
-        for corner in np.ndindex(*map(len, steps)):
-            tile = tuple(
-                slice(step[i], min(step[i] + step.step, n), 1)
-                for step, i, n in zip(steps, corner, source.row_shape, strict=True)
-            )
-            reader = open_reader(source, region=tile)
-            for start in range(0, n_rows, chunks[0]):
-                stop = min(start + chunks[0], n_rows)
-                rows[(slice(start, stop), *tile)] = read_rows(reader, range(start, stop))
-        return lambda a, b: rows[a:b], 1
-
-    def _coordinates(self, source: SourceHeader) -> Iterator[Coordinate]:
+    def _dense(self, source: SourceHeader) -> SourceToWrite:
+        coords = []
         for each in coordinates_of(self.header, source):
             if self.order is not None and each.dim == source.dims[0]:
                 each = replace(each, values=each.values[self.order.rows])
-            yield each
+            coords.append(each)
+        made = SourceToWrite(
+            source.name,
+            np.dtype(object) if source.dtype.kind == "O" else source.dtype,
+            source.shape,
+            Names(source.dims, tuple(coords)),
+            storable(f"source {source.name!r}", source.attrs),
+            partial(self._blocks, source),
+        )
+        if made.dtype.kind != "O":
+            return made
+        reader = open_reader(source)
+        return read_by(made, lambda a, b: read_rows(reader, self._rows(a, b)), source.n_rows)
+
+    def _blocks(self, source: SourceHeader, rows: int) -> Iterator[Block]:
+        """Cut a source into blocks, of whole stored chunks where these are read as they lie."""
+        n_rows, step = source.n_rows, 1 if source.chunks is None else source.chunks[0]
+        tall = step > 1 and step * source.row_bytes > self.block_bytes
+        if self.order is None and not tall:
+            reader = open_reader(source)
+            rows = -(-rows // step) * step
+            return slices(lambda a, b: read_rows(reader, range(a, b)), n_rows, rows)
+        laid = self._laid_out(source)
+        if self.order is None:
+            return slices(lambda a, b: laid[a:b], n_rows, rows)
+        return slices(lambda a, b: laid[self._rows(a, b)], n_rows, rows)
+
+    def _rows(self, start: int, stop: int) -> Any:
+        return range(start, stop) if self.order is None else self.order.rows[start:stop]
+
+    def _examples(self, source: SourceHeader) -> Examples:
+        """Return a source of examples of different shapes."""
+        reader: RaggedReader = open_ragged(source)
+        shapes = reader.shapes(range(source.n_rows))
+        lock, laid = threading.Lock(), list[RaggedReader]()
+
+        def values(start: int, stop: int) -> Array:
+            with lock:
+                if not laid:
+                    laid.append(reader if self.order is None else self._laid_flat(reader, shapes))
+            return laid[0].read_flat(self._rows(start, stop)).values
+
+        attrs = {k: v for k, v in source.attrs.items() if k not in ATTRIBUTES}
+        moved = shapes if self.order is None else shapes[self.order.rows]
+        return Examples(reader.dtype, moved, source.dims, attrs, values)
+
+    def _laid_flat(self, reader: RaggedReader, shapes: Any) -> FlatRows:
+        """Return examples, in the order of the file, whose values are in a temporary file."""
+        sizes, itemsize = elements_of(shapes), reader.dtype.itemsize
+        edges = offsets_of(sizes)
+        values = self._room(int(edges[-1]) * itemsize).view(reader.dtype)
+        for a, b in pairwise(block_cuts(sizes * itemsize, self.block_bytes)):
+            values[edges[a] : edges[b]] = reader.read_flat(range(a, b)).values
+            self.advance(int(edges[b] - edges[a]) * itemsize)
+        return FlatRows(Flat(values, edges, shapes))
+
+    def _laid_out(self, source: SourceHeader) -> Array:
+        """Return rows as they lie, in a temporary file; each chunk is decoded once."""
+        n_rows, row_shape, dtype = source.n_rows, source.row_shape, native(source.dtype)
+        out: Array = self._room(n_rows * source.row_bytes).view(dtype).reshape(source.shape)
+        step, *widths = source.chunks or (1, *row_shape)
+        if step * source.row_bytes <= self.block_bytes:  # all of some rows, else of a few chunks
+            widths = list(row_shape)
+            step *= max(self.block_bytes // max(step * source.row_bytes, 1), 1)
+        tiles = [range(0, n, width) for n, width in zip(row_shape, widths, strict=True) if n]
+        for corner in product(*tiles) if out.size else ():
+            ends = zip(corner, widths, row_shape, strict=True)
+            tile = tuple(slice(at, min(at + width, n), 1) for at, width, n in ends)
+            reader = open_reader(source, region=tile)
+            for start in range(0, n_rows, step):
+                stop = min(start + step, n_rows)
+                rows = read_rows(reader, range(start, stop))
+                out[(slice(start, stop), *tile)] = rows
+                self.advance(0 if self.order is None else rows.nbytes)
+        return out
+
+    def _room(self, n_bytes: int) -> Array:
+        """Map a file without a name beside the target, with so many bytes set aside.
+
+        Raises
+        ------
+        WriteError
+            If the disk does not have them.
+        """
+        if not n_bytes:
+            return np.empty(0, np.uint8)
+        folder = os.path.dirname(self.target)
+        with explained(self.target), tempfile.TemporaryFile(dir=folder) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
+            return np.asarray(np.memmap(file, np.uint8, "r+", shape=(n_bytes,)))
 
 
 def coordinates_of(header: FileHeader, source: SourceHeader) -> Iterator[Coordinate]:
@@ -464,26 +408,3 @@ def coordinates_of(header: FileHeader, source: SourceHeader) -> Iterator[Coordin
             values = read_rows(open_reader(variable), range(variable.n_rows))
             kept = values if values.dtype.kind == "O" else values.astype(variable.dtype)
             yield coordinate(name, variable.dims[0], kept, variable.attrs)
-
-
-def _room(target: str, n_bytes: int) -> Array:
-    """Map a file without a name beside a target, with so many bytes set aside.
-
-    Raises
-    ------
-    WriteError
-        If the disk does not have them.
-    """
-    if not n_bytes:
-        return np.empty(0, np.uint8)
-    with explained(target), tempfile.TemporaryFile(dir=os.path.dirname(target)) as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, n_bytes)
-        return np.asarray(np.memmap(file, np.uint8, "r+", shape=(n_bytes,)))
-
-
-def _packed_texts(read: Read, n_rows: int, most: int) -> Iterator[list[bytes]]:
-    """Read texts, about `most` bytes at a time; yield rows as bytes."""
-    for block in text_blocks(read, n_rows, 1, most):
-        assert block.read is not None
-        yield [pickle.dumps(row) for row in block.read()]

@@ -12,12 +12,11 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
@@ -27,59 +26,71 @@ from labeled.formats.hdf5.writing import Names, storable_text
 from labeled.formats.region import Array
 from labeled.ragged.flat import Rows, block_cuts
 
-TEXT_BYTES = 256
-"""Bytes a text takes in memory, as long as none has been read."""
+TEXT_BYTES = 256  # of a text in memory, as long as none has been read
+BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
+FIRST_TEXTS, PLACES = 64, 8  # texts that are read first, and where, to estimate their length
 
-BLOCK_BYTES = 4 << 20
-"""Bytes of an array that are read at a time, by default."""
-
-FIRST_TEXTS = 64
-PLACES = 8
-"""Places at which texts are sampled to estimate their length."""
+Read = Callable[[int, int], Any]  # returns rows start to stop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Some consecutive rows: read by a call, or computed by dask."""
+    """Some consecutive rows: read by a call, or computed by dask.
+
+    Parameters
+    ----------
+    shapes : int array (n, axes of an example), optional
+        Of the examples in it, where these have different shapes.
+    first : int, optional
+        The number of its first example, where rows are no examples but their values.
+    n_bytes : int, optional
+        Of its rows in memory, if measured.
+    """
 
     start: int
     stop: int
     read: Callable[[], Any] | None = None
     delayed: Any = None
     shapes: Array | None = None
-    """Of the examples in it, where these have different shapes."""
     first: int | None = None
-    """The number of its first example, where rows are no examples but their values."""
     n_bytes: int | None = None
-    """Of its rows in memory, if measured."""
-
-
-Blocks = Callable[[int], Iterator[Block]]
-"""Cuts a source into blocks of about so many rows, or where its own pieces end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceToWrite:
-    """One source as it was given."""
+    """One source as it was given.
+
+    Parameters
+    ----------
+    dtype : dtype
+        As stored; object for texts.
+    shape : tuple
+        The first is None where rows come in batches whose number is not known.
+    blocks : callable
+        Cuts it into blocks of about so many rows, or where its own pieces end.
+    encode : callable, optional
+        Turns times into the numbers that are stored.
+    mean_bytes : int, optional
+        What a row takes, where rows differ in length.
+    least_bytes : int
+        Of the most that comes in one piece: a block of dask's, an example.
+    batch_bytes : int
+        Of the first batch, where rows come in batches that are made as they are asked for.
+    example_dims : tuple of str
+        The dims of a source of examples of different shapes, whose values these are.
+    """
 
     name: str
     dtype: np.dtype[Any]
-    """As stored; object for texts."""
     shape: tuple[int | None, ...]
-    """The first is None where rows come in batches whose number is not known."""
     names: Names
     attrs: Mapping[str, Any]
-    blocks: Blocks
+    blocks: Callable[[int], Iterator[Block]]
     encode: Callable[[Array], Array] | None = None
-    """Turns times into the numbers that are stored."""
     mean_bytes: int | None = None
-    """What a row takes, where rows differ in length."""
     least_bytes: int = 0
-    """Of the most that comes in one piece: a block of dask's, an example."""
     batch_bytes: int = 0
-    """Of the first batch, where rows come in batches that are made as they are asked for."""
     example_dims: tuple[str, ...] = ()
-    """The dims of a source of examples of different shapes, whose values these are."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -89,41 +100,42 @@ class SourceToWrite:
     def row_bytes(self) -> int:
         if self.mean_bytes is not None:
             return self.mean_bytes
-        return int(np.prod(self.row_shape, dtype=np.int64)) * self.dtype.itemsize
+        each = TEXT_BYTES if self.dtype.kind == "O" else self.dtype.itemsize
+        return math.prod(self.row_shape) * each
 
 
-def sizes_of_texts(rows: Array) -> Rows:
-    """Return what each row of texts takes in memory, itself included."""
-    if rows.dtype.kind != "O" or not rows.size:
-        return np.full(len(rows), rows.nbytes // max(len(rows), 1))
-    flat = rows.reshape(-1)
-    sizes = np.fromiter(map(sys.getsizeof, flat), np.int64, len(flat)) + 8
-    by_row: Rows = sizes.reshape(len(rows), -1).sum(axis=1)
-    return by_row
-
-
-def mean_of_texts(read: Callable[[int, int], Any], n_rows: int) -> int:
-    """Estimate from a few texts what a row of them takes in memory."""
+def read_by(source: SourceToWrite, read: Read, n_rows: int, step: int = 1) -> SourceToWrite:
+    """Return a source whose rows are read by ``read(start, stop)``, by multiples of `step`."""
+    if source.dtype.kind != "O":
+        return replace(source, blocks=partial(slices, read, n_rows, step=step))
     few = FIRST_TEXTS // PLACES
     starts = {max(n_rows - few, 0) * place // (PLACES - 1) for place in range(PLACES)}
-    sizes = [sizes_of_texts(np.asarray(read(a, min(a + few, n_rows)))) for a in sorted(starts)]
-    found = np.concatenate(sizes)
-    return max(int(found.mean()), 1) if len(found) else TEXT_BYTES
+    sizes = [_sizes(np.asarray(read(a, min(a + few, n_rows)))) for a in sorted(starts)]
+    mean = max(int(np.concatenate(sizes).mean()), 1) if n_rows else TEXT_BYTES
+    blocks = partial(_text_blocks, read, n_rows, mean, step)
+    return replace(source, mean_bytes=mean, blocks=blocks)
 
 
-def text_blocks(
-    read: Callable[[int, int], Any], n_rows: int, row_bytes: int, rows: int, *, step: int = 1
-) -> Iterator[Block]:
+def _sizes(rows: Array) -> Rows:
+    """Return what each row of texts takes in memory, itself included."""
+    sizes = np.full(len(rows), rows.nbytes // max(len(rows), 1))
+    if rows.dtype.kind == "O" and rows.size:
+        each = np.fromiter(map(sys.getsizeof, rows.flat), np.int64, rows.size)
+        sizes += each.reshape(len(rows), -1).sum(axis=1)
+    return sizes
+
+
+def _text_blocks(read: Read, n_rows: int, mean: int, step: int, rows: int) -> Iterator[Block]:
     """Yield blocks of texts, whose length is known only once they are read.
 
     They are read while blocks are handed out, by multiples of `step` rows, as many as would
-    take what `rows` rows of `row_bytes` do if they were like those before them.
+    take what `rows` rows of `mean` bytes do if they were like those before them.
     """
-    most, start, count = rows * row_bytes, 0, FIRST_TEXTS
+    most, start, count = rows * mean, 0, FIRST_TEXTS
     while start < n_rows:
         stop = min(start + -(-count // step) * step, n_rows)
         values = np.asarray(read(start, stop))
-        sizes = sizes_of_texts(values)
+        sizes = _sizes(values)
         for a, b in pairwise(block_cuts(sizes, most)):
             got = partial(np.asarray, values[a:b])
             yield Block(start + a, start + b, got, n_bytes=int(sizes[a:b].sum()))
@@ -131,21 +143,12 @@ def text_blocks(
         start = stop
 
 
-def slices(
-    read: Callable[[int, int], Any], n_rows: int, rows: int, *, step: int = 1
-) -> Iterator[Block]:
+def slices(read: Read, n_rows: int, rows: int, *, step: int = 1) -> Iterator[Block]:
     """Yield blocks of about `rows` rows, by multiples of `step`, read by ``read(start, stop)``."""
     rows = max(rows // step, 1) * step
     for start in range(0, n_rows, rows):
         stop = min(start + rows, n_rows)
         yield Block(start, stop, partial(read, start, stop))
-
-
-def in_blocks(array: Any) -> Any:
-    """Return an array-like as a dask array, of blocks of whole rows."""
-    row_bytes = math.prod(array.shape[1:]) * array.dtype.itemsize
-    rows = max(BLOCK_BYTES // max(row_bytes, 1), 1)
-    return da.from_array(array, (rows, *array.shape[1:]), name=False)
 
 
 # values in the dtype of a file
@@ -254,21 +257,15 @@ rows have; give those a wider one
 
 def _changed(values: Array, out: Array) -> npt.NDArray[np.bool_]:
     """Return a mask of the values that casting changed; rounded floats do not count."""
-    old, new = values.dtype.kind, out.dtype.kind
-    if old in "iu" and new in "iu":
-        bounds = np.iinfo(out.dtype)
-        held = np.iinfo(values.dtype)
-        if bounds.min <= held.min and held.max <= bounds.max:
-            return np.zeros(values.shape, bool)
-        return np.asarray(
-            (values < max(bounds.min, held.min)) | (values > min(bounds.max, held.max))
-        )
-    if old in "fc":
+    old, new = values.dtype, out.dtype
+    if old.kind in "fc":
         return np.asarray(np.isfinite(values) & ~np.isfinite(out))
-    back = out.real if new == "c" else out
-    wrong = back.astype(values.dtype) != values
-    if old in "iu":  # casting the next power of two back is undefined
-        wrong |= back.astype(np.float64) >= float(np.iinfo(values.dtype).max + 1)
+    back = out.real if new.kind == "c" else out
+    wrong = back.astype(old) != values
+    if old.kind in "iu" and new.kind in "iu":  # of one width, all but the sign comes back
+        wrong |= (values < 0) != (out < 0)
+    elif old.kind in "iu":  # casting the next power of two back is undefined
+        wrong |= back.astype(np.float64) >= float(np.iinfo(old).max + 1)
     return np.asarray(wrong)
 
 
@@ -286,32 +283,16 @@ def texts(rows: Array, where: str, first: int = 0) -> Array:
         if isinstance(value, str) and value.isascii() and "\0" not in value:
             continue
         try:
-            flat[place] = _storable_text(value)
+            if not isinstance(value, str | bytes):
+                raise ValueError(
+                    f"{type(value).__name__} {value!r:.60} among its texts; give texts only, "
+                    f"arrays only, or numbers with a dtype of their own"
+                )
+            flat[place] = storable_text(value)
         except ValueError as error:
             row = first + place // (len(flat) // len(out))
             raise ArrayError(f"{where}, row {row} holds {error}") from None
     return out
-
-
-def _storable_text(value: Any) -> str | bytes:
-    """Return a text as it is stored.
-
-    Raises
-    ------
-    ValueError
-        If a file cannot hold it; says why, and what to do.
-    """
-    if isinstance(value, np.ndarray | list | tuple):
-        raise ValueError(
-            "an array among its texts; give texts only, or arrays only (a list of them, or an "
-            "object array)"
-        )
-    if not isinstance(value, str | bytes):
-        raise ValueError(
-            f"{type(value).__name__} {value!r:.60} among its texts; give texts only, or numbers "
-            f"with a dtype of their own"
-        )
-    return storable_text(value)
 
 
 def times(values: Array, kind: str, where: str) -> Array:
@@ -328,7 +309,14 @@ def times(values: Array, kind: str, where: str) -> Array:
             f"{where} gave a block of {values.dtype} where {announced} were announced; give every "
             f"block one dtype"
         )
-    out = _nanoseconds(values, f"{kind}8[ns]")
+    dtype = f"{kind}8[ns]"
+    try:
+        out = values.astype(dtype)
+    except OverflowError:  # NumPy 2.5 and newer raise, and do not name the value
+        out = np.full(values.shape, "NaT", dtype)
+        for place, value in np.ndenumerate(values):
+            with suppress(OverflowError):
+                out[place] = value
     wrong = (out.astype(values.dtype) != values) & ~np.isnat(values)
     if wrong.any():
         raise ArrayError(
@@ -336,15 +324,3 @@ def times(values: Array, kind: str, where: str) -> Array:
             f"numbers in another unit, with .astype('int64') and an attribute"
         )
     return out.view(np.int64)
-
-
-def _nanoseconds(values: Array, dtype: str) -> Array:
-    """Cast times; those that do not fit become other times, or NaT."""
-    try:
-        return values.astype(dtype)
-    except OverflowError:  # NumPy 2.5 and newer raise, and do not name the value
-        out = np.full(values.shape, "NaT", dtype)
-        for place, value in np.ndenumerate(values):
-            with suppress(OverflowError):
-                out[place] = value
-        return out

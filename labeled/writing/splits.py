@@ -85,8 +85,20 @@ def as_splits(given: Any, n_rows: Mapping[str, int | None]) -> Splits:
     out: Splits = {}
     for split, rows in given.items():
         check_split_name(split)
+        out[split], done = {}, dict[tuple[int, int | None], Rows]()
         by_source = rows if isinstance(rows, Mapping) else dict.fromkeys(n_rows, rows)
-        out[split] = _by_source(split, by_source, n_rows)
+        for source, asked in by_source.items():
+            if source not in n_rows:
+                raise UnknownNameError(
+                    f"split {split!r} names source {source!r}, which is not written; "
+                    f"{did_you_mean(str(source), n_rows)}"
+                )
+            if asked is not None:
+                key = (id(asked), n_rows[source])  # sources that share a list go on sharing it
+                if key not in done:
+                    where = f"split {split!r} of source {source!r}"
+                    done[key] = _rows(where, asked, n_rows[source])
+                out[split][source] = done[key]
     if not any(out.values()):
         raise SplitError(f"splits {tuple(out)} have no source at all; give at least one its rows")
     check_inside(out, n_rows)
@@ -97,25 +109,6 @@ def check_split_name(name: Any) -> None:
     """Raise :class:`SplitTypeError` for what cannot name a split."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise SplitTypeError(f"{name!r} cannot name a split; give a text")
-
-
-def _by_source(
-    split: str, rows: Mapping[Any, Any], n_rows: Mapping[str, int | None]
-) -> dict[str, Rows]:
-    out: dict[str, Rows] = {}
-    done: dict[tuple[int, int | None], Rows] = {}
-    for source, asked in rows.items():
-        if source not in n_rows:
-            raise UnknownNameError(
-                f"split {split!r} names source {source!r}, which is not written; "
-                f"{did_you_mean(str(source), n_rows)}"
-            )
-        if asked is not None:
-            key = (id(asked), n_rows[source])  # sources that share a list go on sharing it
-            if key not in done:
-                done[key] = _rows(f"split {split!r} of source {source!r}", asked, n_rows[source])
-            out[source] = done[key]
-    return out
 
 
 def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
@@ -178,29 +171,27 @@ def check_inside(splits: Splits, n_rows: Mapping[str, int | None]) -> None:
     """
     for split, by_source in splits.items():
         for source, rows in by_source.items():
-            _check_rows(split, source, rows, n_rows[source])
+            n = n_rows[source]
+            most = np.iinfo(np.int64).max if n is None else n
+            if isinstance(rows, range):
+                if not 0 <= rows.start <= rows.stop <= most:
+                    raise SplitError(
+                        f"split {split!r} of source {source!r} is rows {rows.start} to "
+                        f"{rows.stop}, but the source has {n} rows; expected "
+                        f"0 <= start <= stop <= {n}"
+                    )
+            elif rows.size and (int(rows.min()) < 0 or int(rows.max()) >= most):
+                at = int(np.flatnonzero((rows < 0) | (rows >= most))[0])
+                raise SplitError(
+                    f"split {split!r} of source {source!r} lists row {rows[at]} (at position "
+                    f"{at}), but the source has {n} rows, numbered from 0"
+                )
         lengths = {source: len(rows) for source, rows in by_source.items()}
         if len(set(lengths.values())) > 1:
             raise SplitError(
                 f"split {split!r} has different numbers of rows of its sources: {lengths}; they "
                 f"must agree"
             )
-
-
-def _check_rows(split: str, source: str, rows: Rows, n_rows: int | None) -> None:
-    most = np.iinfo(np.int64).max if n_rows is None else n_rows
-    if isinstance(rows, range):
-        if not 0 <= rows.start <= rows.stop <= most:
-            raise SplitError(
-                f"split {split!r} of source {source!r} is rows {rows.start} to {rows.stop}, but "
-                f"the source has {n_rows} rows; expected 0 <= start <= stop <= {n_rows}"
-            )
-    elif rows.size and (int(rows.min()) < 0 or int(rows.max()) >= most):
-        at = int(np.flatnonzero((rows < 0) | (rows >= most))[0])
-        raise SplitError(
-            f"split {split!r} of source {source!r} lists row {rows[at]} (at position {at}), but "
-            f"the source has {n_rows} rows, numbered from 0"
-        )
 
 
 def warn_of_overlaps(splits: Splits) -> None:
@@ -230,30 +221,22 @@ def shared_rows(rows: Mapping[str, Rows]) -> tuple[str, str, int] | None:
     ('train', 'valid', 10)
     >>> shared_rows({"train": range(0, 90), "test": np.array([95, 90])})
     """
-    bounds = sorted(_bounds(each) for each in rows.values() if len(each))
+    listed = {name: each for name, each in rows.items() if len(each)}
+    bounds = sorted(
+        (each[0], each[-1] + 1) if isinstance(each, range) else (each.min(), each.max() + 1)
+        for each in listed.values()
+    )
     if all(one[1] <= two[0] for one, two in pairwise(bounds)):
         return None
-    n = max(stop for _, stop in bounds)
-    seen = np.zeros(n, np.uint8)
-    for each in rows.values():
+    seen = np.zeros(max(stop for _, stop in bounds), np.uint8)
+    for each in listed.values():
         where = slice(each.start, each.stop) if isinstance(each, range) else np.unique(each)
         seen[where] = np.minimum(seen[where], 1) + 1
-    count = int((seen > 1).sum())
-    if count == 0:
+    if not (seen > 1).any():
         return None
     row = int(np.argmax(seen > 1))
-    holders = [
-        name
-        for name, each in rows.items()
-        if (row in each if isinstance(each, range) else bool((each == row).any()))
-    ]
-    return holders[0], holders[1], count
-
-
-def _bounds(rows: Rows) -> tuple[int, int]:
-    if isinstance(rows, range):
-        return rows.start, rows.stop
-    return int(rows.min()), int(rows.max()) + 1
+    one, two, *_ = [name for name, each in listed.items() if row in each]
+    return one, two, int((seen > 1).sum())
 
 
 # by rules
@@ -360,7 +343,11 @@ def _rule(name: str, rule: Any, n_rows: int) -> Any:
             return _range_of(f"split {name!r}", ends, n_rows)
         if rule == REST:
             return REST
-        rule = int(rule) if re.fullmatch(r"\d+", rule) else _fraction(name, rule)
+        try:
+            number = float(rule.removesuffix("%"))
+        except ValueError:
+            raise SplitError(f"split {name!r} has the rule {rule!r}; {HELP}") from None
+        rule = int(rule) if rule.isdecimal() else number / 100 if rule.endswith("%") else number
     if isinstance(rule, float | np.floating):
         if not 0 <= rule <= 1:
             raise SplitError(f"split {name!r} has the share {rule:g}; a share is from 0 to 1")
@@ -370,14 +357,6 @@ def _rule(name: str, rule: Any, n_rows: int) -> Any:
             raise SplitError(f"split {name!r} asks for {rule} rows, but there are {n_rows}")
         return int(rule)
     return rule
-
-
-def _fraction(name: str, rule: str) -> float:
-    number, scale = (rule[:-1], 0.01) if rule.endswith("%") else (rule, 1.0)
-    try:
-        return float(number) * scale
-    except ValueError:
-        raise SplitError(f"split {name!r} has the rule {rule!r}; {HELP}") from None
 
 
 def _check_together(
@@ -506,7 +485,10 @@ class RowOrder:
 
 
 def order_of(
-    kind: str, splits: Mapping[str, Mapping[str, Rows]], n_rows: int, seed: int
+    kind: str,
+    splits: Mapping[str, Mapping[str, Rows]],
+    counts: Mapping[str, int],
+    seed: int,
 ) -> RowOrder | None:
     """Return the order to write rows in; None where they keep their own.
 
@@ -514,59 +496,54 @@ def order_of(
     ----------
     kind : {"keep", "splits", "shuffle"}
     splits : mapping of split to mapping of source to rows
-    n_rows : int
-        Of every source.
+    counts : mapping of source to its number of rows
     seed : int
         Of a shuffle.
 
     Raises
     ------
     SplitError
-        If the sources of a split do not have the same rows of it.
+        If sources differ in their number of rows, or in which of them a split has.
 
     Examples
     --------
     >>> lists = {"a": {"x": np.array([4, 0])}, "b": {"x": np.array([1, 3])}}
-    >>> order_of("splits", lists, 5, 0).rows.tolist()
+    >>> order_of("splits", lists, {"x": 5}, 0).rows.tolist()
     [4, 0, 1, 3, 2]
     """
     if kind == "keep":
         return None
-    by_split = {name: _common(name, by_source) for name, by_source in splits.items() if by_source}
-    group, place = _groups(by_split, n_rows)
+    if len(set(counts.values())) > 1:
+        raise SplitError(
+            f"the sources have different numbers of rows: {dict(counts)}; another order needs them "
+            f"to agree"
+        )
+    n_rows = next(iter(counts.values()), 0)
+    by_split: list[Rows] = []
+    for split, by_source in splits.items():
+        for other in list(by_source.values())[1:]:
+            first = next(iter(by_source.values()))
+            if other is not first and not np.array_equal(np.asarray(first), np.asarray(other)):
+                raise SplitError(
+                    f"split {split!r} has different rows of its sources {tuple(by_source)}, so no "
+                    f"order suits all of them; repack with order='keep'"
+                )
+        by_split += list(by_source.values())[:1]
+    ranges = [rows for rows in by_split if isinstance(rows, range)]
+    if kind == "shuffle" and len(ranges) == len(by_split):  # stretches stay where they are
+        edges = sorted(end for rows in ranges if rows for end in (rows.start, rows.stop))
+        group = np.searchsorted(edges, np.arange(n_rows), side="right")
+    else:
+        group = np.zeros(n_rows, np.int64)  # a number for the splits that a row is in
+        for rows in by_split:
+            outside = np.ones(n_rows, bool)
+            outside[np.asarray(rows, np.int64)] = False
+            group = np.unique(2 * group + outside, return_inverse=True)[1]
     if kind == "shuffle":
         place = explicit_permutation(n_rows, key_of(seed, "repack"))
-        ranges = [rows for rows in by_split.values() if isinstance(rows, range)]
-        if len(ranges) == len(by_split):  # stretches stay where they are
-            edges = sorted(end for rows in ranges if rows for end in (rows.start, rows.stop))
-            group = np.searchsorted(edges, np.arange(n_rows), side="right")
+    else:
+        place = np.arange(n_rows)
+        for rows in reversed(by_split):  # the first split that has a row says where it goes
+            first_of, places = np.unique(np.asarray(rows, np.int64), return_index=True)
+            place[first_of] = places
     return RowOrder(np.lexsort((place, group)).astype(np.int64))
-
-
-def _common(split: str, by_source: Mapping[str, Rows]) -> Rows:
-    """Return the rows of a split, which must be the same ones of every source."""
-    first, *others = by_source.values()
-    for other in others:
-        if other is not first and not np.array_equal(np.asarray(first), np.asarray(other)):
-            raise SplitError(
-                f"split {split!r} has different rows of its sources {tuple(by_source)}, so no "
-                f"order suits all of them; repack with order='keep'"
-            )
-    return first
-
-
-def _groups(by_split: Mapping[str, Rows], n_rows: int) -> tuple[IntArray, IntArray]:
-    """Return for every row a number for the splits it is in, and its place in the first."""
-    group = np.zeros(n_rows, np.int64)
-    place = np.arange(n_rows)
-    claimed = np.zeros(n_rows, bool)
-    for rows in by_split.values():
-        listed = np.asarray(rows, np.int64)
-        inside = np.zeros(n_rows, bool)
-        inside[listed] = True
-        group = np.unique(2 * group + ~inside, return_inverse=True)[1].astype(np.int64)
-        first, places = np.unique(listed, return_index=True)  # of repeats, the first place counts
-        fresh = ~claimed[first]
-        place[first[fresh]] = places[fresh]
-        claimed |= inside
-    return group, place

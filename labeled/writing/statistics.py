@@ -33,47 +33,40 @@ Part = tuple[tuple[str, ...], slice | Array]
 """Splits (``""`` is every row), and which rows of a block they share."""
 
 EVERY_ROW = ""
-
-PIECE_VALUES = 1 << 16
-"""Values measured at a time: half a mebibyte in float64, so that it stays in a core's cache."""
-
-SCRATCH_BYTES = 8 * PIECE_VALUES
-"""What a thread keeps to measure in."""
-
-DECODED_VALUES = PIECE_VALUES >> 2
-"""Values decoded and measured at a time: decoding needs memory of its own."""
-
-LONG_AXIS = 32
-"""Adding along an axis is fast from this length on."""
-
-MAX_CHANNELS = 4096
-MAX_CLASSES = 4096
-
+PIECE_VALUES = 1 << 16  # measured at a time: in float64 they stay in a core's cache
+SCRATCH_BYTES = 8 * PIECE_VALUES  # what a thread keeps to measure in
+DECODED_VALUES = PIECE_VALUES >> 2  # decoding needs memory of its own
+LONG_AXIS = 32  # adding along an axis is fast from this length on
+MAX_CHANNELS = MAX_CLASSES = 4096
+EXACT_VALUE = 1 << 10  # up to this, integers and their squares are added up without loss
+MANY = 16  # pieces whose moments are merged at once
 
 COUNT, NOT_FINITE, MEAN, SQUARES, LOW, HIGH = range(6)
 """Lines of a table of moments, which has a column for each channel."""
 
-EXACT_VALUE = 1 << 10
-"""Up to this integers are added up with their squares, which loses nothing, in any order."""
-
-MANY = 16
-"""Pieces whose moments are merged at once."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Counts, means, sums of squared deviations and extremes."""
+    """Counts, means, sums of squared deviations and extremes.
+
+    Parameters
+    ----------
+    by : str, optional
+        The dim of the channels; None where all values are measured together.
+    origin : int
+        What means are counted from.
+    classes : Counter, optional
+        Rows of each class; None where classes are not counted, or too many.
+    exact : bool
+        Whether sums stand in place of means, and sums of squares of squared deviations.
+    """
 
     n_rows: int = 0
     by: str | None = None
-    """The dim of the channels; None where all values are measured together."""
     table: Array = field(default_factory=lambda: np.zeros((6, 1)))
     origin: int = 0
-    """What means are counted from."""
     classes: Counter[int] | None = None
-    """Rows of each class; None where classes are not counted, or too many."""
     exact: bool = False
-    """Whether sums stand in place of means, and sums of squares of squared deviations."""
 
     def centred(self) -> Moments:
         """Return the same with means and squared deviations."""
@@ -103,12 +96,8 @@ def merged(parts: Sequence[Moments]) -> Moments:
         tables = [_together(each[..., None], exact) for each in tables]
     table = np.stack(tables, axis=1)
     table[MEAN] += np.array([[float(each.origin - first.origin)] for each in some])
-    classes: Counter[int] | None = Counter()
-    for each in some:
-        if classes is None or each.classes is None:
-            classes = None
-        else:
-            classes.update(each.classes)
+    counted = [each.classes for each in some if each.classes is not None]
+    classes = sum(counted, Counter()) if len(counted) == len(some) else None
     if classes is not None and len(classes) > MAX_CLASSES:
         classes = None
     return replace(first, n_rows=n_rows, table=_together(table, exact), classes=classes)
@@ -137,15 +126,20 @@ def can_measure(dtype: np.dtype[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Measure:
-    """How the values of a source are measured; pickles small."""
+    """How the values of a source are measured; pickles small.
+
+    Parameters
+    ----------
+    channel_axis : int, optional
+        The axis along which values are kept apart; `by` is its dim.
+    cf : CF, optional
+        How stored values are decoded before they are measured.
+    """
 
     channel_axis: int | None = None
-    """The axis along which values are kept apart."""
     by: str | None = None
-    """Its dim."""
     count_classes: bool = False
     cf: CF | None = None
-    """How stored values are decoded before they are measured."""
 
     @classmethod
     def of(

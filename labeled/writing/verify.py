@@ -48,14 +48,20 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What :func:`verify` found."""
+    """What :func:`verify` found.
+
+    Attributes
+    ----------
+    n_rows : dict
+        Rows compared, by source.
+    without : tuple of str
+        Sources that have no checksums, and so were not compared.
+    """
 
     path: str
     n_rows: dict[str, int]
-    """Rows compared, by source."""
     differences: tuple[Difference, ...]
     without: tuple[str, ...]
-    """Sources that have no checksums, and so were not compared."""
 
     @property
     def sound(self) -> bool:
@@ -134,11 +140,10 @@ def differences_of(
         for name in [name for name in stored if name in known]:
             source, sums = stored[name], known[name]
             check = partial(_differences, source, sums, reader_of(source))
-            step = max(most // max(source.row_bytes * sums.rows, 1), 1)
-            numbers = range(len(sums.values))
-            run: Any = pool.map
+            step, run = max(most // max(source.row_bytes * sums.rows, 1), 1), pool.map
             if source.dtype.kind == "O":  # rows of any length, read within HDF5's lock
-                step, run = 1, map
+                step, run = 1, map  # type: ignore[assignment]
+            numbers = range(len(sums.values))
             for differences in run(check, [numbers[i : i + step] for i in numbers[::step]]):
                 found += differences
                 advance(source.row_bytes * sums.rows * step)
@@ -146,7 +151,13 @@ def differences_of(
                 few, many = sorted((sums.n_rows, source.n_rows))
                 words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"
                 found.append(Difference(name, few, many, words))
-    return _joined(found)
+    out: list[Difference] = []  # neighbours with the same problem are one
+    for each in found:
+        if out and out[-1].stop == each.start and out[-1].problem == each.problem:
+            out[-1] = replace(out[-1], stop=each.stop)
+        else:
+            out.append(each)
+    return tuple(out)
 
 
 def _differences(
@@ -190,27 +201,10 @@ def _stored(header: FileHeader, names: Sequence[str]) -> dict[str, SourceHeader]
     """Return the datasets of some sources: of one in the flat layout, all that it is made of."""
     out: dict[str, SourceHeader] = {}
     for name in names:
-        source = header.sources.get(name)
-        if source is None:
+        if name not in header.sources:
             raise UnknownNameError(
                 f"file {header.stamp.path!r} has no source {name!r}; "
                 f"{did_you_mean(name, header.sources)}"
             )
-        out |= datasets_of(source)
+        out |= datasets_of(header.sources[name])
     return out
-
-
-def _joined(differences: Sequence[Difference]) -> tuple[Difference, ...]:
-    """Join neighbours with the same problem."""
-    out: list[Difference] = []
-    for each in differences:
-        last = out[-1] if out else None
-        if (
-            last
-            and last.stop == each.start
-            and replace(last, start=0, stop=0) == replace(each, start=0, stop=0)
-        ):
-            out[-1] = replace(last, stop=each.stop)
-        else:
-            out.append(each)
-    return tuple(out)

@@ -45,29 +45,21 @@ from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
 from labeled.writing.layouts import RaggedAs, Storage, StorageKeywords, Wish, layout_for, wishes
 from labeled.writing.packing import Begin, PackingPlan, fitting, store
-from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 
 Path = str | os.PathLike[str]
 
-USUAL_BYTES = 128 << 20
-"""Memory used by default."""
+USUAL_BYTES = 128 << 20  # of memory used by default
 
-
+# how the names of files end that are no HDF5: what `convert` writes; what NumPy, pandas and xarray
+# write, of ``dataset.to_xarray()``; and others
 RECORDS = ".rec"
-"""What `convert` writes beside HDF5."""
-
-XARRAY = frozenset({".npz", ".npy", ".parquet", ".csv", ".zarr"})
-"""What NumPy, pandas and xarray write, of ``dataset.to_xarray()``."""
-
-_FOREIGN = """
+XARRAY = (".npz", ".npy", ".parquet", ".csv", ".zarr")
+FOREIGN = """
 .arrow .avro .db .dcm .feather .fits .gz .jpeg .jpg .json .jsonl .lmdb .mat .orc .pickle .pkl
 .png .pt .pth .safetensors .sqlite .tar .tfrecord .tfrecords .tif .tiff .tsv .txt .xlsx .xz
 .zip .zst
 """
-
-OTHERS = XARRAY.union(_FOREIGN.split(), [RECORDS])
-"""Endings of files that are something else than HDF5."""
 
 
 class WriteKeywords(StorageKeywords, total=False):
@@ -245,7 +237,7 @@ def check_ending(path: str | os.PathLike[str]) -> None:
     """
     name = os.fsdecode(path)
     stem, ending = os.path.splitext(name)
-    if ending.lower() in OTHERS:
+    if ending.lower() in (RECORDS, *XARRAY, *FOREIGN.split()):
         way = ""
         if ending.lower() == RECORDS:
             way = "; labeled.convert makes record files"
@@ -271,7 +263,17 @@ def naming(file: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A file to be written, with everything checked that can be checked before."""
+    """A file to be written, with everything checked that can be checked before.
+
+    Parameters
+    ----------
+    splits_given : bool
+        Whether they were, and did not come with the rows.
+    extras : Extras, optional
+        Everything that an older file holds besides its sources.
+    counted : callable, optional
+        Returns the splits, where they are known only once all rows are counted.
+    """
 
     plan: PackingPlan
     table: Splits | None
@@ -279,9 +281,7 @@ class Planned:
     netcdf: bool
     splits_given: bool = False
     extras: Extras | None = None
-    """Everything that an older file holds besides its sources."""
     counted: Callable[[Mapping[str, int]], Splits | None] | None = None
-    """Returns the splits, where they are known only once all rows are counted."""
 
     @property
     def certain_bytes(self) -> int:
@@ -294,8 +294,14 @@ class Planned:
 
     def warn_of(self, sources: Any) -> None:
         """Warn of unequal lengths, of splits that overlap, and of coordinates left out."""
-        if self.table is None:
-            _warn_of_lengths(self.plan.inputs.n_rows)
+        known = {name: n for name, n in self.plan.inputs.n_rows.items() if n is not None}
+        if self.table is None and len(set(known.values())) > 1:
+            (first, n), *others = known.items()
+            other, m = next(one for one in others if one[1] != n)
+            warn(
+                f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
+                "numbers; correct the arrays, or name the rows of each source with splits="
+            )
         if self.table is not None and self.splits_given:
             warn_of_overlaps(self.table)
         names = left_out(sources)
@@ -375,7 +381,8 @@ def planned(
     memory where none is asked for.
     """
     o = options
-    inputs = _with_extras(inputs_of(sources, o.dims, o.ragged, here=here), o.coords, o.source_attrs)
+    inputs = inputs_of(sources, o.dims, o.ragged, here=here)
+    inputs = _with_extras(inputs, o.coords or {}, o.source_attrs or {})
     inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
     asked = inherited if splits is None else splits
     table = None if asked is None else as_splits(asked, inputs.n_rows)
@@ -418,35 +425,31 @@ def checked_threads(threads: int | None) -> int:
 
 def _with_extras(
     inputs: Inputs,
-    coords: Mapping[str, Any] | None,
-    source_attrs: Mapping[str, Mapping[str, Any]] | None,
+    coords: Mapping[str, Any],
+    source_attrs: Mapping[str, Mapping[str, Any]],
 ) -> Inputs:
     """Add coordinates and attributes that were given apart from the arrays."""
-    known = set(inputs.n_rows)
-    for name in source_attrs or ():
+    known, out = set(inputs.n_rows), dict(inputs.sources)
+    for name, attrs in source_attrs.items():
         if name not in known:
             raise ArrayError(
                 f"source_attrs= names {name!r}, which is not a source: {sorted(known)}"
             )
-    out = dict(inputs.sources)
-    for name, given in out.items():
-        extra = storable(f"source {name!r}", (source_attrs or {}).get(name, {}))
-        out[name] = replace(given, attrs={**given.attrs, **extra})
-    for name, value in (coords or {}).items():
-        _add_coordinate(out, name, value)
+        extra = storable(f"source {name!r}", attrs)
+        out[name] = replace(out[name], attrs={**out[name].attrs, **extra})
+    for name, value in coords.items():
+        dim, values = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
+        having = [given for given in out.values() if dim in given.names.dims]
+        if not having:
+            dims = sorted({each for given in out.values() for each in given.names.dims})
+            raise DimsError(
+                f"coords= has {name!r} along {dim!r}, which is not a dim; dims are {dims}"
+            )
+        made = coordinate(name, str(dim), values, getattr(values, "attrs", {}))
+        for given in having:
+            kept = tuple(c for c in given.names.coords if c.name != name)
+            out[given.name] = replace(given, names=Names(given.names.dims, (*kept, made)))
     return replace(inputs, sources=out)
-
-
-def _add_coordinate(sources: dict[str, SourceToWrite], name: str, value: Any) -> None:
-    dim, values = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
-    having = [given for given in sources.values() if dim in given.names.dims]
-    if not having:
-        dims = sorted({each for given in sources.values() for each in given.names.dims})
-        raise DimsError(f"coords= has {name!r} along {dim!r}, which is not a dim; dims are {dims}")
-    made = coordinate(name, str(dim), values, getattr(values, "attrs", {}))
-    for given in having:
-        kept = tuple(c for c in given.names.coords if c.name != name)
-        sources[given.name] = replace(given, names=Names(given.names.dims, (*kept, made)))
 
 
 def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
@@ -454,14 +457,15 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     seen: dict[tuple[str, int | None], tuple[str, Coordinate]] = {}
     for name, given in inputs.sources.items():
         lengths = dict(zip(given.names.dims, given.shape, strict=True))
+        called = {dim.replace("/", "_"): "dim" for dim in lengths if netcdf}
         for coord in given.names.coords:
             length = lengths[coord.dim]
+            called[coord.name] = "coordinate"
             if coord.values.ndim != 1 or length not in (None, len(coord.values)):
                 raise DimsError(
                     f"coordinate {coord.name!r} has shape {coord.values.shape}, but dim "
                     f"{coord.dim!r} of source {name!r} has length {length}"
                 )
-            _check_free(coord.name, inputs, f"a coordinate of source {name!r}")
             if coord.name == coord.dim:  # with one length too, these would be taken for the same
                 first, other = seen.setdefault((coord.dim, length), (name, coord))
                 if not (np.array_equal(coord.values, other.values) or coord.key == other.key):
@@ -469,17 +473,12 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
                         f"dim {coord.dim!r} has other coordinates in source {name!r} than in "
                         f"source {first!r}; rename it in one, or .drop_vars({coord.dim!r})"
                     )
-        for dim in given.names.dims:
-            if netcdf:
-                _check_free(dim.replace("/", "_"), inputs, f"a dim of source {name!r}")
-
-
-def _check_free(name: str, inputs: Inputs, what: str) -> None:
-    if name in inputs.sources or any(each.startswith(name + "/") for each in inputs.sources):
-        raise DimsError(
-            f"{name!r} is both a source and {what}, and netCDF has one name for both; rename one "
-            f"with dims={{source: (...)}}, or pass netcdf=False"
-        )
+        for one, what in called.items():
+            if one in inputs.sources or any(each.startswith(one + "/") for each in inputs.sources):
+                raise DimsError(
+                    f"{one!r} is both a source and a {what} of source {name!r}, and netCDF has one "
+                    f"name for both; rename one with dims={{source: (...)}}, or pass netcdf=False"
+                )
 
 
 def _file_attrs(
@@ -513,16 +512,3 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
             for span in [part.selection(name).span]
         }
     return out or None
-
-
-def _warn_of_lengths(n_rows: Mapping[str, int | None]) -> None:
-    """Warn of sources that no batch can hold together, where no splits say what they are."""
-    known = {name: n for name, n in n_rows.items() if n is not None}
-    if len(set(known.values())) < 2:
-        return
-    first, n = next(iter(known.items()))
-    other, m = next((name, m) for name, m in known.items() if m != n)
-    warn(
-        f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal numbers; "
-        "correct the arrays, or name the rows of each source with splits="
-    )
