@@ -53,7 +53,7 @@ def _takes_options(call: Callable[P, Loader]) -> Callable[P, Loader]:
     return call
 
 
-@check_arguments(LoaderError, but=("layout",))
+@check_arguments(LoaderError, but=("layout", "sampler"))
 @_takes_options
 def batches(
     obj: xr.Dataset | xr.DataArray | Mapping[str, Any] | Any,

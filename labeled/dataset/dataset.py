@@ -142,15 +142,18 @@ class Dataset:
         """Which rows of every source this dataset holds."""
         rows = {}
         for name in self.sources:
-            held = None if self.loaded is None else self.loaded[name]
-            rows[name] = self._file_rows(name) if held is None else Selection.all(len(held))
+            if self.loaded is not None:
+                rows[name] = Selection.all(len(self.loaded[name]))
+            elif self.selections is not None:
+                rows[name] = self.selections[name]
+            else:
+                rows[name] = Selection((range(self.files.known.sources[name].n_rows),))
         return rows
 
-    def _file_rows(self, name: str) -> Selection:
+    @property
+    def _file_rows(self) -> Mapping[str, Selection]:
         """Rows as the files number them, also after :meth:`load`."""
-        if self.selections is None:
-            return Selection.of(range(self.files.known.sources[name].n_rows))
-        return self.selections[name]
+        return self._rows if self.selections is None else self.selections
 
     @property
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -286,12 +289,13 @@ class Dataset:
         array([2, 2])
         """
         n_rows, chosen, loaded = self.n_rows, {}, self.loaded
+        in_files = self._rows if self.selections is None else self.selections
         done: dict[str, Selection] = {}  # sources with equal rows share what comes out
         try:
             if loaded is not None or not self.sources:
                 kept = Selection.all(n_rows)[rows].rows
             for name in self.sources:
-                mine = self._file_rows(name)
+                mine = in_files[name]
                 if mine.token not in done:
                     done[mine.token] = mine[rows]
                 chosen[name] = done[mine.token]
@@ -616,12 +620,12 @@ class Dataset:
                     else:
                         loaded[name] = source.select(rows[name]).load()
                         advance(len(rows[name]) * source.row_bytes)
-        in_files = _shared({name: self._file_rows(name) for name in self.sources})
+        in_files = _shared({name: self._file_rows[name] for name in self.sources})
         resident = None if there is None else Resident(there)
         out = replace(self, names=self.sources, selections=in_files)
         return replace(out, loaded=loaded, resident=resident)
 
-    @check_arguments(LoaderError, but=("layout",))
+    @check_arguments(LoaderError, but=("layout", "sampler"))
     def batches(
         self,
         batch_size: int | None = None,

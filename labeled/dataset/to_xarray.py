@@ -119,21 +119,14 @@ class LazyArray(BackendArray):
         found: npt.NDArray[Any] = read if rows is one else read[0]
         return found
 
-    def read(self) -> npt.NDArray[Any]:
-        """Read everything."""
-        return self._read((slice(None),) * len(self.dims))
-
-    def blocks(self, chunks: Any) -> BlockLengths:
-        """Decide the lengths of blocks along each axis; see :func:`block_shapes`."""
-        if not self.source.dims:
-            return ()
-        return block_shapes(self.source, self.rows, chunks)[not self.has_rows :]
-
     def part(self, *axes: slice) -> LazyArray:
         """Take a part of each axis, lazily."""
         rows, *inner = axes if self.has_rows else (slice(None), *axes)
         source = self.source.narrow(dict(enumerate(inner)))
         return replace(self, source=source, rows=self.rows[rows])
+
+    def renamed(self, names: Mapping[str, str]) -> LazyArray:
+        return replace(self, dims=tuple(names.get(dim, dim) for dim in self.dims))
 
 
 class Blocks(BlockwiseDep):
@@ -212,14 +205,12 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
         If `chunks` do not fit the source.
     """
     shape, dims = (len(selection), *source.row_shape), source.dims
-    if isinstance(chunks, dict):
-        wanted = tuple(chunks.get(dim, "auto" if dim == dims[0] else -1) for dim in dims)
-    elif isinstance(chunks, tuple | list):
+    if isinstance(chunks, tuple | list):
         wanted = tuple(chunks)
     else:
+        given = chunks if isinstance(chunks, dict) else {dims[0]: -1 if chunks is None else chunks}
         rest = "auto" if chunks == "auto" else -1
-        wanted = (-1 if chunks is None else chunks, *[rest] * (len(dims) - 1))
-    auto = [each == "auto" for each in wanted]
+        wanted = (given.get(dims[0], "auto"), *[given.get(dim, rest) for dim in dims[1:]])
     try:
         asked = tuple(-1 if each == "auto" else each for each in wanted)
         sizes = list(da.core.normalize_chunks(asked, shape, dtype=source.dtype))
@@ -229,12 +220,11 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
             f"{dict(zip(dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
         ) from None
     stored = stored_along(source)
-    lengths = [n if own else max(axis) for n, own, axis in zip(stored, auto, sizes, strict=True)]
+    auto = [axis for axis, each in enumerate(wanted) if each == "auto"]
+    lengths = [stored[axis] if axis in auto else max(each) for axis, each in enumerate(sizes)]
     limit = min(BLOCK_BYTES, int(parse_bytes(dask.config.get("array.chunk-size"))))
     limit //= TEXT_BYTES if source.dtype.kind in "OT" else max(1, source.dtype.itemsize)
-    for axis in range(len(shape) - 1, -1, -1):  # as many stored chunks as fit, the last axis first
-        if not auto[axis]:
-            continue
+    for axis in reversed(auto):  # as many stored chunks as fit, the last axis first
         n, fitting = shape[axis], limit // max(1, math.prod(lengths))
         lengths[axis] = max(1, min(n, stored[axis] * max(1, fitting)))
         if axis == 0:
@@ -295,14 +285,11 @@ if hasattr(os, "register_at_fork"):
 
 
 # ---------------------------------------------------------------- datasets and coordinates
-Named = Mapping[str, LazyArray]
-
-
 class Arrays(NamedTuple):
     """What makes a Dataset, before anything is read: `sources`, and what else stands in it."""
 
-    sources: Named
-    others: Named
+    sources: Mapping[str, LazyArray]
+    others: Mapping[str, LazyArray]
     coords: Set[str]
     """Which of the others are coordinates, besides those called like their dim."""
 
@@ -332,10 +319,8 @@ def variable(dataset: Dataset, name: str) -> xr.DataArray:
         if name in coords_of and name in dataset[source].coords:
             found: xr.DataArray = dataset[source].coords[name]
             return found
-    coords = {}
-    for dim in variables[name].dims:
-        if dim in variables and variables[dim].dims == (dim,):
-            coords[dim] = _taken(variables[dim], steps)
+    of_dims = [dim for dim in variables[name].dims if dim in variables]
+    coords = {n: _taken(variables[n], steps) for n in of_dims if variables[n].dims == (n,)}
     array = {name: _taken(variables[name], steps)}
     return _dataset_of(Arrays(array, coords, coords.keys()), "auto")[name]
 
@@ -343,47 +328,48 @@ def variable(dataset: Dataset, name: str) -> xr.DataArray:
 def arrays_of(dataset: Dataset) -> Arrays:
     """Return sources, their coordinates and variables carried whole, as one Dataset has them.
 
-    Those carried that the file calls coordinates stay some, though no source has them.
+    A dim that is longer or shorter than in a source before gets another name. Variables that the
+    file calls coordinates stay some, though no source has them.
     """
+    catalog, rows = dataset.files.catalog, dataset._rows
     ragged = [name for name, source in dataset._sources.items() if source.ragged is not None]
     if ragged:
         warn(
             f"ragged sources {ragged} of {dataset.where} are left out of the xarray.Dataset; "
             f"take ds[{ragged[0]!r}].pad() for a dense array, or leave them out with select()"
         )
-    catalog, rows, parts = dataset.files.catalog, dataset._rows, {}
-    for name, source in dataset._sources.items():
-        if source.ragged is None:
-            parts[name] = LazyArray(source, rows[name], source.dims)
-    clashing = _clashing_dims(parts)
-    if clashing:
-        dims = sorted(set().union(*clashing.values()))
-        warn(
-            f"dims {dims} have different lengths in different sources and became "
-            f"'<source>_<dim>' in {sorted(clashing)}; give them names of their own with "
-            "dims={source: (...)}",
-        )
     sources: dict[str, LazyArray] = {}
     others: dict[str, LazyArray] = {}
-    for name, part in parts.items():
-        renamed = {dim: f"{name}_{dim}" for dim in clashing.get(name, ())}
-        sources[name] = _renamed(part, renamed)
-        for coord, array in _coordinates(dataset, part.source).items():
-            own = coord if renamed.keys().isdisjoint(array.dims) else f"{name}_{coord}"
-            others.setdefault(own, _renamed(array, renamed))
-    coords = set(others)
-    along = {coord for one in catalog.sources.values() for coord in one.headers[0].coords}
-    sizes = {dim: n for a in sources.values() for dim, n in zip(a.dims, a.shape, strict=True)}
-    left_out = []
-    for name, one in catalog.variables.items():
-        if name in along or name in others or name in sources:
+    sizes: dict[str, int] = {}
+    clashing: dict[str, set[str]] = {}
+    for name, source in dataset._sources.items():
+        if source.ragged is not None:
             continue
-        array = _taken(one, dataset.steps)
+        array = LazyArray(source, rows[name], source.dims)
         lengths = list(zip(array.dims, array.shape, strict=True))
-        if any(sizes.setdefault(dim, n) != n for dim, n in lengths):
-            left_out.append(name)
-        else:
-            others[name] = array
+        odd = {dim for dim, n in lengths if sizes.setdefault(dim, n) != n}
+        renamed = {dim: f"{name}_{dim}" for dim in odd}
+        clashing |= {name: odd} if odd else {}
+        sources[name] = array.renamed(renamed)
+        for coord, along in _coordinates(dataset, source).items():
+            own = coord if odd.isdisjoint(along.dims) else f"{name}_{coord}"
+            others.setdefault(own, along.renamed(renamed))
+    if clashing:
+        warn(
+            f"dims {sorted(set().union(*clashing.values()))} have different lengths in different "
+            f"sources and became '<source>_<dim>' in {sorted(clashing)}; give them names of their "
+            "own with dims={source: (...)}"
+        )
+    coords, left_out = set(others), []
+    known = {coord for one in catalog.sources.values() for coord in one.headers[0].coords}
+    for name, one in catalog.variables.items():
+        if name not in known | others.keys() | sources.keys():
+            array = _taken(one, dataset.steps)
+            lengths = list(zip(array.dims, array.shape, strict=True))
+            if any(sizes.setdefault(dim, n) != n for dim, n in lengths):
+                left_out.append(name)
+            else:
+                others[name] = array
     if left_out:
         warn(
             f"variables {left_out} are left out: their dims have other lengths than in the sources"
@@ -393,33 +379,25 @@ def arrays_of(dataset: Dataset) -> Arrays:
 
 def _coordinates(dataset: Dataset, source: Source) -> dict[str, LazyArray]:
     """Return the coordinates of a source that have only dims of it, its rows taken of them."""
-    catalog, example = dataset.files.catalog, source.file_dims[0]
+    catalog, out = dataset.files.catalog, {}
     n_rows = sum(header.n_rows for header in source.headers)
-    out = {}
     for name in catalog.sources[source.name].headers[0].coords:
         coord = catalog.variables[name]
-        along = coord.dims[:1] == (example,)
+        along = coord.dims[:1] == source.file_dims[:1]
         if not along or coord.n_rows == n_rows:
-            rows = dataset._file_rows(source.name) if along else None
+            rows = dataset._file_rows[source.name] if along else None
             array = _taken(coord, dataset.steps, rows)
             if {*array.dims} <= {*source.dims}:
                 out[name] = array
     return out
 
 
-def _renamed(array: LazyArray, names: Mapping[str, str]) -> LazyArray:
-    return replace(array, dims=tuple(names.get(dim, dim) for dim in array.dims))
-
-
 def _taken(
     source: Source, steps: tuple[tuple[str, Any], ...], rows: Selection | None = None
 ) -> LazyArray:
     """Return a coordinate or a variable without the example dim, its axes cut like the data."""
-    if not source.dims:
-        return LazyArray(source, Selection.all(0), ())
-    rows = Selection.all(source.n_rows) if rows is None else rows
-    one = False
-    for dim, request in steps:
+    rows, one = Selection.all(source.n_rows) if rows is None else rows, False
+    for dim, request in steps if source.dims else ():
         wanted = list(request) if isinstance(request, tuple) else request
         if dim == source.dims[0]:
             one = isinstance(request, int)
@@ -430,14 +408,29 @@ def _taken(
 
 
 def _dataset_of(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any] | None = None) -> xr.Dataset:
-    """Return a Dataset of dask arrays; variables called like their dim are read for an index."""
-    everything = {**arrays.others, **arrays.sources}
-    blocks = _aligned_blocks(arrays, chunks)
+    """Return a Dataset of dask arrays; variables called like their dim are read for an index.
+
+    Along the example dim they are read only where that is little. Along each dim blocks are those
+    of the source with the largest rows.
+    """
+    blocks: dict[tuple[str, int], tuple[int, ...]] = {}
+    for named in (arrays.sources, arrays.others):
+        for array in sorted(named.values(), key=lambda one: -one.source.row_bytes):
+            where, asked = list(zip(array.dims, array.shape, strict=True)), chunks
+            if named is arrays.others:
+                own = array.source.dims[-len(array.dims) :]
+                asked = {dim: blocks.get(at, "auto") for dim, at in zip(own, where, strict=False)}
+            if where:
+                lengths = block_shapes(array.source, array.rows, asked)[not array.has_rows :]
+                blocks = {**dict(zip(where, lengths, strict=True)), **blocks}
     examples = {array.dims[0] for array in arrays.sources.values() if array.dims}
     data, coords, indexed = {}, {}, {}
-    for name, array in everything.items():
+    for name, array in {**arrays.others, **arrays.sources}.items():
         of_dim = array.dims == (name,)
-        if of_dim and not (name in examples and _is_long(array)):
+        each = TEXT_BYTES if array.dtype.kind == "O" else array.dtype.itemsize
+        n_bytes, n_files = len(array.rows) * each, len(array.source.headers)
+        long = name in examples and (n_bytes > INDEX_BYTES or n_files > INDEX_FILES)
+        if of_dim and not long:
             indexed[name] = _variable(array, None)
         elif of_dim or name in arrays.coords:
             coords[name] = _variable(array, blocks)
@@ -454,43 +447,10 @@ def _variable(array: LazyArray, blocks: Mapping[tuple[str, int], Any] | None) ->
     files do, if all of them do so alike.
     """
     stored = [encoding_of(header.cf, header.dtype) for header in array.source.headers]
-    alike = all(repr(one) == repr(stored[0]) for one in stored)
-    encoding = stored[0] if alike else {}
+    encoding = stored[0] if all(repr(one) == repr(stored[0]) for one in stored) else {}
     attrs = dict(array.source.attrs)
     if blocks is None or not array.dims:
-        return xr.Variable(array.dims, array.read(), attrs, encoding)
+        return xr.Variable(array.dims, array[(slice(None),) * len(array.dims)], attrs, encoding)
     lengths = tuple(blocks[each] for each in zip(array.dims, array.shape, strict=True))
     encoding = {"preferred_chunks": dict(zip(array.dims, lengths, strict=True)), **encoding}
     return xr.Variable(array.dims, dask_array(array, lengths), attrs, encoding)
-
-
-def _aligned_blocks(arrays: Arrays, chunks: Any) -> dict[tuple[str, int], tuple[int, ...]]:
-    """Decide the lengths of blocks along each dim: those of the source with the largest rows."""
-    found: dict[tuple[str, int], tuple[int, ...]] = {}
-    for named in (arrays.sources, arrays.others):
-        for array in sorted(named.values(), key=lambda one: -one.source.row_bytes):
-            where, asked = list(zip(array.dims, array.shape, strict=True)), chunks
-            if named is arrays.others:
-                own = array.source.dims[-len(array.dims) :]
-                asked = {dim: found.get(at, "auto") for dim, at in zip(own, where, strict=False)}
-            for at, lengths in zip(where, array.blocks(asked), strict=True):
-                found.setdefault(at, lengths)
-    return found
-
-
-def _is_long(array: LazyArray) -> bool:
-    """Whether reading the coordinate of the example dim is too much for an index."""
-    each = TEXT_BYTES if array.dtype.kind == "O" else array.dtype.itemsize
-    too_many = len(array.source.headers) > INDEX_FILES
-    return len(array.rows) * each > INDEX_BYTES or too_many
-
-
-def _clashing_dims(parts: Named) -> dict[str, set[str]]:
-    """Return the dims to rename, by source: those that are as long as no source before it."""
-    lengths: dict[str, int] = {}
-    clashing: dict[str, set[str]] = {}
-    for name, part in parts.items():
-        for dim, length in zip(part.dims, part.shape, strict=True):
-            if lengths.setdefault(dim, length) != length:
-                clashing.setdefault(name, set()).add(dim)
-    return clashing

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,36 +28,6 @@ from labeled.samplers.windows import Window, WindowRows
 
 Request: TypeAlias = slice | IntArray
 Seed: TypeAlias = int | tuple[int, ...]
-
-
-@runtime_checkable
-class Sampler(Protocol):
-    """Batches of rows, epoch after epoch: re-iterable, and the same each time.
-
-    Attributes
-    ----------
-    epoch : int
-        Which epoch iterating gives; :meth:`at_epoch` gives another.
-    batch_rows : int
-        Rows of the longest batch of any epoch.
-    """
-
-    @property
-    def epoch(self) -> int: ...
-
-    @property
-    def batch_rows(self) -> int: ...
-
-    @property
-    def digest(self) -> str:
-        """A text that differs where the batches differ, the epoch aside."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Request]: ...
-
-    def at_epoch(self, epoch: int) -> Sampler:
-        """Return the same sampler for another epoch."""
 
 
 # ---------------------------------------------------------------- requests
@@ -107,14 +77,12 @@ class ListedBatches:
     def batch_rows(self) -> int:
         return int(np.diff(self.edges).max(initial=0))
 
-    @cached_property
-    def row_limit(self) -> int:
-        """One more than the highest row that is asked for; 0 if none is."""
-        limit = 0
-        for request in filter(_length_of, self.requests):
-            top = request.stop if isinstance(request, slice) else int(request.max()) + 1
-            limit = max(limit, top)
-        return limit
+    @property
+    def highest(self) -> int:
+        """The highest row that is asked for; -1 if none is."""
+        asked = filter(_length_of, self.requests)
+        tops = (one.stop - 1 if isinstance(one, slice) else int(one.max()) for one in asked)
+        return max(tops, default=-1)
 
     @cached_property
     def digest(self) -> str:
@@ -153,12 +121,11 @@ def as_request(item: Any) -> Request:
     (slice(0, 4, None), array([0, 2, 4]), array([5]))
     """
     if isinstance(item, slice):
-        start, stop, step = item.start or 0, item.stop, 1 if item.step is None else item.step
-        if not all(isinstance(end, int | np.integer) for end in (start, stop)):
-            raise SelectionTypeError(
-                f"{item} does not say which rows; give it a whole start and stop"
-            )
-        item = range(int(start), int(stop), step)
+        try:
+            item = range(item.start or 0, item.stop, 1 if item.step is None else item.step)
+        except TypeError:
+            said = f"{item} does not say which rows; give it a whole start and stop"
+            raise SelectionTypeError(said) from None
     if isinstance(item, range) and item.step == 1 and item.start >= 0:
         return slice(item.start, max(item.start, item.stop))
     rows = np.asarray(item)
@@ -265,10 +232,10 @@ class SampledPlan:
     @cached_property
     def _batches(self) -> ListedBatches:
         listed = ListedBatches(tuple(self.order.sampler)[self._own], self.order.epoch)
-        if listed.row_limit > self.order.n_rows:
+        if listed.highest >= self.order.n_rows:
             raise SelectionError(
-                f"the sampler asks for row {listed.row_limit - 1} in epoch {self.order.epoch}, "
-                f"but there are {self.order.n_rows} rows"
+                f"the sampler asks for row {listed.highest} in epoch {self.order.epoch}, but there "
+                f"are {self.order.n_rows} rows"
             )
         return listed
 
@@ -310,10 +277,6 @@ class SampledPlan:
                 content = self._batches.content(first, end)
                 yield Window(int(edges[first]), int(edges[end]), content)
             first = end
-
-
-AnyPlan: TypeAlias = EpochPlan | SampledPlan
-"""The plan of one shard of one epoch, whoever orders its rows."""
 
 
 # ---------------------------------------------------------------- samplers of our own
@@ -375,6 +338,17 @@ class RowSequences:
     def digest(self) -> str:
         numbers = (self.length, self.batch_sequences, self.last, repr(self.seed))
         return f"{key_of('row sequences', *numbers, _digest_of(self.starts)):032x}"
+
+
+Sampler: TypeAlias = ListedBatches | RowSequences
+"""Batches of rows, epoch after epoch: re-iterable, and the same each time.
+
+`epoch` says which epoch iterating gives, and ``at_epoch`` gives another; `batch_rows` are the rows
+of the longest batch of any epoch; `digest` differs where the batches differ, the epoch aside.
+"""
+
+AnyPlan: TypeAlias = EpochPlan | SampledPlan
+"""The plan of one shard of one epoch, whoever orders its rows."""
 
 
 @check_arguments(LoaderError)

@@ -50,16 +50,14 @@ class UniformUnits:
     """How many units there are."""
     max_rows: int = field(init=False, repr=False)
     """Rows of the longest unit."""
+    digest: str = field(init=False, repr=False)
+    """A text that differs where the units differ."""
 
     def __post_init__(self) -> None:
         count = 1 + max(0, -((self.first_rows - self.n_rows) // self.unit_rows))
-        most = min(self.unit_rows, self.n_rows)
-        self.__dict__.update(count=count if self.n_rows else 0, max_rows=most)
-
-    @property
-    def digest(self) -> str:
-        """A text that differs where the units differ."""
-        return f"uniform {self.start} {self.n_rows} {self.unit_rows} {self.first_rows}"
+        own = self.__dict__
+        own.update(count=count if self.n_rows else 0, max_rows=min(self.unit_rows, self.n_rows))
+        own["digest"] = f"uniform {self.start} {self.n_rows} {self.unit_rows} {self.first_rows}"
 
     def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
         """Return the first position of each unit, and the one behind its last."""
