@@ -24,6 +24,7 @@ import h5py
 import numpy as np
 
 from labeled.formats.bytesource import stamp_of
+from labeled.formats.hdf5.arrays import ArrayInfo
 from labeled.formats.hdf5.chunked import build_index
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.reader import open_reader
@@ -38,7 +39,7 @@ Work = Callable[[], object]
 
 def header_in(path: Path) -> SourceHeader:
     with h5py.File(path, "r") as file:
-        return header_of(stamp_of(path), file["x"], "x", ("b",))
+        return header_of(stamp_of(path), ArrayInfo("x", "/x", file["x"]), ("b",))
 
 
 class Timing(NamedTuple):

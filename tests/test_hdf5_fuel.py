@@ -318,7 +318,7 @@ def test_ragged_sources_open_with_the_reason(tmp_path: Path) -> None:
     assert "shapes" in source.ragged
     assert source.dims == ("batch", "channel", "height", "width")
     assert source.shape == (4,)
-    assert source.shapes_path == "/image_features_shapes"
+    assert source.parts["shapes"].key == "/image_features_shapes"
     assert header.variables == {}
     assert source.coords == ()
     assert header.sources["targets"].ragged is None

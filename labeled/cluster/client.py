@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -116,49 +116,39 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
         If nobody answers at the address, or nobody does any more where something went wrong, or
         the client was closed.
     """
-    if not isinstance(client, str | distributed.Client | Cluster):
-        raise ClusterError(
-            f"{type(client).__name__} is not a client; pass a distributed.Client, a cluster, or "
-            "the address of a scheduler"
-        )
-    if isinstance(client, distributed.Client):
-        if client.asynchronous:
-            raise ClusterError("an asynchronous client cannot be waited for; give a plain one")
-        with _answering(client):
+    with ExitStack() as ends:
+        if isinstance(client, str | Cluster):
+            try:
+                made = distributed.Client(client, set_as_default=False, timeout=CONNECT_S)
+            except (OSError, ValueError) as error:
+                raise ClusterError(f"no scheduler answers at {client!r}: {error}") from error
+            client = ends.enter_context(made)
+        if not isinstance(client, distributed.Client) or client.asynchronous:
+            raise ClusterError(
+                f"{type(client).__name__} is not a client that can be waited for; pass a "
+                "distributed.Client that is not asynchronous, a cluster, or the address of a "
+                "scheduler"
+            )
+        try:
             yield client
-        return
-    try:
-        made = distributed.Client(client, set_as_default=False, timeout=CONNECT_S)
-    except (OSError, ValueError) as error:
-        raise ClusterError(f"no scheduler answers at {client!r}: {error}") from error
-    with made, _answering(made):
-        yield made
+        except Exception as error:  # futures cancelled, connections reset, workers gone
+            if _answers(client):
+                raise
+            raise ClusterError(
+                f"the scheduler at {client.scheduler and client.scheduler.address} no longer "
+                "answers, or the client was closed in the middle of its work, and what workers "
+                "reported is lost; leave the client open until the call returns, or start the "
+                f"scheduler and its workers again ({type(error).__name__}: {error})"
+            ) from error
 
 
-@contextmanager
-def _answering(client: distributed.Client) -> Iterator[None]:
-    """Say that scheduler or client is gone where that is what went wrong, whatever it looked like.
-
-    Futures are cancelled then, connections closed or reset, and workers seem to be gone.
-    """
-    answers = False
-    try:
-        yield
-    except Exception as error:
-        scheduler: Any = client.scheduler
-        if client.status == "running":
-            with suppress(Exception):  # closed, reset, refused, or in the middle of being closed
-                client.sync(scheduler.identity, callback_timeout=CONNECT_S)
-                answers = True
-        if answers:
-            raise
-        address = "its address" if scheduler is None else scheduler.address
-        raise ClusterError(
-            f"the scheduler at {address} no longer answers, or the client was "
-            f"closed in the middle of its work, and what workers reported is lost; leave the "
-            f"client open until the call returns, or start the scheduler and its workers again "
-            f"({type(error).__name__}: {error})"
-        ) from error
+def _answers(client: distributed.Client) -> bool:
+    """Whether the scheduler is there, and the client connected to it."""
+    scheduler: Any = client.scheduler
+    with suppress(Exception):  # closed, reset, refused, or in the middle of being closed
+        client.sync(scheduler.identity, callback_timeout=CONNECT_S)
+        return bool(client.status == "running")
+    return False
 
 
 def workers_of(

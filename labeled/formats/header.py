@@ -157,8 +157,6 @@ class SourceHeader:
     Its `dims` then name the axes of the examples too, so they outnumber `shape`, which is
     ``(n_rows,)``.
     """
-    shapes_path: str | None = None
-    """The dataset with the shape of every example of a ragged source (Fuel's `shapes`)."""
     coords: tuple[str, ...] = ()
     """Names (in the file header's `variables`) of the coordinates of this source."""
     parts: Mapping[str, SourceHeader] = field(default_factory=dict)

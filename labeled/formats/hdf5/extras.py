@@ -25,7 +25,7 @@ from labeled.formats.hdf5.dtypes import columns_of, item_of, refers, why_not_rea
 from labeled.formats.hdf5.fuel import SplitTable, read_table
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, is_scale, scale_of
 from labeled.formats.hdf5.metadata import OWN
-from labeled.formats.hdf5.safety import Address, address, opened, to_bytes, to_text
+from labeled.formats.hdf5.safety import Address, address, opened, to_bytes
 from labeled.formats.hdf5.writing import store_objects
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array
@@ -51,6 +51,8 @@ class Extras:
     """Soft links, and further names of datasets with the first."""
     along: frozenset[str]
     """Datasets whose first axis counts examples."""
+    as_long: tuple[str, ...]
+    """Others that have as many rows as sources."""
     comments: Mapping[tuple[str, str], str]
     """Those of the split table."""
     order: Moved | None = None
@@ -72,8 +74,11 @@ class Extras:
             for name, axis, scale in _scales_of_sources(old, self.header):
                 if address(scale.dataset) in copied:
                     file[name].dims[axis].attach_scale(file[copied[address(scale.dataset)]])
-            if self.order is not None:
-                self._warn_of_lengths(old)
+        if self.order is not None and self.as_long:
+            warn(
+                f"{[*self.as_long]} of {self.header.stamp.path!r} are as long as the sources, but "
+                "belong to none: they keep their order, while rows of sources change places"
+            )
 
     def _copy(self, old: h5py.File, new: h5py.File, path: str) -> None:
         """Copy what lies at a path, with its rows in their new places.
@@ -127,21 +132,6 @@ class Extras:
                 names = str(file[name].attrs.get("coordinates", "")).split()
                 file[name].attrs["coordinates"] = " ".join(dict.fromkeys([*names, *copies]))
 
-    def _warn_of_lengths(self, old: h5py.File) -> None:
-        n_rows = {source.n_rows for source in self.header.sources.values()}
-        kept = [
-            path
-            for path in self.datasets
-            if path not in self.along
-            and (getattr(old[path], "shape", None) or (-1,))[0] in n_rows
-            and scale_of(old[path]).has_values  # else it names a dim, and says how long that is
-        ]
-        if kept:
-            warn(
-                f"{kept} of {self.header.stamp.path!r} are as long as the sources, but belong to "
-                f"none: they keep their order, while rows of sources change places"
-            )
-
 
 # what there is
 
@@ -171,14 +161,17 @@ def extras_of(header: FileHeader) -> Extras:
         names = dict(sources)  # the first of each object
         written = {*_written_anew(file, header, scales, table)} - sources.keys()
         obstacles = _obstacles(file, header)
-        for path, kind, thing in _everything(file):
-            if kind == "soft":
-                links[path] = h5py.SoftLink(thing)
-            elif kind == "group":
+        everything: dict[str, Any] = {}
+        file.visititems_links(everything.__setitem__)
+        for path, link in everything.items():
+            if path.partition("/")[0] == OWN or path in header.sources:
+                continue
+            if isinstance(link, h5py.SoftLink):
+                links[path] = link
+            elif not isinstance(link, h5py.HardLink):
+                obstacles[path] = "it leads out of the file, see allow_external=True"
+            elif isinstance(thing := file[path], h5py.Group):
                 groups.append(path)
-            elif kind == "outside":
-                if path not in sources.values():  # else a source, which is written anew
-                    obstacles[path] = "it leads out of the file, see allow_external=True"
             elif (here := address(thing)) in names:
                 if path != names[here]:
                     links[path] = names[here]
@@ -200,19 +193,23 @@ def extras_of(header: FileHeader) -> Extras:
             for name, axis, scale in scales
             if axis == 0
         }
-        along = set()
+        along, as_long = [], []
         for path in datasets:
             thing = file[path]
             if isinstance(thing, h5py.Dataset) and thing.shape:
                 n_rows = lengths.get(axes_of(thing, path)[0].name)
                 n_rows = of_rows.get(address(thing)) if is_scale(thing) else n_rows
-                along |= {path} if n_rows == thing.shape[0] else set()
+                if n_rows == thing.shape[0]:
+                    along.append(path)
+                elif thing.shape[0] in lengths.values() and scale_of(thing).has_values:
+                    as_long.append(path)  # one without values only says how long a dim is
         return Extras(
             header,
             tuple(datasets),
             tuple(groups),
-            {path: to for path, to in links.items() if path not in header.sources},
+            links,
             frozenset(along),
+            tuple(as_long),
             {} if table is None else table.comments,
         )
 
@@ -256,30 +253,6 @@ def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[ScaleOf]:
         for number, axis in enumerate(axes_of(old[source.key], name)):
             for scale in axis.scales:
                 yield name, number, scale
-
-
-def _everything(group: h5py.Group) -> Iterator[tuple[str, str, Any]]:
-    """Yield all that hangs below a group: (path, kind, object or where a link leads)."""
-    entered: set[Address] = {address(group)}
-    pending = [("", group)]
-    while pending:
-        prefix, group = pending.pop()
-        for raw in sorted(group.id):
-            path = prefix + to_text(raw)
-            kind = group.id.links.get_info(raw).type
-            if path == OWN:
-                continue
-            if kind == h5py.h5l.TYPE_SOFT:
-                yield path, "soft", to_text(group.id.links.get_val(raw))
-            elif kind != h5py.h5l.TYPE_HARD:
-                yield path, "outside", None
-            elif not isinstance(thing := group[raw], h5py.Group):
-                yield path, "object", thing
-            else:
-                yield path, "group", thing
-                if address(thing) not in entered:
-                    entered.add(address(thing))
-                    pending.append((path + "/", thing))
 
 
 def _why_not(thing: Any) -> str | None:

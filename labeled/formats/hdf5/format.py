@@ -420,16 +420,12 @@ def _example_dim(
                 f"{did_you_mean(asked, dims)}"
             )
         return asked
-    found: set[str | None] = set()
-    for name, each in described.items():
+    found: set[str] = set()
+    for each in described.values():
         for own, axis in zip(each.header.dims, each.axes, strict=False):
-            unlimited = any((s.dataset.maxshape or (0,))[0] is None for s in axis.scales)
-            if netcdf and unlimited:
+            unlimited = any((scale.dataset.maxshape or (0,))[0] is None for scale in axis.scales)
+            if unlimited if netcdf else axis.counts_examples:
                 found.add(own)
-            if axis.counts_examples and not netcdf:
-                found.add(axis.name)
-                if name in opening.dims:
-                    return None  # the user has another name for it
     dim = found.pop() if len(found) == 1 else None
     for name in () if netcdf else opening.options.sources or ():
         if name not in described or described[name].header.dims[0] != dim:

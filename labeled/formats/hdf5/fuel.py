@@ -255,7 +255,8 @@ def _listed(pair: str, row: TableRow, known: Lists, opening: Opening) -> Integer
             f"numbers must be 1-D integers (such as 'i8'): {remedy}"
         )
     allowed = opening.options.allow_external
-    header = header_of(opening.stamp, dataset, name, ("rows",), allow_external=allowed)
+    info = ArrayInfo(name, name, dataset)
+    header = header_of(opening.stamp, info, ("rows",), allow_external=allowed)
     stored = int(dataset.id.get_storage_size())
     check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
     values = dataset[()]

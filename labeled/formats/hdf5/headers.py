@@ -27,7 +27,6 @@ from labeled.errors import FileFormatError
 from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.dtypes import (
-    Column,
     bytes_are_numpy,
     class_attrs,
     item_of,
@@ -76,6 +75,9 @@ _LAYOUTS: dict[int, Storage] = {
     h5py.h5d.VIRTUAL: "virtual",
 }
 
+PYTABLES = ("ARRAY", "CARRAY", "EARRAY", "TABLE")
+"""What PyTables calls datasets whose fields of bits are booleans."""
+
 _TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
@@ -93,24 +95,21 @@ class Described(NamedTuple):
 
 def header_of(
     stamp: FileStamp,
-    dataset: h5py.Dataset,
-    name: str,
+    info: ArrayInfo,
     dims: Sequence[str],
-    *,
-    key: str | None = None,
     attrs: Mapping[str, Any] | None = None,
-    column: Column | None = None,
+    *,
     allow_external: bool = False,
-    outside: bool = False,
 ) -> SourceHeader:
     """Return the header of a dataset, refusing one whose bytes lie outside its file.
 
-    Those of a `column` lie among others, where only HDF5 finds them.
+    Those of a column lie among others, where only HDF5 finds them.
     """
+    dataset, column = info.dataset, info.column
     plist, kind = dataset.id.get_create_plist(), dataset.id.get_type()
     layout, items = plist.get_layout(), item_of(dataset)
     beyond = check_dataset(
-        dataset, name, allow_external=allow_external, outside=outside, plist=plist
+        dataset, info.name, allow_external=allow_external, outside=info.outside, plist=plist
     )
     dtype = numbers_of(items if column is None else column.dtype_in(items))
     storage = beyond or _LAYOUTS.get(layout, "foreign")
@@ -139,12 +138,12 @@ def header_of(
         fill_value = dataset.fillvalue
     return SourceHeader(
         file=stamp,
-        name=name,
-        key=dataset.name if key is None else key,
+        name=info.name,
+        key=info.path,
         shape=(*dataset.shape, *dtype.shape),
         dtype=dtype.base,
         dims=tuple(dims),
-        attrs={} if attrs is None else attrs,
+        attrs=attrs or {},
         storage=storage,
         offset=offset,
         chunks=(*plist.get_chunk(), *dtype.shape) if layout == h5py.h5d.CHUNKED else None,
@@ -202,7 +201,6 @@ def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) ->
         names += example_names(info.dataset, name, scales, required=required)
         shapes = scales[SHAPES]
         ragged["ragged"] = "every example has its own shape (scale 'shapes')"
-        ragged["shapes_path"] = shapes.path
         if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
             what = f"{name} (its scale 'shapes')"
             ragged["parts"] = {"shapes": scale_header(opening, what, shapes, ())}
@@ -223,16 +221,9 @@ def _header(opening: Opening, info: ArrayInfo, dims: Sequence[str]) -> SourceHea
         what = repr(info.name)
         attrs = attrs_of(info.dataset, what, opening.faults, scalars=opening.single_values)
     attrs |= _meaning_of(info, attrs)
+    info = replace(info, path=opening.path_of(info.path))
     return header_of(
-        opening.stamp,
-        info.dataset,
-        info.name,
-        dims,
-        key=opening.path_of(info.path),
-        attrs=attrs,
-        column=info.column,
-        allow_external=opening.options.allow_external,
-        outside=info.outside,
+        opening.stamp, info, dims, attrs, allow_external=opening.options.allow_external
     )
 
 
@@ -248,21 +239,16 @@ def _meaning_of(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     """
     dataset, item, kind = info.dataset, info.item, short_attribute(info.dataset, "CLASS")
     fields = info.column.fields if info.column is not None else ()
-    words: list[Any] = []
-    found: dict[str, Any] = {}
-    stored = None
-    if not fields:
-        words = [attrs.get("value_type", attrs.get("kind"))]
-        stored = dataset.id.get_type() if kind in ("ARRAY", "CARRAY", "EARRAY") else None
-    elif len(fields) == 1 and kind == "TABLE":
+    stored, words = dataset.id.get_type(), [attrs.get("value_type", attrs.get("kind"))]
+    if len(fields) == 1:
         words = [short_attribute(dataset, f"{fields[0]}_{key}") for key in ("dtype", "kind")]
-        table = dataset.id.get_type()
-        stored = table.get_member_type(table.get_member_index(fields[0].encode()))
+        stored = stored.get_member_type(stored.get_member_index(fields[0].encode()))
+    stored = stored.get_super() if isinstance(stored, h5py.h5t.TypeArrayID) else stored
+    found: dict[str, Any] = {}
     if item.base == np.int64:
         found = next(filter(None, map(times_meant, words)), {})
-    elif stored is not None:  # booleans of PyTables are fields of bits
-        stored = stored.get_super() if isinstance(stored, h5py.h5t.TypeArrayID) else stored
-        found = {"dtype": "bool"} if isinstance(stored, h5py.h5t.TypeBitfieldID) else {}
+    elif kind in PYTABLES and isinstance(stored, h5py.h5t.TypeBitfieldID):
+        found = {"dtype": "bool"}
     if attrs and class_names_of(attrs):
         return found
     if info.path.endswith("/codes") and info.column is None and not info.outside:

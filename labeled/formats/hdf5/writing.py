@@ -225,20 +225,13 @@ def _storable_value(where: str, name: str, value: Any) -> Any:
         return h5py.Empty("f4")
     if isinstance(value, np.generic) and value.dtype.kind in "USM":
         value = value.item()
-    if isinstance(value, list | tuple | np.ndarray):
-        with contextlib.suppress(ValueError):  # lists of different lengths are no array
-            array = np.asarray(value)
-            if array.dtype.kind in "biufcS":
-                return array
-            flat = array.reshape(-1).tolist()
-            if array.dtype.kind in "UTO" and all(isinstance(each, str) for each in flat):
-                return _texts(where, name, flat).reshape(array.shape)
-    elif isinstance(value, str):
-        return _texts(where, name, [value])[0]
-    elif isinstance(value, bytes | bool | float | complex | np.generic) or (
-        isinstance(value, int) and -(1 << 63) <= value < 1 << 64
-    ):
-        return value
+    with contextlib.suppress(ValueError):  # lists of different lengths are no array
+        array = np.asarray(value)
+        if array.dtype.kind in "biufcS":
+            return array if isinstance(value, list | tuple | np.ndarray) else value
+        flat = array.reshape(-1).tolist()
+        if array.dtype.kind in "UTO" and all(isinstance(each, str) for each in flat):
+            return _texts(where, name, flat).reshape(array.shape)[()]
     raise ArrayError(
         f"attribute {name!r} of {where} is {type(value).__name__} {value!r:.60}; HDF5 holds texts, "
         f"numbers and lists or arrays of them, so turn it into one (JSON, say) or leave it out"
@@ -283,12 +276,14 @@ def check_room(file: h5py.File, n_bytes: int) -> None:
     OSError
         With the number that the system would give: ENOSPC or EFBIG.
     """
-    if os.name == "nt":
+    if sys.platform == "win32":
         return  # free space of open files is not reported there
+    import resource  # there is no such module on Windows
+
     now, handle = file.id.get_filesize(), file.id.get_vfd_handle()
     needed = n_bytes + SLACK_BYTES
-    limit = _longest_file()
-    if limit is not None and now + needed > limit:
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and now + needed > limit:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
     stored, disk = os.fstat(handle), os.fstatvfs(handle)
     unwritten = now - min(now, stored.st_size)
@@ -328,16 +323,6 @@ def _length(item: Any) -> int:
     if isinstance(item, np.ndarray):
         return heap_bytes(item)
     return len(item) if isinstance(item, bytes) else 0
-
-
-def _longest_file() -> int | None:
-    """Return how long this process may make a file, if there is a limit."""
-    if sys.platform == "win32":
-        return None
-    import resource  # there is no such module elsewhere
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _empty_scale(file: h5py.File, path: str, length: int) -> h5py.Dataset:

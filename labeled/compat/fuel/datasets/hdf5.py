@@ -28,6 +28,7 @@ from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
 from labeled.errors import SplitError, SplitTypeError
 from labeled.formats.bytesource import stamp_of
+from labeled.formats.hdf5.arrays import ArrayInfo
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
@@ -523,7 +524,7 @@ def _source(
 
     def header(dataset: h5py.Dataset, role: str, n_inner: int = 0) -> SourceHeader:
         dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
-        return header_of(stamp, dataset, role, dims)
+        return header_of(stamp, ArrayInfo(role, dataset.name, dataset), dims)
 
     dataset = file[name]
     if not parts and vlen_base(dataset.dtype) is None:
