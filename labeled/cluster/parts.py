@@ -197,24 +197,23 @@ def statistics(
     known |= {"ragged": "flat"} if flat & measures.keys() else {}
     chosen, fold = dataset.select(*measures), partial(_measured, measures)
     given = {**known, "every": every, **options}
-    found = run_parts(client, chosen, fold, {}, _merged, **given)
-    return {name: plain(found.get(name, Moments())) for name in measures}
+    init = {name: Moments() for name in measures}
+    found = run_parts(client, chosen, fold, init, _merged, **given)
+    return {name: plain(moments) for name, moments in found.items()}
 
 
 def _measured(
     measures: Mapping[str, Measure], acc: dict[str, Moments], batch: Batch
 ) -> dict[str, Moments]:
-    found = {name: measure.rows(batch.arrays[name]) for name, measure in measures.items()}
-    # flat values of examples of different shapes are counted by example
-    return _merged(acc, {n: replace(one, n_rows=batch.count) for n, one in found.items()})
+    for name, measure in measures.items():
+        found = measure.rows(batch.arrays[name])
+        # flat values of examples of different shapes are counted by example
+        acc[name] = acc[name].merge(replace(found, n_rows=batch.count))
+    return acc
 
 
 def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str, Moments]:
-    """Return the moments of both, by source; a missing entry means no rows."""
-    out = dict(one)
-    for name, moments in two.items():
-        out[name] = out[name].merge(moments) if name in out else moments
-    return out
+    return {name: moments.merge(two[name]) for name, moments in one.items()}
 
 
 def _check_travels(given: Mapping[str, Any]) -> None:

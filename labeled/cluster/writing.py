@@ -53,11 +53,8 @@ from labeled.writing.write import (
     planned,
 )
 
-LOOK_S = 0.2
-"""How often progress is looked for."""
-
-LOOK_AROUND_S = 2.0
-"""How often it is looked whether somebody is there who can write."""
+LOOK_S = 0.5
+"""How often progress is looked for, and whether somebody is there who can write."""
 
 SENT_BYTES = 64 << 20
 """Arrays of this process that go to the worker that writes; with more the file is written here."""
@@ -195,7 +192,7 @@ def _sent_off(
     """Have a worker write the file, as long as somebody is there who can; return where it lies."""
     run = f"labeled-write-{uuid.uuid4().hex}"
     reports = distributed.Queue(run, client=client)
-    done, seen_s, look_s = 0, time.monotonic(), 0.0
+    done, seen_s = 0, time.monotonic()
     try:
         with made.bar(target, asked.progress) as bar, large_graphs():
             args = cloudpickle.dumps(made), target, asked.overwrite, run, named
@@ -206,13 +203,9 @@ def _sent_off(
                 for now in reports.get(batch=True):
                     bar(max(now - done, 0))  # a restarted write reports less
                     done = max(now, done)
-                now_s = time.monotonic()
-                if now_s < look_s:
-                    continue
-                look_s = now_s + LOOK_AROUND_S
                 if any(a in hosts or get_address_host(a) in hosts for a in workers_of(client)):
-                    seen_s = now_s
-                elif now_s - seen_s > wait_s:
+                    seen_s = time.monotonic()
+                elif time.monotonic() - seen_s > wait_s:
                     raise ClusterError(
                         f"no worker that can write is left on {list(hosts)} since {wait_s:g} s; "
                         "start one, or give more wait_s="
@@ -220,26 +213,12 @@ def _sent_off(
         written: str = future.result()
         future.cancel()  # or it would be made again if its worker were lost while somebody holds it
         return written
-    except distributed.KilledWorker as error:
-        raise ClusterError(
-            f"writing {target!r} was given up: the workers that wrote it were lost one after "
-            f"another, last {error.last_worker.address}; look at its log, or give less memory="
-        ) from error
     except BaseException:
         with suppress(OSError):  # the scheduler may be what failed
-            distributed.Event(_stop(run), client=client).set()
+            distributed.Event(f"{run}-stop", client=client).set()
         raise
     finally:
         reports.close()
-
-
-def _stop(run: str) -> str:
-    """Name of the event that asks the writing worker to end."""
-    return f"{run}-stop"
-
-
-class _Stopped(Exception):
-    """Nobody waits for the file any more."""
 
 
 def _write(
@@ -250,7 +229,7 @@ def _write(
         made: Planned = pickle.loads(recipe)
         target = check_target(target, overwrite=overwrite, n_bytes=made.certain_bytes)
         reports = distributed.Queue(run, client=client)
-        stop = distributed.Event(_stop(run), client=client)
+        stop = distributed.Event(f"{run}-stop", client=client)
         done, next_s = 0, 0.0
 
         def advance(n_bytes: int) -> None:
@@ -259,7 +238,7 @@ def _write(
             if time.monotonic() >= next_s:
                 reports.put(done)
                 if stop.is_set():
-                    raise _Stopped
+                    raise ClusterError("nobody waits for the file any more")
                 next_s = time.monotonic() + LOOK_S
 
         try:

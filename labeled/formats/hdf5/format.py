@@ -33,7 +33,7 @@ from labeled.errors import (
     listed,
     warn,
 )
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import check_same, stamp_of
 from labeled.formats.cf import named_coordinates
 from labeled.formats.format import Format, Head, Options, check_once
 from labeled.formats.hdf5.arrays import (
@@ -63,7 +63,6 @@ from labeled.formats.hdf5.safety import (
     GoneError,
     address,
     check_claim,
-    check_unchanged,
     find,
     opened,
     stored_bytes,
@@ -175,7 +174,7 @@ def _scan(
                 base, stamp, options, dict(options.dims), one_of_many=joined, name_all=name_all
             )
             headers.append(scan_group(opening))
-    check_unchanged(path, stamp)
+    check_same(stamp, "close it where it is open for writing, then open it again")
     return headers
 
 

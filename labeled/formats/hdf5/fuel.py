@@ -27,7 +27,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import SplitError, SplitTypeError, did_you_mean
+from labeled.errors import SplitError, did_you_mean
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.headers import header_of
@@ -300,9 +300,9 @@ def split_array(
     Raises
     ------
     SplitError
-        If there is no pair at all, or a tuple has fewer than two or more than four items.
-    SplitTypeError
-        If a comment is not text.
+        If there is no pair at all.
+    ValueError, TypeError
+        If a tuple has fewer than two items, or a comment is not text.
 
     Examples
     --------
@@ -318,21 +318,11 @@ def split_array(
     rows: list[tuple[Any, ...]] = []
     for split, pairs in splits.items():
         for source in names:
-            pair = tuple(pairs.get(source, (0, 0)))
-            if not 2 <= len(pair) <= 4:
-                raise SplitError(
-                    f"split {split!r} of source {source!r} is {pair!r}; expected (start, "
-                    f"stop), and perhaps a reference to row numbers and a comment"
-                )
-            start, stop, listed, comment = (*pair, None, None)[:4]
-            if not isinstance(comment, str | None):
-                raise SplitTypeError(
-                    f"the comment on split {split!r} of source {source!r} is {comment!r}; give a "
-                    "text"
-                )
-            texts = split.encode(), source.encode(), (comment or NO_COMMENT).encode()
+            start, stop, *more = pairs.get(source, (0, 0))
+            listed, comment = (*more, None, None)[:2]
             numbers = int(start), int(stop), listed or h5py.Reference(), source in pairs
-            rows.append((*texts[:2], *numbers, texts[2]))
+            words = str.encode(comment or NO_COMMENT)
+            rows.append((split.encode(), source.encode(), *numbers, words))
     split_, source_, comment_ = (max(1, *(len(row[i]) for row in rows)) for i in (0, 1, 6))
     kinds = f"S{split_}", f"S{source_}", "i8", "i8", h5py.ref_dtype, "?", f"S{comment_}"
     return np.array(rows, np.dtype([*zip(FIELDS, kinds, strict=True)]))

@@ -313,18 +313,8 @@ def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
 
 
 INTERNAL = frozenset(
-    {
-        "CLASS",
-        "NAME",
-        "DIMENSION_LIST",
-        "DIMENSION_LABELS",
-        "REFERENCE_LIST",
-        "_NCProperties",
-        "_Netcdf4Coordinates",
-        "_Netcdf4Dimid",
-        "_nc3_strict",
-        "labeled_incomplete",
-    }
+    {"CLASS", "NAME", "DIMENSION_LIST", "DIMENSION_LABELS", "REFERENCE_LIST", "_NCProperties"}
+    | {"_Netcdf4Coordinates", "_Netcdf4Dimid", "_nc3_strict", "labeled_incomplete"}
 )
 
 

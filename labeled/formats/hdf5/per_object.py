@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
-from labeled.formats.bytesource import open_bytes, stamp_of
+from labeled.formats.bytesource import check_same, open_bytes, stamp_of
 from labeled.formats.format import ExampleReader, Options
 from labeled.formats.hdf5.arrays import matching, name_of, natural
 from labeled.formats.hdf5.dtypes import (
@@ -47,7 +47,6 @@ from labeled.formats.hdf5.labels import (
 from labeled.formats.hdf5.safety import (
     check_claim,
     check_dataset,
-    check_unchanged,
     find,
     h5_of,
     opened,
@@ -322,7 +321,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
             headers[name] = made
             if axes and one.part is not None:
                 likely[name] = likely_dims(made, (0, *axes))
-    check_unchanged(path, stamp)
+    check_same(stamp, "close it where it is open for writing, then open it again")
     splits = {ALL: {name: range(len(objects.names)) for name in headers}}
     faults = list(describe_missing(headers.values()))
     if likely:

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import h5py
 import numpy as np
 
-from labeled.errors import FileChangedError, FileFormatError, LabeledError, UnsafeFileError, listed
+from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, listed
 from labeled.formats.bytesource import RemoteFile, check_path, is_remote, stamp_of
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
@@ -144,15 +144,6 @@ def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
         check_path(stamp)
     with opened(stamp.path) as file:
         yield file
-
-
-def check_unchanged(path: str | os.PathLike[str], stamp: FileStamp) -> None:
-    """Refuse a file that was written to while its headers were read."""
-    if stamp_of(path) != stamp:
-        raise FileChangedError(
-            f"file {stamp.path!r} changed while it was opened: it may be open for writing; "
-            "close it there (or flush it), then open it again"
-        )
 
 
 MAX_SOFT_LINKS = 32

@@ -26,7 +26,7 @@ from labeled.compat.errors import OldKeyError, OldOSError, OldTypeError, OldValu
 from labeled.compat.fuel.datasets.base import Dataset
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
-from labeled.errors import SplitError, SplitTypeError
+from labeled.errors import SplitError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.arrays import ArrayInfo
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
@@ -166,9 +166,9 @@ class H5PYDataset(Dataset):
 
         Raises
         ------
-        OldValueError
+        ValueError
             If nothing is named, or a tuple has less than two items.
-        OldTypeError
+        TypeError
             If a comment is None.
         """
         four = {
@@ -178,8 +178,7 @@ class H5PYDataset(Dataset):
         try:
             table = split_array(four)
         except SplitError as error:
-            kind = OldTypeError if isinstance(error, SplitTypeError) else OldValueError
-            raise kind(str(error)) from error
+            raise OldValueError(str(error)) from error
         given = [pair for by_source in split_dict.values() for pair in by_source.items()]
         texts = {
             "split": list(split_dict),
