@@ -26,7 +26,7 @@ from labeled.formats.pictures import encode
 from labeled.formats.recordio.framing import HEADER_BYTES
 from labeled.formats.recordio.records import RecordFile
 from labeled.formats.recordio.writing import write_records
-from labeled.loader.reading import PICTURES_START, owned
+from labeled.loader.reading import owned
 
 Figures = dict[str, float]
 
@@ -97,7 +97,7 @@ def bare_loop(path: str | Path, size: tuple[int, ...] | None, batch_rows: int) -
     decode = import_module("simplejpeg").decode_jpeg
     descriptor, where = os.open(path, os.O_RDONLY), places(path)
     shape = None if size is None else (RING, batch_rows, *size, 3)
-    ring = None if shape is None else owned(shape, np.dtype(np.uint8), PICTURES_START)
+    ring = None if shape is None else owned(shape, np.dtype(np.uint8))
 
     def some(out: Any, first: int, stop: int, begin: int) -> None:
         for i in range(begin, stop - first, THREADS):

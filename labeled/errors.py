@@ -124,10 +124,6 @@ class LoaderError(LabeledError, ValueError):
     """A loader was asked for something impossible: sizes, parts, memory."""
 
 
-class LoaderTypeError(LoaderError, TypeError):
-    """A loader was used in a way that it does not support."""
-
-
 class PipelineError(LabeledError, ValueError):
     """Transforms do not fit together, or what one of them made does not fit the next step."""
 

@@ -72,7 +72,7 @@ def test_guarantees_name_tests_that_exist() -> None:
     assert len(found) > 20
     for module, test in found:
         source = (ROOT / "tests" / f"{module}.py").read_text("utf-8")
-        assert re.search(rf"^def {test}\b", source, re.MULTILINE), f"{module}::{test}"
+        assert re.search(rf"^ *def {test}\b", source, re.MULTILINE), f"{module}::{test}"
     for laws, test in re.findall(r"`(\w+Tests)\.(test_\w+)`", text):
         assert callable(getattr(getattr(labeled.testing, laws), test))
 

@@ -19,7 +19,6 @@ import pytest
 import labeled
 from labeled.errors import (
     LoaderError,
-    LoaderTypeError,
     ReadError,
 )
 from make_files import fuel_file
@@ -241,6 +240,6 @@ def test_an_epoch_under_way_is_neither_pickled_nor_copied(path):
     epoch = iter(dataset.batches(8))
     next(epoch)
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-        with pytest.raises(LoaderTypeError, match=r"pickle its loader .* state_dict\(\)"):
+        with pytest.raises(LoaderError, match="pickle its loader"):
             attempt(epoch)
     assert sum(len(batch.rows) for batch in epoch) == dataset.n_rows - 8

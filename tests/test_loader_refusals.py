@@ -45,7 +45,6 @@ def ds(tmp_path_factory):
     ("options", "words"),
     [
         ({"shard": (0, 2), "shuffle": True}, "same seed= to every shard"),
-        ({"shard": (0, 1 << 40)}, "into 1,048,576 shards at most"),
         ({"shard": (0, 2), "weights": np.ones(N)}, "same seed= to every shard"),
         ({"dtype": {"r": "u1"}}, "'r'.*float32 is not cast to uint8"),
         ({"dtype": {"u": "u1"}, "scale": {"u": 0.5}}, "'u'.*scaled result is not cast to uint8"),

@@ -111,3 +111,18 @@ class Summary:
 
 def _escaped(text: str) -> str:
     return escape(shown(text))
+
+
+class Viewed:
+    """Shows its summary, as text and in notebooks."""
+
+    __slots__ = ()
+
+    def _summary(self) -> Summary:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return self._summary().text()
+
+    def _repr_html_(self) -> str:
+        return self._summary().html()

@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 from labeled.device import Event, to_host
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.plots import Axes
-from labeled.display.summary import Summary, Table
+from labeled.display.summary import Summary, Table, Viewed
 from labeled.display.text import ClassNames, ExampleInfo, sizes_words
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.guesses import unknown_attribute
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 
-class Batch(Mapping[str, xr.DataArray]):
+class Batch(Viewed, Mapping[str, xr.DataArray]):
     """Rows handed out together: a mapping from source to DataArray.
 
     ``batch["x"]`` is a DataArray, ``batch.arrays["x"]`` the plain array behind it.
@@ -169,12 +169,6 @@ class Batch(Mapping[str, xr.DataArray]):
                 dims[name] = (example, *(dim for dim in dims[name] if dim != example))
         drawn = Drawn(arrays, dims, self.count, self.info)
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
-
-    def __repr__(self) -> str:
-        return self._summary().text()
-
-    def _repr_html_(self) -> str:
-        return self._summary().html()
 
     def _summary(self) -> Summary:
         rows, n_padded = self.rows, len(self.rows) - self.count

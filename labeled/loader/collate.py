@@ -9,7 +9,8 @@ itself, so that no row is given up that is not lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -25,7 +26,7 @@ from labeled.errors import ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.explain import Stats
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.prefetch import Interrupted, Made
+from labeled.loader.prefetch import Interrupted, Made, Prefetcher, Transformed
 from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows
@@ -121,31 +122,35 @@ class Collator:
 
         Another thread may end the iteration meanwhile, and clear `job`, so that is not asked.
         """
-        buffer = self._batch_pool.take(force=True)
-        assert buffer is not None
-        buffer.taken = False  # held from here on by its views alone
-        arrays: dict[str, Any] = {}
-        for name, array in buffer.arrays.items():
-            arrays[name] = array[:length]
-        ragged: dict[str, list[RaggedRows]] = {}
-        spans: list[Span] = []
-        place = 0
+        arrays, ragged = self._batch_memory(length), dict[str, list[RaggedRows]]()
+        spans, place = list[Span](), 0
         while start < stop:
             if start >= job.stop:
+                job = None  # its memory is free once it is copied from
                 job = self._advance()
             a, b = start - job.start, min(stop, job.stop) - job.start
             for name, array in job.arrays.items():
                 if isinstance(array, RaggedRows):
                     ragged.setdefault(name, []).append(array[a:b])
-                    continue
-                arrays[name][place : place + b - a] = array[a:b]
-                if array.dtype.hasobject:
-                    array[a:b] = None  # moved: what they refer to is the batch's alone
+            self._copy(job, a, b, arrays, place)
             spans.append((job.content, a, b, job.lost))  # not the job: it has a buffer
             place, start = place + b - a, start + b - a
         for name, parts in ragged.items():
             arrays[name] = RaggedRows.joined(parts, length)
         return arrays, spans
+
+    def _batch_memory(self, length: int) -> dict[str, Any]:
+        """Return memory for the dense sources of a batch."""
+        buffer = self._batch_pool.take(force=True)
+        assert buffer is not None
+        buffer.taken = False  # held from here on by its views alone
+        return {name: array[:length] for name, array in buffer.arrays.items()}
+
+    def _copy(self, job: Any, a: int, b: int, arrays: dict[str, Any], place: int) -> None:
+        """Copy the dense sources of some places of a job."""
+        for name, array in job.arrays.items():
+            if not isinstance(array, RaggedRows):
+                arrays[name][place : place + b - a] = array[a:b]
 
     def _kept_rows(
         self, arrays: dict[str, Any], spans: list[Span], count: int, length: int
@@ -179,21 +184,39 @@ class Collator:
         self.job = job
         return job
 
-    def transformed(self, made: Made, stopped: Callable[[], bool]) -> Made | None:
-        """Take a batch through what a pipeline does in threads; None if the epoch was stopped."""
+    def transformed(self, made: Made) -> Made:
+        """Take a batch through what a pipeline does in threads."""
         pipeline, order = self.plan.pipeline, self.epoch_plan.order
         assert pipeline is not None
         data, find_rows, count, n_lost = made
         rows, info = find_rows(), data.info if isinstance(data, Batch) else {}
         context = SampleContext(order.seed, order.epoch, rows=rows)
         try:
-            data, lost = pipeline.work(data, context, skips=self._skips, stopped=stopped)
-        except Stopped:
-            return None
+            data, lost = pipeline.work(
+                data, context, skips=self._skips, stopped=lambda: self.jobs.stopped
+            )
+        except Stopped as error:
+            raise Interrupted from error
         if lost is not None:
             n_more = int(lost[:count].sum())
             rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
         return labelled(data, rows, count, info), lambda: rows, count, n_lost
+
+
+def piped(windows: Prefetcher, collator: Collator, numbers: range) -> Iterator[Transformed]:
+    """Yield batches of a pipeline in order; some more are cut and on their way meanwhile."""
+    flying, todo, sizes = deque[Transformed](), iter(numbers), collator.plan.sizes
+    for number in todo:
+        try:
+            made = collator.batch(number)
+            flying.append(windows.transform(partial(collator.transformed, made)))
+            windows.poke()
+        except Exception as error:  # met behind the batches that are on their way
+            flying.append(Transformed(made=error))
+            break
+        if not sizes.threads or len(flying) == sizes.in_flight or flying[0].made is not None:
+            yield flying.popleft()
+    yield from flying
 
 
 def rows_of_spans(
@@ -250,7 +273,7 @@ def read_rows_individually(
         for some in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
             while len(some):
                 try:
-                    one.read_again(rows[some], places[some], arrays[one.name])
+                    one.read(rows[some], places[some], arrays[one.name])
                     break
                 except ReadError as error:
                     bad = rows[some] == error.row

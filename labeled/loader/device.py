@@ -31,7 +31,7 @@ from labeled import permute
 from labeled.device import Array, Device, Event, Stream, on_gpus
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
-from labeled.loader.collate import Collator, Rows, Span, batch_stage
+from labeled.loader.collate import Collator, Rows, batch_stage
 from labeled.loader.explain import Stats
 from labeled.loader.layout import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
@@ -165,9 +165,8 @@ class DeviceWindows:
                 arrays[name] = buffer.arrays[name][: window.stop - window.start]
                 self._stream.upload(array, arrays[name])
                 self._stats.bus_bytes += array.nbytes
-            elif isinstance(array, RaggedRows):  # laid out on the host, one array each
-                flat = array.flat()
-                arrays[name] = flat._replace(values=flat.values.copy()).examples()
+            elif isinstance(array, RaggedRows):  # laid out on the host
+                arrays[name] = RaggedRows.joined([array], len(array))
         copied = self._stream.record()
         self._flying.append((copied, window))
         uploaded = DeviceWindow(
@@ -268,31 +267,20 @@ class DeviceCollator(Collator):
 
         return self._run(laid_out, job)
 
-    def _joined(
-        self, job: Any, start: int, stop: int, length: int
-    ) -> tuple[dict[str, Any], list[Span]]:
-        arrays, spans, place = dict[str, Any](), list[Span](), 0
+    def _batch_memory(self, length: int) -> dict[str, Any]:
+        device, there = self._device_plan.device, self._device_plan.layout
 
-        def memory() -> None:
-            for one in self.plan.source_readers:
-                on_device = one.name in self._device_plan.layout
-                empty = self._device_plan.device.empty if on_device else np.empty
-                arrays[one.name] = empty((length, *one.source.row_shape), one.source.stored_dtype)
+        def memory() -> dict[str, Any]:
+            arrays = {}
+            for name, (shape, dtype) in self._batch_pool.layout.items():
+                empty = device.empty if name in there else np.empty
+                arrays[name] = empty((length, *shape), dtype)
+            return arrays
 
-        def copy(job: Any, a: int, b: int) -> None:
-            for name, array in job.arrays.items():
-                arrays[name][place : place + b - a] = array[a:b]
+        return self._run(memory)
 
-        self._run(memory)
-        while start < stop:
-            if start >= job.stop:
-                job = None  # its place is free once it is copied from
-                job = self._advance()
-            a, b = start - job.start, min(stop, job.stop) - job.start
-            self._run(partial(copy, job, a, b), job)
-            spans.append((job.content, a, b, job.lost))
-            place, start = place + b - a, start + b - a
-        return arrays, spans
+    def _copy(self, job: Any, a: int, b: int, arrays: dict[str, Any], place: int) -> None:
+        self._run(partial(super()._copy, job, a, b, arrays, place), job)
 
 
 class ResidentCollator(DeviceCollator):

@@ -21,7 +21,7 @@ from dask.utils import format_bytes
 from labeled import permute
 from labeled._validation import check_classes
 from labeled.display.plots import Axes, Reads, WindowRead, draw_reads
-from labeled.display.summary import Summary, Table
+from labeled.display.summary import Summary, Table, Viewed
 from labeled.display.text import count_words, sizes_words
 from labeled.errors import LoaderError
 from labeled.formats.contiguous import LARGE_ROW_BYTES
@@ -43,8 +43,8 @@ GOOD_QUALITY = 0.95
 # what an epoch took
 
 
-@dataclass
-class Stats:
+@dataclass(repr=False)
+class Stats(Viewed):
     """Times of an epoch in seconds, and counts of what was done."""
 
     load_s: float = 0.0
@@ -87,12 +87,6 @@ class Stats:
     def bytes_per_s(self) -> float:
         """Stored bytes of the rows handed out a second, the consumer's own time included."""
         return self.n_bytes / (self.wall_s + self.consumer_s or math.inf)
-
-    def __repr__(self) -> str:
-        return self._summary().text()
-
-    def _repr_html_(self) -> str:
-        return self._summary().html()
 
     def _summary(self) -> Summary:
         lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
@@ -149,7 +143,7 @@ class SourceExplained:
         )
 
 
-class Explanation:
+class Explanation(Viewed):
     """What an epoch will take from some batch on; see :meth:`labeled.Loader.explain`.
 
     Attributes
@@ -204,7 +198,10 @@ class Explanation:
             nbytes, most = [one.nbytes for one in unkept], max(1, order.n_rows)
             self.memory_for_quality = sizes.memory_for(min(wanted, most), nbytes)
         if order.mode == "full" or sizes.picks:
-            self.mapped_bytes = sum(map(mapped_bytes, unkept))
+            for source in [one.source for one in unkept]:
+                small = source.row_bytes < LARGE_ROW_BYTES or source.io == "mmap"
+                if source.layout.mapped and source.loaded is None and small:
+                    self.mapped_bytes += source.n_rows * source.row_bytes
         self.device = "cpu" if plan.device is None else plan.device.name
         self.pinned_bytes = self.device_windows = self.device_bytes = 0
         there = plan.device_plan
@@ -220,12 +217,6 @@ class Explanation:
         """Return plain values, fit for JSON."""
         sources, reads = [asdict(one) for one in self.sources], self.reads and asdict(self.reads)
         return {**vars(self), "sources": sources, "reads": reads}
-
-    def __repr__(self) -> str:
-        return self._summary().text()
-
-    def _repr_html_(self) -> str:
-        return self._summary().html()
 
     def _summary(self) -> Summary:
         about, read, used, lines = "" if self.exact else "about ", 0, 0, list[tuple[str, ...]]()
@@ -265,7 +256,7 @@ class Explanation:
 
     def _where(self) -> list[str]:
         """Say where batches are made, and what memory is not counted."""
-        words, room, memory = list[str](), available_bytes(), machine_bytes()
+        words, room = list[str](), available_bytes()
         if self.promised_bytes > room:
             words.append(f"more than there is: {room_words(room)}")
         if self.device != "cpu":
@@ -280,14 +271,12 @@ class Explanation:
                 )
             words.append(f"device {self.device!r}: {what}")
         if self.mapped_bytes:
+            more = ""
+            if self.mapped_bytes > machine_bytes():
+                more = ", more than this machine has: shuffle='window' reads many rows together"
             words.append(
-                f"not counted: pages of files in the system's cache, mapped while rows are picked "
-                f"from them, of {format_bytes(self.mapped_bytes)}"
-            )
-        if self.mode == "full" and self.mapped_bytes > memory:
-            words.append(
-                f"more than the {format_bytes(int(memory))} of memory there may be: most rows are "
-                "a read of their own from storage; shuffle='window' reads many together"
+                "not counted: pages of files in the system's cache, mapped while rows are picked "
+                f"from them, of {format_bytes(self.mapped_bytes)}{more}"
             )
         if permute.describe().startswith("compiled"):
             words.append("not counted: compiled kernels, about 50 MiB once a process, if needed")
@@ -316,13 +305,8 @@ def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> S
     words = ["a mapping of source to DataArray"]
     if lay_out.specs is not None:
         words = [f"arrays as {lay_out.specs.specs} says"]
-    for name, change in lay_out.casts.items():
-        cast = "" if change.dtype is None else f" as {change.dtype}"
-        cast += " scaled" if change.scaled else ""
-        cast += "" if change.n_classes is None else f" of {change.n_classes:,} classes"
-        if change.axes is not None:
-            cast += f" in the order {', '.join(change.sizes(lay_out.sources[name], 0))}"
-        words.append(name + cast)
+    for name in lay_out.casts:
+        words.append(f"{name} as {lay_out.out_dtypes[name]}")
     words += ["through a pipeline"] if plan.pipeline is not None else []
     words += [f"on {plan.device.name}"] if plan.device is not None else []
     words += [f"handed over to {plan.hand_over.to.library}"] if plan.hand_over is not None else []
@@ -363,18 +347,6 @@ def sampled_jobs(
                 found[job[0]] = job
         jobs = list(found.values())
     return jobs, sum([stop - start for start, stop, _ in jobs]) / n_rows if n_rows else 1.0
-
-
-def mapped_bytes(source_reader: SourceReader) -> int:
-    """Return the bytes that rows in random order are picked from by a memory map."""
-    source, layout, kind = source_reader.source, source_reader.layout, source_reader.reader.kind
-    if source.ragged is not None or source.io == "pread":
-        return 0
-    if kind == "records" and layout.expensive:  # pictures
-        return sum([header.file.size for header in source.headers])
-    large = source.io == "auto" and layout.direct and source.row_bytes >= LARGE_ROW_BYTES
-    by_row = kind == "contiguous" or (kind == "chunked" and not layout.expensive)
-    return source.n_rows * source.row_bytes if by_row and not large else 0
 
 
 def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from labeled.loader.batch import Batch
 from labeled.loader.options import BatchOptions, integer
 from labeled.loader.reading import RaggedRows
 from labeled.permute.plan import checked_factor, compute_dtype, result_dtype
-from labeled.ragged.flat import comes_one_by_one, flat_of_views
 from labeled.ragged.value import fill_of, padded
 from labeled.selection import Selection
 from labeled.sources.source import Source
@@ -256,10 +254,10 @@ def _factor(source: Source, dtype: np.dtype[Any] | None, option: str, value: Any
 
 def padding_of(dtype: np.dtype[Any], value: Any) -> Any:
     """Return what fills padded rows: `value`, or for the default 0 what is empty of a kind."""
-    if not isinstance(value, int) or value != 0:
+    if not isinstance(value, int | float) or value != 0:
         return value
     if dtype.kind in "mM":  # with their unit: NumPy 2.5 warns of times without one
-        return np.array("NaT", dtype) if dtype.kind == "M" else np.zeros((), dtype)
+        return np.array("NaT", dtype)
     return {"S": b"", "U": "", "O": ""}.get(dtype.kind, value)
 
 
@@ -314,8 +312,6 @@ class RaggedForm:
         self.name, self.dims, self.dtype = source.name, source.dims, source.dtype
         self.layout, self.value, self.cast = layout, value, cast
         self.out_dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
-        self.as_read = layout == "list" and cast.nothing and comes_one_by_one(source.examples())
-        """Whether examples are handed out where they were read, and none is made anew."""
         name, example = self.name, self.dims[0]
         self.out_dims: dict[str, tuple[str, ...]] = {name: (example,)}
         if layout == "pad":
@@ -327,26 +323,13 @@ class RaggedForm:
                 f"{name}_shapes": (example, f"{name}_axis"),
             }
 
-    def __call__(self, array: Array | RaggedRows, count: int) -> dict[str, Array]:
-        """Lay out examples of which the first `count` are real.
-
-        Places of objects are left empty: nothing but the batch is to keep them in memory.
-        """
-        if isinstance(array, RaggedRows):
-            passing = not self.cast.nothing or self.layout == "pad"
-            flat = array.flat() if passing else array.own_flat()
-        else:
-            examples = array.copy()
-            array[:] = None
-            if self.as_read and count == len(array):
-                return {self.name: examples}
-            n_axes = len(self.dims) - 1
-            for padded_place in range(count, len(examples)):
-                examples[padded_place] = np.empty((0,) * n_axes, self.dtype)
-            flat = flat_of_views(examples, n_axes, self.dtype)
-            del examples
+    def __call__(self, rows: RaggedRows) -> dict[str, Array]:
+        """Lay out examples, of which nothing but the batch is to keep the memory."""
+        flat = rows.flat()
         if not self.cast.nothing:
             flat = flat._replace(values=self.cast(flat.values, f"source {self.name!r}"))
+        elif self.layout != "pad" and rows.values.base is not None:  # memory of a job
+            flat = flat._replace(values=flat.values.copy())
         if self.layout == "list":
             return {self.name: flat.examples()}
         if self.layout == "flat":
@@ -409,13 +392,12 @@ class BatchLayout:
         *,
         pads: bool,
     ) -> None:
-        value, self.padding = options.pad_value, dict[str, Any]()
+        value = options.pad_value
         if isinstance(value, Mapping):
             _check_names(value, sources, "pad_value")
-        for name, source in sources.items():
-            own = value.get(name, 0) if isinstance(value, Mapping) else value
-            no_time = source.dtype.kind in "mM" and isinstance(own, int | float) and own == 0
-            self.padding[name] = np.array("NaT", source.dtype)[()] if no_time else own
+        self.padding = dict[str, Any]()
+        for name in sources:
+            self.padding[name] = value.get(name, 0) if isinstance(value, Mapping) else value
         self.specs: CompiledSpecs | None = None
         self.casts, self.ragged = dict[str, Cast](), dict[str, RaggedForm]()
         self.dims, self.info = dict[str, tuple[str, ...]](), dict[str, ExampleInfo]()
@@ -503,8 +485,9 @@ class BatchLayout:
             sizes = self.casts.get(name, Cast()).sizes(source, 0)
             dims, shapes = tuple(sizes)[1:], [tuple(sizes.values())[1:]]
             if source.ragged is not None:
-                blocks = map(extreme_shapes, shape_blocks(source, selections[name]))
-                found = list(chain.from_iterable(blocks))
+                found = list[tuple[int, ...]]()
+                for block in shape_blocks(source, selections[name]):
+                    found += extreme_shapes(block)
                 several = np.array(found, np.int64).reshape(-1, len(source.dims) - 1)
                 if self.ragged[name].layout == "pad":
                     several = several.max(axis=0, initial=0)[np.newaxis]
@@ -514,11 +497,11 @@ class BatchLayout:
 
     def __call__(
         self,
-        arrays: dict[str, Array],
+        arrays: dict[str, Any],
         rows: Callable[[], Rows],
         count: int,
         length: int,
-        place: Callable[[dict[str, Array]], dict[str, Array]] | None = None,
+        place: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Any:
         """Lay out `length` rows, of which `count` are real and the others padding.
 
@@ -540,10 +523,10 @@ class BatchLayout:
                 if name not in self.ragged:
                     arrays[name] = cast(arrays[name], self.sources[name].where)
             if self.ragged:
-                out: dict[str, Array] = {}
+                out: dict[str, Any] = {}
                 for name, array in arrays.items():
                     ragged = self.ragged.get(name)
-                    out.update({name: array} if ragged is None else ragged(array, count))
+                    out.update({name: array} if ragged is None else ragged(array))
                 arrays = out if place is None else place(out)
             return Batch(arrays, self.dims, rows, count, self.info)
         except SpaceError as error:

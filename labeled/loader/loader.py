@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -22,9 +21,10 @@ import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
-from labeled.errors import LoaderError, LoaderTypeError, ReadError, StateError, warn
+from labeled.display.summary import Summary, Viewed
+from labeled.errors import LoaderError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
-from labeled.loader.collate import Collator
+from labeled.loader.collate import Collator, piped
 from labeled.loader.device import (
     DeviceCollator,
     DeviceMemory,
@@ -36,7 +36,7 @@ from labeled.loader.explain import Explanation, LoaderPlots, Stats, loader_summa
 from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.prefetch import Interrupted, Made, Prefetcher
+from labeled.loader.prefetch import Interrupted, Prefetcher
 from labeled.loader.reading import BufferPool
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
@@ -48,7 +48,7 @@ Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 
-class Loader:
+class Loader(Viewed):
     """Batches of a dataset, epoch after epoch. Made by :meth:`labeled.Dataset.batches`.
 
     Each ``for`` over a loader is the next epoch, also after ``break``. It yields a
@@ -171,7 +171,8 @@ class Loader:
             job_rows, read, joined = max(sizes.job_rows, 1), {}, {}
             for one in plan.source_readers:
                 read[one.name] = one.buffer_row
-                joined[one.name] = one.source.row_shape, one.source.stored_dtype
+                if one.source.ragged is None:
+                    joined[one.name] = one.buffer_row
             self._pools = (
                 BufferPool(read, job_rows, sizes.n_buffers, plan.allocate, fills=True),
                 BufferPool(joined, plan.held_rows, sizes.in_flight + 2, plan.allocate),
@@ -241,11 +242,8 @@ class Loader:
         self.__init__(plan)  # type: ignore[misc]  # the same fields as a new one
         self._next, self._first_batch, self._place = place
 
-    def __repr__(self) -> str:
-        return loader_summary(self.plan, self._next, self._first_batch).text()
-
-    def _repr_html_(self) -> str:
-        return loader_summary(self.plan, self._next, self._first_batch).html()
+    def _summary(self) -> Summary:
+        return loader_summary(self.plan, self._next, self._first_batch)
 
 
 @dataclass(frozen=True)
@@ -277,7 +275,7 @@ class EpochIterator(Generic[T]):
         # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then
         # (`SourceReader.tasks`): they go through the same buffers, but no file is read.
         for source_reader in loader_plan.source_readers:
-            source_reader.load(sizes.loaders)
+            source_reader.load(sizes.threads + 1)
         stats.load_s += perf_counter() - began
         device_plan = loader_plan.device_plan
         resident = None if device_plan is None else device_plan.resident
@@ -285,8 +283,6 @@ class EpochIterator(Generic[T]):
         windows = Prefetcher(loader_plan, jobs, pools[0], stats)
         self._finalizer = weakref.finalize(self, windows.abandon)
         self._windows: Prefetcher | DeviceWindows = windows
-        self._next_made: Callable[[], Made] | None = None
-        """Where threads make the batches."""
         collates: type[Collator] = Collator if device_plan is None else ResidentCollator
         if device_plan is not None and resident is None:
             if loader._device_memory is None:
@@ -294,10 +290,9 @@ class EpochIterator(Generic[T]):
             collates, memory = DeviceCollator, loader._device_memory
             self._windows = DeviceWindows(windows, pools[0], device_plan, memory, stats)
         self._collator = collates(loader_plan, plan, self._windows, pools, stats)
+        self._prefetcher, self._pipe = windows, None
         if sizes.in_flight:
-            batches = range(first_batch, plan.n_batches)
-            windows.make_batches(self._collator.batch, self._collator.transformed, batches)
-            self._next_made = windows.next_batch
+            self._pipe = piped(windows, self._collator, range(first_batch, plan.n_batches))
         windows.start()
         self._bar: Any = None
         if loader_plan.options.progress:
@@ -308,10 +303,7 @@ class EpochIterator(Generic[T]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise LoaderTypeError(
-            "an epoch in progress cannot be pickled or copied; pickle its loader and continue with "
-            "iter(): state_dict() keeps the place"
-        )
+        raise LoaderError("an epoch is neither pickled nor copied; pickle its loader, or its state")
 
     def __len__(self) -> int:
         return self._epoch_plan.n_batches - self._batch
@@ -348,7 +340,10 @@ class EpochIterator(Generic[T]):
             raise StopIteration
         try:
             try:
-                made = (self._next_made or partial(self._collator.batch, number))()
+                if self._pipe is None:
+                    made = self._collator.batch(number)
+                else:
+                    made = self._prefetcher.wait_for(next(self._pipe))
             except Interrupted:  # by another thread, a moment ago
                 raise self._why_ended() from None
             data, rows, count, n_lost = made
@@ -365,8 +360,7 @@ class EpochIterator(Generic[T]):
             if data is not NOTHING:
                 data = data if plan.hand_over is None else plan.hand_over(data)
                 data = (data, rows(), count) if self._with_rows else data
-            if self._next_made is None:  # else threads do
-                self._windows.poke()
+            self._windows.poke()
             self._asked = perf_counter()
             stats.wall_s += self._asked - began
             self._count(number + 1)

@@ -55,10 +55,20 @@ Axes = Mapping[str, str | Sequence[str]]
 DEFAULT_MEMORY = "256 MiB"
 """Taken where the caller gives none; twice, four times as much where batches need it."""
 
-MAX_SHARDS = 1 << 20
-"""More than there are consumers anywhere; the list of shards is held in memory."""
-
 integer = partial(whole, error=LoaderError)
+
+_CLASH = {
+    "sampler": (
+        "batch_size", "shuffle", "last", "drop_last", "sticky_shards", "window_rows", "balance",
+        "weights", "seed",
+    ),
+    "balance": ("weights", "shuffle", "last", "sticky_shards"),
+    "weights": ("shuffle", "last", "sticky_shards"),
+    "specs": ("layout", "one_hot"),
+    "normalize": ("scale", "shift"),
+    "drop_last": ("last",),
+}  # fmt: skip
+"""What an option decides, so that others say it a second time."""
 
 _LEAST = {"batch_size": 1, "epoch": 0, "window_rows": 1, "threads": 0, "prefetch": 0}
 
@@ -136,49 +146,27 @@ class BatchOptions:
                 raise LoaderError(f"max_lost={self.max_lost!r} goes with errors='skip' only")
             if not isinstance(self.max_lost, float | np.floating) or not 0 <= self.max_lost < 1:
                 own["max_lost"] = integer("max_lost", self.max_lost, least=0)
-        if self.sampler is not None:
-            own["sampler"] = self._listed()
-        elif self.draws_rows:
-            given = self._given("shuffle", "last", "sticky_shards")
-            given = [name for name in given if (name, self.last) != ("last", "drop")]
-            if self.balance is not None and self.weights is not None:
-                raise LoaderError("give balance= or weights=, not both")
+        for option, others in _CLASH.items():
+            given = self._given(*others) if self._given(option) else []
+            if "last" in given and self.last == "drop" and option != "sampler":
+                given.remove("last")
+            if "seed" in given and self.pipeline_draws:
+                given.remove("seed")
             if given:
+                names = ", ".join(given)
+                raise LoaderError(f"{option}= decides what {names} would: leave {names} out")
+        if self.sampler is not None and not isinstance(self.sampler, Sampler):
+            if isinstance(self.sampler, str | bytes) or not np.iterable(self.sampler):
                 raise LoaderError(
-                    "rows drawn with replacement, by balance= or weights=, come in random order "
-                    f"and in whole batches: leave {', '.join(given)} out"
+                    f"sampler={self.sampler!r} lists no batches; give one of labeled.samplers, or "
+                    "slices and lists of rows"
                 )
+            own["sampler"] = ListedBatches.of(self.sampler)
         if self.drop_last:
-            if self.last not in ("keep", "drop"):
-                raise LoaderError(f"drop_last=True contradicts last={self.last!r}; leave one out")
             own["last"] = "drop"
-        if self.specs is not None:
-            for name in self._given("layout", "one_hot"):
-                raise LoaderError(
-                    f"{name}= and specs= both say what batches look like; leave one out"
-                )
         if self.normalize is not None:
-            if self._given("scale", "shift"):
-                raise LoaderError("normalize= sets scale= and shift=; leave these out")
             own["scale"], own["shift"] = normalizing(self.normalize)
         own["lays_out"] = bool(self._given("specs", "dtype", "scale", "shift", "layout", "one_hot"))
-
-    def _listed(self) -> Sampler:
-        """Take a sampler as it is, or list what an iterable of requests yields."""
-        named = ("batch_size", "shuffle", "last", "drop_last", "sticky_shards", "window_rows")
-        seed = () if self.pipeline_draws else ("seed",)  # else a pipeline draws from it
-        given = self._given(*named, "balance", "weights", *seed)
-        if given:
-            names = ", ".join(given)
-            raise LoaderError(f"a sampler lists whole batches, seed and all: leave {names} out")
-        if isinstance(self.sampler, Sampler):
-            return self.sampler
-        if isinstance(self.sampler, str | bytes) or not np.iterable(self.sampler):
-            raise LoaderError(
-                f"sampler={self.sampler!r} lists no batches; give one of labeled.samplers, or "
-                "slices and lists of rows"
-            )
-        return ListedBatches.of(self.sampler)
 
     def _given(self, *names: str) -> list[str]:
         """Return those options that are not at their defaults."""
@@ -235,8 +223,6 @@ def shard_of(shard: Any) -> tuple[int, int]:
         raise LoaderError(
             f"shard={shard!r}: the index must be 0 to {shard[1] - 1}; pass shard=(rank, world_size)"
         )
-    if count > MAX_SHARDS:
-        raise LoaderError(f"shard={shard!r}: epochs are cut into {MAX_SHARDS:,} shards at most")
     return int(index), int(count)
 
 
@@ -251,10 +237,10 @@ def normalizing(normalize: Any) -> tuple[Any, Any]:
     ({'images': [0.5, 0.5]}, {'images': [-0.5, -1.5]})
     """
     if isinstance(normalize, Mapping):
-        found = {name: normalizing(pair) for name, pair in normalize.items()}
-        return {name: one[0] for name, one in found.items()}, {
-            n: one[1] for n, one in found.items()
-        }
+        scales, shifts = {}, {}
+        for name, pair in normalize.items():
+            scales[name], shifts[name] = normalizing(pair)
+        return scales, shifts
     try:
         mean, std = np.broadcast_arrays(*(np.asarray(one, np.float64) for one in normalize))
         with np.errstate(all="ignore"):
@@ -332,10 +318,8 @@ class OrderedRows:
         elif options.draws_rows or options.shuffle == "window" or options.bucket is not False:
             self.mode = "window"
         elif options.shuffle:  # full where random rows are cheap
-            self.mode = "full"
-            for source in sources.values():
-                if not source.layout.random:
-                    self.mode = "window"
+            alike = all(source.layout.random for source in sources.values())
+            self.mode = "full" if alike else "window"
         self.last: Last = "drop" if options.draws_rows else options.last
         self.batch_rows = (options.batch_size if sampler is None else sampler.batch_rows) or 1
         self.held_rows = self.batch_rows
@@ -353,10 +337,9 @@ class OrderedRows:
         self.repeats = self.weights is not None or sampler is not None
         self.measured = None if options.bucket is False else self._bucket_source(sources)
         # Stored chunks of the source that is dearest to read again decide what is read together.
-        lead, rank = next(iter(sources.values())), (False, -1, "")
-        for source in sources.values():
-            its_rank = source.layout.expensive, source.row_bytes, source.name
-            lead, rank = (source, its_rank) if its_rank > rank else (lead, rank)
+        lead = max(
+            sources.values(), key=lambda one: (one.layout.expensive, one.row_bytes, one.name)
+        )
         self.units, self.position_of = group_rows(lead, selections[lead.name], self.mode)
 
     def _bucket_source(self, sources: Mapping[str, Any]) -> Source:

@@ -22,7 +22,7 @@ from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, HandedOver, handed_over, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
 from labeled.loader.options import BatchOptions, OrderedRows
-from labeled.loader.reading import PICTURES_START, RaggedSourceReader, SourceReader, owned
+from labeled.loader.reading import RaggedSourceReader, SourceReader, owned
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import plan_hash
@@ -278,10 +278,7 @@ class LoaderPlan:
         """Make the memory of a source in a buffer."""
         if self.device_plan is not None:
             return self.device_plan.memory(name, shape, dtype)
-        layout = self.lay_out.sources[name].layout
-        # Rows decoded one by one, unless another library shares their memory.
-        pictures = self.hand_over is None and layout.expensive and layout.chunk_rows is None
-        return owned(shape, dtype, PICTURES_START if pictures else 0)
+        return owned(shape, dtype)
 
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""

@@ -6,9 +6,8 @@ mebibyte to four (see `reading`); threads and the caller take them first come, f
 and jobs are handed out in order. When the caller's next job is not ready it does a task
 itself: a thread that sleeps takes longer to wake than a small job takes to read.
 
-With a pipeline the same threads take turns to cut a batch from the jobs; what follows they do
-side by side, and batches are handed out in order. So many are in hand at a time, cut and not yet
-handed out, as memory was set aside for. Without threads the caller does all of it by itself.
+With a pipeline the caller cuts batches from the jobs, ahead of what it hands out, and the same
+threads transform them. Without threads the caller does all of it by itself.
 
 An error is kept with its job, or its batch, and raised when the caller comes to it, but for
 Ctrl-C and the like while reading, which end the epoch at once.
@@ -22,8 +21,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import cached_property
-from itertools import repeat
+from dataclasses import dataclass
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
 
@@ -56,6 +55,14 @@ class Interrupted(Exception):
     """The jobs ended before the batches did: somebody has stopped the epoch."""
 
 
+@dataclass(eq=False)
+class Transformed:
+    """A batch on its way through a pipeline, then what became of it."""
+
+    work: Callable[[], Made] | None = None
+    made: Made | BaseException | None = None
+
+
 class Prefetcher:
     """Jobs that are read ahead, in order; refers to no iterator, so that one can be collected.
 
@@ -73,18 +80,15 @@ class Prefetcher:
     ) -> None:
         self._plan, self._pool, self._stats = plan, pool, stats
         self._jobs: Iterator[Job] | None = jobs
-        self._tasks: deque[tuple[LoadedJob, Task]] = deque()
+        self._tasks: deque[Task] = deque()
         self._loading: deque[LoadedJob] = deque()
+        self._batches: deque[Transformed] = deque()
+        """Batches that nobody transforms yet."""
         self._changed = threading.Condition(threading.Lock())
         self._sleeping = 0
-        self._caller_sleeps = self._stopped = False
+        self._caller_sleeps = self.stopped = False
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
-        # of a pipeline
-        self._cut: Callable[[int], Made] | None = None
-        self._next_number = self._taken = self._n_batches = 0
-        self._cutting = self._made_by_threads = False
-        self._made: dict[int, Made | BaseException] = {}
 
     def start(self) -> None:
         """Start threads that work until nothing is left; they do not keep the program alive.
@@ -100,7 +104,6 @@ class Prefetcher:
                 log.warning("%d of %d threads could be started: %s", i, count, error)
                 break
             self._threads.append(thread)
-        self._made_by_threads = self._cut is not None and bool(self._threads)
 
     # jobs, for one caller at a time
 
@@ -117,28 +120,26 @@ class Prefetcher:
             if job is not None:
                 return job
             with self._changed:
-                if self._stopped:
+                if self.stopped:
                     return None
                 if self._loading and self._loading[0].error is not None and self._loading[0].ready:
                     error = self._loading[0].error
                     self._end_reading()
                     raise error
-                item = self._next_task(caller=True)
-                if item is None:
+                task, began = self._next_task(caller=True), perf_counter()
+                if task is None:
                     if not self._loading and self._jobs is None:
                         return None
-                    began, self._caller_sleeps = perf_counter(), True
+                    self._caller_sleeps = True
                     while self._loading and not (
-                        self._loading[0].ready or self._tasks or self._stopped
+                        self._loading[0].ready or self._tasks or self.stopped
                     ):
                         self._changed.wait()
                     self._caller_sleeps = False
-                    if not self._made_by_threads:
-                        self._stats.wait_s += perf_counter() - began
+                    self._stats.wait_s += perf_counter() - began
                     continue
-            took = self.read(*item)
-            if not self._made_by_threads:
-                self._stats.help_s += took
+            task()
+            self._stats.help_s += perf_counter() - began
 
     def ready(self) -> LoadedJob | None:
         """Return the next job if it is filled already and nothing went wrong; never waits.
@@ -165,111 +166,75 @@ class Prefetcher:
 
     # batches of a pipeline
 
-    def make_batches(
-        self,
-        cut: Callable[[int], Made],
-        transform: Callable[[Made, Callable[[], bool]], Made | None],
-        batches: range,
-    ) -> None:
-        """Let threads make batches, too; called before :meth:`start`.
+    def transform(self, work: Callable[[], Made]) -> Transformed:
+        """Have a batch transformed by whoever comes first."""
+        one = Transformed(work)
+        with self._changed:
+            self._batches.append(one)
+            self._changed.notify_all()
+        return one
 
-        Parameters
-        ----------
-        cut : callable
-            Cuts one batch from the jobs; for one thread at a time.
-        transform : callable
-            Takes what was cut, and a function that says whether the epoch was stopped; returns
-            None then.
-        """
-        self._cut, self._transform = cut, transform
-        self._next_number = self._taken = batches.start
-        self._n_batches = batches.stop
-
-    def next_batch(self) -> Made:
-        """Return the next batch.
+    def wait_for(self, one: Transformed) -> Made:
+        """Return a batch once it is made; one that nobody has begun is made here.
 
         Raises
         ------
         Interrupted
             If the epoch was stopped.
         Exception
-            Whatever reading or transforming this batch raised.
+            Whatever transforming it raised.
         """
-        if not self._threads:
-            self._make(self._taken)
+        with self._changed:
+            mine = one in self._batches
+            if mine:
+                self._batches.remove(one)
+        if mine:
+            self._make(one)
         began = perf_counter()
         with self._changed:
-            while self._taken not in self._made:
-                if self._stopped:
+            while one.made is None:
+                if self.stopped:
                     raise Interrupted
                 self._changed.wait()
-            made = self._made.pop(self._taken)
-            self._taken += 1
-            self._changed.notify_all()
         self._stats.wait_s += perf_counter() - began
-        if isinstance(made, BaseException):
-            raise made
-        return made
+        if isinstance(one.made, BaseException):
+            raise one.made
+        return one.made
 
-    def _make(self, number: int) -> None:
-        """Cut one batch and take it through the pipeline."""
-        assert self._cut is not None
-        made: Made | BaseException | None
-        following = number + 1
-        try:
-            made = self._cut(number)
-            self.poke()
-        except Interrupted:
-            made = None
-        except BaseException as error:
-            made, following = error, self._n_batches  # nothing can be cut after it
-        with self._changed:
-            self._cutting, self._next_number = False, following
-            self._changed.notify_all()
+    def _make(self, one: Transformed) -> None:
         began = perf_counter()
+        assert one.work is not None
         try:
-            if isinstance(made, tuple):
-                made = self._transform(made, lambda: self._stopped)
+            made: Made | BaseException = one.work()
         except BaseException as error:
             made = error
         with self._changed:
+            one.made = made
             self._stats.pipeline_s += perf_counter() - began
-            if made is None:
-                self._stopped = True
-            elif not self._stopped:
-                self._made[number] = made
             self._changed.notify_all()
 
     # what everybody does
 
     def _work(self) -> None:
-        """Make batches and do tasks, one after another, until all is done; sleep meanwhile."""
+        """Do what there is to do, one task after another, until all is done; sleep meanwhile."""
         while True:
-            number: int | None = None
-            item: tuple[LoadedJob, Task] | None = None
             with self._changed:
-                while number is None and item is None:
-                    more = self._next_number < self._n_batches
-                    free = self._next_number - self._taken < max(self._plan.sizes.in_flight, 1)
-                    if more and free and not self._cutting and not self._stopped:
-                        self._cutting, number = True, self._next_number
-                    else:
-                        item = self._next_task(caller=False)
-                    if self._stopped or (self._jobs is None and not more and item is None):
+                task = self._next_task(caller=False)
+                while task is None:
+                    if self.stopped or (self._jobs is None and not self._plan.sizes.in_flight):
                         return
-                    if number is None and item is None:
-                        self._sleeping += 1
-                        self._changed.wait(LOOK_UP_S)
-                        self._sleeping -= 1
-            if item is not None:
-                self.read(*item)
-            elif number is not None:
-                self._make(number)
+                    self._sleeping += 1
+                    self._changed.wait(LOOK_UP_S)
+                    self._sleeping -= 1
+                    task = self._next_task(caller=False)
+            task()
 
-    def _next_task(self, *, caller: bool) -> tuple[LoadedJob, Task] | None:
+    def _next_task(self, *, caller: bool) -> Task | None:
         """Return a task to do, if need be by giving the next job a buffer and cutting it."""
+        if self._batches and not caller and not self.stopped:
+            return partial(self._make, self._batches.popleft())
         while not self._tasks:
-            if self._jobs is None or self._stopped:
+            if self._jobs is None or self.stopped:
                 return None
             buffer, began = None, perf_counter()
             try:
@@ -282,18 +247,19 @@ class Prefetcher:
                     return None
                 start, stop, content = following
                 job = LoadedJob(start, stop, content, {})
-                tasks: list[tuple[LoadedJob, Task]] = []
                 for one in self._plan.source_readers:
                     memory, position_of = buffer.arrays[one.name], self._plan.position_of
-                    out, some = one.tasks(content, position_of, memory, stop - start)
+                    out, tasks = one.tasks(content, position_of, memory, stop - start)
                     job.arrays[one.name] = out
-                    tasks.extend(zip(repeat(job), some))
-                job.pending, job.ready = len(tasks), not tasks
+                    job.pending += len(tasks)
+                    for task in tasks:
+                        self._tasks.append(partial(self._read, job, task))
+                job.ready = not job.pending
                 self._loading.append(job)
-                self._tasks.extend(tasks)
                 self._stats.n_windows += 1
-                self._stats.n_tasks += len(tasks)
+                self._stats.n_tasks += job.pending
             except BaseException as error:  # met behind the jobs that are on their way
+                self._tasks.clear()
                 failed = LoadedJob(0, 0, WindowRows(), {}, ready=True, error=error)
                 self._loading.append(failed)
                 self._end_reading(keeps=True)
@@ -315,8 +281,8 @@ class Prefetcher:
             self._loading.clear()
         self._changed.notify_all()
 
-    def read(self, job: LoadedJob, task: Task) -> float:
-        """Do one task and note that it is done; return how long it took."""
+    def _read(self, job: LoadedJob, task: Task) -> None:
+        """Do one task and note that it is done."""
         began, before = perf_counter(), CLOCK.decode_s
         error: BaseException | None = None
         try:
@@ -338,7 +304,6 @@ class Prefetcher:
                     self._changed.notify_all()
         if error is not None and not isinstance(error, Exception):
             raise error  # Ctrl-C waits for no job
-        return took
 
     # the end
 
@@ -347,8 +312,8 @@ class Prefetcher:
         if os.getpid() != self._pid:  # threads that were left behind may hold the lock for ever
             return
         with self._changed:
-            self._stopped = True
-            self._made.clear()
+            self.stopped = True
+            self._batches.clear()
             self._end_reading()
         for thread in self._threads:
             if thread is not threading.current_thread():
@@ -360,7 +325,7 @@ class Prefetcher:
         The garbage collector may call this in any thread, also in one that holds the lock;
         threads that sleep look up after :data:`LOOK_UP_S`.
         """
-        self._stopped = True
+        self.stopped = True
         if self._changed.acquire(blocking=False):
             try:
                 self._changed.notify_all()

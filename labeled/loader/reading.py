@@ -10,8 +10,7 @@ handed out: how long each is, is known before it is read, so a batch is a stretc
 as it is of dense rows. So order, shards, resume and reading ahead are those of dense sources, and
 know nothing of shapes. What differs: tasks are cut by bytes, and the bytes of a row are taken to
 be so many that no window of the order can hold more than its rows times that (see
-`memory.WorstCase`). Where examples are made one by one (decoded pictures), each has memory of its
-own, and travels as an object.
+`memory.worst_case`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -28,18 +27,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.formats.memory import take_rows
-from labeled.formats.reader import PIECE_BYTES, Cost, advise, as_runs, cost, is_cold
+from labeled.formats.reader import PIECE_BYTES, Cost, advise, cost, is_cold
 from labeled.permute.plan import address_of
-from labeled.ragged import Flat, FlatRows, RaggedReader
-from labeled.ragged.flat import (
-    block_cuts,
-    comes_one_by_one,
-    elements_of,
-    offsets_of,
-    own_examples,
-    read_at,
-)
+from labeled.ragged import Flat, FlatRows
+from labeled.ragged.flat import block_cuts, elements_of, offsets_of, read_at
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of, runs_of
 from labeled.sources.readers import cost_of
@@ -59,28 +50,21 @@ Allocate = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
 ALIGNED = 64
 """Bytes: a cache line, and where other libraries want arrays to start that they share."""
 
-PICTURES_START = 16
-"""Bytes behind a cache line where memory for pictures starts.
-
-A JPEG decoder that finds its lines of pixels at multiples of 32 writes them past the caches,
-which takes a tenth longer, and whoever looks at them has to fetch them again.
-"""
-
 
 class _Owner(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     """Memory that arrays refer to."""
 
 
-def owned(shape: tuple[int, ...], dtype: np.dtype[Any], start_at: int = 0) -> Array:
-    """Return new memory, `start_at` bytes behind the start of a cache line.
+def owned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return new memory, from the start of a cache line.
 
     All its views refer to it: NumPy makes the view of a view refer to the array that owns the
     memory, unless that is of another type, as here.
     """
     if dtype.hasobject:
         return np.empty(shape, dtype)
-    raw = _Owner((math.prod(shape) * dtype.itemsize + ALIGNED + start_at,), np.uint8)
-    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED + start_at)
+    raw = _Owner((math.prod(shape) * dtype.itemsize + ALIGNED,), np.uint8)
+    return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED)
 
 
 TASK_BYTES = 1 << 21
@@ -96,7 +80,7 @@ SMALL_BYTES = 8 << 20
 """Jobs up to this are small; those of listed rows are in any case."""
 
 OBJECT_BYTES = 208
-"""What an array object takes besides its values, with the pointer to it in a buffer."""
+"""What an array object takes besides its values, with the pointer to it."""
 
 RAGGED_TASK_BYTES = 4 << 20
 """What one task reads, unless one example is larger.
@@ -104,8 +88,6 @@ RAGGED_TASK_BYTES = 4 << 20
 Of two tasks in file order both decode the chunk between. Others wait for Python's lock in between:
 jobs in full shuffle that were cut in three took twice as long.
 """
-EXPENSIVE_TASK_BYTES = 3 << 20
-"""The same where examples are made one by one, so that none of it is a temporary copy."""
 
 
 # memory
@@ -182,9 +164,6 @@ class BufferPool:
         for buffer in () if more and self.fills else self.buffers:
             if buffer.free():
                 buffer.taken = True
-                for array in buffer.arrays.values():
-                    if array.dtype.hasobject:
-                        array[:] = None  # so that their memory is free at once
                 return buffer
         if not more and not force:
             return None
@@ -229,9 +208,6 @@ class LoadedJob:
 
 
 # examples of different shapes
-
-COPY_RATIO = 2
-"""What is kept is copied out of memory that is more than so many times as large."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -279,16 +255,6 @@ class RaggedRows:
         first, last = int(self.offsets[0]), int(self.offsets[-1])
         return Flat(self.values[first:last], self.offsets - first, self.shapes.copy())
 
-    def own_flat(self) -> Flat:
-        """Return the examples for someone who may keep one of them: copied, if a window held them.
-
-        Not where they take most of its memory.
-        """
-        flat, memory = self.flat(), self.values.base
-        if memory is None or COPY_RATIO * flat.values.nbytes >= memory.nbytes:
-            return flat
-        return flat._replace(values=flat.values.copy())
-
 
 # readers
 
@@ -310,13 +276,15 @@ class SourceReader:
         self.source, self.selection, self.keep = source, selection, keep
         self.name, self.layout, self.row_bytes = source.name, source.layout, source.row_bytes
         self.reader: Any = source.reader()
-        self.kept: Any = None
+        self.kept: SourceReader | None = None
+        """Reads the same rows out of memory, by position."""
         self.buffer_row = source.row_shape, source.stored_dtype
         """Shape and dtype of a row in the memory of a buffer."""
         self._warm_jobs = 0
-        plain = self.reader.kind == "chunked" and not self.layout.expensive
-        self._run_bytes = RUN_BYTES if plain or self.reader.kind == "contiguous" else PIECE_BYTES
-        self._by_row = self.reader.kind in ("contiguous", "memory") or self.layout.picked
+        kind, plain = self.reader.kind, not self.layout.expensive
+        runs = kind in ("contiguous", "memory") or (kind == "chunked" and plain)
+        self._run_bytes = RUN_BYTES if runs else PIECE_BYTES
+        self._by_row = kind in ("contiguous", "memory") or self.layout.picked
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave kept rows behind: whoever unpickles this reads them again."""
@@ -325,13 +293,14 @@ class SourceReader:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
-        return len(self.selection) * self.row_bytes
+        return len(self.selection) * self.source.row_bytes
 
     def load(self, threads: int) -> None:
         """Read the whole selection now, if it is to be kept and not yet here."""
         if self.keep and self.kept is None:
-            self.kept = load_rows(self.source, self.selection, threads)
-            log.info("%r: %d rows are read and kept in memory", self.name, len(self.selection))
+            rows = load_rows(self.source, self.selection, threads)
+            self.kept = SourceReader(self.source.in_memory(rows), Selection.all(len(rows)))
+            log.info("%r: %d rows are read and kept in memory", self.name, len(rows))
 
     def tasks(
         self, content: WindowRows, position_of: Rows | None, memory: Array, n_rows: int
@@ -343,39 +312,29 @@ class SourceReader:
         content : WindowRows
             Positions of the order, and the place of each among the rows of the window.
         position_of : int64 array, optional
-            Dataset position of each position of the order, where they differ (see `Grouping`).
+            Dataset position of each position of the order, where they differ (see `OrderedRows`).
         memory : array, lengths ``(m, *row_shape)``
             Part of a buffer; its first `n_rows` rows receive stored values, by place.
         """
-        out = memory[:n_rows]
         if self.kept is not None:
-            if position_of is None and content.run is not None:
-                return out, [partial(np.copyto, out, self.kept[slice(*content.run)])]
-            return out, [partial(self._take_kept, content, position_of, out)]
-        read = self.file_rows(content, position_of)
-        rows = read.rows
+            return self.kept.tasks(content, position_of, memory, n_rows)
+        out, n_bytes = memory[:n_rows], n_rows * self.row_bytes
+        rows, places = read = self.file_rows(content, position_of)
         one_run, listed = isinstance(rows, range), not isinstance(rows, range) and rows.ndim == 1
         task_bytes = TASK_BYTES if listed else self._run_bytes if one_run else PIECE_BYTES
-        alone = (listed or one_run) and self.reader.kind != "records"
-        if alone and len(rows) * self.row_bytes <= task_bytes:
-            tasks: list[Task] = [partial(self.reader.read, rows, out, read.places)]
+        if (listed or one_run) and self.reader.kind != "records" and n_bytes <= task_bytes:
+            tasks: list[Task] = [partial(self.reader.read, rows, out, places)]
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
-        if not one_run and self._cold(rows, small=listed or n_rows * self.row_bytes <= SMALL_BYTES):
+        if not isinstance(rows, range) and self._cold(rows, n_bytes):
             tasks.insert(0, partial(advise, self.reader, rows))
         return out, tasks
 
-    def _take_kept(self, content: WindowRows, position_of: Rows | None, out: Array) -> None:
-        """Copy kept rows to their places; positions are worked out by the thread that copies."""
-        take_rows(
-            self.kept, content.rows if position_of is None else position_of[content.rows], out
-        )
-
-    def read_again(self, rows: Rows, places: Rows, out: Any) -> None:
-        """Read some file rows by themselves, in the caller, to their places in `out`."""
+    def read(self, rows: Rows, places: Rows, out: Any) -> None:
+        """Read some file rows to their places in `out`."""
         self.reader.read(rows, out, places)
 
-    def _cold(self, rows: Any, *, small: bool) -> bool:
+    def _cold(self, rows: Rows, n_bytes: int) -> bool:
         """Whether a disk should be advised of scattered rows before threads wait for them.
 
         The system is asked for a row or two. It looks ahead by itself in one stretch, and
@@ -386,14 +345,12 @@ class SourceReader:
             self._warm_jobs = max(0, self._warm_jobs - 1)
             return False
         some = rows[[0, len(rows) // 2]]
-        if some.ndim == 2:
-            some = some.sum(axis=1) // 2
-        cold = False
-        for row in some.tolist():
-            cold = cold or is_cold(self.reader, row)
-        if small and not cold:
+        for row in (some if some.ndim == 1 else some.sum(axis=1) // 2).tolist():
+            if is_cold(self.reader, row):
+                return True
+        if rows.ndim == 1 or n_bytes <= SMALL_BYTES:
             self._warm_jobs = TRUSTED_JOBS
-        return cold
+        return False
 
     def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
@@ -431,87 +388,53 @@ class RaggedSourceReader(SourceReader):
         What a row takes in a buffer: as much as no job exceeds on average.
     """
 
-    source: Source
-    kept: RaggedReader | None
-    """The rows themselves, by position."""
-
     def __init__(
-        self, source: Source, selection: Selection, buffer_row_bytes: int, *, keep: bool
+        self, source: Source, selection: Selection, buffer_row_bytes: int, *, keep: bool = False
     ) -> None:
         self.source, self.selection, self.keep, self.kept = source, selection, keep, None
         self.name, self.layout, self.row_bytes = source.name, source.layout, buffer_row_bytes
-        self.reader: RaggedReader = source.examples()
-        self._by_row, self._one_by_one = False, comes_one_by_one(self.reader)
-        self.buffer_row = (), np.dtype(object)  # or bytes, as many as a job takes
-        if not self._one_by_one:
-            self.buffer_row = (buffer_row_bytes,), np.dtype(np.uint8)
-
-    @property
-    def nbytes(self) -> int:
-        return int(bytes_by_position(self.source, self.selection, None).sum())
+        self.reader, self._by_row = source.examples(), False
+        self.buffer_row = (buffer_row_bytes,), np.dtype(np.uint8)
 
     def load(self, threads: int) -> None:
         if self.keep and self.kept is None:
-            self.kept = FlatRows(self.source.select(self.selection).flat(threads=1))
+            rows, every = self.source.select(self.selection), Selection.all(len(self.selection))
+            rows = replace(rows, reader=FlatRows(rows.flat(threads=1)), selection=every)
+            self.kept = RaggedSourceReader(self.source.in_memory(rows), every, self.row_bytes)
 
     def tasks(
         self, content: WindowRows, position_of: Rows | None, memory: Array, n_rows: int
     ) -> tuple[Any, Sequence[Task]]:
         """Return examples in batch order, whose lengths are known already, and how to read them."""
-        out: Any = memory[:n_rows]
-        if not self._one_by_one:
-            positions = content.rows if position_of is None else position_of[content.rows]
-            sizes, n_axes = self.source.sizes[self.selection.take(positions)], self.reader.n_axes
-            out = RaggedRows.within(memory, sizes, n_axes, self.source.dtype)
-        rows, places, cuts = self._cut(content, position_of)
-        reader = self.reader if self.kept is None else self.kept
-        return out, [
-            partial(self._fill, reader, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)
-        ]
+        if self.kept is not None:
+            return self.kept.tasks(content, position_of, memory, n_rows)
+        rows, cuts, places = self._cut(content, position_of)
+        sizes = np.empty(n_rows, np.int64)
+        sizes[places] = self.source.sizes[rows]
+        out = RaggedRows.within(memory, sizes, self.reader.n_axes, self.source.dtype)
+        return out, [partial(self.read, rows[a:b], places[a:b], out) for a, b in pairwise(cuts)]
 
-    def read_again(self, rows: Rows, places: Rows, out: Any) -> None:
-        self._fill(self.reader, rows, places, out)
-
-    def _fill(self, reader: RaggedReader, rows: Rows, places: Rows, out: Any) -> None:
-        """Read examples, each to its place; as an array of its own memory if they come so."""
-        if self._one_by_one:
-            for place, example in zip(places.tolist(), own_examples(reader, rows), strict=True):
-                out[place] = example
-            return
+    def read(self, rows: Rows, places: Rows, out: Any) -> None:
         starts = out.offsets[places]
-        shapes = read_at(reader, rows, out.values, starts, out.offsets[places + 1] - starts)
+        sizes = out.offsets[places + 1] - starts
+        shapes = read_at(self.reader, rows, out.values, starts, sizes)
         if shapes.shape[1] != 1:
             out.shapes[places] = shapes
 
-    def _cut(self, content: WindowRows, position_of: Rows | None) -> tuple[Rows, Rows, list[int]]:
-        """Return which rows are read in file order, their places, and where tasks are cut."""
-        if self.kept is not None:
-            rows = content.rows if position_of is None else position_of[content.rows]
-            places, sizes = np.arange(len(rows)), self.kept.sizes(rows)
-        else:
-            read = self.file_rows(content, position_of)
-            if isinstance(read.rows, range) or read.rows.ndim == 2:
-                rows = rows_of(as_runs(read.rows))
-                places = np.arange(len(rows)) if read.places is None else read.places
-            else:
-                places = np.argsort(read.rows, kind="stable")
-                rows = read.rows[places]
-            sizes = self.source.sizes[rows]
-        task_bytes = EXPENSIVE_TASK_BYTES if self._one_by_one else RAGGED_TASK_BYTES
-        cuts = block_cuts(sizes * self.source.dtype.itemsize + OBJECT_BYTES, task_bytes)
-        return rows, places, cuts
+    def _cut(self, content: WindowRows, position_of: Rows | None) -> tuple[Rows, list[int], Rows]:
+        """Return which rows are read in file order, where tasks are cut, the place of each row."""
+        positions = content.rows if position_of is None else position_of[content.rows]
+        rows = self.selection.take(positions)
+        places = np.argsort(rows, kind="stable")
+        rows = rows[places]
+        nbytes = self.source.sizes[rows] * self.source.dtype.itemsize + OBJECT_BYTES
+        return rows, block_cuts(nbytes, RAGGED_TASK_BYTES), places
 
     def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
         """Count what reading a window takes, task by task: two that meet in a chunk decode it."""
-        rows, _, cuts = self._cut(content, position_of)
+        rows, cuts, _ = self._cut(content, position_of)
         return sum([cost_of(self.reader, rows[a:b]) for a, b in pairwise(cuts)], Cost())
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection at once takes."""
         return cost_of(self.reader, self.selection.rows)
-
-
-def bytes_by_position(source: Source, selection: Selection, position_of: Rows | None) -> Rows:
-    """Bytes of the example at each position of the order."""
-    rows = selection.rows if position_of is None else selection.take(position_of)
-    return source.sizes[rows] * source.dtype.itemsize + OBJECT_BYTES
