@@ -122,8 +122,8 @@ class Collator:
 
         Another thread may end the iteration meanwhile, and clear `job`, so that is not asked.
         """
-        arrays, ragged = self._batch_memory(length), dict[str, list[RaggedRows]]()
-        spans, place = list[Span](), 0
+        arrays, spans, place = self._batch_memory(length), list[Span](), 0
+        ragged = {name: [form.empty] for name, form in self._lay_out.ragged.items()}
         while start < stop:
             if start >= job.stop:
                 job = None  # its memory is free once it is copied from
@@ -131,7 +131,7 @@ class Collator:
             a, b = start - job.start, min(stop, job.stop) - job.start
             for name, array in job.arrays.items():
                 if isinstance(array, RaggedRows):
-                    ragged.setdefault(name, []).append(array[a:b])
+                    ragged[name].append(array[a:b])
             self._copy(job, a, b, arrays, place)
             spans.append((job.content, a, b, job.lost))  # not the job: it has a buffer
             place, start = place + b - a, start + b - a

@@ -312,7 +312,8 @@ class RaggedForm:
         self.name, self.dims, self.dtype = source.name, source.dims, source.dtype
         self.layout, self.value, self.cast = layout, value, cast
         self.out_dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
-        name, example = self.name, self.dims[0]
+        numbers, name, example = np.empty(0, np.int64), self.name, self.dims[0]
+        self.empty = RaggedRows.within(numbers, numbers, len(self.dims) - 1, self.dtype)
         self.out_dims: dict[str, tuple[str, ...]] = {name: (example,)}
         if layout == "pad":
             self.out_dims = {name: self.dims, f"{name}_mask": self.dims}

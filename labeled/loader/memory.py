@@ -37,7 +37,7 @@ from labeled.loader.options import OrderedRows
 from labeled.loader.reading import OBJECT_BYTES
 from labeled.permute.workers import processors
 from labeled.ragged.flat import offsets_of
-from labeled.samplers.units import Units
+from labeled.samplers.units import UniformUnits, Units
 from labeled.transforms.pipeline import MadeOf
 
 Rows = npt.NDArray[np.int64]
@@ -197,8 +197,8 @@ class Asked:
         Windows go to a device, so that their rows are not picked one by one.
     nbytes : mapping of str to int
         Of all rows of each source.
-    worst : mapping of str to callable
-        Bounds of the windows of ragged sources.
+    worst, largest : mapping of str to callable
+        Bounds of the windows of ragged sources, and of any of their rows.
     ragged_bytes, layout_bytes : int
         What the ragged examples of the largest batch take: at most, and as they are laid out.
     """
@@ -207,7 +207,8 @@ class Asked:
         self, rows: OrderedRows, layout: BatchLayout, makes: MadeOf | None, *, on_device: bool
     ) -> None:
         self.rows, self.layout, self.makes, self.on_device = rows, layout, makes, on_device
-        self.nbytes, self.worst = dict[str, int](), dict[str, Bound]()
+        self.nbytes = dict[str, int]()
+        self.worst, self.largest = dict[str, Bound](), dict[str, Bound]()
         self.ragged_bytes = self.layout_bytes = 0
         for name, source in layout.sources.items():
             selection, form = rows.selections[name], layout.ragged.get(name)
@@ -219,10 +220,11 @@ class Asked:
             sizes = source.sizes[listed] * source.dtype.itemsize + OBJECT_BYTES
             units = None if rows.mode == "file" else rows.units
             self.nbytes[name] = int(sizes.sum())
-            self.worst[name] = worst_case(sizes, units, repeats=rows.repeats)
-            batch_bytes, laid_out = self.worst[name](rows.held_rows), 0
-            if rows.options.bucket is not False:  # the largest of a window meet in a batch
-                batch_bytes = int(np.sort(sizes)[-rows.held_rows :].sum())
+            single = UniformUnits(len(sizes), 1, 1)
+            self.worst[name] = bound = worst_case(sizes, units, repeats=rows.repeats)
+            self.largest[name] = largest = worst_case(sizes, single, repeats=rows.repeats)
+            laid_out, bucketed = 0, rows.options.bucket is not False
+            batch_bytes = (largest if bucketed else bound)(rows.held_rows)
             if form is not None:
                 wider = max(1.0, form.out_dtype.itemsize / max(1, form.dtype.itemsize))
                 laid_out = int(wider * batch_bytes)
@@ -277,6 +279,7 @@ class Needs:
             together = one.chunk_rows is not None and not one.picked
             self.windowed |= rows.mode == "window" or (rows.mode == "full" and together)
         self.all_kept = not read
+        self.worst = asked.worst if read else asked.largest  # jobs are cut anywhere then
         self.picks = self.picks and self.windowed and rows.mode == "window"
         # Nobody gave windows: they fill the memory, and threads and prefetching do not count.
         self.fills = self.windowed and options.window_rows is None
@@ -332,13 +335,13 @@ class Needs:
     def buffer_bytes(self, n_rows: int) -> int:
         """Bytes of a buffer of so many rows."""
         n_bytes = n_rows * self.row_bytes
-        for worst in self.asked.worst.values():
+        for worst in self.worst.values():
             n_bytes += worst(n_rows)
         return n_bytes
 
     def rows_within(self, n_bytes: int) -> int:
         """Return how many rows a buffer of so many bytes holds."""
-        if not self.asked.worst:
+        if not self.worst:
             return n_bytes // self.row_bytes
         return bisect_right(range(1, self.asked.rows.n_rows + 1), n_bytes, key=self.buffer_bytes)
 
@@ -492,7 +495,7 @@ class Sizes:
         self.window_rows, self.job_rows, self.n_buffers = window_rows, job_rows, n_buffers
         self.threads, self.in_flight = threads, in_flight
         self.layout_bytes, self.example_bytes = needs.asked.layout_bytes, dict[str, int]()
-        for name, worst in needs.asked.worst.items():
+        for name, worst in needs.worst.items():
             self.example_bytes[name] = max(1, -(-worst(job_rows) // job_rows))
 
     def memory_for(self, window_rows: int, nbytes: Sequence[int]) -> int:
