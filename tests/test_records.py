@@ -68,9 +68,9 @@ def path(tmp_path):
     return tmp_path / "x.rec"
 
 
-def raw(path, **options):
+def raw(path):
     """Return the payloads of a file, whatever they hold."""
-    found = labeled.open_dataset(path, content="raw", **options)["records"]
+    found = labeled.open_dataset(path, content="raw")["records"]
     return [one.values.tobytes() for one in found]
 
 
@@ -88,7 +88,7 @@ def test_any_payloads_are_stored_as_described_and_come_back(tmp_path_factory, ex
     assert path.read_bytes() == b"".join(stored)
     offsets = np.cumsum([0, *map(len, stored)]).tolist()
     assert path.with_suffix(".idx").read_text().split()[1::2] == list(map(str, offsets[:-1]))
-    assert raw(path) == raw(path, index=False) == examples
+    assert raw(path) == examples
     if data is not None:
         rows = data.draw(st.lists(st.integers(0, len(examples) - 1), max_size=20))
         found = labeled.open_dataset(path, content="raw").subset(rows)["records"]
@@ -408,8 +408,6 @@ def test_a_picture_that_says_it_is_huge_is_named_where_memory_is_too_small(path)
         ({"resize": 0}, LoaderError, "resize=0"),
         ({"shape": 5}, LoaderError, "shape=5"),
         ({"shape": (5, -1)}, LoaderError, "-1"),
-        ({"index": None}, LoaderError, "index=None"),
-        ({"index": "no.idx"}, FileFormatError, "no.idx"),
         ({"label_dtype": "S3"}, LoaderError, "label_dtype"),
         ({"sources": ("pictures",)}, UnknownNameError, "pictures"),
         ({"dims": {"images": ("b", "y", "x")}}, DimsError, "has 4"),
@@ -420,18 +418,6 @@ def test_a_picture_that_says_it_is_huge_is_named_where_memory_is_too_small(path)
 def test_options_that_mean_nothing_are_refused(folder, options, error, words):
     with pytest.raises(error, match=words):
         labeled.open_dataset(folder / "mixed.rec", **options)
-
-
-def test_an_index_that_is_not_beside_its_file(folder, tmp_path):
-    os.link(folder / "alike.rec", tmp_path / "x.rec")
-    os.link(folder / "mixed.idx", tmp_path / "x.idx")
-    with pytest.raises(FileFormatError, match=r"not the index of .*x.rec.*index=False"):
-        labeled.open_dataset(tmp_path / "x.rec")
-    for index in (False, folder / "alike.idx"):
-        ds = labeled.open_dataset(tmp_path / "x.rec", index=index)
-        np.testing.assert_array_equal(ds["images"].values, ALIKE)
-    with pytest.raises(LoaderError, match=r"2 files for 1"):
-        labeled.open_dataset(tmp_path / "x.rec", index=[folder / "alike.idx"] * 2)
 
 
 WHOLE = record(b"first") + record_of_words(MAGIC) + record(b"third")
@@ -459,7 +445,7 @@ def test_damage_is_found_when_a_file_is_gone_through(path, data, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", r"\.idx' is empty .*open with index=False"),
+        ("", r"\.idx' is empty"),
         ("\n", "lists 0 records"),
         ("0\t16\n1\t32\n", "2 records from byte 16 to 32, which do not fill its 48 bytes; make it"),
         ("0\t0\n1\t16\n2\t999\n", "from byte 0 to 999"),
@@ -467,7 +453,7 @@ def test_damage_is_found_when_a_file_is_gone_through(path, data, words):
         ("0\t0\n1\t16\n2\t16\n", "not the index"),
         ("0\t0\n1\t16\n", "record 1 .*ends 16 bytes before the next one of the index"),
         ("0\t0\n1\t36\n", "record 0 .*ends 20 bytes before"),
-        ("0\n", "cannot read the index .*; make it again, or open with index=False"),
+        ("0\n", "cannot read the index .*; make it again, or remove it"),
         ("0\t0\n1\tx\n", "cannot read the index .* 'x' to int64 at row 1"),
         (f"0\t0\n1\t{'9' * 30}\n", "cannot read the index"),
     ],
@@ -477,7 +463,8 @@ def test_an_index_of_something_else_is_refused(path, text, words):
     path.with_suffix(".idx").write_text(text)
     with pytest.raises(FileFormatError, match=words):
         labeled.open_dataset(path)
-    assert raw(path, index=False) == [b"first", MAGIC, b"third"]
+    path.with_suffix(".idx").unlink()
+    assert raw(path) == [b"first", MAGIC, b"third"]
 
 
 def test_an_index_in_another_order_or_without_a_record(path):
@@ -500,10 +487,11 @@ def test_an_index_left_by_another_version_of_the_file_is_reported_on_opening(tmp
     assert len({path.stat().st_size for path in paths}) == 1
     path, other = reversed(paths) if swapped else paths
     path.with_suffix(".idx").write_bytes(other.with_suffix(".idx").read_bytes())
-    words = r"record [89] .*\.idx' is of another file.*index=False"
+    words = r"record [89] .*\.idx' is of another file.*remove it"
     with pytest.raises(FileFormatError, match=words):
         labeled.open_dataset(path)
-    assert len(labeled.open_dataset(path, index=False)["labels"]) == (11 if swapped else 12)
+    path.with_suffix(".idx").unlink()
+    assert len(labeled.open_dataset(path)["labels"]) == (11 if swapped else 12)
 
 
 def test_headers_that_are_none(path):
@@ -537,10 +525,11 @@ def test_any_damage_ends_in_an_error_of_ours_or_in_rows(tmp_path_factory, data):
         width = data.draw(st.sampled_from([1, 4, 8]))
         stored[at : at + width] = data.draw(st.binary(min_size=width, max_size=width))
     path.write_bytes(stored[: data.draw(st.integers(len(stored) // 2, len(stored)))])
-    index = data.draw(st.sampled_from(["auto", False]))
+    if data.draw(st.booleans()):
+        path.with_suffix(".idx").unlink(missing_ok=True)
     content = data.draw(st.sampled_from(["auto", "images", "labelled", "raw"]))
     with contextlib.suppress(LabeledError):
-        ds = labeled.open_dataset(path, index=index, content=content)
+        ds = labeled.open_dataset(path, content=content)
         for batch in ds.batches(4, memory="64 MiB", threads=0):
             assert len(batch.rows) <= 4
 

@@ -37,7 +37,7 @@ from labeled.formats.format import (
     chosen_sources,
     dims_of,
 )
-from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
+from labeled.formats.header import FileHeader, Filter, SourceHeader
 from labeled.formats.memory import put_rows
 from labeled.formats.pictures import (
     MAX_PIXELS,
@@ -63,7 +63,6 @@ from labeled.formats.recordio.records import (
     SUFFIX,
     RecordFile,
     header_labels,
-    idx_stamp,
     labels_behind,
     sizes_by_blocks,
     sizes_of,
@@ -236,25 +235,15 @@ class RecordOptions(Decoding):
         What records hold: pictures behind a header of labels and ids, any bytes behind such a
         header, or any bytes. By default the first records tell pictures from the rest, which
         is "raw".
-    index : "auto", path, list of paths or False
-        Where records begin: from the ``.idx`` of the same name, if there is one; from these
-        files, one for each; or by going through all records.
     label_dtype : dtype
         Of labels; those that it cannot hold exactly are refused.
     """
 
     content: Literal["auto", "images", "labelled", "raw"] = "auto"
-    index: Any = "auto"
     label_dtype: Any = "float32"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        index = self.index
-        if index is None or index is True:
-            raise LoaderError(f"index={index!r} must be 'auto', False, or the path of an .idx file")
-        if index is not False and index != "auto":
-            paths = [index] if isinstance(index, str | os.PathLike) else list(index)
-            object.__setattr__(self, "index", tuple(map(idx_stamp, paths)))
         try:
             dtype: np.dtype[Any] = np.dtype(self.label_dtype)
         except TypeError as error:
@@ -262,10 +251,6 @@ class RecordOptions(Decoding):
         if dtype.kind not in "iuf":
             raise LoaderError(f"label_dtype={dtype}: labels are numbers; give an int or a float")
         object.__setattr__(self, "label_dtype", dtype)
-
-    @property
-    def decoding(self) -> Decoding:
-        return Decoding(**{one.name: getattr(self, one.name) for one in fields(Decoding)})
 
 
 @dataclass(frozen=True)
@@ -300,17 +285,19 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
         If a source does not exist.
     """
     own: RecordOptions = options.own
-    files = tuple(map(RecordFile, map(stamp_of, paths), _indexes(paths, own.index)))
+    beside = [str(Path(path).with_suffix(SUFFIX)) for path in paths]
+    indexes = [stamp_of(path) if os.path.exists(path) else None for path in beside]
+    files = tuple(map(RecordFile, map(stamp_of, paths), indexes))
     content = _content(files) if own.content == "auto" else own.content
     more = ON_REQUEST if content == "images" else {}
     names: tuple[str, ...] = NAMES[content]
     if options.sources is not None or options.dims:
         chosen = chosen_sources((*names, *more), options, repr(paths[0]))
         names = names if options.sources is None else chosen
-    shapes = {name: _row_shape(name, files, own.decoding) for name in names}
+    shapes = {name: _row_shape(name, files, own) for name in names}
     headers = []
     for file in files:
-        detail = Detail(file, own.decoding, raw=content == "raw")
+        detail = Detail(file, own, raw=content == "raw")
         sources = {name: _source(name, detail, shapes[name], options) for name in names}
         header = FileHeader(
             stamp=file.stamp,
@@ -323,17 +310,6 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
         )
         headers.append(header)
     return tuple(headers)
-
-
-def _indexes(paths: tuple[str, ...], index: Any) -> Iterator[FileStamp | None]:
-    if index is False:
-        return iter([None] * len(paths))
-    if index != "auto":
-        if len(index) != len(paths):
-            raise LoaderError(f"index= names {len(index)} files for {len(paths)} record files")
-        return iter(index)
-    beside = (str(Path(path).with_suffix(SUFFIX)) for path in paths)
-    return (idx_stamp(one) if os.path.exists(one) else None for one in beside)
 
 
 def _content(files: tuple[RecordFile, ...]) -> str:

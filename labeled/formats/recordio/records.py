@@ -17,7 +17,6 @@ one of the index, or the file, does.
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from array import array
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.bytesource import FileRef, OpenFile, open_bytes, stamp_of
+from labeled.formats.bytesource import FileRef, OpenFile, open_bytes
 from labeled.formats.header import FileStamp
 from labeled.formats.pictures import HEAD_BYTES as PICTURE_BYTES
 from labeled.formats.pictures import PictureError, ShortHeadError, head_of, picture_head
@@ -57,7 +56,7 @@ Rows = npt.NDArray[np.int64]
 AnyRows = range | Rows
 
 SUFFIX = ".idx"
-REMEDY = "make it again, or open with index=False to go through the records"
+REMEDY = "make it again, or remove it: then the records are gone through"
 
 KEPT_FILES = 4096
 """Of so many files a process keeps what it found out: more than are joined to one dataset."""
@@ -155,14 +154,6 @@ def _broken(path: str, record: int, offset: int, fault: Exception) -> FileFormat
         f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; the file is not "
         "a RecordIO file, or was cut short, so copy or write it again"
     )
-
-
-def idx_stamp(path: str | os.PathLike[str]) -> FileStamp:
-    """Return which ``.idx`` is at a path; FileFormatError where there is none to read."""
-    try:
-        return stamp_of(path)
-    except FileFormatError as error:
-        raise FileFormatError(f"{error}; {REMEDY}") from None
 
 
 # records by row
