@@ -19,7 +19,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "contiguous": {},
     "shuffled": {"chunks": CHUNKS, "compression": "gzip", "shuffle": True},
 }
-BARE = {"contiguous": 2, "shuffled": 0}
+BARE = {"contiguous": 2, "shuffled": 1}
 
 
 def run(*words: Any) -> Any:

@@ -2,8 +2,8 @@
 
 This library, plain h5py and a bare loop read the same source. They take turns, and each touches
 every cache line of every batch. The bare loop is what remains when all but the reading is taken
-away; it knows rows that lie one after another. Other loaders, and bare loops over files of every
-layout, are compared by ``benchmarks/`` of the source tree.
+away; it knows rows that lie one after another, and chunks of whole rows under gzip. Other
+loaders, and files of every layout, are compared by ``benchmarks/`` of the source tree.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +25,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
+from deflate import zlib_decompress
 
 import labeled
 from labeled.cli import options as opt
@@ -35,7 +37,7 @@ Array = npt.NDArray[Any]
 Batches = Generator[tuple[Any, Array], None, None]
 """The values of each batch, and which rows of the file they are."""
 
-ROUNDS, STRETCHES, FEW_BATCHES, SEED = 3, 10, 8, 7
+ROUNDS, THREADS, STRETCHES, FEW_BATCHES, SEED = 3, 2, 10, 8, 7
 LINE_BYTES = 64
 HEAD = ("rows/s", "GB/s", "labeled / it", "peak memory", "shuffle quality")
 NOTES = """\
@@ -92,6 +94,8 @@ def loops_of(dataset: labeled.Dataset, name: str, size: int, memory: str) -> lis
         if in_one_piece and not rows.dtype.hasobject:
             title = "bare np.take" if shuffled else "bare loop"
             loops.append(Loop(title, shuffled, partial(mapped, rows, size, shuffled)))
+        elif plain and not shuffled and has_known_chunks(rows):
+            loops.append(Loop("bare loop", False, partial(bare_chunks, rows)))
     return loops
 
 
@@ -131,6 +135,35 @@ def mapped(rows: Any, size: int, shuffled: bool) -> Batches:
         else:
             out[...] = found[some[0] : some[-1] + 1]
         yield out, some
+
+
+def has_known_chunks(rows: Any) -> bool:
+    """Whether rows are in whole chunks, all there, plain or under gzip."""
+    if rows.chunks is None or rows.chunks[1:] != rows.shape[1:] or rows.dtype.hasobject:
+        return False
+    n_filters = rows.id.get_create_plist().get_nfilters()
+    known = n_filters == (rows.compression == "gzip") + bool(rows.shuffle)
+    return bool(known and rows.id.get_num_chunks() == -(-len(rows) // rows.chunks[0]))
+
+
+def bare_chunks(rows: Any) -> Batches:
+    """Read, inflate and un-shuffle whole chunks by two threads."""
+    item, each = rows.dtype.itemsize, rows.chunks[0]
+    n_bytes = int(np.prod(rows.chunks)) * item
+
+    def read(first: int) -> tuple[Array, Array]:
+        data = rows.id.read_direct_chunk((first, *[0] * (rows.ndim - 1)))[1]
+        values = np.frombuffer(zlib_decompress(data, n_bytes) if rows.compression else data, "u1")
+        if rows.shuffle:
+            values = np.ascontiguousarray(values.reshape(item, -1).T)
+        numbers = np.arange(first, min(first + each, len(rows)))
+        return values.view(rows.dtype).reshape(rows.chunks)[: len(numbers)], numbers
+
+    pool = ThreadPoolExecutor(THREADS)
+    try:
+        yield from pool.map(read, range(0, len(rows), each))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def touch(values: Any) -> int:
@@ -179,8 +212,8 @@ def bench(
     """Measure reading rates on your file.
 
     labeled, plain h5py and a bare loop take turns, four rounds each. The first round is not
-    counted: FILE, which is only read, is in the page cache after it. h5py takes part if it can
-    read FILE, and the bare loop if rows lie in one piece.
+    counted: FILE, which is only read, is in the page cache after it. h5py and the bare loop take
+    part if they can read the layout of FILE.
     """
     dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
     if not any(len(dataset.selection(one)) for one in dataset.sources):
