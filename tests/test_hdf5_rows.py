@@ -400,12 +400,12 @@ def test_threads_read_at_once_what_one_reads(tmp_path: Path, kind: str) -> None:
 
 FEW_DESCRIPTORS = """
 import os, resource, sys
-import labeled
 paths = sys.argv[1:]
-dataset = labeled.open_dataset(paths).select("x")
-loader = dataset.batches(700, shuffle="full", seed=0, memory="8 MiB")
 allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (len(paths), most))
+import labeled
+dataset = labeled.open_dataset(paths).select("x")
+loader = dataset.batches(700, shuffle="full", seed=0, memory="8 MiB")
 for batch in loader:  # opened in turn, and much is left for others
     assert len(os.listdir("/proc/self/fd")) < len(paths)
 dataset.close()

@@ -26,9 +26,9 @@ import tempfile
 import threading
 import weakref
 import zlib
-from collections import OrderedDict
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -43,8 +43,18 @@ from labeled.formats.header import FileStamp
 from labeled.formats.memory import aliases_pages, machine_bytes, scratch
 from labeled.formats.region import Array
 
-MAX_OPEN_FILES, OPEN_SHARE = 64, 4
-"""Files that are kept open: so many, and no more than a fourth of what a process may open."""
+
+def _max_open() -> int:
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return 64
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 64 if allowed == resource.RLIM_INFINITY else max(1, min(64, allowed // 4))
+
+
+MAX_OPEN_FILES = _max_open()
+"""Files that are kept open: 64, and no more than a fourth of what this process may open."""
 
 MAPPED_BYTES = 64 << 20
 """What is copied out of a memory map, stretch after stretch, before its pages are let go of.
@@ -73,18 +83,6 @@ BUFFER_BYTES = 1 << 17
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
 
 
-def max_open() -> int:
-    """Return how many files are kept open, by what the process may open now."""
-    try:
-        import resource  # not on Windows
-    except ImportError:
-        return MAX_OPEN_FILES
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if allowed == resource.RLIM_INFINITY:
-        return MAX_OPEN_FILES
-    return max(1, min(MAX_OPEN_FILES, allowed // OPEN_SHARE))
-
-
 def is_remote(path: str) -> bool:
     """Return whether the path of a stamp names something other than a local file."""
     return "://" in path
@@ -109,7 +107,7 @@ class LocalFile:
             if fault.errno == errno.EMFILE:
                 raise FileFormatError(
                     f"cannot open {stamp.path!r}: this process has as many files open as it may. "
-                    f"At most {max_open()} of them are kept open here; close others, or allow "
+                    f"At most {MAX_OPEN_FILES} of them are kept open here; close others, or allow "
                     "more with resource.setrlimit or ulimit -n"
                 ) from fault
             raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
@@ -118,13 +116,9 @@ class LocalFile:
         weakref.finalize(self, os.close, self._fd).atexit = False
         self.check()
 
-    @property
-    def size(self) -> int:
-        return self.stamp.size
-
     def check(self) -> None:
         """Raise FileChangedError unless the file is still the one that was opened."""
-        _check_stat(self.stamp, os.fstat(self._fd))
+        check_stamp(self.stamp, self._fd)
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
@@ -289,62 +283,7 @@ class UnpackedFile(_Unmapped):
 
 
 class RemoteFile(_Unmapped):
-    """A file of any file system that fsspec knows."""
-
-    def __init__(self, stamp: FileStamp) -> None:
-        self.stamp = stamp
-        self.source = FsspecSource(stamp.path)
-        self.check()
-
-    @property
-    def size(self) -> int:
-        return self.stamp.size
-
-    def check(self) -> None:
-        """Raise FileChangedError if the source is another one than when it was opened."""
-        found, then = self.source, self.stamp
-        if (found.size, found.version) != (then.size, then.mtime_ns):
-            sizes = f": {then.size} bytes then, {found.size} now" if found.size != then.size else ""
-            raise FileChangedError(
-                f"{then.path!r} has changed since it was opened{sizes}. Open it again."
-            )
-
-    def read_into(self, target: Array, offset: int) -> None:
-        """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
-        if not target.nbytes:
-            return
-        data = self.source.pread(offset, target.nbytes)
-        if len(data) != target.nbytes:
-            raise ends_early(offset, target.nbytes, len(data))
-        target.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
-
-
-OpenFile = LocalFile | RemoteFile | UnpackedFile
-
-
-def _check_stat(stamp: FileStamp, found: os.stat_result) -> None:
-    if (found.st_size, found.st_mtime_ns) == (stamp.size, stamp.mtime_ns):
-        return
-    what = (
-        f"{stamp.size} bytes then, {found.st_size} now"
-        if found.st_size != stamp.size
-        else modified(stamp.mtime_ns, found.st_mtime_ns)
-    )
-    raise FileChangedError(
-        f"{stamp.path!r} has changed since it was opened: {what}. Open it again."
-    )
-
-
-def modified(then_ns: int, now_ns: int) -> str:
-    """Return when a file was modified, by the clock of this machine."""
-    then, now = (
-        f"{datetime.fromtimestamp(ns // 10**9)}.{ns % 10**9:09d}" for ns in (then_ns, now_ns)
-    )
-    return f"modified at {then} then, {now} now"
-
-
-class FsspecSource:
-    """Bytes of a file by position, through fsspec; `version` stands for its time of change.
+    """A file of any file system that fsspec knows; the time of its stamp stands for its version.
 
     Raises
     ------
@@ -367,24 +306,32 @@ class FsspecSource:
             raise MissingExtraError(f"cannot open {path!r}: {fault}") from fault
         except (OSError, ValueError) as fault:  # a protocol that fsspec does not know: ValueError
             raise FileFormatError(f"cannot open {path!r}: {fault}") from fault
-        self.size = int(info["size"])
         own = getattr(self._fs.ukey, "__func__", None) is not common  # which would ask again
         key = str(self._fs.ukey(self._path) if own else info).encode()  # size, times, tags
-        self.version = int.from_bytes(hashlib.blake2b(key, digest_size=7).digest())
+        version = int.from_bytes(hashlib.blake2b(key, digest_size=7).digest())
+        self.stamp = FileStamp(path, int(info["size"]), version)
 
-    def pread(self, offset: int, n: int) -> bytes:
-        return cast(bytes, self._fs.cat_file(self._path, start=offset, end=offset + n))
+    def check(self) -> None:
+        """Do nothing: one request found out, when it was opened, that it is the same file."""
 
-    def open(self, block_bytes: int) -> Any:
+    def read_into(self, target: Array, offset: int) -> None:
+        """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
+        if not target.nbytes:
+            return
+        data = self._fs.cat_file(self._path, start=offset, end=offset + target.nbytes)
+        if len(data) != target.nbytes:
+            raise ends_early(offset, target.nbytes, len(data))
+        target.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+
+    def opened(self, block_bytes: int) -> Any:
         """Return a file object that reads ahead so many bytes."""
         return self._fs.open(self._path, "rb", block_size=block_bytes)
 
 
-_LOCK = threading.Lock()
-_HELD: OrderedDict[FileStamp, OpenFile] = OrderedDict()
-"""The open files of this process, most recently used last."""
+OpenFile = LocalFile | RemoteFile | UnpackedFile
 
 
+@lru_cache(MAX_OPEN_FILES)
 def open_bytes(stamp: FileStamp) -> OpenFile:
     """Return the open file of a stamp; hold it only while reading.
 
@@ -395,42 +342,49 @@ def open_bytes(stamp: FileStamp) -> OpenFile:
     FileChangedError
         If its size or modification time is not that of `stamp`.
     """
-    lock, held = _LOCK, _HELD
-    with lock:
-        if stamp in held:
-            held.move_to_end(stamp)
-            return held[stamp]
-    kind = LocalFile if stamp.unpacked_bytes is None else UnpackedFile
-    file = RemoteFile(stamp) if is_remote(stamp.path) else kind(stamp)
-    with lock:
-        file = held.setdefault(stamp, file)
-        held.move_to_end(stamp)
-        dropped, most = [], max_open()
-        while len(held) > most:
-            dropped.append(held.popitem(last=False))
-    del dropped  # closed here, outside the lock, unless somebody still reads
-    return file
+    if is_remote(stamp.path):
+        remote = RemoteFile(stamp.path)
+        if remote.stamp != stamp:
+            check_stamp(stamp)
+        return remote
+    return LocalFile(stamp) if stamp.unpacked_bytes is None else UnpackedFile(stamp)
 
 
-class FileRef:
-    """Finds the open file of a stamp quickly, without keeping it open.
+close_files = open_bytes.cache_clear
+"""Forget all open files; each is closed once nobody reads from it."""
 
-    Never one of before a fork: a thread that did not come along may have its lock for ever.
-    """
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=close_files)
 
-    __slots__ = ("_found", "_held", "stamp")
 
-    def __init__(self, stamp: FileStamp) -> None:
-        self.stamp = stamp
-        self._held = _HELD
-        self._found: weakref.ref[OpenFile] | None = None
+def check_stamp(stamp: FileStamp, descriptor: int | None = None) -> None:
+    """Raise FileChangedError unless a file (that of a descriptor) is still the one of a stamp."""
+    what = ""
+    if is_remote(stamp.path):
+        there = RemoteFile(stamp.path).stamp
+        size, time, what = there.size, there.mtime_ns, "it has another version"
+    else:
+        try:
+            found = os.stat(stamp.path if descriptor is None else descriptor)
+        except OSError as fault:
+            raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
+        size, time = found.st_size, found.st_mtime_ns
+    if size != stamp.size:
+        what = f"{stamp.size} bytes then, {size} now"
+    elif time == stamp.mtime_ns:
+        return
+    raise FileChangedError(
+        f"{stamp.path!r} has changed since it was opened: "
+        f"{what or modified(stamp.mtime_ns, time)}. Open it again."
+    )
 
-    def __call__(self) -> OpenFile:
-        file = None if self._found is None or self._held is not _HELD else self._found()
-        if file is None:
-            file = open_bytes(self.stamp)
-            self._held, self._found = _HELD, weakref.ref(file)
-        return file
+
+def modified(then_ns: int, now_ns: int) -> str:
+    """Return when a file was modified, by the clock of this machine."""
+    then, now = (
+        f"{datetime.fromtimestamp(ns // 10**9)}.{ns % 10**9:09d}" for ns in (then_ns, now_ns)
+    )
+    return f"modified at {then} then, {now} now"
 
 
 def stored_bytes(stamp: FileStamp, offset: int, n: int) -> bytes:
@@ -438,16 +392,6 @@ def stored_bytes(stamp: FileStamp, offset: int, n: int) -> bytes:
     data = np.empty(max(0, min(n, stamp.size - offset)), np.uint8)
     open_bytes(replace(stamp, unpacked_bytes=None)).read_into(data, offset)
     return data.tobytes()
-
-
-def close_files() -> None:
-    """Forget all open files; each is closed once nobody reads from it."""
-    global _LOCK, _HELD
-    _LOCK, _HELD = threading.Lock(), OrderedDict()  # a fork may have left the old lock taken
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=close_files)
 
 
 def unreadable(path: str, error: OSError) -> FileFormatError:
@@ -475,10 +419,10 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     """Return which file is at `path` now; FileFormatError where there is none to read."""
     text = os.fspath(path)
     if is_address(text):
-        source = FsspecSource(text)
-        if source.size == 0:
+        stamp = RemoteFile(text).stamp
+        if stamp.size == 0:
             raise FileFormatError(f"file {text!r} is empty (0 bytes)")
-        return FileStamp(text, source.size, source.version)
+        return stamp
     name = os.path.abspath(os.path.expanduser(text))
     try:
         found = os.stat(name)
@@ -496,12 +440,3 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     if found.st_size == 0:
         raise FileFormatError(f"file {name!r} is empty (0 bytes)")
     return FileStamp(name, found.st_size, found.st_mtime_ns)
-
-
-def check_path(stamp: FileStamp) -> None:
-    """Raise FileChangedError unless the file at a path is still the one that was opened."""
-    try:
-        found = os.stat(stamp.path)
-    except OSError as fault:
-        raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
-    _check_stat(stamp, found)

@@ -3,8 +3,8 @@
 Rows follow one another in *stretches*: one for a contiguous source, several where chunks without
 filters lie here and there. Runs of rows are cut there into *extents*, which are fetched directly
 into the destination where nothing has to be changed on the way, otherwise through a buffer that
-stays in cache. Short extents with small gaps between them come with one call, or are copied from a
-memory map where one may be used: such rows are scattered ones.
+stays in cache. Scattered rows (listed ones, or many short runs) are copied from a memory map where
+one may be used; elsewhere short extents with small gaps between them come with one call.
 
 The trade-off: a gap is read through where it costs less than another call would.
 """
@@ -19,30 +19,32 @@ import numpy as np
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import LocalFile, OpenFile
 from labeled.formats.header import SourceHeader
-from labeled.formats.memory import items, items_anywhere, pick_rows, put_rows, scratch, take_rows
+from labeled.formats.memory import pick_rows, put_rows, scratch, take_rows
 from labeled.formats.reader import (
     PIECE_BYTES,
-    UNSTORED,
     ByteRanges,
     FileReader,
     Io,
     Rows,
+    count,
     is_cold,
     naming_rows,
 )
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, box_plan, outer_take
 from labeled.ragged.flat import copy_segments
-from labeled.selection import spread
+from labeled.selection import rows_of, spread
 
 SHORT_BYTES = 32 * 1024
 """Extents shorter than this are worth joining across a gap, at the price of a second copy."""
 
 MIN_PICKED = 8
-"""So many short extents are copied from a memory map with one call."""
+"""So many short runs are copied from a memory map, row by row."""
 
 MANY_ROWS = 256
-"""Stretches of so many rows on average (of flat values, say) are copied one by one from the map:
-knowing where each single row lies would take longer than that."""
+"""Not runs of so many rows on average (of flat values, say), whose numbers are as large as they."""
+
+FAR = -(1 << 62)
+"""Where row 0 of a stretch lies that was never stored: every row of it lies below 0 then."""
 
 LARGE_ROW_BYTES = 1 << 20
 """Rows in random order from this size on are read by a call each, and no page of them is mapped.
@@ -79,58 +81,44 @@ class ContiguousReader(FileReader):
         if source.file.unpacked_bytes is not None:
             self.why = "gzip-compressed: inflated once, into a temporary file"
         plan = self._plan = self._box_plan()
-        whole, native = plan.whole, plan.dtype.isnative
-        self._direct = whole and native
+        native = plan.dtype.isnative
+        self._direct = plan.whole and native
         # NumPy copies records aside to swap their bytes
-        self._in_place = whole and (native or plan.dtype.names is None) and self.row_bytes > 0
+        self._in_place = plan.whole and (native or plan.dtype.names is None) and self.row_bytes > 0
         each = plan.row_bytes if plan.read_through else plan.bytes_of(1)
         self._step = max(1, PIECE_BYTES // max(1, each))
-        large = plan.row_bytes >= LARGE_ROW_BYTES and io == "auto"
-        self._by_calls = self._in_place and large
 
     def _box_plan(self) -> BoxPlan:
         return box_plan(self.region, self.source.row_shape, self.source.dtype)
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:
-        """The first row of each stretch, and where row 0 would lie if it belonged to it.
+        """The first row of each stretch, and where row 0 would lie if it belonged to it."""
+        offset = self.source.offset
+        return np.zeros(1, np.int64), np.array([FAR if offset is None else offset])
 
-        The latter is negative for stretches that were never stored.
-        """
-        base = UNSTORED if self.source.offset is None else self.source.offset
-        return np.zeros(1, np.int64), stretch_bases(np.array([base]), np.zeros(1, np.int64), 0)
+    @property
+    def _base(self) -> int:
+        """Where row 0 lies if all rows follow one another in the file; else below 0."""
+        bases = self._stretches[1]
+        return int(bases[0]) if len(bases) == 1 else -1
 
     def _offsets(self, rows: Ints) -> Ints:
         """Return where rows begin in the file; negative if they were never stored."""
-        starts, bases = self._stretches
-        at: Ints = rows * self._plan.row_bytes
-        at += bases[0] if len(bases) == 1 else bases[starts.searchsorted(rows, side="right") - 1]
+        firsts, bases = self._stretches
+        at: Ints = bases[firsts.searchsorted(rows, side="right") - 1] + rows * self._plan.row_bytes
         return at
 
     def _extents(self, runs: Ints) -> Ints:
         """Cut runs where stretches end: (byte offset, number of the first row, rows, first row)."""
-        firsts, bases = self._stretches
-        start, stop = runs[:, 0], runs[:, 1]
-        base = bases[0]
-        if len(firsts) > 1:
-            begin = firsts.searchsorted(start, side="right") - 1
-            n_parts = firsts.searchsorted(stop, side="left") - begin
-            part = spread(begin, n_parts)
-            start = np.maximum(np.repeat(start, n_parts), firsts[part])
-            stop = np.minimum(np.repeat(stop, n_parts), np.append(firsts[1:], self.n_rows)[part])
-            base = bases[part]
-        extents = np.empty((len(start), 4), np.int64)
-        extents[:, 0] = base + start * self._plan.row_bytes
-        extents[:, 2] = n = stop - start
-        extents[:, 1] = np.cumsum(n) - n
-        extents[:, 3] = start
-        follows = extents[1:, 0] == extents[:-1, 0] + n[:-1] * self._plan.row_bytes
-        if follows.any():
-            begin = np.flatnonzero(np.append(True, ~follows))
-            n = np.add.reduceat(n, begin)
-            extents = extents[begin]
-            extents[:, 2] = n
-        return extents
+        firsts = self._stretches[0]
+        begin = firsts.searchsorted(runs[:, 0], side="right") - 1
+        n_parts = firsts.searchsorted(runs[:, 1], side="left") - begin
+        part = spread(begin, n_parts)
+        start = np.maximum(np.repeat(runs[:, 0], n_parts), firsts[part])
+        ends = np.append(firsts[1:], self.n_rows)[part]
+        n = np.minimum(np.repeat(runs[:, 1], n_parts), ends) - start
+        return np.stack((self._offsets(start), np.cumsum(n) - n, n, start), axis=1)
 
     # runs
 
@@ -160,13 +148,13 @@ class ContiguousReader(FileReader):
         super().read(rows, out, places)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        file, extents = self.file(), self._extents(runs)
-        file.check()
-        if self._is_scattered(extents) and (mapped := file.mapped(scattered=True)) is not None:
-            self._pick(mapped, extents, out, places)
-            file.copied(int(extents[:, 2].sum()) * self.row_bytes, scattered=True)
+        n, n_runs = count(runs), len(runs)
+        short = n * self._plan.row_bytes <= n_runs * SHORT_BYTES and n < MANY_ROWS * n_runs
+        if n_runs >= MIN_PICKED and short and self._pick(rows_of(runs), out, places):
             return
-        for span in self._spans(extents):
+        file = self.file()
+        file.check()
+        for span in self._spans(self._extents(runs)):
             stop = int(span[-1, 3] + span[-1, 2])
             with naming_rows(self.source, int(span[0, 3]), stop):
                 self._read_span(file, span, out, places)
@@ -175,13 +163,9 @@ class ContiguousReader(FileReader):
         """Group extents that one call brings: short ones with small gaps between."""
         row_bytes, at = self._plan.row_bytes, extents[:, 0]
         n_bytes = extents[:, 2] * row_bytes
-        short = n_bytes <= SHORT_BYTES
-        if not (short[1:] & short[:-1]).any():
-            return [extents[i : i + 1] for i in range(len(extents))]
-        gaps = at[1:] - at[:-1] - n_bytes[:-1]
-        near = (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
-        near &= short[1:] & short[:-1]
-        near &= (at[1:] >= 0) & (at[:-1] >= 0) & self._plan.read_through
+        gaps, short = at[1:] - at[:-1] - n_bytes[:-1], n_bytes <= SHORT_BYTES
+        near = short[1:] & short[:-1] & (at[:-1] >= 0) & (gaps >= 0) & (gaps <= GAP_BYTES)
+        near &= (gaps % row_bytes == 0) & self._plan.read_through
         full = np.cumsum(n_bytes[1:] + gaps * near) // PIECE_BYTES
         near[1:] &= full[1:] == full[:-1]
         return np.split(extents, np.flatnonzero(~near) + 1)
@@ -221,15 +205,12 @@ class ContiguousReader(FileReader):
 
     def _box(self, file: OpenFile, at: int, n: int) -> Array:
         """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
-        plan = self._plan
+        plan, to = self._plan, 0
         buffer = scratch("box", plan.bytes_of(n), at + plan.starts[0])
-        if plan.read_through:
-            self._fill(file, buffer, at + plan.starts[0])
-            return plan.view(buffer, n)
-        to = 0
-        for start in plan.ranges(np.array([at]), np.array([n]))[0].tolist():
-            self._fill(file, buffer[to : to + plan.stretch_bytes], start)
-            to += plan.stretch_bytes
+        starts, lengths = plan.ranges(np.array([at]), np.array([n]))
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            self._fill(file, buffer[to : to + length], start)
+            to += length
         return plan.view(buffer, n)
 
     def _store(self, box: Array, out: Array, place: slice | Ints, rows: Ints | None) -> None:
@@ -241,96 +222,71 @@ class ContiguousReader(FileReader):
 
     # scattered rows, from a memory map
 
-    def _is_scattered(self, extents: Ints) -> bool:
-        """Whether extents are many, short and stored, and may be copied from a map."""
-        if not self._direct or self.io == "pread" or len(extents) < MIN_PICKED:
-            return False
-        n_bytes = int(extents[:, 2].sum()) * self._plan.row_bytes
-        return n_bytes <= len(extents) * SHORT_BYTES and bool((extents[:, 0] >= 0).all())
-
-    def _pick(self, mapped: Array, extents: Ints, out: Array, places: Ints | None) -> None:
-        at, first, n, _ = extents.T
-        row_bytes = self._plan.row_bytes
-        if places is None and n.sum() >= MANY_ROWS * len(n):
-            target = out.reshape(-1).view(np.uint8)
-            copy_segments(target, first * row_bytes, mapped, at, n * row_bytes)
-            return
-        rows = np.repeat(at, n) + spread(np.zeros_like(n), n) * row_bytes
-        place = slice(len(rows)) if places is None else places
-        items(out, row_bytes)[place] = items_anywhere(mapped, row_bytes)[rows]
-
-    def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
-        """Read listed rows one by one: from a memory map where there is one and it pays."""
-        file = self.file()
-        if self._by_calls and places is None and isinstance(file, LocalFile):
-            for place, row in enumerate(rows.tolist()):
-                self.read(range(row, row + 1), out[place : place + 1])
-            return
-        fits = places is None and self._picks_rows and len(self._plan.starts) == 1
-        mapped = file.mapped(scattered=True) if fits else None
-        if mapped is None:
-            super()._read_list(rows, out, places)
-            return
-        file.check()
-        target = out[: len(rows)]
-        if self._direct:
-            as_bytes = target.reshape(-1).view(np.uint8).reshape(len(rows), self._plan.row_bytes)
-            self._pick_list(mapped, rows, as_bytes)
-        else:
-            plan, base = self._plan, int(self._stretches[1][0])
-            strides = (plan.row_bytes, *plan.box_strides)
-            shape = (self.n_rows, *plan.box_shape)
-            box = np.ndarray(shape, plan.dtype, mapped, base + plan.starts[0], strides)
-            for a in range(0, len(rows), self._step):
-                target[a : a + self._step] = outer_take(
-                    box, self._plan.inner, rows[a : a + self._step]
-                )
-        file.copied(target.nbytes, scattered=True)
-
     @property
     def _picks_rows(self) -> bool:
         """Whether any rows may be copied from a map one by one."""
-        in_one_stretch = len(self._stretches[1]) == 1 and self._stretches[1][0] >= 0
-        return self.io != "pread" and (self._direct or in_one_stretch)
+        is_one = len(self._plan.starts) == 1 and (self._direct or self._base >= 0)
+        return self.io != "pread" and is_one
 
-    def _pick_list(self, mapped: Array, rows: Ints, target: Array) -> None:
-        base, row_bytes = int(self._stretches[1][0]), self._plan.row_bytes
-        if len(self._stretches[1]) == 1 and base >= 0:
-            stored = mapped[base : base + self.n_rows * row_bytes].reshape(self.n_rows, row_bytes)
-            take_rows(stored, rows, target)
-            return
-        at = self._offsets(rows)
-        stored_ones = np.flatnonzero(at >= 0)
-        if len(stored_ones) == len(at):
-            pick_rows(mapped, at, target)
-            return
-        values = target.view(self.dtype).reshape(len(rows), *self.row_shape)
-        values[...] = self.source.fill_value
-        for some in np.split(stored_ones, range(self._step, len(stored_ones), self._step)):
-            part = np.empty((len(some), row_bytes), np.uint8)
-            pick_rows(mapped, at[some], part)
-            target[some] = part
+    def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
+        """Read listed rows one by one: from a memory map where there is one and it pays."""
+        large = self.io == "auto" and self._plan.row_bytes >= LARGE_ROW_BYTES and self._in_place
+        if large and places is None and isinstance(self.file(), LocalFile):
+            for place, row in enumerate(rows.tolist()):
+                self.read(range(row, row + 1), out[place : place + 1])
+        elif not self._pick(rows, out, places):
+            super()._read_list(rows, out, places)
+
+    def _pick(self, rows: Ints, out: Array, places: Ints | None) -> bool:
+        """Copy rows one by one from a memory map; False where there is none, or it lacks some."""
+        plan, base, n = self._plan, self._base, self.n_rows
+        at = self._offsets(rows) if base < 0 else None
+        if not self._picks_rows or (at is not None and (at < 0).any()):
+            return False
+        file = self.file()
+        mapped = file.mapped(scattered=True)
+        if mapped is None:
+            return False
+        file.check()
+        step = len(rows) if self._direct and places is None else self._step
+        for a in range(0, len(rows), step):
+            some = rows[a : a + step]
+            target = out[a : a + len(some)]
+            if places is not None:
+                target = np.empty((len(some), *self.row_shape), self.dtype)
+            if not self._direct:
+                strides = (plan.row_bytes, *plan.box_strides)
+                shape = (n, *plan.box_shape)
+                box = np.ndarray(shape, plan.dtype, mapped, base + plan.starts[0], strides)
+                target[...] = outer_take(box, plan.inner, some)
+            else:
+                as_bytes = target.reshape(-1).view(np.uint8).reshape(len(some), plan.row_bytes)
+                if at is None:
+                    stored = mapped[base : base + n * plan.row_bytes].reshape(n, plan.row_bytes)
+                    take_rows(stored, some, as_bytes)
+                else:
+                    pick_rows(mapped, at[a : a + step], as_bytes)
+            if places is not None:
+                put_rows(out, places[a : a + step], target)
+        file.copied(len(rows) * self.row_bytes, scattered=True)
+        return True
 
     def copy_spans(self, out: Array, places: Ints, starts: Ints, sizes: Ints) -> bool:
-        """Copy short spans of values that are there from a memory map, to their places in `out`.
+        """Copy short spans of values, none empty, from a memory map to their places in `out`.
 
         False, and nothing done, where there is no map, spans are long, or the system would have
         to fetch them: whoever touches a page that is missing keeps all other threads waiting.
         """
-        base, row_bytes = int(self._stretches[1][0]), self._plan.row_bytes
-        are_short = int(sizes.sum()) * row_bytes <= len(sizes) * SHORT_BYTES
-        in_one_stretch = len(self._stretches[1]) == 1 and base >= 0
-        if not (in_one_stretch and are_short and self._direct) or self.io == "pread":
+        base, n_bytes = self._base, sizes * self._plan.row_bytes
+        if not self._direct or base < 0 or n_bytes.sum() > len(sizes) * SHORT_BYTES:
             return False
-        held = starts[sizes > 0]  # the others may begin where the file ends
-        if any(is_cold(self, int(held[k])) for k in {0, len(held) // 2} if len(held)):
-            return False
+        cold = any(is_cold(self, int(starts[k])) for k in {0, len(starts) // 2})
         file = self.file()
         file.check()
-        mapped = file.mapped(scattered=True)
+        mapped = None if cold or self.io == "pread" else file.mapped(scattered=True)
         if mapped is None:
             return False
-        n_bytes, to = sizes * row_bytes, out.view(np.uint8)
+        row_bytes, to = self._plan.row_bytes, out.view(np.uint8)
         copy_segments(to, places * row_bytes, mapped, base + starts * row_bytes, n_bytes)
         file.copied(int(n_bytes.sum()), scattered=True)
         return True
@@ -339,12 +295,9 @@ class ContiguousReader(FileReader):
 
     def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
         """Return the bytes that are fetched; of listed rows, those of each by itself."""
-        rows = self._checked(rows)
-        if not len(rows) or not self.row_bytes:
-            return ()
-        if rows.ndim == 1 and self._picks_rows:
-            at, n = self._offsets(rows), np.ones_like(rows)
-            return self._fetched(at, n)
+        given = self._checked(rows)
+        if given.ndim == 1 and len(given) and self.row_bytes and self._picks_rows:
+            return self._fetched(self._offsets(given), np.ones_like(given))
         return super().byte_ranges(rows)
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
@@ -362,8 +315,3 @@ class ContiguousReader(FileReader):
     def _fetched(self, at: Ints, n: Ints) -> Sequence[ByteRanges]:
         stored = at >= 0
         return (ByteRanges(self.file, *self._plan.ranges(at[stored], n[stored])),)
-
-
-def stretch_bases(offsets: Ints, first_rows: Ints, row_bytes: int) -> Ints:
-    """Return where row 0 would lie if it belonged to a stretch; far below 0 if that is unstored."""
-    return np.where(offsets < 0, -(1 << 62), offsets - first_rows * row_bytes)

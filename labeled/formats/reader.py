@@ -14,17 +14,17 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from time import perf_counter
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from labeled.errors import LabeledError, ReadError, SelectionError
-from labeled.formats.bytesource import FileRef
+from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
 from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
@@ -32,9 +32,6 @@ from labeled.selection import rows_of, runs_of, spread
 
 PIECE_BYTES = 512 * 1024
 """What one thread reads at a time: so much stays in a core's cache while it is decoded."""
-
-FEW = 32
-"""Runs that are looked at one by one rather than as arrays."""
 
 UNSTORED = -1
 """The offset of rows that were never stored: they read as the fill value."""
@@ -80,14 +77,14 @@ class ByteRanges:
 
     Parameters
     ----------
-    file : FileRef or None
-        None where another library fetches them, so that only their number is known.
+    file : callable or None
+        Opens it; None where another library fetches them, so that only their number is known.
     starts, lengths : int64 (n,)
     chunks_decoded : int
         Stored chunks among them whose filters are undone.
     """
 
-    file: FileRef | None
+    file: Callable[[], OpenFile] | None
     starts: Ints
     lengths: Ints
     chunks_decoded: int = 0
@@ -229,30 +226,48 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     >>> bands_of(np.array([[2, 9]]), 4).tolist()
     [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
     """
+    if len(runs) == 1:
+        ((start, stop),) = runs.tolist()
+        cuts = [start, *range(start - start % chunk_rows + chunk_rows, stop, chunk_rows), stop]
+        return np.array([(a, b, a - start) for a, b in itertools.pairwise(cuts)])
     starts, stops = runs[:, 0], runs[:, 1]
     chunks = starts // chunk_rows
     n_bands = (stops - 1) // chunk_rows - chunks + 1
-    if (n_bands == 1).all():  # cut already, for pieces of work
-        counts = stops - starts
-        return np.stack((starts, stops, np.cumsum(counts) - counts), axis=1)
-    begin = spread(chunks, n_bands) * chunk_rows
-    bands = np.empty((len(begin), 3), np.int64)
-    np.maximum(np.repeat(starts, n_bands), begin, out=bands[:, 0])
-    np.minimum(np.repeat(stops, n_bands), begin + chunk_rows, out=bands[:, 1])
-    counts = bands[:, 1] - bands[:, 0]
-    bands[:, 2] = np.cumsum(counts) - counts
-    return bands
+    if len(runs) < n_bands.sum():  # else they are cut already, as for pieces of work
+        begin = spread(chunks, n_bands) * chunk_rows
+        starts = np.maximum(np.repeat(starts, n_bands), begin)
+        stops = np.minimum(np.repeat(stops, n_bands), begin + chunk_rows)
+    counts = stops - starts
+    return np.stack((starts, stops, np.cumsum(counts) - counts), axis=1)
 
 
-def groups_of(bands: Ints, chunk_rows: int, n_chunks: int) -> Iterator[Ints]:
+def groups_of(runs: Ints, chunk_rows: int, n_chunks: int = 1) -> Iterator[Ints]:
     """Yield the bands of at most `n_chunks` chunks at a time; no chunk is in two groups."""
-    if len(bands) <= n_chunks:
-        yield bands
-        return
+    bands = bands_of(runs, chunk_rows)
     chunk = bands[:, 0] // chunk_rows
-    begins = np.append(0, np.flatnonzero(chunk[1:] != chunk[:-1]) + 1)[::n_chunks].tolist()
-    for a, b in zip(begins, [*begins[1:], len(bands)], strict=True):
+    cuts = [0, *((chunk[1:] != chunk[:-1]).nonzero()[0] + 1).tolist()][::n_chunks]
+    for a, b in itertools.pairwise([*cuts, len(bands)]):
         yield bands[a:b]
+
+
+def put_parts(out: Array, places: Ints | None, bands: Ints, box: Array) -> None:
+    """Store the rows of some bands, of a `box` that holds all from the first to the last."""
+    rows, first = rows_of(bands) - bands[0, 0], int(bands[0, 2])
+    place = slice(first, first + len(rows))
+    out[place if places is None else places[place]] = box if len(rows) == len(box) else box[rows]
+
+
+def as_array(rows: Rows) -> Ints:
+    """Return rows as runs, or as a list: a range of step 1 is one run."""
+    if isinstance(rows, range) and rows.step == 1 and len(rows):
+        return np.array([[rows.start, rows.stop]])
+    return np.asarray(rows, np.int64)
+
+
+def as_runs(rows: Rows) -> Ints:
+    """Return rows as runs: listed rows each once."""
+    given = as_array(rows)
+    return given if given.ndim == 2 else runs_of(np.unique(given))
 
 
 def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple[Rows, slice]]:
@@ -264,62 +279,35 @@ def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple
         What to read, and which of all rows these are. No stored chunk is read for two pieces,
         and none holds rows of two files.
     """
-    if isinstance(rows, range) and rows.step != 1:
-        rows = np.array(rows, np.int64)
-    n, step = count(rows), reader.chunk_rows
-    if isinstance(reader, JoinedReader):
-        return reader.pieces(rows, n_bytes)
+    given = as_array(rows)
+    n, step, joined = count(given), reader.chunk_rows, isinstance(reader, JoinedReader)
+    each = max(1, n_bytes // max(1, row_nbytes(reader.row_shape, reader.dtype)))
     if not n:
         return []
-    each = max(1, n_bytes // max(1, row_nbytes(reader.row_shape, reader.dtype)))
-    if isinstance(rows, range):
-        if step > 1:  # whole chunks, the first and last perhaps cut
-            wide = -(-each // step) * step
-            cuts = [
-                rows.start,
-                *range(rows.start - rows.start % step + wide, rows.stop, wide),
-                rows.stop,
-            ]
-        else:
-            n_parts = max((n + each // 2) // each, 1)
-            cuts = [rows.start + n * k // n_parts for k in range(n_parts + 1)]
-        ends = itertools.pairwise(cuts)
-        return [(range(a, b), slice(a - rows.start, b - rows.start)) for a, b in ends]
-    if rows.ndim == 1:
-        each = n if step > 1 else each  # chunks are decoded once only if all rows come together
-        return [(rows[a : a + each], slice(a, min(a + each, n))) for a in range(0, n, each)]
-    runs = as_runs(rows)
-    runs = runs[runs[:, 0] < runs[:, 1]]
-    if step == 1:
-        groups: Iterable[Ints] = _even_groups(runs, -(-n // max(1, n // each)))
-    else:
-        groups = groups_of(bands_of(runs, step), step, -(-each // step))
-    return [
-        (part[:, :2], slice(int(part[0, 2]), int(part[-1, 2] + part[-1, 1] - part[-1, 0])))
-        for part in groups
-    ]
-
-
-def as_runs(rows: Rows) -> Ints:
-    """Return rows as runs: a range of step 1 as one, listed rows each once."""
-    if isinstance(rows, range):
-        return np.array([[rows.start, rows.stop]])
-    return rows if rows.ndim == 2 else runs_of(np.unique(rows))
-
-
-def _even_groups(runs: Ints, each: int) -> list[Ints]:
-    """Group runs by about `each` of their rows; only long runs are cut."""
-    counts = runs[:, 1] - runs[:, 0]
-    n_parts = np.maximum((counts + each // 2) // each, 1)
-    part = spread(np.zeros_like(n_parts), n_parts)
-    start, counts, n_parts = (np.repeat(one, n_parts) for one in (runs[:, 0], counts, n_parts))
-    parts = np.empty((len(start), 3), np.int64)
-    parts[:, 0] = start + counts * part // n_parts
-    parts[:, 1] = start + counts * (part + 1) // n_parts
-    counts = parts[:, 1] - parts[:, 0]
-    parts[:, 2] = np.cumsum(counts) - counts
-    group = (parts[:, 2] + counts // 2) // each  # that in which the middle of a part lies
-    return np.split(parts, np.flatnonzero(group[1:] != group[:-1]) + 1)
+    if given.ndim == 1:  # chunks are decoded once only if all rows come together
+        each = n if step > 1 or joined else each
+        return [(given[a : a + each], slice(a, min(a + each, n))) for a in range(0, n, each)]
+    if isinstance(reader, JoinedReader):
+        return [
+            (as_runs(part) + start, slice(which.start + place.start, which.start + place.stop))
+            for start, one, own, which in reader.by_reader(given)
+            for part, place in pieces(one, own, n_bytes)
+        ]
+    runs = given[given[:, 0] < given[:, 1]]
+    if step > 1:
+        groups = list(groups_of(runs, step, -(-each // step)))
+    else:  # even parts: what is cut belongs to that in which its middle lies
+        each, begin = -(-n // max(1, (n + each // 2) // each)), runs[0, 0]
+        bands = bands_of(runs - begin, each) + np.array([begin, begin, 0])
+        part = (bands[:, 2] + (bands[:, 1] - bands[:, 0]) // 2) // each
+        groups = np.split(bands, np.flatnonzero(part[1:] != part[:-1]) + 1)
+    found: list[tuple[Rows, slice]] = []
+    for group in groups:
+        (start, _, first), (last, stop, number) = group[0].tolist(), group[-1].tolist()
+        end = number + stop - last
+        follow = stop - start == end - first
+        found.append((range(start, stop) if follow else group[:, :2], slice(first, end)))
+    return found
 
 
 # what formats share
@@ -373,7 +361,7 @@ class FileReader:
         self.dtype = native(source.dtype)
         self.chunk_rows = 1 if source.chunks is None else source.chunks[0]
         self.row_bytes = row_nbytes(self.row_shape, source.dtype)
-        self.file = FileRef(source.file)
+        self.file: Callable[[], OpenFile] = partial(open_bytes, source.file)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self.region, self.io)
@@ -388,19 +376,13 @@ class FileReader:
         self._check_out(out, n if places is None else 0)
         if places is not None and len(places) != n:
             raise SelectionError(f"{self.where}: {len(places)} places for {n} rows")
-        if not n or not self.row_bytes:
-            return
-        if rows.ndim == 1:
-            self._read_list(rows, out, places)
-        else:
-            self._read(rows, out, places)
+        if n and self.row_bytes:
+            (self._read if rows.ndim == 2 else self._read_list)(rows, out, places)
 
     def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
         """Return the bytes that are fetched for `rows`; see :class:`Reader`."""
         rows = self._checked(rows)
-        if not len(rows) or not self.row_bytes:
-            return ()
-        return self._ranges(as_runs(rows))
+        return self._ranges(as_runs(rows)) if len(rows) and self.row_bytes else ()
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         raise NotImplementedError
@@ -414,32 +396,22 @@ class FileReader:
         ordered = rows[order]
         places = order if places is None else places[order]
         is_first = np.append(True, ordered[1:] != ordered[:-1])
-        if is_first.all():
-            self._read(runs_of(ordered), out, places)
-            return
         self._read(runs_of(ordered[is_first]), out, places[is_first])
-        copied_from = places[is_first][np.cumsum(is_first) - 1]
-        put_rows(out, places[~is_first], out[copied_from[~is_first]])
+        if not is_first.all():
+            copied_from = places[is_first][np.cumsum(is_first) - 1]
+            put_rows(out, places[~is_first], out[copied_from[~is_first]])
 
     def _checked(self, rows: Any) -> Ints:
         """Return rows as runs without empty ones, or as a list; all of them are there."""
-        if isinstance(rows, range):
-            if rows.step == 1 and 0 <= rows.start < rows.stop <= self.n_rows:
-                return np.array([[rows.start, rows.stop]])
-            rows = [[rows.start, rows.stop]] if rows.step == 1 and len(rows) else np.array(rows)
-        array = np.ascontiguousarray(rows, np.int64)
-        if array.size == 0:
-            return np.empty((0, 2), np.int64)
+        array = np.ascontiguousarray(as_array(rows))
+        if len(array) == 1 and array.ndim == 2 and 0 <= array[0, 0] < array[0, -1] <= self.n_rows:
+            return array
         if array.ndim == 1:
             return listed_rows(array, self.n_rows, self.where)
         if array.ndim != 2 or array.shape[1] != 2:
             raise SelectionError(f"{self.where}: runs must have shape (k, 2), found {array.shape}")
-        if len(array) <= FEW:
-            few = array.reshape(-1).tolist()
-            if few[0] >= 0 and few[-1] <= self.n_rows and few == sorted(set(few)):
-                return array
         ends = array.reshape(-1)
-        if ends[0] < 0 or ends[-1] > self.n_rows or (ends[1:] < ends[:-1]).any():
+        if len(ends) and (ends[0] < 0 or ends[-1] > self.n_rows or (ends[1:] < ends[:-1]).any()):
             found = ", ".join(f"[{a}, {b})" for a, b in array[:4].tolist())
             raise SelectionError(
                 f"{self.where}: runs must be ascending [start, stop) stretches within "
@@ -484,14 +456,14 @@ class ValuesReader(FileReader):
         return type(self), (self.source, self.region, self._load, self.why)
 
     @cached_property
-    def _values(self) -> MemoryReader:
-        return MemoryReader(np.ascontiguousarray(outer_take(self._load(self.source), self.region)))
+    def _values(self) -> Array:
+        return outer_take(self._load(self.source), self.region)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        self._values.read(runs, out, places)
+        self._read_list(rows_of(runs), out, places)
 
     def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
-        self._values.read(rows, out, places)
+        out[slice(len(rows)) if places is None else places] = self._values[rows]
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         return ()
@@ -506,7 +478,8 @@ class _Clock(threading.local):
 CLOCK = _Clock()
 
 
-class decoding:
+@contextmanager
+def decoding() -> Iterator[None]:
     """Count what happens inside as decoding: undoing filters, parsing text, decoding pictures.
 
     Examples
@@ -517,14 +490,11 @@ class decoding:
     >>> CLOCK.decode_s > before
     True
     """
-
-    __slots__ = ("_began",)
-
-    def __enter__(self) -> None:
-        self._began = perf_counter()
-
-    def __exit__(self, *fault: object) -> None:
-        CLOCK.decode_s += perf_counter() - self._began
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        CLOCK.decode_s += perf_counter() - began
 
 
 @contextmanager
@@ -605,13 +575,12 @@ class JoinedReader:
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Read the rows of one file after another; see :class:`Reader`."""
-        for start, reader, own, which in self._by_reader(rows):
+        for start, reader, own, which in self.by_reader(as_array(rows)):
+            target, to = out, which if places is None else places[which]
+            if isinstance(to, slice):
+                target, to = out[to], None
             try:
-                if isinstance(which, slice):
-                    part = out[which] if places is None else out
-                    reader.read(own, part, None if places is None else places[which])
-                else:
-                    reader.read(own, out, which if places is None else places[which])
+                reader.read(own, target, to)
             except ReadError as error:
                 if error.row is not None:
                     error.row += start
@@ -619,41 +588,26 @@ class JoinedReader:
 
     def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
         """Return the bytes of all files; see :class:`Reader`."""
-        return [
-            part for _, reader, own, _ in self._by_reader(rows) for part in reader.byte_ranges(own)
-        ]
+        found = self.by_reader(as_array(rows))
+        return [part for _, reader, own, _ in found for part in reader.byte_ranges(own)]
 
-    def pieces(self, rows: Rows, n_bytes: int) -> list[tuple[Rows, slice]]:
-        """Cut rows by file, and those of each as its reader has them cut; see :func:`pieces`."""
-        if not isinstance(rows, range) and rows.ndim == 1:
-            return [(rows, slice(0, len(rows)))] if len(rows) else []
-        return [
-            (as_runs(part) + start, slice(which.start + place.start, which.start + place.stop))
-            for start, reader, own, which in self._by_reader(rows)
-            for part, place in pieces(reader, own, n_bytes)
-        ]
-
-    def _by_reader(self, rows: Rows) -> Iterator[tuple[int, Reader, Rows, Any]]:
+    def by_reader(self, rows: Ints) -> Iterator[tuple[int, Reader, Rows, Any]]:
         """Yield (first row, reader, its own rows, which of `rows` these are), file by file."""
-        if isinstance(rows, range) and rows.step != 1:
-            rows = np.array(rows)
-        if not isinstance(rows, range) and rows.ndim == 1:
-            rows = listed_rows(rows, self.n_rows)
-            files = np.searchsorted(self._starts, rows, side="right") - 1
+        if rows.ndim == 1:
+            files = self._starts.searchsorted(listed_rows(rows, self.n_rows), side="right") - 1
             for number in np.unique(files).tolist():
                 start, mine = int(self._starts[number]), np.flatnonzero(files == number)
                 yield start, self.readers[number], rows[mine] - start, mine
             return
-        runs, place = as_runs(rows), 0
-        if not len(runs):
+        if not len(rows):
             return
-        low, high = int(runs[0, 0]), int(runs[-1, 1])
+        low, high, place = int(rows[0, 0]), int(rows[-1, 1]), 0
         if low < 0 or high > self.n_rows:
-            listed_rows(runs, self.n_rows)
-        first = int(np.searchsorted(self._starts, low, side="right")) - 1
-        for number in range(first, int(np.searchsorted(self._starts, high, side="left"))):
+            listed_rows(rows, self.n_rows)
+        first = int(self._starts.searchsorted(low, side="right")) - 1
+        for number in range(first, int(self._starts.searchsorted(high))):
             start, stop = self._starts[number : number + 2].tolist()
-            mine = np.clip(runs, start, stop) - start
+            mine = np.clip(rows, start, stop) - start
             mine = mine[mine[:, 1] > mine[:, 0]]
             if len(mine):
                 own = range(*mine[0].tolist()) if len(mine) == 1 else mine

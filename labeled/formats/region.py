@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from labeled.errors import SelectionError, SelectionTypeError
-from labeled.selection import as_positions
+from labeled.selection import as_positions, spread
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -58,28 +58,29 @@ def normal_region(region: Region, shape: tuple[int, ...], where: str = "region")
     >>> normal_region((-1, slice(2, 99)), (3, 8, 8))
     (2, slice(2, 8, 1), slice(0, 8, 1))
     """
+    if not region:
+        return whole(shape)
     if len(region) > len(shape):
         raise SelectionError(
             f"{where}: {len(region)} indexers for {len(shape)} axes after the example axis"
         )
-    normal: list[Indexer] = []
-    for axis, size in enumerate(shape, start=1):
-        index: Any = region[axis - 1] if axis <= len(region) else slice(None)
-        normal.append(_normal(index, size, f"{where}, axis {axis}"))
-    return tuple(normal)
+    given = [*region, *(slice(None) for _ in shape[len(region) :])]
+    return tuple(
+        _normal(index, size, f"{where}, axis {axis}")
+        for axis, (index, size) in enumerate(zip(given, shape, strict=True), start=1)
+    )
 
 
 def _normal(index: Any, size: int, where: str) -> Indexer:
     if isinstance(index, slice):
-        step = 1 if index.step is None else int(index.step)
-        if step < 1:
+        if index.step is not None and index.step < 1:
             raise SelectionTypeError(f"{where}: a slice needs a positive step, found {index.step}")
         return _slice_of(range(size)[index])
     array = np.asarray(index)
-    if array.dtype.kind not in "iu" and array.size:
-        raise SelectionTypeError(f"{where}: expected integers or a slice, found {index!r}")
-    if array.ndim > 1:
-        raise SelectionTypeError(f"{where}: expected a 1-D list, found {array.ndim} dimensions")
+    if (array.dtype.kind not in "iu" and array.size) or array.ndim > 1:
+        raise SelectionTypeError(
+            f"{where}: expected integers in one list or a slice, not {index!r}"
+        )
     array = array.astype(np.int64)
     if array.size and not (-size <= array.min() and array.max() < size):
         raise SelectionError(f"{where}: {index} lies outside 0..{size - 1}")
@@ -102,14 +103,13 @@ def _slice_of(positions: range) -> slice:
 
 def region_shape(region: Region) -> tuple[int, ...]:
     """Return the lengths of the axes that a normal region keeps: integers drop theirs."""
-    return tuple([length(index) for index in region if not isinstance(index, int)])
-
-
-def length(index: Indexer) -> int:
-    """Return how many elements an indexer takes."""
-    if isinstance(index, slice):
-        return len(range(index.start, index.stop, index.step))
-    return 1 if isinstance(index, int) else len(index)
+    shape = []
+    for index in region:
+        if isinstance(index, slice):
+            shape.append(len(range(index.start, index.stop, index.step)))
+        elif not isinstance(index, int):
+            shape.append(len(index))
+    return tuple(shape)
 
 
 def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
@@ -120,7 +120,7 @@ def is_whole(region: Region, shape: tuple[int, ...]) -> bool:
     return True
 
 
-def outer_take(array: Array, region: Region, rows: Ints | None = None) -> Array:
+def outer_take(array: Array, region: Region, rows: slice | Ints | None = None) -> Array:
     """Return ``array[rows, region]``, each axis by itself; a view if nothing is a list.
 
     Examples
@@ -188,18 +188,15 @@ class BoxPlan:
         """Return the starts and lengths of what is fetched for `n` rows from byte `at` on, each."""
         if self.read_through:
             return at + self.starts[0], (n - 1) * self.row_bytes + self.stretch_bytes
-        ends = np.cumsum(n)
-        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - n, n)
-        rows = np.repeat(at, n) + within * self.row_bytes
+        rows = np.repeat(at, n) + spread(np.zeros_like(n), n) * self.row_bytes
         starts: Ints = (rows[:, None] + np.array(self.starts)).reshape(-1)
         return starts, np.full(len(starts), self.stretch_bytes)
 
     def view(self, fetched: Array, n: int) -> Array:
         """View the boxes of `n` consecutive rows in bytes that were fetched one after another."""
-        if not self.read_through or self.stretch_bytes == self.row_bytes:
-            return fetched[: self.bytes_of(n)].view(self.dtype).reshape(n, *self.box_shape)
-        strides = (self.row_bytes, *self.box_strides)
-        return np.ndarray((n, *self.box_shape), self.dtype, fetched, 0, strides)
+        row = self.row_bytes if self.read_through else self.bytes_of(1)
+        shape = (n, *self.box_shape)
+        return np.ndarray(shape, self.dtype, fetched, 0, (row, *self.box_strides))
 
 
 def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxPlan:
@@ -214,43 +211,49 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
     >>> plan.starts, plan.stretch_bytes          # three far-away stretches of one byte
     ((4, 100004, 200004), 1)
     """
-    row_bytes, n_wanted = math.prod(shape) * dtype.itemsize, math.prod(region_shape(region))
+    row_bytes, taken = math.prod(shape) * dtype.itemsize, region_shape(region)
     is_all = is_whole(region, shape)
-    if is_all or not n_wanted or not row_bytes:
-        taken = shape if is_all else region_shape(region)
+    if is_all or not row_bytes or 0 in taken:
+        taken = shape if is_all else taken
         n_bytes = math.prod(taken) * dtype.itemsize
-        inner: Region = whole(taken)
         near = row_bytes - n_bytes <= GAP_BYTES
-        return BoxPlan(dtype, row_bytes, (0,), n_bytes, taken, inner, is_all, near)
+        return BoxPlan(dtype, row_bytes, (0,), n_bytes, taken, whole(taken), is_all, near)
     strides, best, at = c_strides(shape, dtype.itemsize), math.inf, 0
-    n_stretches = 1
+    starts = walked = np.zeros(1, np.int64)  # of an axis, if all before it go index by index
     for axis, index in enumerate(region):
+        if len(walked) * GAP_BYTES >= best:
+            break
         low, high = bounds(index)
         n_bytes = (high - low) * strides[axis]
-        near = n_stretches == 1 and row_bytes - n_bytes <= GAP_BYTES
-        cost = row_bytes if near else n_stretches * (n_bytes + GAP_BYTES)
+        near = len(walked) == 1 and row_bytes - n_bytes <= GAP_BYTES
+        cost = row_bytes if near else len(walked) * (n_bytes + GAP_BYTES)
         if cost < best:
-            best, at = cost, axis
-        n_stretches *= length(index)
+            best, at, starts = cost, axis, walked + low * strides[axis]
+        walked = (walked[:, None] + positions_of(index) * strides[axis]).reshape(-1)
     low, high = bounds(region[at])
-    starts = np.array([low * strides[at]], np.int64)
-    for axis in reversed(range(at)):
-        every: Any = region[axis]
-        if isinstance(every, slice):
-            every = np.arange(every.start, every.stop, every.step)
-        starts = (np.atleast_1d(every)[:, None] * strides[axis] + starts).reshape(-1)
-    walked = [0 if isinstance(i, int) else slice(0, length(i), 1) for i in region[:at]]
     n_bytes = (high - low) * strides[at]
+    lengths = [len(positions_of(index)) for index in region[:at]]
+    before = [
+        0 if isinstance(index, int) else slice(0, len(positions_of(index)), 1)
+        for index in region[:at]
+    ]
     return BoxPlan(
         dtype,
         row_bytes,
         tuple(starts.tolist()),
         n_bytes,
-        (*map(length, region[:at]), high - low, *shape[at + 1 :]),
-        (*walked, shifted(region[at], low), *region[at + 1 :]),
+        (*lengths, high - low, *shape[at + 1 :]),
+        (*before, shifted(region[at], low), *region[at + 1 :]),
         whole=False,
         read_through=len(starts) == 1 and row_bytes - n_bytes <= GAP_BYTES,
     )
+
+
+def positions_of(index: Indexer) -> Ints:
+    """Return the elements that an indexer takes of its axis."""
+    if isinstance(index, slice):
+        return np.arange(index.start, index.stop, index.step)
+    return np.atleast_1d(index)
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -272,6 +275,19 @@ def shifted(index: Indexer, low: int) -> Indexer:
     if isinstance(index, slice):
         return slice(index.start - low, index.stop - low, index.step)
     return index - low
+
+
+def box_of(region: Region) -> tuple[tuple[slice, ...], Region]:
+    """Return what holds a region, axis by axis from the first element to the last, and the rest.
+
+    Examples
+    --------
+    >>> box_of((slice(3, 8, 2), 5))
+    ((slice(3, 8, None), slice(5, 6, None)), (slice(0, 5, 2), 0))
+    """
+    ends = [bounds(index) for index in region]
+    inner = tuple(shifted(index, low) for index, (low, _) in zip(region, ends, strict=True))
+    return tuple(slice(*end) for end in ends), inner
 
 
 def whole(row_shape: tuple[int, ...]) -> Region:
@@ -304,27 +320,22 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
     for part in region:
         if isinstance(part, int):
             out.append(part)
-        else:
-            out.append(_narrowed(part, axes[kept], names[kept]) if kept in axes else part)
-            kept += 1
+            continue
+        out.append(_narrowed(part, axes[kept], names[kept]) if kept in axes else part)
+        kept += 1
     return tuple(out)
 
 
 def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
-    n = length(part)
+    positions = positions_of(part)
     single = isinstance(request, int | np.integer) and not isinstance(request, bool)
     try:
-        wanted = as_positions([request] if single else request, n, "position")
+        wanted = as_positions([request] if single else request, len(positions), "position")
     except SelectionTypeError as error:
         raise SelectionTypeError(f"dim {name!r}: {error}") from None
     except SelectionError as error:
-        raise SelectionError(f"dim {name!r} (length {n}): {error}") from None
-    positions: Ints
-    if isinstance(part, slice):
-        if isinstance(wanted, range) and wanted.step > 0:
-            taken = range(part.start, part.stop, part.step)
-            return _slice_of(taken[wanted.start : wanted.stop : wanted.step])
-        positions = part.start + np.asarray(wanted, np.int64) * part.step
-    else:
-        positions = part[np.asarray(wanted, np.int64)]
-    return int(positions[0]) if single else positions
+        raise SelectionError(f"dim {name!r} (length {len(positions)}): {error}") from None
+    taken: Ints = positions[np.asarray(wanted, np.int64)]
+    if single:
+        return int(taken[0])
+    return _normal(taken, int(positions.max(initial=0)) + 1, name)

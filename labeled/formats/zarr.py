@@ -35,10 +35,10 @@ from labeled.formats.reader import (
     failed,
     groups_of,
     native,
+    put_parts,
     row_nbytes,
 )
-from labeled.formats.region import Array, Ints, Region, bounds, outer_take, shifted
-from labeled.selection import spread
+from labeled.formats.region import Array, Ints, Region, box_of, outer_take
 
 MARKS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
 """Files that hold what zarr says of a group or an array."""
@@ -189,10 +189,7 @@ class ZarrReader(FileReader):
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
-        self._box = tuple(slice(*bounds(index)) for index in self.region)
-        self._inner = tuple(
-            shifted(index, box.start) for index, box in zip(self.region, self._box, strict=True)
-        )
+        self._box, self._inner = box_of(self.region)
         band_bytes = self.chunk_rows * row_nbytes(source.row_shape, source.dtype)
         self._chunks_each = max(1, CALL_BYTES // max(1, band_bytes))
 
@@ -207,18 +204,13 @@ class ZarrReader(FileReader):
                 f"{source.file.path!r} has changed since it was opened: the metadata of "
                 f"{source.key!r} have changed. Open it again."
             )
-        bands = bands_of(runs, self.chunk_rows)
-        for parts in groups_of(bands, self.chunk_rows, self._chunks_each):
-            start, stop, first = int(parts[0, 0]), int(parts[-1, 1]), int(parts[0, 2])
-            counts = parts[:, 1] - parts[:, 0]
+        for parts in groups_of(runs, self.chunk_rows, self._chunks_each):
+            start, stop = int(parts[0, 0]), int(parts[-1, 1])
             try:
                 box = np.asarray(self._array[(slice(start, stop), *self._box)])
             except Exception as fault:  # damaged chunks are as many errors as there are codecs
                 raise failed(source, start, stop, fault) from fault
-            rows = spread(parts[:, 0] - start, counts) if counts.sum() < stop - start else None
-            numbers = slice(first, first + int(counts.sum()))
-            values = outer_take(box, self._inner, rows)
-            out[numbers if places is None else places[numbers]] = values
+            put_parts(out, places, parts, outer_take(box, self._inner))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Count touched chunks, by what they hold decoded: zarr alone knows where they are."""

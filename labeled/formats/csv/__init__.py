@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError, UnknownNameError, did_you_mean, listed
-from labeled.formats.bytesource import FileRef, stamp_of
+from labeled.formats.bytesource import open_bytes, stamp_of
 from labeled.formats.csv.index import (
     TIME,
     TOGETHER_BYTES,
@@ -200,7 +200,7 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
     for block in {i * (n_blocks - 1) // (SAMPLES - 1) for i in range(SAMPLES if n_blocks else 0)}:
         begin, end = index.starts[block : block + 2].tolist()
         text = np.empty(end - begin, np.uint8)
-        FileRef(stamp)().read_into(text, begin)
+        open_bytes(stamp).read_into(text, begin)
         try:
             table = dialect.parse(text)
         except ValueError as fault:

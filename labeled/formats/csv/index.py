@@ -26,7 +26,7 @@ import numpy as np
 from labeled._optional import extra_module
 from labeled._validation import check_fields, whole
 from labeled.errors import FileFormatError, LoaderError
-from labeled.formats.bytesource import FileRef, stored_bytes
+from labeled.formats.bytesource import open_bytes, stored_bytes
 from labeled.formats.header import TEXT, FileStamp
 from labeled.formats.region import Array, Ints
 
@@ -511,7 +511,7 @@ def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
 
 def line_at(stamp: FileStamp, dialect: Dialect, at: int) -> int:
     """Return the number of the line at byte `at`, by counting the line ends before it."""
-    file, line = FileRef(stamp)(), dialect.first_line
+    file, line = open_bytes(stamp), dialect.first_line
     for begin in range(dialect.begin, at, READ_BYTES):
         data = np.empty(min(READ_BYTES, at - begin), np.uint8)
         file.read_into(data, begin)

@@ -56,6 +56,7 @@ from labeled.formats.hdf5.labels import (
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import (
     Address,
+    FoundObject,
     NotThereError,
     address,
     find,
@@ -424,18 +425,18 @@ def is_pattern(base: h5py.Group, group: str) -> bool:
     return has_magic(group) and group not in base
 
 
-def matching(base: h5py.Group, pattern: str, *, allow_external: bool) -> dict[str, h5py.Group]:
-    """Return the groups that a pattern matches, level by level, by path in natural order."""
-    found = {"": base}
+def matching(base: h5py.Group, pattern: str, *, allow_external: bool) -> dict[str, FoundObject]:
+    """Return the groups and datasets that a pattern matches, by path in natural order."""
+    found = {"": FoundObject(base, False)}
     for part in filter(None, pattern.split("/")):
         found = {
-            f"{path}/{name}".lstrip("/"): thing
-            for path, group in found.items()
-            for name in sorted(map(to_text, group.id), key=natural)
+            f"{path}/{name}".lstrip("/"): FoundObject(below.thing, above.outside or below.outside)
+            for path, above in found.items()
+            if isinstance(above.thing, h5py.Group)
+            for name in sorted(map(to_text, above.thing.id), key=natural)
             if fnmatchcase(name, part)
-            and isinstance(
-                thing := find(group, name, allow_external=allow_external).thing, h5py.Group
-            )
+            for below in (find(above.thing, name, allow_external=allow_external),)
+            if isinstance(below.thing, h5py.Group | h5py.Dataset)
         }
     return found
 

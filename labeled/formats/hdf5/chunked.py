@@ -6,18 +6,16 @@ chunk. Tables are shared by all readers of a file through a process-wide cache o
 Every offset is checked against the size of the file there, before anything is read.
 
 Chunks without filters that are as wide as rows lie in the file as they are, so that their rows are
-read like contiguous ones (:class:`PlainChunks`). All others are put together here, a block of
-chunks at a time. Chunks that are wanted whole are decoded directly to their place. Others are
-decoded side by side into memory that stays in cache, and the wanted rows of all are copied out at
-once.
+read like contiguous ones (:class:`PlainChunks`). All others are fetched, those that lie together
+with one call, and decoded one by one: directly to their place where all of a chunk is wanted as it
+is, else into memory that stays in cache, from which the wanted elements are copied.
 
 A *band* is all chunks that hold the same rows, a *tile* one column of chunks: the elements wanted
-of each, and where they go in a row of the result. A *block* is some bands of some tiles, which are
-read together; its lists hold one entry a chunk, in this order::
+of each, and where they go in a row of the result::
 
                      tile 0    tile 1    tile 2       (along the axes after the first)
-    band 0            [0]       [1]       [2]         rows 0 .. chunk_rows - 1
-    band 1            [3]       [4]       [5]         rows chunk_rows .. 2 * chunk_rows - 1
+    band 0                                            rows 0 .. chunk_rows - 1
+    band 1                                            rows chunk_rows .. 2 * chunk_rows - 1
 
 The trade-off: a chunk is read and decoded whole even for one element of it.
 """
@@ -32,20 +30,20 @@ from array import array
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.bytesource import OpenFile, open_bytes
-from labeled.formats.contiguous import ContiguousReader, stretch_bases
+from labeled.formats.bytesource import open_bytes
+from labeled.formats.contiguous import FAR, ContiguousReader
 from labeled.formats.hdf5.filters import DecodeError, Pipeline
 from labeled.formats.hdf5.safety import h5_of
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.memory import put_rows, scratch
 from labeled.formats.reader import (
-    FEW,
     PIECE_BYTES,
     UNSTORED,
     ByteRanges,
@@ -53,6 +51,7 @@ from labeled.formats.reader import (
     Io,
     decoding,
     describe,
+    groups_of,
     naming_rows,
     row_nbytes,
 )
@@ -130,18 +129,13 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     """
     chunks = source.chunks
     assert chunks is not None
-    grid = _grid(source.shape, chunks)
-    offsets, sizes, coords, flagged = array("Q"), array("Q"), array("Q"), array("Q")
+    grid, found = np.array(_grid(source.shape, chunks), np.int64), array("Q")
 
     def visitor() -> Generator[None, Any]:
         """Take one step a chunk: to resume a generator costs less than to call a function."""
         while True:
             at, mask, offset, size = yield
-            offsets.append(offset)
-            sizes.append(size)
-            coords.extend(at)
-            if mask:
-                flagged.extend((len(offsets) - 1, mask))
+            found.extend((*at, mask, offset, size))
 
     with h5_of(source.file) as file:
         dataset = file[source.key]
@@ -155,15 +149,13 @@ def build_index(source: SourceHeader) -> ChunkIndex:
                 f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
                 "damaged; copy it again."
             ) from error
-    starts = np.frombuffer(offsets, np.uint64) + np.uint64(base)
-    lengths = np.frombuffer(sizes, np.uint64)
-    begins = np.frombuffer(coords, np.uint64).reshape(-1, len(chunks))
-    steps, within = np.divmod(begins, np.array(chunks, np.uint64))
+    table = np.frombuffer(found, np.uint64).reshape(-1, len(chunks) + 3)
+    begins, masks, lengths = table[:, :-3], table[:, -3].astype(np.uint32), table[:, -1]
+    starts, size = table[:, -2] + np.uint64(base), np.uint64(source.file.size)
 
-    def refuse(bad: Array, what: str, entries: Ints | None = None) -> None:
+    def refuse(bad: Array, what: str) -> None:
         if bad.any():
             entry = int(np.argmax(bad))
-            entry = entry if entries is None else int(entries[entry])
             coord, start = tuple(begins[entry].tolist()), int(starts[entry])
             where = f"bytes {start} to {start + int(lengths[entry])}"
             raise FileFormatError(
@@ -171,33 +163,28 @@ def build_index(source: SourceHeader) -> ChunkIndex:
                 "chunk table is truncated or damaged; copy the file again."
             )
 
-    off_grid = (within != 0).any(axis=1) | (steps >= np.array(grid, np.uint64)).any(axis=1)
+    steps, within = np.divmod(begins, np.array(chunks, np.uint64))
+    off_grid = (within != 0).any(axis=1) | (steps >= grid.astype(np.uint64)).any(axis=1)
     refuse(off_grid, "is off the grid")
-    numbers = np.zeros(len(steps), np.int64)
-    for axis in range(len(grid)):
-        numbers += steps[:, axis].astype(np.int64) * math.prod(grid[axis + 1 :])
-    size = np.uint64(source.file.size)
     beyond = (starts > size) | (lengths > size - np.minimum(starts, size))
     refuse(beyond, f"should lie at {{}}, but the file has {size}")
     # HDF5 searches a table by its order, and takes a chunk that it misses for one never written.
-    after = np.arange(1, len(numbers))
-    refuse(numbers[1:] == numbers[:-1], "is there twice", after)
-    refuse(numbers[1:] < numbers[:-1], "is out of order", after)
-    order = np.argsort(starts, kind="stable")
-    shared = starts[order][1:] < (starts + lengths)[order][:-1]
-    refuse(shared, "shares bytes with another chunk", order[1:])
+    numbers = steps.astype(np.int64) @ np.append(np.cumprod(grid[:0:-1])[::-1], 1)
+    refuse(np.append(False, numbers[1:] == numbers[:-1]), "is there twice")
+    refuse(np.append(False, numbers[1:] < numbers[:-1]), "is out of order")
+    order, shared = np.argsort(starts, kind="stable"), np.zeros(len(starts), bool)
+    shared[order[1:]] = starts[order][1:] < (starts + lengths)[order][:-1]
+    refuse(shared, "shares bytes with another chunk")
     if not source.filters and not source.dtype.hasobject:  # whose references HDF5 sizes
         whole = math.prod(chunks) * source.dtype.itemsize
         refuse(lengths != whole, f"does not have the {whole} bytes of a whole chunk")
-    masks = None
-    if flagged:
-        masked = np.frombuffer(flagged, np.uint64).reshape(-1, 2).astype(np.int64)
-        masks = np.zeros(len(numbers), np.uint32)
-        masks[masked[:, 0]] = masked[:, 1]
-    if not len(lengths) or int(lengths.max()) < 2**32:
-        lengths = lengths.astype(np.uint32)
-    kept = None if len(numbers) == math.prod(grid) else numbers
-    return ChunkIndex(starts, lengths, masks, kept)
+    fits = not len(lengths) or int(lengths.max()) < 2**32
+    return ChunkIndex(
+        starts,
+        lengths.astype(np.uint32 if fits else np.uint64),
+        masks if masks.any() else None,
+        None if len(numbers) == grid.prod() else numbers,
+    )
 
 
 def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
@@ -288,11 +275,6 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
     return tiles
 
 
-def count_tiles(region: Region, chunks: tuple[int, ...]) -> int:
-    """Return how many chunks of a band a region touches."""
-    return math.prod(len(_cut(index, chunk)) for index, chunk in zip(region, chunks, strict=True))
-
-
 def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
     grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
     return tuple(grid.tolist())
@@ -344,36 +326,31 @@ class PlainChunks(ContiguousReader):
         firsts = np.append(firsts, gone)
         order = np.argsort(firsts, kind="stable")
         firsts = firsts[order]
-        bases = stretch_bases(offsets[order], firsts, self._plan.row_bytes)
+        bases = offsets[order] - firsts * self._plan.row_bytes
+        bases[offsets[order] < 0] = FAR
         begins = np.append(True, bases[1:] != bases[:-1])
         return firsts[begins], bases[begins]
 
 
-class _Band(NamedTuple):
-    """What is wanted of the chunks that hold the same rows."""
+class _Chunk(NamedTuple):
+    """A chunk that is read, and what is wanted of it."""
 
-    number: int
-    start: int
-    stop: int
-    """The first row that is wanted and one past the last, counted within the band."""
+    offset: int
+    """Where it begins in the file; -1 if it was never stored."""
+    size: int
+    mask: int
+    """Bit i set: filter i was not applied to it."""
+    band: int
+    tile: Tile
     rows: slice | Ints
-    """Those that are wanted; they ascend."""
+    """Those that are wanted, counted within the chunk; they ascend."""
+    first: int
+    """The number of the first of them, counted through all rows that are read."""
     n: int
 
-
-class _Block(NamedTuple):
-    """Chunks that are read together, band by band, tile by tile."""
-
-    first_row: int
-    """The number of its first row, counted through all rows that are read."""
-    n_rows: int
-    bands: list[_Band]
-    tiles: list[Tile]
-    offsets: list[int]
-    """Where each chunk begins in the file; -1 if it was never stored."""
-    sizes: list[int]
-    masks: list[int]
-    """Bit i set: filter i was not applied to that chunk."""
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
 
 
 class ChunkedReader(FileReader):
@@ -389,174 +366,95 @@ class ChunkedReader(FileReader):
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = tiles_of(self.region, source.row_shape, inner)
         self._per_band = math.prod(_grid(source.row_shape, inner))
-        n_tiles = len(self._tiles)
-        self._whole_rows = n_tiles == 1 and is_whole(self._tiles[0].local, inner)
+        self._whole_rows = len(self._tiles) == 1 and is_whole(self._tiles[0].local, inner)
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
-        self._gap_bytes = GAP_BYTES if source.filters else 0
-        band_bytes = max(n_tiles * self._chunk_bytes, 1)
-        self._bands_each = -(-PIECE_BYTES // band_bytes)
-        each = n_tiles if band_bytes <= 2 * PIECE_BYTES else -(-PIECE_BYTES // self._chunk_bytes)
-        self._tiles_each = max(each, 1)
+        self._together = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
+        names = ", ".join(step.words for step in source.filters)
+        self.why = f"chunks decoded outside HDF5's lock ({names})"
+        if not names:
+            self.why = "chunks without filters: read by file offset, several a row"
 
-    @property
-    def why(self) -> str:  # type: ignore[override]
-        """What is done with chunks, for people."""
-        if not self.source.filters:
-            return "chunks without filters: read by file offset, several a row"
-        names = ", ".join(step.words for step in self.source.filters)
-        return f"chunks decoded outside HDF5's lock ({names})"
+    def _wanted(self, runs: Ints) -> Iterator[_Chunk]:
+        """Yield the chunks of runs, band by band, tile by tile."""
+        index, each = chunk_index(self.source), self.chunk_rows
+        for bands in groups_of(runs, each):
+            (start, stop, first), last = bands[0].tolist(), int(bands[-1, 1])
+            number, n = start // each, last - start
+            rows: slice | Ints = slice(start - number * each, last - number * each)
+            if stop < last:
+                rows = listed = rows_of(bands) - number * each
+                n = len(listed)
+            for tile in self._tiles:
+                entry = index.entry(number * self._per_band + tile.number)
+                yield _Chunk(*entry, number, tile, rows, first, n)
 
-    # which chunks
-
-    def _blocks(self, runs: Ints) -> Iterator[_Block]:
-        """Yield the chunks of runs, about `PIECE_BYTES` at a time."""
-        index, bands, first = chunk_index(self.source), self._bands(runs), 0
-        while some := list(itertools.islice(bands, self._bands_each)):
-            n_rows = 0
-            for band in some:
-                n_rows += band.n
-            for t in range(0, len(self._tiles), self._tiles_each):
-                tiles = self._tiles[t : t + self._tiles_each]
-                block = _Block(first, n_rows, some, tiles, [], [], [])
-                for band in some:
-                    for tile in tiles:
-                        at, size, mask = index.entry(band.number * self._per_band + tile.number)
-                        block.offsets.append(at)
-                        block.sizes.append(size)
-                        block.masks.append(mask)
-                yield block
-            first += n_rows
-
-    def _bands(self, runs: Ints) -> Iterator[_Band]:
-        """Yield what is wanted of each band: few runs are looked at one by one."""
-        each = self.chunk_rows
-        together = len(runs) > 1 and bool((runs[1:, 0] // each == (runs[:-1, 1] - 1) // each).any())
-        if len(runs) > FEW or together:
-            rows = rows_of(runs)
-            numbers = rows // each
-            cuts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(rows)]
-            for a, b in itertools.pairwise(cuts):
-                number, n = int(numbers[a]), b - a
-                start, stop = int(rows[a]) - number * each, int(rows[b - 1]) + 1 - number * each
-                wanted = slice(start, stop) if n == stop - start else rows[a:b] - number * each
-                yield _Band(number, start, stop, wanted, n)
-            return
-        for start, stop in runs.tolist():
-            while start < stop:
-                number, begin = divmod(start, each)
-                n = min(stop - start, each - begin)
-                yield _Band(number, begin, begin + n, slice(begin, begin + n), n)
-                start += n
-
-    def _reads(self, block: _Block) -> Iterator[tuple[int, int, int, int]]:
-        """Yield what each call fetches: the first chunk, one past the last, offset and length.
-
-        Chunks that lie together come together, but for those that were never stored. Without
-        filters nothing may lie between, because they are fetched to where they are held.
-        """
-        offsets, sizes, k = block.offsets, block.sizes, 0
-        while k < len(offsets):
-            first, at, end = k, offsets[k], offsets[k] + sizes[k]
-            k += 1
-            if at < 0:
-                continue
-            while k < len(offsets) and 0 <= offsets[k] - end <= self._gap_bytes:
-                end = offsets[k] + sizes[k]
-                k += 1
-            yield first, k, at, end - at
+    def _reads(self, runs: Ints) -> Iterator[list[_Chunk]]:
+        """Yield the chunks that each call fetches: those that lie together; unstored ones alone."""
+        some: list[_Chunk] = []
+        for chunk in self._wanted(runs):
+            gap = chunk.offset - some[-1].end if some and some[0].offset >= 0 else -1
+            if some and (not 0 <= gap <= GAP_BYTES or len(some) == self._together):
+                yield some
+                some = []
+            some.append(chunk)
+        if some:
+            yield some
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        reads: list[tuple[int, int, int, int]] = []
-        for block in self._blocks(runs):
-            reads += self._reads(block)
-        found = np.array(reads, np.int64).reshape(-1, 4)
-        n_chunks = int((found[:, 1] - found[:, 0]).sum()) if self.source.filters else 0
-        return (ByteRanges(self.file, found[:, 2], found[:, 3], n_chunks),)
-
-    # reading
+        reads = [some for some in self._reads(runs) if some[0].offset >= 0]
+        starts = np.array([some[0].offset for some in reads], np.int64)
+        ends = np.array([some[-1].end for some in reads], np.int64)
+        n_decoded = sum(map(len, reads)) if self.source.filters else 0
+        return (ByteRanges(self.file, starts, ends - starts, n_decoded),)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        file = self.file()
+        file, each = self.file(), self.chunk_rows
         file.check()
-        for block in self._blocks(runs):
-            first, last, each = block.bands[0], block.bands[-1], self.chunk_rows
-            start, stop = first.number * each + first.start, last.number * each + last.stop
-            with naming_rows(self.source, start, stop):
-                self._read_block(file, block, out, places)
-
-    def _read_block(self, file: OpenFile, block: _Block, out: Array, places: Ints | None) -> None:
-        """Decode chunks side by side, and copy what is wanted of them at once.
-
-        Those that are wanted whole and in order are decoded to `out` directly.
-        """
-        size, c, m, n_tiles = self._chunk_bytes, self.chunk_rows, len(block.bands), len(block.tiles)
-        held = scratch("joined", m * n_tiles * size)
-        targets, direct = [], self._direct and places is None
-        flat, row = out.reshape(-1).view(np.uint8) if direct else held, block.first_row
-        for b, band in enumerate(block.bands):
-            in_place = direct and band.n == c
-            for t in range(n_tiles):
-                at = row * self.row_bytes if in_place else (b * n_tiles + t) * size
-                targets.append((flat if in_place else held)[at : at + size])
-            row += band.n
-        self._load(file, block, held, targets)
-        boxes = np.ndarray((m, n_tiles, *self._chunks), self.source.dtype, held)
-        row = block.first_row
-        if direct:
-            for b, band in enumerate(block.bands):
-                if band.n < c:
-                    out[row : row + band.n] = boxes[b, 0][band.rows]
-                row += band.n
-            return
-        wanted = None
-        if block.n_rows < m * c:
-            every = np.arange(c)
-            rows = [every[band.rows] + b * c for b, band in enumerate(block.bands)]
-            wanted = np.concatenate(rows)
-        place = slice(row, row + block.n_rows)
-        where = place if places is None else places[place]
-        lists = np.ndarray in map(type, self.region)
-        for t, tile in enumerate(block.tiles):
-            if wanted is None and places is None and not lists:
-                target, whole = out[place].reshape(m, c, *self.row_shape), slice(None)
-                target[(whole, whole, *tile.trail)] = boxes[(whole, t, whole, *tile.local)]
-                continue
-            box = boxes[:, t].reshape(m * c, *self._chunks[1:])
-            if self._whole_rows:
-                put_rows(out, where, box, wanted)
-            else:
-                outer_put(out, where, tile.trail, outer_take(box, tile.local, wanted))
-
-    def _load(self, file: OpenFile, block: _Block, held: Array, targets: list[Array]) -> None:
-        """Bring each chunk to its target, which is its place in `held` if it has no filters."""
-        offsets, sizes = block.offsets, block.sizes
-        if min(offsets) < 0:
-            for at, target in zip(offsets, targets, strict=True):
-                if at < 0:
-                    target.view(self.source.dtype)[:] = self.source.fill_value
-        if max(sizes) > 2 * self._chunk_bytes + SLACK_BYTES:
-            k = int(np.argmax(sizes))
-            raise self._damaged(block, k, "more bytes stored than it can need")
-        for first, stop, start, n in self._reads(block):
-            if not self.source.filters:
-                file.read_into(held[first * self._chunk_bytes :][:n], start)
-                continue
+        for some in self._reads(runs):
+            start, n = some[0].offset, some[-1].end - some[0].offset
+            most = max(some, key=attrgetter("size"))
+            if most.size > 2 * self._chunk_bytes + SLACK_BYTES:
+                raise self._damaged(most, "more bytes stored than it can need")
             stored = scratch("stored", n, start)
-            file.read_into(stored, start)
-            for k in range(first, stop):
-                begin = offsets[k] - start
-                try:
-                    with decoding():
-                        packed = stored[begin : begin + sizes[k]]
-                        self._pipeline.undo(packed, block.masks[k], targets[k])
-                except DecodeError as fault:
-                    raise self._damaged(block, k, str(fault)) from fault
+            if start >= 0:
+                with naming_rows(self.source, some[0].band * each, (some[-1].band + 1) * each):
+                    file.read_into(stored, start)
+            for chunk in some:
+                self._put(chunk, stored[chunk.offset - start :][: chunk.size], out, places)
 
-    def _damaged(self, block: _Block, k: int, what: str) -> ReadError:
-        start = block.bands[k // len(block.tiles)].number * self.chunk_rows
+    def _put(self, chunk: _Chunk, stored: Array, out: Array, places: Ints | None) -> None:
+        """Decode a chunk to its place in `out`, or copy what is wanted of it there."""
+        place = slice(chunk.first, chunk.first + chunk.n)
+        where, dtype = place if places is None else places[place], self.source.dtype
+        in_place = self._direct and places is None and chunk.n == self.chunk_rows
+        if in_place:
+            target = out[place].reshape(-1).view(np.uint8)
+        else:
+            target = scratch("chunk", self._chunk_bytes)
+        if chunk.offset < 0:
+            target.view(dtype)[:] = self.source.fill_value
+        else:
+            try:
+                with decoding():
+                    self._pipeline.undo(stored, chunk.mask, target)
+            except DecodeError as fault:
+                raise self._damaged(chunk, str(fault)) from fault
+        if in_place:
+            return
+        box = np.ndarray(self._chunks, dtype, target)
+        if not self._whole_rows:
+            tile = chunk.tile
+            outer_put(out, where, tile.trail, outer_take(box, tile.local, chunk.rows))
+        elif isinstance(chunk.rows, slice):
+            put_rows(out, where, box[chunk.rows])
+        else:
+            put_rows(out, where, box, chunk.rows)
+
+    def _damaged(self, chunk: _Chunk, what: str) -> ReadError:
+        start = chunk.band * self.chunk_rows
         stop = min(start + self.chunk_rows, self.n_rows)
         return ReadError(
-            f"{self.where}, rows {start} to {stop - 1}: the chunk at byte {block.offsets[k]} is "
+            f"{self.where}, rows {start} to {stop - 1}: the chunk at byte {chunk.offset} is "
             f"damaged: {what}. Copy or download the file again."
         )

@@ -4,8 +4,8 @@ A :class:`Pipeline` takes the stored bytes of one chunk back through its filters
 :func:`chunks_of` makes chunks of rows that :mod:`.writing` stores as they are. Both know bytes and
 sizes only; where chunks lie and what their numbers mean is known elsewhere. One table
 (:data:`_CODECS`) says for each compressing filter how it is undone and applied: deflate by
-libdeflate (a core dependency), the others by imagecodecs (extra ``codecs``). Byte shuffle and
-fletcher32 are left to NumPy, or to numba's loops where these are loaded.
+libdeflate (a core dependency), the others by imagecodecs (extra ``codecs``). NumPy sums up
+fletcher32 and undoes byte shuffle, or :mod:`labeled.permute` does, where its kernels are loaded.
 
 Nothing is trusted: the decoded size of a chunk is known before decoding, no other size is ever
 allocated, and a decoder that does not fill it exactly is an error. Sizes that a stream claims
@@ -17,7 +17,6 @@ as not applied: HDF5 itself does so, and such a chunk is read without decoding.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import importlib
@@ -49,8 +48,7 @@ from labeled.formats.header import (
 from labeled.formats.memory import scratch
 from labeled.formats.reader import describe
 from labeled.formats.region import Array
-from labeled.permute import compiled
-from labeled.permute.compiled import Loop
+from labeled.permute import compiled, copy
 from labeled.permute.plan import address_of
 
 CHECKSUM_BYTES = 4
@@ -117,11 +115,11 @@ def _copied(data: Array, out: Array) -> int:
     return len(data)
 
 
-def _imagecodecs(name: str, function: str, **options: Any) -> Callable[[Any, Any], Decode]:
-    """Return what makes a decoder of a function of imagecodecs."""
+def _imagecodecs(name: str, **options: Any) -> Callable[[Any, Any], Decode]:
+    """Return what makes a decoder of the function of imagecodecs of that name."""
 
     def decoder(library: Any, _: tuple[int, ...]) -> Decode:
-        decode = getattr(library, function)
+        decode = getattr(library, f"{name}_decode")
 
         def decoded(data: Any, out: Any) -> int:
             try:
@@ -135,7 +133,7 @@ def _imagecodecs(name: str, function: str, **options: Any) -> Callable[[Any, Any
 
 
 def _blosc(library: Any, options: tuple[int, ...]) -> Decode:
-    decode = _imagecodecs("blosc", "blosc_decode", numthreads=1)(library, options)
+    decode = _imagecodecs("blosc", numthreads=1)(library, options)
 
     def checked(data: Array, out: Array) -> int:
         # The library believes the sizes in the header, so they are checked before it sees them.
@@ -150,8 +148,8 @@ def _blosc(library: Any, options: tuple[int, ...]) -> Decode:
     return checked
 
 
-_PACKERS = {0: "", 2: "lz4_decode", 3: "zstd_decode"}
-"""What packs the blocks of bitshuffle, by number: the functions of imagecodecs."""
+_PACKERS = {0: "", 2: "lz4", 3: "zstd"}
+"""What packs the blocks of bitshuffle, by number: as imagecodecs calls it."""
 
 
 def _bits_of(options: tuple[int, ...]) -> tuple[int, int, int]:
@@ -163,61 +161,49 @@ def _bits_of(options: tuple[int, ...]) -> tuple[int, int, int]:
 def _bitshuffle(library: Any, options: tuple[int, ...]) -> Decode:
     """Undo bitshuffle: bit k of byte j of all elements of a block lies together.
 
-    The elements behind the last multiple of 8 stay as they are.
+    The elements behind the last multiple of 8 stay as they are. Where blocks are packed too, each
+    has its packed size in front, and all of them their whole size and that of a block; these are
+    big-endian.
     """
     item, usual_block, packer = _bits_of(options)
-    unpack = _imagecodecs("bitshuffle", _PACKERS[packer])(library, ()) if packer else None
+    unpack = _imagecodecs(_PACKERS[packer])(library, ()) if packer else None
 
     def undo(data: Array, out: Array) -> int:
-        block = usual_block
+        block, n = usual_block, len(out) // item // 8 * 8 * item
         if unpack is not None:
-            data, block = _unpacked_blocks(unpack, data, len(out), item)
+            data, block = unpacked(data, len(out), n)
         elif len(data) != len(out):
             return len(data)
-        n = len(out) // item // 8 * 8 * item
         if n:
             planes: Any = data[:n].data  # an array would set the item size
             shape = {"itemsize": item, "blocksize": block}
-            _imagecodecs("bitshuffle", "bitshuffle_decode", **shape)(library, ())(planes, out[:n])
+            _imagecodecs("bitshuffle", **shape)(library, ())(planes, out[:n])
         out[n:] = data[n:]
         return len(out)
 
-    return undo
-
-
-def _unpacked_blocks(unpack: Any, data: Array, size: int, item: int) -> tuple[Array, int]:
-    """Unpack the blocks of bitshuffle, each with its packed size in front.
-
-    All sizes are big-endian; the rest after the last block is not packed.
-
-    Returns
-    -------
-    planes : array
-    block : int
-        Elements of a block.
-    """
-    claimed, block = struct.unpack(">QI", data[:12].tobytes().ljust(12, b"\0"))
-    if claimed != size or block == 0 or block % (8 * item):
-        raise DecodeError(
-            f"bitshuffle data claim {claimed} bytes in blocks of {block}, where {size} bytes in "
-            f"blocks of 8 elements of {item} bytes belong"
-        )
-    planes, packed, at = scratch("planes", size), data.data, 12
-    n = size // item // 8 * 8 * item
-    for start in range(0, n, block):
-        into = planes[start : min(start + block, n)]
-        n_packed = int.from_bytes(packed[at : at + 4], "big")
-        piece = packed[at + 4 : at + 4 + n_packed]
-        if not 0 < len(piece) == n_packed:
+    def unpacked(data: Array, size: int, n: int) -> tuple[Array, int]:
+        """Return the planes, and how many elements make a block."""
+        assert unpack is not None
+        claimed, block = struct.unpack(">QI", data[:12].tobytes().ljust(12, b"\0"))
+        if claimed != size or block == 0 or block % (8 * item):
+            raise DecodeError(
+                f"bitshuffle data claim {claimed} bytes in blocks of {block}, where {size} bytes "
+                f"in blocks of 8 elements of {item} bytes belong"
+            )
+        planes, at = scratch("planes", size), 12
+        for start in range(0, n, block):
+            into = planes[start : min(start + block, n)]
+            end = at + 4 + int.from_bytes(data[at : at + 4].tobytes(), "big")
+            found = unpack(data[at + 4 : end], into) if at + 4 < end <= len(data) else 0
+            if found != len(into):
+                raise DecodeError(f"a bitshuffle block of {found} bytes where {len(into)} belong")
+            at = end
+        if len(data) - at < size - n:
             raise DecodeError("bitshuffle data end early")
-        found = unpack(piece, into)
-        if found != len(into):
-            raise DecodeError(f"a bitshuffle block of {found} bytes where {len(into)} belong")
-        at += 4 + n_packed
-    if len(data) - at < size - n:
-        raise DecodeError("bitshuffle data end early")
-    planes[n:] = data[at : at + size - n]
-    return planes, block // item
+        planes[n:] = data[at : at + size - n]
+        return planes, block // item
+
+    return undo
 
 
 class Codec(NamedTuple):
@@ -240,24 +226,24 @@ _CODECS = {
         DEFLATE,
         "deflate",
         _inflate,
-        lambda library, data, level: library.zlib_compress(data, level),
+        lambda library, *given: library.zlib_compress(*given),
         (1, 9, 4),
     ),
     "zstd": Codec(
         ZSTD,
         "imagecodecs",
-        _imagecodecs("zstd", "zstd_decode"),
-        lambda library, data, level: library.zstd_encode(data, level),
+        _imagecodecs("zstd"),
+        lambda library, *given: library.zstd_encode(*given),
         (1, 22, 3),
     ),
     "lz4": Codec(
         LZ4,
         "imagecodecs",
-        _imagecodecs("lz4", "lz4h5_decode"),
+        _imagecodecs("lz4h5"),
         lambda library, data, block: library.lz4h5_encode(data, blocksize=block),
         option=_LZ4_BLOCK_BYTES,
     ),
-    "lzf": Codec(LZF, "imagecodecs", _imagecodecs("LZF", "lzf_decode", header=False)),
+    "lzf": Codec(LZF, "imagecodecs", _imagecodecs("lzf", header=False)),
     "blosc": Codec(BLOSC, "imagecodecs", _blosc),
     "bitshuffle": Codec(BITSHUFFLE, "imagecodecs", _bitshuffle),
 }
@@ -390,6 +376,11 @@ def require_filters(source: SourceHeader) -> None:
         raise MissingExtraError(f"{describe(source)}: {why}")
 
 
+def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
+    """Return what is missing to undo filters; None if nothing is."""
+    return None if why_not(filters) is None else _why_not_by_hdf5(filters)
+
+
 def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
     """Yield what to say of sources whose filters nothing installed undoes."""
     found: dict[tuple[Filter, ...], list[str]] = {}
@@ -397,93 +388,25 @@ def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
         if source.filters:
             found.setdefault(source.filters, []).append(source.name)
     for filters, names in found.items():
-        why = None if why_not(filters) is None else _why_not_by_hdf5(filters)
+        why = why_not_undone(filters)
         if why is not None:
             yield f"no row of {listed(names, 4)} can be read: {why}"
 
 
-def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
-    """Return what is missing to undo filters; None if nothing is."""
-    return None if why_not(filters) is None else _why_not_by_hdf5(filters)
-
-
 def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
     """Return which filters HDF5 has not, and what to install; None if it has all of them."""
-    missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
-    if missing:
-        with contextlib.suppress(ImportError):
-            importlib.import_module("hdf5plugin")  # registers its filters with HDF5
-    missing = [step for step in missing if not h5py.h5z.filter_avail(step.id)]
-    if not missing:
-        return None
+    for last in (False, True):
+        missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
+        if not missing:
+            return None
+        if not last:
+            import_optional("hdf5plugin")  # registers its filters with HDF5
     names = ", ".join(f"{step.words} ({step.id})" for step in missing)
     how = how_to_install("imagecodecs hdf5plugin", "codecs")
     return f"nothing installed undoes its {names}: {how}"
 
 
 # ---------------------------------------------------------------- shuffle, checksum
-
-
-@functools.cache
-def _loops() -> tuple[dict[int, Loop], Loop]:
-    """Return compiled loops, which leave the GIL: what joins 2, 4 or 8 planes, and what sums.
-
-    This imports numba, which takes half a second, so it is asked for only where that is loaded.
-    """
-
-    @compiled.loop
-    def join2(planes: Any, out: Any) -> None:
-        a, b = planes[0], planes[1]
-        for i in range(len(out)):
-            out[i] = np.uint16(a[i]) | np.uint16(b[i]) << np.uint16(8)
-
-    @compiled.loop
-    def join4(planes: Any, out: Any) -> None:
-        a, b, c, d = planes[0], planes[1], planes[2], planes[3]
-        for i in range(len(out)):
-            out[i] = (
-                np.uint32(a[i])
-                | np.uint32(b[i]) << np.uint32(8)
-                | np.uint32(c[i]) << np.uint32(16)
-                | np.uint32(d[i]) << np.uint32(24)
-            )
-
-    @compiled.loop
-    def join8(planes: Any, out: Any) -> None:
-        a, b, c, d = planes[0], planes[1], planes[2], planes[3]
-        e, f, g, h = planes[4], planes[5], planes[6], planes[7]
-        for i in range(len(out)):
-            low = (
-                np.uint64(a[i])
-                | np.uint64(b[i]) << np.uint64(8)
-                | np.uint64(c[i]) << np.uint64(16)
-                | np.uint64(d[i]) << np.uint64(24)
-            )
-            high = (
-                np.uint64(e[i])
-                | np.uint64(f[i]) << np.uint64(8)
-                | np.uint64(g[i]) << np.uint64(16)
-                | np.uint64(h[i]) << np.uint64(24)
-            )
-            out[i] = low | high << np.uint64(32)
-
-    @compiled.loop
-    def sums(words: Any) -> Any:
-        """Return the sum of 16-bit words, and the sum of its partial sums, modulo 65535."""
-        first, second = np.uint64(0), np.uint64(0)
-        for start in range(0, len(words), 4096):
-            block = words[start : start + 4096]
-            n = np.uint64(len(block))
-            plain, weighted = np.uint64(0), np.uint64(0)
-            for i in range(len(block)):
-                word = np.uint64(block[i])
-                plain += word
-                weighted += (n - np.uint64(i)) * word
-            second = (second + n * first + weighted) % np.uint64(65535)
-            first = (first + plain) % np.uint64(65535)
-        return first, second
-
-    return {2: join2, 4: join4, 8: join8}, sums
 
 
 def _unshuffle(item: int, data: Array, out: Array) -> int:
@@ -499,8 +422,8 @@ def _unshuffle(item: int, data: Array, out: Array) -> int:
         return len(data)
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and compiled.pays_off(len(data)):
-        _loops()[0][item](planes, elements.reshape(-1).view(f"<u{item}"))
+    if compiled.pays_off(len(data)):
+        copy(planes, (1, 0), out=elements, threads=1)
     else:
         for byte, plane in enumerate(planes):
             elements[:, byte] = plane
@@ -542,10 +465,11 @@ def fletcher32(data: Array) -> int:
     '0x4ff029c7'
     """
     words = data[: len(data) & ~1].view("<u2")
-    if compiled.pays_off(len(data)):
-        first, second = map(int, _loops()[1](words))
-    else:
-        first, second = _sums(words)
+    first = second = 0
+    for start in range(0, len(words), len(_WEIGHTS)):
+        block = words[start : start + len(_WEIGHTS)].astype(float)  # exact: sums stay below 2**53
+        second += first * len(block) + int(block @ _WEIGHTS[-len(block) :])
+        first += int(block.sum())
     if len(data) % 2:
         first += int(data[-1])
         second += first
@@ -555,16 +479,6 @@ def fletcher32(data: Array) -> int:
 
 
 _WEIGHTS = np.arange(4096, 0, -1.0)
-
-
-def _sums(words: Array) -> tuple[int, int]:
-    """Return the sum of words, and the sum of its partial sums."""
-    first = second = 0
-    for start in range(0, len(words), len(_WEIGHTS)):
-        block = words[start : start + len(_WEIGHTS)].astype(float)  # exact: sums stay below 2**53
-        second += first * len(block) + int(block @ _WEIGHTS[-len(block) :])
-        first += int(block.sum())
-    return first, second
 
 
 # ---------------------------------------------------------------- making chunks

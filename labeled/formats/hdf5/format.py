@@ -184,7 +184,8 @@ def _groups(root: h5py.Group, path: str, options: Options) -> list[h5py.Group]:
     if group is None:
         return [root]
     if is_pattern(root, group):
-        found: list[Any] = [*matching(root, group, allow_external=allow_external).values()]
+        matches = matching(root, group, allow_external=allow_external).values()
+        found = [one.thing for one in matches if isinstance(one.thing, h5py.Group)]
     else:
         found = [find(root, group, allow_external=allow_external).thing]
     if found and isinstance(found[0], h5py.Dataset):

@@ -14,18 +14,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from glob import has_magic
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
 from labeled.formats.bytesource import check_same, open_bytes, stamp_of
-from labeled.formats.format import ExampleReader, Options
-from labeled.formats.hdf5.arrays import matching, name_of, natural
+from labeled.formats.format import ExampleReader, Options, all_rows
+from labeled.formats.hdf5.arrays import matching, name_of
 from labeled.formats.hdf5.dtypes import (
     bytes_are_numpy,
     class_attrs,
@@ -53,17 +52,18 @@ from labeled.formats.hdf5.safety import (
     to_bytes,
     to_text,
 )
-from labeled.formats.header import (
-    ALL,
-    TEXT,
-    FileHeader,
-    FileStamp,
-    SourceHeader,
-    is_text,
-    vlen_base,
-)
+from labeled.formats.header import TEXT, FileHeader, FileStamp, SourceHeader, is_text, vlen_base
 from labeled.formats.memory import put_rows
-from labeled.formats.reader import UNSTORED, ByteRanges, FileReader, Io, count, failed, naming_rows
+from labeled.formats.reader import (
+    UNSTORED,
+    ByteRanges,
+    FileReader,
+    Io,
+    count,
+    failed,
+    groups_of,
+    naming_rows,
+)
 from labeled.formats.region import Array, Ints, Region, outer_take
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
 from labeled.selection import rows_of
@@ -117,11 +117,11 @@ class ObjectPart:
     n_axes: int
     by_range: bool
     """Whether its bytes are those of `dtype`, so that they are read where they lie."""
+    fault: str | None
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     """Where the bytes of each lie in the file; negative where only HDF5 can read them."""
     stored_bytes: int = 0
-    fault: str | None = None
 
     @property
     def shape(self) -> tuple[int, ...] | None:
@@ -131,16 +131,15 @@ class ObjectPart:
     @classmethod
     def like(cls, path: str, dataset: h5py.Dataset) -> ObjectPart:
         """Return the part of which a dataset is the first example."""
-        (shape, kind), item = _layout(dataset), item_of(dataset)
-        dtype = np.dtype(np.uint8) if kind is None else numbers_of(item)
-        plain = kind is not None and dtype.kind not in "OV" and hasattr(os, "preadv")
-        by_range = plain and bytes_are_numpy(item, kind)
-        found = cls(path, dtype, kind, len(shape or ()), by_range)
-        if kind is not None:
-            found.fault = why_not_a_source(dataset)
-            if vlen_base(dtype) is not None:
-                found.fault = "each of its examples consists of rows of variable length"
-        return found
+        shape, kind = _layout(dataset)
+        if kind is None:
+            return cls(path, np.dtype(np.uint8), None, len(shape or ()), False, None)
+        item = item_of(dataset)
+        dtype, fault = numbers_of(item), why_not_a_source(dataset)
+        if vlen_base(dtype) is not None:
+            fault = "each of its examples consists of rows of variable length"
+        plain = dtype.kind not in "OV" and hasattr(os, "preadv") and bytes_are_numpy(item, kind)
+        return cls(path, dtype, kind, len(shape or ()), plain, fault)
 
     def add(self, path: str, dataset: h5py.Dataset, file_number: int) -> None:
         """Take the dataset of one more example, or note how it differs from the first."""
@@ -157,9 +156,13 @@ class ObjectPart:
             # texts of fixed length: as long as the longest
             self.dtype = max(self.dtype, dataset.dtype, key=lambda dtype: dtype.itemsize)
             self.by_range = False
+        plist, n_bytes, offset = dataset.id.get_create_plist(), dataset.id.get_storage_size(), None
+        contiguous = plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
+        if contiguous and n_bytes and h5py.h5o.get_info(dataset.id).fileno == file_number:
+            offset = dataset.id.get_offset()
         self.shapes.append(shape)
-        self.stored_bytes += dataset.id.get_storage_size()
-        self.offsets.append(0 if 0 in shape else _offset(dataset, file_number))
+        self.stored_bytes += n_bytes
+        self.offsets.append(0 if 0 in shape else UNSTORED if offset is None else offset)
 
     def why_not(self, n: int) -> str | None:
         """Return why these are not the examples of a source; None if they are."""
@@ -170,19 +173,15 @@ class ObjectPart:
         return self.fault
 
 
-@dataclass(frozen=True, eq=False)
-class Objects:
-    """The objects of a file that a pattern matches: paths in natural order, and what all hold."""
+class Objects(NamedTuple):
+    """The objects of a file that a pattern matches, and what all of them hold."""
 
     names: list[str]
+    """Their paths, in natural order."""
     parts: Mapping[str, ObjectPart]
     """By path below each object."""
     left_out: Mapping[str, str]
     """What only some hold, or what differs too much, with the reason."""
-
-    def path(self, row: int, part: str) -> str:
-        """Return where an example's dataset is."""
-        return f"{self.names[row]}/{part}" if part else self.names[row]
 
 
 @lru_cache(maxsize=KEPT_FILES)
@@ -201,24 +200,17 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     names: list[str] = []
     datasets: list[str] = []  # the names that are datasets themselves
     found: dict[str, ObjectPart] = {}
-    above, _, last = pattern.strip("/").rpartition("/")
     where = f"in file {stamp.path!r}"
     with h5_of(stamp) as file:
         file_number = h5py.h5o.get_info(file.id).fileno
-        for parent, group in matching(file["/"], above, allow_external=allow_external).items():
-            for name in sorted(map(to_text, group.id), key=natural):
-                if not fnmatchcase(name, last):
-                    continue
-                path = f"{parent}/{name}".lstrip("/")
-                thing, outside = find(group, name, allow_external=allow_external)
-                if not isinstance(thing, h5py.Dataset | h5py.Group):
-                    continue
-                names.append(path)
-                datasets += [path] if isinstance(thing, h5py.Dataset) else []
-                for part, dataset in _datasets(thing, outside, allow_external, path):
-                    if part not in found:
-                        found[part] = ObjectPart.like(path, dataset)
-                    found[part].add(path, dataset, file_number)
+        matches = matching(file["/"], pattern, allow_external=allow_external)
+        for path, (thing, outside) in matches.items():
+            names.append(path)
+            datasets += [path] if isinstance(thing, h5py.Dataset) else []
+            for part, dataset in _datasets(thing, outside, allow_external, path):
+                if part not in found:
+                    found[part] = ObjectPart.like(path, dataset)
+                found[part].add(path, dataset, file_number)
     if not names:
         raise UnknownNameError(f"examples={pattern!r} matches neither groups nor datasets {where}")
     if 0 < len(datasets) < len(names):
@@ -245,17 +237,6 @@ def _layout(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, Any]:
     if dataset.shape == () and kind.get_class() == h5py.h5t.OPAQUE:
         return (kind.get_size(),), None
     return dataset.shape, kind
-
-
-def _offset(dataset: h5py.Dataset, file_number: int) -> int:
-    """Return where the bytes of a dataset lie in the file of that number; -1 if nowhere."""
-    plist = dataset.id.get_create_plist()
-    plain = plist.get_layout() == h5py.h5d.CONTIGUOUS and not plist.get_external_count()
-    if not plain or not dataset.id.get_storage_size():
-        return UNSTORED
-    offset = dataset.id.get_offset()
-    inside = offset is not None and h5py.h5o.get_info(dataset.id).fileno == file_number
-    return int(offset) if inside else UNSTORED
 
 
 def _datasets(
@@ -297,9 +278,8 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     pattern = "/".join(filter(None, (options.group, options.examples)))
     allowed, given, stamp = options.allow_external, dict(options.dims), stamp_of(path)
     objects = objects_of(stamp, pattern, allowed)
-    each = {name_of(p, pattern): Each(pattern, p, None, allowed) for p in sorted(objects.parts)}
+    parts = {name_of(p, pattern): Each(pattern, p, None, allowed) for p in sorted(objects.parts)}
     not_opened = {name_of(part, pattern): why for part, why in objects.left_out.items()}
-    wanted = tuple(each) if options.sources is None else options.sources
     headers: dict[str, SourceHeader] = {}
     likely: dict[str, tuple[str, ...]] = {}
     with opened(path, headers=True) as file:
@@ -307,37 +287,37 @@ def scan_examples(path: str, options: Options) -> FileHeader:
         for key, value in sorted(attrs_of(file[objects.names[0]], "an example", []).items()):
             if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc":
                 values[f"{ATTRIBUTES}{key}"] = Each(pattern, None, key, allowed)
-        each = values | each
+        each = values | parts
+        wanted = tuple(parts) if options.sources is None else options.sources
         for argument, names in (("sources=", wanted), ("dims=", given)):
             for name in names:
-                if name not in each:
-                    what = f"is not in the examples of file {path!r}; {did_you_mean(name, each)}"
-                    if name in not_opened:
-                        what = f"cannot be a source of file {path!r}: {not_opened[name]}"
+                if name in not_opened:
+                    what = f"cannot be a source of file {path!r}: {not_opened[name]}"
                     raise UnknownNameError(f"{argument} names {name!r}, which {what}")
+                if name not in each:
+                    raise UnknownNameError(
+                        f"{argument} names {name!r}, which is not in the examples of file "
+                        f"{path!r}; {did_you_mean(name, each)}"
+                    )
         for name in wanted:
-            one = each[name]
-            made, axes = _header(stamp, name, one, objects, file, given.get(name))
+            made, axes = _header(stamp, name, each[name], objects, file, given.get(name))
             headers[name] = made
-            if axes and one.part is not None:
+            if axes and name in parts:
                 likely[name] = likely_dims(made, (0, *axes))
     check_same(stamp, "close it where it is open for writing, then open it again")
-    splits = {ALL: {name: range(len(objects.names)) for name in headers}}
     faults = list(describe_missing(headers.values()))
     if likely:
         some = dict([*likely.items()][:MAX_SUGGESTED])
         more = ", ..." * (len(likely) > len(some))
-        faults = [
-            f"axes of the examples of {listed([*likely], MAX_SUGGESTED)} have no names; pass "
-            f"dims={{{str(some)[1:-1]}{more}}} when opening it",
-            *faults,
-        ]
-    left = {name: VALUE_OF_EACH for name in values if each[name].part is None}
+        axes_of_them = f"axes of the examples of {listed([*likely], MAX_SUGGESTED)}"
+        dims = f"dims={{{str(some)[1:-1]}{more}}}"
+        faults.insert(0, f"{axes_of_them} have no names; pass {dims} when opening it")
+    left = {name: VALUE_OF_EACH for name in values if name not in parts and name not in wanted}
     return FileHeader(
         stamp=stamp,
         sources=headers,
-        splits=splits,
-        not_opened=not_opened | {name: why for name, why in left.items() if name not in wanted},
+        splits=all_rows(headers),
+        not_opened=not_opened | left,
         warnings=(": " + "; ".join(faults),) if faults else (),
     )
 
@@ -354,14 +334,14 @@ def _header(
 
     Axes are called as those of the first example.
     """
-    usual = default_name(name, 0)
     fields: dict[str, Any] = {}
     if each.part is None:
         values = values_of_each(stamp, each)
         inner, shape = [""] * (values.ndim - 1), values.shape
         dtype, key = TEXT if values.dtype.kind == "O" else values.dtype, f"{each.pattern} ({name})"
     else:
-        part, first = objects.parts[each.part], file[objects.path(0, each.part)]
+        part = objects.parts[each.part]
+        first = file["/".join(filter(None, (objects.names[0], each.part)))]
         inner = [axis.name for axis in axes_of(first, name)] or [""] * part.n_axes
         dtype, shape = part.dtype, (len(part.shapes), *(part.shape or ()))
         key = "/".join(filter(None, (each.pattern, each.part)))
@@ -371,6 +351,7 @@ def _header(
             "stored_bytes": part.stored_bytes,
             "ragged": "every example is a dataset of its own shape" if part.shape is None else None,
         }
+    usual = default_name(name, 0)
     found = [EXAMPLE if usual in inner else usual, *inner]
     dims, unnamed = name_dims(stamp.path, name, found, given)
     header = SourceHeader(
@@ -393,13 +374,12 @@ class EachRowsReader(FileReader):
         self.chunk_rows = max(1, H5PY_BYTES // max(1, source.row_bytes))
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        wanted = rows_of(runs)
-        for a in range(0, len(wanted), self.chunk_rows):
-            some = wanted[a : a + self.chunk_rows]
-            rows = np.empty((len(some), *self.source.row_shape), self.source.dtype)
-            _read(self.source, some, [rows[i : i + 1] for i in range(len(rows))])
-            place = slice(a, a + len(some)) if places is None else places[a : a + len(some)]
-            put_rows(out, place, outer_take(rows, self.region))
+        for bands in groups_of(runs, self.chunk_rows):
+            wanted = rows_of(bands)
+            rows = np.empty((len(wanted), *self.source.row_shape), self.source.dtype)
+            _read(self.source, wanted, [rows[i : i + 1] for i in range(len(rows))])
+            place = slice(int(bands[0, 2]), int(bands[0, 2]) + len(rows))
+            put_rows(out, place if places is None else places[place], outer_take(rows, self.region))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Count a call an example: only HDF5 knows where they are."""
@@ -413,7 +393,7 @@ class EachReader(ExampleReader):
     kind, why, chunk_rows = "records", WHY, 1
 
     def shapes(self, rows: AnyRows) -> Rows:
-        _, part = _part_of(self.source)
+        part = _objects(self.source).parts[self.source.detail.part]
         return np.array([part.shapes[row] for row in rows], np.int64).reshape(-1, part.n_axes)
 
     def sizes(self, rows: AnyRows) -> Rows:
@@ -428,10 +408,9 @@ class EachReader(ExampleReader):
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
 
 
-def _part_of(source: SourceHeader) -> tuple[Objects, ObjectPart]:
-    each = source.detail
-    objects = objects_of(source.file, each.pattern, each.allow_external)
-    return objects, objects.parts[each.part]
+def _objects(source: SourceHeader) -> Objects:
+    each: Each = source.detail
+    return objects_of(source.file, each.pattern, each.allow_external)
 
 
 def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
@@ -442,11 +421,10 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
     ReadError
         If HDF5 cannot; names the row.
     """
-    objects, part = _part_of(source)
+    objects, below = _objects(source), source.detail.part
+    part = objects.parts[below]
     offsets = [part.offsets[row] for row in rows.tolist()]
-    if (
-        part.by_range and UNSTORED not in offsets
-    ):  # by range: about twenty times as fast as h5py finds them
+    if part.by_range and UNSTORED not in offsets:  # about twenty times as fast as h5py finds them
         bytes_of_file = open_bytes(source.file)
         bytes_of_file.check()
         for row, offset, target in zip(rows.tolist(), offsets, targets, strict=True):
@@ -458,7 +436,8 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
             if not target.size:
                 continue
             try:
-                values = np.asarray(file[objects.path(row, source.detail.part)][()])
+                thing = file[objects.names[row]]
+                values = np.asarray((thing[below] if below else thing)[()])
                 if values.dtype.kind == "V":  # opaque bytes
                     values = np.frombuffer(values.tobytes(), source.dtype)
                 target[()] = values.reshape(target.shape)

@@ -13,7 +13,6 @@ faster in any other order: ``labeled repack FILE OUT --ragged flat``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -152,78 +151,75 @@ class FlatReader(ExampleReader):
         """Return the examples one after another; compressed chunks by so many threads."""
         starts, sizes = self._bounds(rows)
         shapes = checked_shapes(self.source, rows, sizes, self.io)
-        offsets = offsets_of(sizes)
-        header = self.source.parts["values"]
-        check_claim(header, int(offsets[-1]) * header.dtype.itemsize)
+        offsets, cf = offsets_of(sizes), self.source.cf
+        check_claim(self.source.parts["values"], int(offsets[-1]) * self._values.dtype.itemsize)
         out = np.empty(int(offsets[-1]), self._values.dtype)
-        if (starts[1:] >= starts[:-1] + sizes[:-1]).all():
-            self._read(out, _segments(starts, starts + sizes), threads)
-        else:
-
-            def read(some: Rows) -> Array:
-                values = np.empty(int(sizes[some].sum()), out.dtype)
-                self._read(values, _segments(starts[some], starts[some] + sizes[some]), threads)
-                return values
-
-            read_in_blocks(out, offsets, listed(rows), read)
-        cf = self.source.cf
+        self._read(out, offsets[:-1], starts, sizes, threads)
         return Flat(out if cf is None else decode(out, cf), offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read ascending examples to their places: directly if both lie together."""
+        """Read examples to their places; see :func:`labeled.ragged.flat.read_at`."""
         starts, found = self._bounds(rows)
         check_sizes(self.where, rows, found, sizes)
         shapes = checked_shapes(self.source, rows, sizes, self.io)
-        if (
-            not len(sizes)
-            or self.source.cf is not None
-            or (starts[1:] < starts[:-1] + sizes[:-1]).any()
-        ):
+        if self.source.cf is None:
+            self._read(out, places, starts, sizes, 1)
+        else:
             flat = self.read_flat(rows)
             copy_segments(out, places, flat.values, flat.offsets[:-1], sizes)
-            return shapes
-        runs = _segments(starts, starts + sizes)
-        first, total = int(places[0]), int(sizes.sum())
-        if total == int(places[-1]) + int(sizes[-1]) - first and (places[1:] > places[:-1]).all():
-            self._read(out[first : first + total], runs, 1)
-        elif not (
-            isinstance(self._values, ContiguousReader)
-            and self._values.copy_spans(out, places, starts, sizes)
-        ):
-            nbytes = total * out.itemsize
-            values = scratch("ragged", max(nbytes, BLOCK_BYTES))[:nbytes].view(out.dtype)
-            self._read(values, runs, 1)
-            copy_segments(out, places, values, offsets_of(sizes)[:-1], sizes)
         return shapes
 
-    def _read(self, out: Array, runs: Rows, threads: int) -> None:
+    def _read(self, out: Array, places: Rows, starts: Rows, sizes: Rows, threads: int) -> None:
+        """Read segments of values to places of `out`; directly if both follow one another."""
+        held, values = sizes > 0, self._values
+        places, starts, sizes = places[held], starts[held], sizes[held]
+        if not len(sizes):
+            return
+        packed = bool((places[1:] == places[:-1] + sizes[:-1]).all())
+        if packed and (starts[1:] >= starts[:-1] + sizes[:-1]).all():
+            target = out[places[0] : places[-1] + sizes[-1]]
+            self._read_runs(target, _joined(starts, sizes), threads)
+            return
+        if isinstance(values, ContiguousReader) and values.copy_spans(out, places, starts, sizes):
+            return
+        order = np.argsort(starts, kind="stable")
+        for a, b in pairwise(block_cuts(sizes[order] * out.itemsize, BLOCK_BYTES)):
+            some = order[a:b]
+            runs = _joined(starts[some], sizes[some])
+            begins = offsets_of(runs[:, 1] - runs[:, 0])
+            nbytes = int(begins[-1]) * out.itemsize
+            buffer = scratch("ragged", max(nbytes, BLOCK_BYTES))[:nbytes].view(out.dtype)
+            self._read_runs(buffer, runs, threads)
+            run = runs[:, 0].searchsorted(starts[some], side="right") - 1
+            at = starts[some] - runs[run, 0] + begins[run]
+            copy_segments(out, places[some], buffer, at, sizes[some])
+
+    def _read_runs(self, out: Array, runs: Rows, threads: int) -> None:
         decodes = threads > 1 and bool(self.source.parts["values"].filters)
         parts = pieces(self._values, runs) if decodes else []
         if len(parts) < MANY_PIECES:
             self._values.read(runs, out)
             return
         with ThreadPoolExecutor(threads, "labeled-ragged") as pool:
-            for _ in pool.map(lambda part: self._values.read(part[0], out[part[1]]), parts):
-                pass
+            list(pool.map(lambda part: self._values.read(part[0], out[part[1]]), parts))
 
     def cost(self, rows: AnyRows) -> Cost:
         """Count what reading the values of examples takes, each chunk of them once."""
-        starts, sizes = self._bounds(np.unique(listed(rows)))
+        starts, sizes = self._bounds(np.unique(np.asarray(rows, np.int64)))
         header = self.source.parts["values"]
         step = 1 if header.chunks is None else header.chunks[0]  # chunks are read whole
         stops = np.minimum(-(-(starts + sizes) // step) * step, header.n_rows)
-        stops = np.where(sizes > 0, stops, 0)
-        return cost(self._values, _segments(starts // step * step, stops))
+        begins, held = starts // step * step, sizes > 0
+        return cost(self._values, _joined(begins[held], (stops - begins)[held]))
 
     def _bounds(self, rows: AnyRows) -> tuple[Rows, Rows]:
         """Return where examples begin and how long they are, checked."""
-        run = as_run(rows)
-        if run is not None:
-            edges = _integers(self._offsets, range(run.start, run.stop + 1))
+        if isinstance(rows, range) and rows.step == 1:
+            edges = _integers(self._offsets, range(rows.start, max(rows.start, rows.stop) + 1))
             starts, stops = edges[:-1], edges[1:]
         else:
-            starts = _integers(self._offsets, listed(rows))
-            stops = _integers(self._offsets, listed(rows) + 1)
+            listed = np.asarray(rows, np.int64)
+            starts, stops = _integers(self._offsets, listed), _integers(self._offsets, listed + 1)
         n_values = self.source.parts["values"].n_rows
         bad = (starts < 0) | (stops < starts) | (stops > n_values)
         if bad.any():
@@ -250,15 +246,8 @@ class VlenReader(ExampleReader):
         return 1 if shapes is None else int(shapes.shape[1])
 
     @property
-    def _stored(self) -> np.dtype[Any]:
-        """The dtype of the values in the file."""
-        base = vlen_base(self.source.dtype)
-        assert base is not None, "checked by open_ragged"
-        return base
-
-    @property
     def dtype(self) -> np.dtype[Any]:
-        return native(self._stored)
+        return native(np.dtype(vlen_base(self.source.dtype)))
 
     @property
     def why(self) -> str:
@@ -279,7 +268,7 @@ class VlenReader(ExampleReader):
 
     def sizes(self, rows: AnyRows) -> Rows:
         if self._references is None:
-            return self._lengths_by_reading(listed(rows))
+            return self._lengths_by_reading(np.asarray(rows, np.int64))
         lengths: Rows = read_rows(self._references, rows)["length"].astype(np.int64)
         most = self.source.file.size // self.dtype.itemsize
         if len(lengths) and int(lengths.max()) > most:
@@ -294,50 +283,41 @@ class VlenReader(ExampleReader):
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
     def read_flat(self, rows: AnyRows) -> Flat:
-        wanted, sizes, source = listed(rows), self.sizes(rows), self.source
+        listed, sizes, source = np.asarray(rows, np.int64), self.sizes(rows), self.source
         shapes = checked_shapes(source, rows, sizes, self.io)
-        _, first = np.unique(wanted, return_index=True)
+        _, first = np.unique(listed, return_index=True)
         total = float(sizes[first].sum(dtype=np.float64)) * self.dtype.itemsize
         if total > source.file.size:
             raise FileFormatError(
                 f"{self.where}: its rows claim {total:.0f} bytes, more than the "
                 f"{source.file.size} of the file; the file is damaged"
             )
-        offsets = offsets_of(sizes)
-        out = np.empty(int(offsets[-1]), self._stored)
+        offsets, order = offsets_of(sizes), np.argsort(listed, kind="stable")
+        stored = np.dtype(vlen_base(source.dtype))
+        out = np.empty(int(offsets[-1]), self.dtype)
+        weights = np.maximum(sizes[order] * out.itemsize, BLOCK_BYTES // BLOCK_ROWS + 1)
         with h5_of(source.file) as file:
             require_filters(source)
             dataset = file[source.key]
-
-            def read(some: Rows) -> Array:
-                return self._values(dataset, wanted[some], sizes[some])
-
-            read_in_blocks(out, offsets, wanted, read, BLOCK_ROWS)
-        return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
-
-    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        flat = self.read_flat(rows)
-        check_sizes(self.where, rows, np.diff(flat.offsets), sizes)
-        copy_segments(out, places, flat.values, flat.offsets[:-1], sizes)
-        return flat.shapes
-
-    def _values(self, dataset: h5py.Dataset, rows: Rows, sizes: Rows) -> Array:
-        """Read ascending rows, each once, flat."""
-        arrays = self._arrays(dataset, rows)
-        found = np.fromiter(map(len, arrays), np.int64, len(arrays))
-        check_sizes(self.where, rows, found, sizes)
-        held = [array for array in arrays if len(array)]
-        values = np.concatenate(held) if held else np.empty(0, self.dtype)
-        stored = self._stored
-        return values if stored.isnative or not byte_order_lost() else values.view(stored)
+            for a, b in pairwise(block_cuts(weights, BLOCK_BYTES)):
+                some = order[a:b]
+                own, at, which = np.unique(listed[some], return_index=True, return_inverse=True)
+                arrays, expected = self._arrays(dataset, own), sizes[some][at]
+                found = np.fromiter(map(len, arrays), np.int64, len(arrays))
+                check_sizes(self.where, own, found, expected)
+                values = np.concatenate([*arrays, np.empty(0, self.dtype)])
+                if not stored.isnative and byte_order_lost():
+                    values = values.view(stored)
+                starts = offsets_of(expected)[which]
+                copy_segments(out, offsets[some], values, starts, sizes[some])
+        return Flat(out, offsets, shapes)
 
     def _arrays(self, dataset: h5py.Dataset, rows: Rows) -> list[Array]:
         """Read ascending rows as HDF5 hands them out, in slices if skipping does not pay."""
         cuts = [0, len(rows)]
         if len(rows) and int(rows[-1] - rows[0]) >= DENSE * len(rows):
-            cuts = np.cumsum(
-                [0, *(stop - start for start, stop in runs_of(rows).tolist())]
-            ).tolist()
+            runs = runs_of(rows)
+            cuts = [0, *np.cumsum(runs[:, 1] - runs[:, 0]).tolist()]
         out: list[Array] = []
         try:
             for a, b in pairwise(cuts):
@@ -370,49 +350,12 @@ def byte_order_lost() -> bool:
         return int(dataset[0][0]) != 1
 
 
-def _segments(starts: Rows, stops: Rows) -> Rows:
-    """Return the runs that segments of values make, which ascend and are joined where they meet."""
-    held = stops > starts
-    starts, stops = starts[held], stops[held]
-    if not len(starts):
-        return np.empty((0, 2), np.int64)
-    fresh = np.concatenate(([True], starts[1:] > stops[:-1]))
-    last = np.append(np.flatnonzero(fresh)[1:] - 1, len(starts) - 1)
-    return np.stack((starts[fresh], stops[last]), axis=1)
-
-
-def read_in_blocks(
-    out: Array,
-    offsets: Rows,
-    rows: Rows,
-    read: Callable[[Rows], Array],
-    most_rows: int = 1 << 62,
-) -> None:
-    """Fill flat values in any order of rows, reading each block in file order.
-
-    Parameters
-    ----------
-    out : array (offsets[-1],)
-    offsets : int64 (n + 1,)
-        Where the example of each of `rows` goes.
-    read : callable
-        Given positions in `rows` of different rows, ascending: their values, flat.
-    """
-    sizes = np.diff(offsets)
-    order = np.argsort(rows, kind="stable")
-    cuts = block_cuts(
-        np.maximum(sizes[order] * out.itemsize, BLOCK_BYTES // most_rows + 1), BLOCK_BYTES
-    )
-    for a, b in pairwise(cuts):
-        part = order[a:b]
-        _, first, which = np.unique(rows[part], return_index=True, return_inverse=True)
-        some = part[first]
-        values = read(some)
-        if len(some) == b - a and part[-1] - part[0] == b - a - 1 and (np.diff(part) == 1).all():
-            out[offsets[part[0]] : offsets[part[-1] + 1]] = values
-        else:
-            starts = offsets_of(sizes[some])[which]
-            copy_segments(out, offsets[part], values, starts, sizes[part])
+def _joined(starts: Rows, sizes: Rows) -> Rows:
+    """Return ascending segments of values, none empty, as runs: joined where they meet."""
+    ends = np.maximum.accumulate(starts + sizes)
+    fresh = np.flatnonzero(starts[1:] > ends[:-1]) + 1
+    begins = np.append(starts[:1], starts[fresh])
+    return np.stack((begins, np.append(ends[fresh - 1], ends[-1:])), axis=1)
 
 
 def checked_shapes(source: SourceHeader, rows: AnyRows, sizes: Rows, io: Io) -> Rows:
@@ -437,20 +380,6 @@ def checked_shapes(source: SourceHeader, rows: AnyRows, sizes: Rows, io: Io) -> 
             f"{sizes[at]} values that are stored; correct the shapes, or leave the row out"
         )
     return shapes
-
-
-def listed(rows: AnyRows) -> Rows:
-    """Return rows as int64."""
-    return np.asarray(rows, np.int64)
-
-
-def as_run(rows: AnyRows) -> range | None:
-    """Return rows as a range, where each follows the one before."""
-    if isinstance(rows, range):
-        return rows if rows.step == 1 else None
-    if not len(rows) or rows[-1] - rows[0] != len(rows) - 1 or (np.diff(rows) != 1).any():
-        return None
-    return range(int(rows[0]), int(rows[-1]) + 1)
 
 
 def _integers(reader: Reader, rows: AnyRows) -> Rows:

@@ -23,43 +23,36 @@ import numpy as np
 from labeled.errors import ReadError
 from labeled.formats.bytesource import is_remote
 from labeled.formats.contiguous import ContiguousReader
-from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, count_tiles
+from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, tiles_of
 from labeled.formats.hdf5.dtypes import Column
 from labeled.formats.hdf5.filters import require_filters, why_not
-from labeled.formats.hdf5.per_object import (
-    H5PY_BYTES,
-    Each,
-    EachRowsReader,
-    values_of,
-)
+from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import (
-    PIECE_BYTES,
     UNSTORED,
     ByteRanges,
     FileReader,
     Io,
     Reader,
     ValuesReader,
-    bands_of,
     describe,
     failed,
     groups_of,
     native,
+    put_parts,
     read_rows,
 )
 from labeled.formats.region import (
     Array,
     Ints,
     Region,
-    bounds,
+    box_of,
     normal_region,
     outer_take,
     region_shape,
-    shifted,
 )
-from labeled.selection import rows_of, spread
+from labeled.selection import rows_of
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +112,8 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
         return ContiguousReader(source, region, io)
     if source.storage == "chunked" and not is_empty:
         assert source.chunks is not None
-        plain = not source.filters and count_tiles(region, source.chunks[1:]) == 1
+        tiles = tiles_of(region, source.row_shape, source.chunks[1:])
+        plain = not source.filters and len(tiles) == 1
         return (PlainChunks if plain else ChunkedReader)(source, region, io)
     return ContiguousReader(replace(source, offset=None, storage="empty"), region, io)
 
@@ -153,10 +147,7 @@ class H5pyReader(FileReader):
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
         self.why = why_not_by_range(source) or ""
-        self._box = tuple(slice(*bounds(index)) for index in self.region)
-        self._inner = tuple(
-            shifted(index, b.start) for index, b in zip(self.region, self._box, strict=True)
-        )
+        self._box, self._inner = box_of(self.region)
         item = _OBJECT_BYTES if source.dtype.hasobject else source.dtype.itemsize
         self._box_bytes = max(math.prod(b.stop - b.start for b in self._box) * item, 1)
         self._near = max(H5PY_GAP_BYTES // self._box_bytes, self.chunk_rows)
@@ -164,7 +155,7 @@ class H5pyReader(FileReader):
 
     def _calls(self, runs: Ints) -> Iterator[Ints]:
         """Yield the parts of runs that one call reads: a call costs as much as rows between."""
-        for parts in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
+        for parts in groups_of(runs, self.chunk_rows):
             far = parts[1:, 0] - parts[:-1, 1] > self._near
             yield from np.split(parts, np.flatnonzero(far) + 1)
 
@@ -172,14 +163,10 @@ class H5pyReader(FileReader):
         require_filters(self.source)
         with h5_of(self.source.file) as file:
             for parts in self._calls(runs):
-                start, stop, first = int(parts[0, 0]), int(parts[-1, 1]), int(parts[0, 2])
-                counts = parts[:, 1] - parts[:, 0]
-                rows = None if len(parts) == 1 else spread(parts[:, 0] - start, counts)
-                numbers = slice(first, first + int(counts.sum()))
+                start, stop = int(parts[0, 0]), int(parts[-1, 1])
                 try:
                     box = self._items(file[self.source.key], (slice(start, stop), *self._box))
-                    place = numbers if places is None else places[numbers]
-                    out[place] = outer_take(box, self._inner, rows)
+                    put_parts(out, places, parts, outer_take(box, self._inner))
                 except Exception as fault:  # what HDF5 makes of damage is nearly any of them
                     raise failed(self.source, start, stop, fault) from fault
 
@@ -210,19 +197,12 @@ class SparseReader(FileReader):
 
     def __init__(self, source: SourceHeader, region: Region, io: Io) -> None:
         super().__init__(source, region, io)
-        (columns,) = self.region
-        wanted = np.atleast_1d(np.arange(source.shape[1])[columns])
-        self._columns, repeated = np.unique(wanted, return_inverse=True)
-        self._column_to = np.full(source.shape[1], -1, np.int64)
-        """Where each column goes in a row of the result; -1 for one that is not wanted."""
-        self._column_to[self._columns] = np.arange(self._columns.size)
-        is_sorted = np.array_equal(self._columns, wanted)
-        self._picked = slice(None) if is_sorted else repeated
         # so many rows are read at a time: four chunks of values, or as many as pay a call
         data = source.parts["data"]
         n_values = PIECE_VALUES if data.chunks is None else max(4 * data.chunks[0], PIECE_VALUES)
         mean = max(data.n_rows // max(source.n_rows, 1), 1)
-        self.chunk_rows = max(n_values // mean, PIECE_BYTES // max(self.row_bytes, 1), 1)
+        most = H5PY_BYTES // max(source.row_bytes, 1)
+        self.chunk_rows = max(min(n_values // mean, most), 1)
 
     @cached_property
     def _parts(self) -> Mapping[str, Reader]:
@@ -233,38 +213,29 @@ class SparseReader(FileReader):
         begins = read_rows(self._parts["indptr"], range(self.n_rows + 1))
         n_values = self.source.parts["data"].n_rows
         if begins[0] != 0 or begins[-1] > n_values:
-            raise self._damaged(f"its rows end at value {begins[-1]} of {n_values}")
+            raise self._damaged(f": its rows end at value {begins[-1]} of {n_values}", "indptr")
         if bool((begins[1:] < begins[:-1]).any()):
-            raise self._damaged("a row ends before it begins")
+            raise self._damaged(": a row ends before it begins", "indptr")
         return begins.astype(np.int64, copy=False)
 
-    def _damaged(self, what: str) -> ReadError:
-        return ReadError(f"{self.where}: {what} ('indptr'); copy the file again")
+    def _damaged(self, what: str, part: str) -> ReadError:
+        return ReadError(f"{self.where}{what} ({part!r}); copy the file again")
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        for bands in groups_of(bands_of(runs, self.chunk_rows), self.chunk_rows, 1):
-            self._read_band(bands, out, places)
-
-    def _read_band(self, bands: Ints, out: Array, places: Ints | None) -> None:
-        begins = self._begins
-        runs = self._values(bands[:, :2])
-        rows = rows_of(bands)
-        counts = begins[rows + 1] - begins[rows]
-        values, columns = (read_rows(self._parts[role], runs) for role in ("data", "indices"))
-        n_columns = len(self._column_to)
-        if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < n_columns:
-            raise ReadError(
-                f"{self.where}, rows {rows[0]} to {rows[-1]}: a value lies in column "
-                f"{int(columns.max())} of {n_columns} ('indices'); copy the file again"
-            )
-        to = self._column_to[columns]
-        kept = to >= 0
-        at = np.repeat(np.arange(len(rows)), counts) * self._columns.size + to
-        made = np.zeros((len(rows), self._columns.size), out.dtype)
-        np.add.at(made.reshape(-1), at[kept], values[kept])  # those that come twice add up
-        first = int(bands[0, 2])
-        place = slice(first, first + len(rows)) if places is None else places[first:][: len(rows)]
-        out[place] = made[:, self._picked].reshape(-1, *self.row_shape)
+        n_columns = self.source.shape[1]
+        for bands in groups_of(runs, self.chunk_rows):
+            held, rows = self._values(bands[:, :2]), rows_of(bands)
+            values, columns = (read_rows(self._parts[role], held) for role in ("data", "indices"))
+            if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < n_columns:
+                what = f"a value lies in column {int(columns.max())} of {n_columns}"
+                raise self._damaged(f", rows {rows[0]} to {rows[-1]}: {what}", "indices")
+            n_values = self._begins[rows + 1] - self._begins[rows]
+            made = np.zeros((len(rows), n_columns), out.dtype)
+            at = np.repeat(np.arange(len(rows)), n_values) * n_columns + columns
+            np.add.at(made.reshape(-1), at, values)  # those that come twice add up
+            first = int(bands[0, 2])
+            place = slice(first, first + len(rows))
+            out[place if places is None else places[place]] = outer_take(made, self.region)
 
     def _values(self, runs: Ints) -> Ints:
         """Return the runs of values that rows hold."""

@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, listed
-from labeled.formats.bytesource import RemoteFile, check_path, is_remote, stamp_of
+from labeled.formats.bytesource import RemoteFile, check_stamp, is_remote, stamp_of
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
@@ -115,7 +115,7 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
 def _open(stamp: FileStamp, slots: int | None) -> h5py.File:
     name, target, lockings = stamp.path, stamp.path, _LOCKINGS
     if is_remote(name):
-        target, lockings = RemoteFile(stamp).source.open(HEADER_BYTES), _LOCKINGS[1:2]
+        target, lockings = RemoteFile(name).opened(HEADER_BYTES), _LOCKINGS[1:2]
     for locking in lockings:
         try:
             return h5py.File(target, "r", locking=locking, rdcc_nslots=slots)
@@ -138,10 +138,7 @@ def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
     FileChangedError
         If its size or modification time is not that of `stamp`.
     """
-    if is_remote(stamp.path):
-        RemoteFile(stamp)
-    else:
-        check_path(stamp)
+    check_stamp(stamp)
     with opened(stamp.path) as file:
         yield file
 

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.bytesource import FileRef, OpenFile, open_bytes
+from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import FileStamp
 from labeled.formats.pictures import HEAD_BYTES as PICTURE_BYTES
 from labeled.formats.pictures import PictureError, ShortHeadError, head_of, picture_head
@@ -276,7 +276,7 @@ class RecordFile:
         self, rows: list[int], starts: list[int], stops: list[int]
     ) -> Iterator[tuple[range, int, Array]]:
         """Yield which rows lie close together, where the first begins, and the bytes from there."""
-        file = FileRef(self.stamp)()
+        file = open_bytes(self.stamp)
         file.check()
         a = 0
         while a < len(rows):
