@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldValueError
+from labeled.compat.errors import OldValueError, require
 from labeled.compat.fuel.config_parser import config
 
 
@@ -94,12 +94,12 @@ class ChainedRequests:
         return self
 
     def __next__(self) -> Any:
-        while True:
-            for request in self.current:
-                return request
-            if not self.schemes:
-                raise StopIteration
-            self.current = self.schemes.pop(0).get_request_iterator()
+        for request in self.current:
+            return request
+        if not self.schemes:
+            raise StopIteration
+        self.current = self.schemes.pop(0).get_request_iterator()
+        return next(self)
 
 
 class ConstantScheme(BatchSizeScheme):
@@ -122,8 +122,7 @@ class ConstantScheme(BatchSizeScheme):
     def __init__(
         self, batch_size: int, num_examples: int | None = None, times: int | None = None
     ) -> None:
-        if num_examples and times:
-            raise OldValueError("give num_examples or times, not both")
+        require(not (num_examples and times), "give num_examples or times, not both", OldValueError)
         self.batch_size, self.num_examples, self.times = batch_size, num_examples, times
 
     def get_request_iterator(self) -> Iterator[int]:
@@ -167,7 +166,7 @@ class ShuffledScheme(BatchScheme):
         sorted_indices: bool = False,
     ) -> None:
         super().__init__(examples, batch_size)
-        self.rng = _default_rng() if rng is None else rng
+        self.rng = random_state(rng)
         self.sorted_indices = sorted_indices
 
     def get_request_iterator(self) -> Iterator[list[int]]:
@@ -189,7 +188,7 @@ class ShuffledExampleScheme(IndexScheme):
         self, examples: int | Iterable[int], rng: np.random.RandomState | None = None
     ) -> None:
         super().__init__(examples)
-        self.rng = _default_rng() if rng is None else rng
+        self.rng = random_state(rng)
 
     def get_request_iterator(self) -> Iterator[int]:
         return iter(_shuffled(self.indices, self.rng))
@@ -206,10 +205,8 @@ class ConcatenatedScheme(IterationScheme):
 
     def __init__(self, schemes: Iterable[IterationScheme]) -> None:
         self.schemes = list(schemes)
-        if len({scheme.requests_examples for scheme in self.schemes}) != 1:
-            raise OldValueError(
-                "schemes to be joined must all ask for examples, or all for batches"
-            )
+        alike = len({scheme.requests_examples for scheme in self.schemes}) == 1
+        require(alike, "schemes must all ask for examples, or all for batches", OldValueError)
 
     @property
     def requests_examples(self) -> bool:  # type: ignore[override]  # read-only here
@@ -267,5 +264,8 @@ def _shuffled(indices: Iterable[int], rng: np.random.RandomState) -> list[int]:
     return rows
 
 
-def _default_rng() -> np.random.RandomState:
-    return np.random.RandomState(config.default_seed)
+def random_state(rng_or_seed: Any = None) -> Any:
+    """Return a generator as it is given, or one made of a seed: of ``config.default_seed``."""
+    if rng_or_seed is None or isinstance(rng_or_seed, int):
+        return np.random.RandomState(config.default_seed if rng_or_seed is None else rng_or_seed)
+    return rng_or_seed

@@ -10,6 +10,7 @@ from labeled.compat.errors import OldAttributeError, OldValueError, require
 from labeled.compat.fuel.config_parser import ServerTimeoutError
 from labeled.compat.fuel.schemes import IterationScheme
 from labeled.compat.fuel.server import DEFAULT_PORT, MAX_BYTES, recv_arrays, zeromq
+from labeled.compat.fuel.utils import kept
 
 Labels = Mapping[str, Any]
 
@@ -39,13 +40,9 @@ class DataIterator:
         return self
 
     def __next__(self) -> Any:
-        if self.request_iterator is None:
-            data = self.data_stream.get_data()
-        else:
-            data = self.data_stream.get_data(next(self.request_iterator))
-        if self.as_dict:
-            return dict(zip(self.data_stream.sources, data, strict=False))
-        return data
+        stream, requests = self.data_stream, self.request_iterator
+        data = stream.get_data() if requests is None else stream.get_data(next(requests))
+        return dict(zip(stream.sources, data, strict=False)) if self.as_dict else data
 
 
 class AbstractDataStream(ABC):
@@ -71,13 +68,7 @@ class AbstractDataStream(ABC):
         self.iteration_scheme = iteration_scheme
         self.axis_labels = axis_labels
 
-    @property
-    def sources(self) -> Any:
-        return self._sources if hasattr(self, "_sources") else self._default_sources()
-
-    @sources.setter
-    def sources(self, value: Any) -> None:
-        self._sources = value
+    sources = kept("sources", lambda self: self._default_sources())
 
     def _default_sources(self) -> Any:
         raise OldAttributeError(f"{type(self).__name__} has no sources")
@@ -86,16 +77,14 @@ class AbstractDataStream(ABC):
     def produces_examples(self) -> bool:
         if self.iteration_scheme is not None:
             return self.iteration_scheme.requests_examples
-        if not hasattr(self, "_produces_examples"):
-            raise OldValueError(
-                "this stream has no iteration scheme, and produces_examples was not assigned"
-            )
+        said = hasattr(self, "_produces_examples")
+        require(said, "there is no iteration scheme; assign produces_examples", OldValueError)
         return bool(self._produces_examples)
 
     @produces_examples.setter
     def produces_examples(self, value: bool) -> None:
-        if self.iteration_scheme is not None:
-            raise OldValueError("the iteration scheme tells what is produced; it is not assigned")
+        free = self.iteration_scheme is None
+        require(free, "the iteration scheme tells what is produced", OldValueError)
         self._produces_examples = value
 
     @abstractmethod
@@ -145,15 +134,16 @@ class DataStream(AbstractDataStream):
         iteration_scheme: IterationScheme | None = None,
         axis_labels: Labels | None = None,
     ) -> None:
-        labels = axis_labels
-        if labels is None and dataset.axis_labels:
-            labels = dict(dataset.axis_labels)
+        labels = dict(dataset.axis_labels or {}) or None if axis_labels is None else axis_labels
         super().__init__(iteration_scheme=iteration_scheme, axis_labels=labels)
         self.dataset = dataset
         if iteration_scheme is None:
             self.produces_examples = True
         if self.produces_examples and labels:
-            self.axis_labels = {source: _of_example(names) for source, names in labels.items()}
+            self.axis_labels = {
+                source: names and tuple(name for name in names if name != "batch")
+                for source, names in labels.items()
+            }
         self.data_state = dataset.open()
         self._fresh_state = True
 
@@ -271,7 +261,3 @@ class ServerDataStream(AbstractDataStream):
 
     def reset(self) -> None:
         """Do nothing: a server cannot be sent back."""
-
-
-def _of_example(names: Any) -> Any:
-    return tuple(name for name in names if name != "batch") if names else names

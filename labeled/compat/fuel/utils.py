@@ -300,15 +300,22 @@ def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
     return decorate
 
 
-def _lazy(name: str) -> property:
+def _lazy(name: str) -> Any:
+    def loaded(self: Any) -> Any:
+        self.load()
+        found = hasattr(self, "_" + name)
+        require(found, f"load() of {type(self).__name__} does not set {name!r}", OldValueError)
+        return getattr(self, "_" + name)
+
+    return kept(name, loaded)
+
+
+def kept(name: str, absent: Callable[[Any], Any]) -> Any:
+    """Return a property kept under its name with an underscore; `absent` gives it until then."""
     held = "_" + name
 
     def get(self: Any) -> Any:
-        if not hasattr(self, held):
-            self.load()
-        found = hasattr(self, held)
-        require(found, f"load() of {type(self).__name__} does not set {name!r}", OldValueError)
-        return getattr(self, held)
+        return getattr(self, held) if hasattr(self, held) else absent(self)
 
     return property(get, lambda self, value: setattr(self, held, value))
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from labeled.compat.errors import OldAttributeError, OldKeyError, OldValueError, require
-from labeled.compat.fuel.config_parser import config
-from labeled.compat.fuel.schemes import IterationScheme, SequentialExampleScheme
+from labeled.compat.fuel.schemes import SequentialExampleScheme, random_state
 from labeled.compat.fuel.streams import DataStream
-from labeled.compat.fuel.utils import Subset
+from labeled.compat.fuel.utils import Subset, kept
 
 
 class Dataset(ABC):
@@ -45,23 +44,12 @@ class Dataset(ABC):
             self.sources = sources
         self.axis_labels = axis_labels
 
-    @property
-    def sources(self) -> Any:
-        return self._sources if hasattr(self, "_sources") else self.provides_sources
+    sources = kept("sources", lambda self: self.provides_sources)
 
-    @sources.setter
-    def sources(self, value: Any) -> None:
-        self._sources = value
+    def _no_scheme(self) -> Any:
+        raise OldAttributeError(f"{type(self).__name__} has no example_iteration_scheme")
 
-    @property
-    def example_iteration_scheme(self) -> Any:
-        if not hasattr(self, "_example_iteration_scheme"):
-            raise OldAttributeError(f"{type(self).__name__} has no example_iteration_scheme")
-        return self._example_iteration_scheme
-
-    @example_iteration_scheme.setter
-    def example_iteration_scheme(self, value: IterationScheme | None) -> None:
-        self._example_iteration_scheme = value
+    example_iteration_scheme = kept("example_iteration_scheme", _no_scheme)
 
     def apply_default_transformers(self, stream: Any) -> Any:
         """Put `default_transformers`, each (class, arguments, options), behind a stream."""
@@ -120,11 +108,11 @@ class IterableDataset(Dataset):
         named = iterables if isinstance(iterables, dict) else {"data": iterables}
         self.provides_sources = tuple(named)
         super().__init__(**kwargs)
-        if not all(isinstance(one, Iterable) for one in named.values()):
-            raise OldValueError("every source must be something that can be iterated")
+        iterable = all(isinstance(one, Iterable) for one in named.values())
+        require(iterable, "every source must be something that can be iterated", OldValueError)
         self.iterables: list[Any] = [named[source] for source in self.sources]
-        if len(self._lengths()) > 1:
-            raise OldValueError(f"sources have different lengths, {sorted(self._lengths())}")
+        lengths = self._lengths()
+        require(len(lengths) < 2, f"sources have different lengths, {lengths}", OldValueError)
 
     def _lengths(self) -> set[int]:
         """Return the lengths there are; none where one is not known."""
@@ -143,8 +131,8 @@ class IterableDataset(Dataset):
 
     def get_data(self, state: Any = None, request: Any = None) -> Any:
         """Return the next example."""
-        if state is None or request is not None:
-            raise OldValueError("examples come in order: give the state of open(), and no request")
+        in_order = state is not None and request is None
+        require(in_order, "give the state of open(), and no request", OldValueError)
         return next(state)
 
 
@@ -173,8 +161,7 @@ class IndexableDataset(Dataset):
         super().__init__(**kwargs)
         self.indexables: list[Any] = [named[source][start:stop] for source in self.sources]
         lengths = {len(one) for one in self.indexables}
-        if len(lengths) > 1:
-            raise OldValueError(f"sources have different lengths, {sorted(lengths)}")
+        require(len(lengths) < 2, f"sources have different lengths, {lengths}", OldValueError)
         self.example_iteration_scheme = SequentialExampleScheme(self.num_examples)
         self.start, self.stop = start, stop
         self.subset = Subset(slice(start, stop), self.num_examples)
@@ -192,8 +179,8 @@ class IndexableDataset(Dataset):
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return the data of a request: an int, a slice or a list of int."""
-        if state is not None or request is None:
-            raise OldValueError("rows are asked for by a request, and without a state")
+        alone = state is None and request is not None
+        require(alone, "rows are asked for by a request, and without a state", OldValueError)
         return tuple(self.subset.index_within_subset(one, request) for one in self.indexables)
 
 
@@ -223,7 +210,7 @@ class Spiral(IndexableDataset):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        rng = _rng(seed)
+        rng = random_state(seed)
         position = rng.uniform(0, cycles, num_examples)
         label = rng.randint(0, classes, num_examples)
         angle = 2 * np.pi * position + label * (2 * np.pi) / classes
@@ -247,16 +234,12 @@ class SwissRoll(IndexableDataset):
     def __init__(
         self, num_examples: int = 1000, noise: float = 0.0, seed: int | None = None, **kwargs: Any
     ) -> None:
-        rng = _rng(seed)
+        rng = random_state(seed)
         along, across = rng.uniform(0, 1, num_examples), rng.uniform(-1, 1, num_examples)
         angle, radius = 1.5 * np.pi * (1 + 2 * along), (1 + 2 * along) / 3
         points = [radius * np.cos(angle), radius * np.sin(angle), across]
         position = np.stack([along, across], axis=1).astype("float32")
         super().__init__({"features": _noisy(rng, points, noise), "position": position}, **kwargs)
-
-
-def _rng(seed: int | None) -> np.random.RandomState:
-    return np.random.RandomState(config.default_seed if seed is None else seed)
 
 
 def _noisy(rng: np.random.RandomState, points: list[Any], noise: float) -> Any:
@@ -375,8 +358,7 @@ class TextFile(Dataset):
         KeyError
             If a word is not in the dictionary, and there is no token for that.
         """
-        if request is not None:
-            raise OldValueError("lines come in order: give the state of open(), and no request")
+        require(request is None, "give the state of open(), and no request", OldValueError)
         line = next(state)
         if self.preprocess is not None:
             line = self.preprocess(line)

@@ -18,7 +18,7 @@ import numpy as np
 
 from labeled._optional import extra_module
 from labeled.compat.errors import OldNotImplementedError, OldTypeError, OldValueError, require
-from labeled.compat.fuel.config_parser import config
+from labeled.compat.fuel.schemes import random_state
 from labeled.compat.fuel.transformers import (
     Cast,
     ExpectsAxisLabels,
@@ -175,7 +175,7 @@ class RandomFixedSizeCrop(_Images):
     ) -> None:
         super().__init__(data_stream, **kwargs)
         self.window_shape = window_shape
-        self.rng = np.random.RandomState(config.default_seed) if rng is None else rng
+        self.rng = random_state(rng)
 
     def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
         if not (isinstance(source_batch, np.ndarray) and source_batch.ndim == 4):
@@ -231,7 +231,7 @@ class Random2DRotation(_Images):
         _check_resampling(resample)
         super().__init__(data_stream, **kwargs)
         self.maximum_rotation, self.resample = float(np.rad2deg(maximum_rotation)), resample
-        self.rng = np.random.RandomState(config.default_seed) if rng is None else rng
+        self.rng = random_state(rng)
 
     def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
         turned = super().transform_source_batch(source_batch, source_name)
