@@ -14,10 +14,11 @@ in random modes.
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -56,17 +57,17 @@ class Dataset:
         What :meth:`iterator` takes where it is given nothing; may be missing.
     """
 
-    def get_data_specs(self) -> Any:
-        """Return the flat ``(space, source)`` of everything there is."""
-        raise OldNotImplementedError(f"{type(self).__name__} has no get_data_specs")
+    def _missing(self) -> Any:
+        raise OldNotImplementedError(f"{type(self).__name__} has none of this")
 
-    def get_data(self) -> Any:
-        """Return all data, an array or a tuple of arrays."""
-        raise OldNotImplementedError(f"{type(self).__name__} has no get_data")
+    get_data_specs: Callable[..., Any] = _missing
+    """The flat ``(space, source)`` of everything there is."""
 
-    def get_num_examples(self) -> int:
-        """Return how many examples there are."""
-        raise OldNotImplementedError(f"{type(self).__name__} has no get_num_examples")
+    get_data: Callable[..., Any] = _missing
+    """All data, an array or a tuple of arrays."""
+
+    get_num_examples: Callable[..., int] = _missing
+    """How many examples there are."""
 
     def has_targets(self) -> bool:
         """Whether there are targets."""
@@ -233,10 +234,9 @@ class DefaultViewConverter:
         """Return rows laid out for a `VectorSpace` or a `Conv2DSpace`."""
         if isinstance(dspace, VectorSpace):
             return VectorSpace(batch.shape[1], dtype=None).np_format_as(batch, dspace)
-        if isinstance(dspace, Conv2DSpace):
-            images = self.design_mat_to_topo_view(batch)
-            return self.topo_space.np_format_as(images, dspace)
-        raise OldValueError(f"rows become a VectorSpace or a Conv2DSpace, not {dspace}")
+        images = isinstance(dspace, Conv2DSpace)
+        require(images, f"rows become a VectorSpace or a Conv2DSpace, not {dspace}", OldValueError)
+        return self.topo_space.np_format_as(self.design_mat_to_topo_view(batch), dspace)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -311,8 +311,8 @@ class DenseDesignMatrix(Dataset):
         self._iter_data_specs = (self.X_space, "features")
         self.data_specs: Any = self._iter_data_specs
         if self.y is not None:
-            spaces = (self.X_space, _space_of(self.y, self.y_labels))
-            self.data_specs = (CompositeSpace(spaces), ("features", "targets"))
+            both = CompositeSpace((self.X_space, _space_of(self.y, self.y_labels)))
+            self.data_specs = (both, ("features", "targets"))
 
     def get_data_specs(self) -> Any:
         return self.data_specs
@@ -349,9 +349,9 @@ class DenseDesignMatrix(Dataset):
         self._make_specs()
 
     def _converter(self) -> Any:
-        if self.view_converter is None:
-            raise NoViewConverterError("the dataset has no view converter: its rows are not images")
-        return self.view_converter
+        converter = self.view_converter
+        require(converter, "there is no view converter: rows are not images", NoViewConverterError)
+        return converter
 
     def get_topological_view(self, mat: Any = None) -> Any:
         """Return rows (all of them by default) as images."""
@@ -469,24 +469,17 @@ def _has_nan(values: Any) -> bool:
 # ---------------------------------------------------------------- from one to another
 def from_dataset(dataset: DenseDesignMatrix, num_examples: int) -> DenseDesignMatrix:
     """Return a dataset of a random block of another's examples."""
-    X, y = dataset.get_batch_design(num_examples, True)
-    return _like(dataset, X, y)
+    start = dataset._block(num_examples).start
+    return dataset_range(dataset, start, start + num_examples)
 
 
 def dataset_range(dataset: DenseDesignMatrix, start: int, stop: int) -> DenseDesignMatrix:
     """Return a dataset of the examples ``[start, stop)`` of another."""
-    y = None if dataset.y is None else dataset.y[start:stop].copy()
-    return _like(dataset, dataset.X[start:stop].copy(), y)
-
-
-def _like(dataset: DenseDesignMatrix, X: Any, y: Any) -> DenseDesignMatrix:
-    return DenseDesignMatrix(
-        X=X,
-        y=y,
-        view_converter=dataset.view_converter,
-        X_labels=dataset.X_labels,
-        y_labels=dataset.y_labels,
-    )
+    made = copy.copy(dataset)
+    made.X = dataset.X[start:stop].copy()
+    made.y = None if dataset.y is None else dataset.y[start:stop].copy()
+    made.rng = make_np_rng(DEFAULT_RNG)
+    return made
 
 
 def set_axes(dataset: DenseDesignMatrix, axes: Sequence[str | int]) -> DenseDesignMatrix:

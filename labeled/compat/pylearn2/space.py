@@ -354,17 +354,13 @@ class SimplyTypedSpace(Space):
         if is_sparse(batch._meta if is_dask(batch) else batch) != self.sparse:
             kinds = ("sparse", "dense") if self.sparse else ("dense", "sparse")
             raise OldTypeError(f"{self}: expected a {kinds[0]} batch, found a {kinds[1]} one")
-        expected = self.sizes(0)
-        if batch.ndim != len(expected):
+        axis, sizes = self.get_batch_axis(), self.sizes(0)
+        pairs = enumerate(zip(batch.shape, sizes, strict=False))
+        fits = [at == axis or found == wanted or found != found for at, (found, wanted) in pairs]
+        if batch.ndim != len(sizes) or not all(fits):
             raise OldValueError(
-                f"{self}: expected {len(expected)} axes, found {batch.ndim}: {batch.shape}"
+                f"{self}: {batch.shape} is not {sizes} of any length of axis {axis}"
             )
-        for axis, (found, wanted) in enumerate(zip(batch.shape, expected, strict=True)):
-            if axis != self.get_batch_axis() and found != wanted and found == found:
-                raise OldValueError(
-                    f"{self}: axis {axis} has length {found}, expected {wanted}; the batch has "
-                    f"shape {batch.shape}"
-                )
 
 
 class VectorSpace(SimplyTypedSpace):

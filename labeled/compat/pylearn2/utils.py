@@ -218,9 +218,7 @@ def one_hot(
     made = np.dtype(config.floatX if dtype is None else dtype)
     if is_dask(targets):
         return _lazy(targets, max_labels, mode, made, sparse)
-    if sparse:
-        return _sparse(np.atleast_2d(targets), max_labels, mode, made)
-    return _dense(targets, max_labels, mode, made)
+    return (_sparse if sparse else _dense)(targets, max_labels, mode, made)
 
 
 def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
@@ -238,13 +236,13 @@ def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> An
 
 
 def _sparse(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
+    targets = np.atleast_2d(targets)
     n, k = targets.shape
     width = max_labels if mode == "merge" else k * max_labels
     offsets = 0 if mode == "merge" else np.arange(k) * max_labels
     columns = targets.astype(np.int64) + offsets
-    outside = columns[(columns < 0) | (columns >= width)]
-    if outside.size:  # beyond the matrix: the old code wrote it there all the same
-        raise OldValueError(f"column {outside[0]} is out of range for {width} columns")
+    inside = not ((columns < 0) | (columns >= width)).any()
+    require(inside, f"a label is out of range for {width} columns", OldValueError)
     places = (columns.reshape(-1), np.arange(0, n * k + 1, max(k, 1))[: n + 1])
     made = csr_matrix((np.ones(n * k, dtype), *places), (n, width))
     made.sum_duplicates()
