@@ -219,10 +219,9 @@ def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -
         (("head", "no_such.hdf5"), "does not exist"),
         (("head", "FILE", "featurez"), "did you mean 'features'?"),
         (("head", "FILE", "--split", "trian"), "did you mean 'train'?"),
-        (("demo", "--file", "FILE", "--memory", "1 kiB"), "too small"),
-        (("demo", "--file", "FILE", "--memory", "lots"), "is not a size"),
+        (("demo", "--memory", "1 kiB"), "too small"),
+        (("demo", "--memory", "lots"), "is not a size"),
         (("demo", "--keep", "no_such_folder/x.hdf5"), "no_such_folder' does not exist"),
-        (("demo", "--file", "no_such.hdf5"), "does not exist"),
     ],
 )
 def test_errors_are_one_line_on_stderr(
@@ -243,7 +242,6 @@ def test_errors_are_one_line_on_stderr(
         ("info",),
         ("nonsense",),
         ("head", "x", "--rows", "-1"),
-        ("demo", "--file", "FILE", "--keep", "x.hdf5"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(digit_file: str, words: tuple[str, ...]) -> None:

@@ -87,24 +87,3 @@ def test_a_file_larger_than_memory_is_iterated_within_it(tmp_path: Path) -> None
     assert figure(r"accuracy .*: ([\d.]+)%", text) > 90
     assert figure(r"peak memory of arrays and objects: ([\d.]+) MiB", text) <= 8
     check_digits(path)
-
-
-def test_a_mistyped_file_is_not_written(tmp_path: Path) -> None:
-    path = tmp_path / "typo.h5"
-    shown = run_demo("--file", path)
-    assert shown.exit_code == 1
-    assert "does not exist" in shown.stderr
-    assert not path.exists()
-
-
-def test_a_file_of_ones_own_is_iterated_whole(tmp_path: Path) -> None:
-    path = tmp_path / "own.h5"
-    with h5py.File(path, "w") as f:
-        for name, shape in {"x": (300, 4), "y": (300,), "other": (7, 2)}.items():
-            f[name] = np.ones(shape, np.float32)
-            for axis in range(len(shape)):
-                f[name].dims[axis].label = ("batch", f"{name}_axis")[axis]
-    shown = run_demo("--file", path)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert "Left out: other (7 rows)" in shown.stdout
-    assert figure(r"([\d,]+) rows in batches", shown.stdout) == 300

@@ -1,8 +1,7 @@
 """``labeled demo``: the main job on real input, with figures measured on the spot.
 
-Without a file it writes one (scikit-learn's digits), opens it, shows it, iterates one
-shuffled epoch in another order of axes, and trains a classifier. With a file of the
-user's own it opens, shows and iterates that. Every figure printed was measured here.
+It writes a file (scikit-learn's digits), opens it, shows it, iterates one shuffled epoch in
+another order of axes, and trains a classifier. Every figure printed was measured here.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from dask.utils import format_bytes
 
 import labeled
 from labeled.cli import options as opt
-from labeled.dataset.selecting import heaviest
 from labeled.errors import MissingExtraError, how_to_install
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
 
@@ -34,43 +32,31 @@ AXES = "channel height width batch"
 IMAGES, TARGETS = "image_features", "targets"
 
 
-@opt.command("labeled demo", "labeled demo --file yours.hdf5")
-@click.option("--file", "path", metavar="FILE", help="Open and iterate a file of your own.")
+@opt.command("labeled demo", "labeled demo --keep digits.hdf5 --memory '32 MiB'")
+@click.option("--keep", metavar="FILE", help="Write the digits there, and leave them.")
 @click.option(
     "--memory",
     metavar="SIZE",
-    help=f"The most that iterating may take, such as '32 MiB' [default: {DEFAULT_MEMORY}]. "
-    f"The file written grows to at least {TIMES_MEMORY} times this size.",
+    help=f"The most that iterating may take [default: {DEFAULT_MEMORY}]. The file grows to at "
+    f"least {TIMES_MEMORY} times this size.",
 )
-@click.option("--keep", metavar="FILE", help="Write the digits there, and leave them.")
-def demo(path: str | None, memory: str | None, keep: str | None) -> None:
+def demo(keep: str | None, memory: str | None) -> None:
     """Open, show, iterate and train on real digits.
 
     Real scanned digits, which come with scikit-learn (the extra "demo"), are written to a
-    temporary file. With --file, your own file is opened and iterated instead.
+    temporary file, or where --keep says.
     """
     memory_bytes = memory_of(DEFAULT_MEMORY if memory is None else memory)
-    if path is not None and keep is not None:
-        raise click.UsageError("give --file or --keep: digits are written only without a file")
-    if path is not None:
-        dataset = open_and_show(path)
-        alike = heaviest(dataset)
-        for name in set(dataset.sources).difference(alike):
-            click.echo(f"Left out: {name} ({dataset.shapes[name][0]:,} rows)")
-        if not alike or not dataset.shapes[alike[0]][0]:
-            click.echo("There is no row to iterate.")
-            return
-        click.echo(f"\nOne shuffled epoch of {', '.join(alike)}:")
-        iterate(dataset.select(*alike), memory_bytes)
-        return
     least = 0 if memory is None else -(-TIMES_MEMORY * memory_bytes // ROW_BYTES)
     with tempfile.TemporaryDirectory(prefix="labeled-demo-") as folder:
-        place = keep or os.path.join(folder, "digits.hdf5")
-        write_digits(place, max(N_DIGITS, least))
-        dataset = open_and_show(place)
+        path = keep or os.path.join(folder, "digits.hdf5")
+        write_digits(path, max(N_DIGITS, least))
+        began = perf_counter()
+        dataset = labeled.open_dataset(path)
+        opening_ms = (perf_counter() - began) * 1e3
+        click.echo(f"Opened in {opening_ms:.1f} ms (headers only):\n\n{dataset!r}")
         click.echo(f"\nOne shuffled epoch, images laid out as {AXES!r}, targets one-hot:")
-        options = {"layout": {IMAGES: AXES}, "one_hot": {TARGETS: 10}, "dtype": {TARGETS: "u1"}}
-        iterate(dataset, memory_bytes, **options)
+        iterate(dataset, memory_bytes)
         click.echo("\nA softmax classifier in NumPy:")
         learn(dataset, memory_bytes)
 
@@ -91,7 +77,7 @@ def write_digits(path: str, n_rows: int) -> None:
     except ImportError:
         raise MissingExtraError(
             "the demo reads the digits that come with scikit-learn, which is not installed; "
-            "give a file of your own, or " + how_to_install("scikit-learn", "demo")
+            + how_to_install("scikit-learn", "demo")
         ) from None
     found = load_digits()
     images, targets = found.images.astype(np.uint8)[:, None], found.target.astype(np.uint8)[:, None]
@@ -118,18 +104,17 @@ def write_digits(path: str, n_rows: int) -> None:
     )
 
 
-def open_and_show(path: str) -> labeled.Dataset:
-    """Open a file, say how long that took, and print its repr."""
-    began = perf_counter()
-    dataset = labeled.open_dataset(path)
-    opening_ms = (perf_counter() - began) * 1e3
-    click.echo(f"Opened in {opening_ms:.1f} ms (headers only):\n\n{dataset!r}")
-    return dataset
-
-
-def iterate(dataset: labeled.Dataset, memory_bytes: int, **options: Any) -> None:
+def iterate(dataset: labeled.Dataset, memory_bytes: int) -> None:
     """Iterate a shuffled epoch, touching every cache line, and print what it took."""
-    options |= {"shuffle": True, "seed": SEED, "memory": memory_bytes, "as_tuple": True}
+    options: dict[str, Any] = {
+        "layout": {IMAGES: AXES},
+        "one_hot": {TARGETS: 10},
+        "dtype": {TARGETS: "u1"},
+        "shuffle": True,
+        "seed": SEED,
+        "memory": memory_bytes,
+        "as_tuple": True,
+    }
     tracemalloc.start()  # it slows loops down, so the epoch that is timed is another one
     began = perf_counter()
     for _ in dataset.batches(BATCH_ROWS, **options):
@@ -141,8 +126,7 @@ def iterate(dataset: labeled.Dataset, memory_bytes: int, **options: Any) -> None
     for arrays in dataset.batches(BATCH_ROWS, **options):
         shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
         for array in arrays:
-            if array.dtype.kind != "O" and array.flags.c_contiguous:
-                array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
+            array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
             n_bytes += array.nbytes
     seconds = perf_counter() - began
     click.echo(f"  first batch: {shapes}")
@@ -152,7 +136,7 @@ def iterate(dataset: labeled.Dataset, memory_bytes: int, **options: Any) -> None
     )
     allowed = format_bytes(memory_bytes)
     click.echo(f"  peak memory of arrays and objects: {format_bytes(peak)} (allowed {allowed})")
-    file_bytes = sum(map(os.path.getsize, dataset.files.paths))
+    file_bytes = os.path.getsize(dataset.files.paths[0])
     if file_bytes >= memory_bytes:
         times = file_bytes / memory_bytes
         click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
