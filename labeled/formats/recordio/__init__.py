@@ -21,7 +21,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -253,22 +253,12 @@ class RecordOptions(Decoding):
         object.__setattr__(self, "label_dtype", dtype)
 
 
-@dataclass(frozen=True)
-class Detail:
-    """What readers of one source of a record file need to know.
-
-    Parameters
-    ----------
-    records : RecordFile
-    decoding : Decoding
-        Of pictures.
-    raw : bool
-        Records have no headers.
-    """
+class Detail(NamedTuple):
+    """What readers of one source of a record file need to know."""
 
     records: RecordFile
     decoding: Decoding
-    raw: bool
+    """Of pictures."""
 
 
 # opening
@@ -297,8 +287,7 @@ def scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     shapes = {name: _row_shape(name, files, own) for name in names}
     headers = []
     for file in files:
-        detail = Detail(file, own, raw=content == "raw")
-        sources = {name: _source(name, detail, shapes[name], options) for name in names}
+        sources = {name: _source(name, file, shapes[name], options) for name in names}
         header = FileHeader(
             stamp=file.stamp,
             sources=sources,
@@ -348,9 +337,9 @@ def _row_shape(
 
 
 def _source(
-    name: str, detail: Detail, row_shape: tuple[int, ...] | None, options: Options
+    name: str, file: RecordFile, row_shape: tuple[int, ...] | None, options: Options
 ) -> SourceHeader:
-    file, own = detail.records, options.own
+    own: RecordOptions = options.own
     stored_bytes = file.stamp.size
     if name in ("ids", "labels"):  # those in the headers
         n_labels = int(table_of(file).widths.sum())
@@ -370,7 +359,7 @@ def _source(
         stored_bytes=stored_bytes,
         ragged=RAGGED[name] if row_shape is None else None,
         format="recordio",
-        detail=detail,
+        detail=Detail(file, own),
         scratch_bytes=READ_BYTES + file.largest + decoded,
     )
 
@@ -378,8 +367,14 @@ def _source(
 # examples
 
 
-def put_example(source: SourceHeader, row: int, payload: memoryview, out: Array) -> None:
-    """Store the example of a record in `out`, which has its shape.
+def example(
+    source: SourceHeader,
+    row: int,
+    payload: memoryview,
+    shape: tuple[int, ...],
+    out: Array | None = None,
+) -> Array:
+    """Return the example of a record; a picture is decoded to `out` if that is given and does.
 
     Raises
     ------
@@ -389,23 +384,9 @@ def put_example(source: SourceHeader, row: int, payload: memoryview, out: Array)
         If its labels are no values of the dtype.
     """
     if source.key == "labels":
-        out[:] = exactly(unpack(payload).labels, source)
-    elif source.key != "images":
-        out[:] = np.frombuffer(payload, np.uint8)[len(payload) - len(out) :]
-    else:
-        image = picture(source, row, payload, out.shape, out)
-        if image is not out:
-            out[...] = image
-
-
-def picture(
-    source: SourceHeader,
-    row: int,
-    payload: memoryview,
-    shape: tuple[int, ...],
-    out: Array | None = None,
-) -> Array:
-    """Decode the picture of a record, to `out` if that is given and does."""
+        return exactly(unpack(payload).labels, source)
+    if source.key != "images":
+        return np.frombuffer(payload, np.uint8)[len(payload) - shape[0] :]
     try:
         with decoding():
             image: Array = source.detail.decoding(body_of(payload), out)
@@ -485,10 +466,9 @@ class RecordRows(FileReader):
         is_all = is_whole(self.region, shape)
         where = range(len(rows)) if places is None else places.tolist()
         for place, (row, payload) in zip(where, self.records.payloads(rows), strict=True):
-            if is_all:
-                put_example(source, row, payload, out[place])
-            else:
-                image = picture(source, row, payload, shape)
+            target = out[place] if is_all else None
+            image = example(source, row, payload, shape, target)
+            if image is not target:
                 out[place] = outer_take(image[np.newaxis], self.region)[0]
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
@@ -516,14 +496,15 @@ class RecordReader(ExampleReader):
 
     def shapes(self, rows: AnyRows) -> Rows:
         """Return the shapes of examples."""
-        detail, key = self.source.detail, self.source.key
-        listed = np.asarray(rows, np.int64)
+        key, listed = self.source.key, np.asarray(rows, np.int64)
         if key == "images":
-            shapes: Rows = detail.decoding.shapes(sizes_of(self.records)[listed])
+            shapes: Rows = self.source.detail.decoding.shapes(sizes_of(self.records)[listed])
             return shapes
-        table = table_of(self.records, labelled=not detail.raw)
-        lengths = table.payload_bytes if detail.raw else table.body_bytes
-        return (table.widths if key == "labels" else lengths)[listed, np.newaxis]
+        table = table_of(self.records, labelled=key != "records")
+        if key == "labels":
+            return table.widths[listed, np.newaxis]
+        sizes = table.payload_bytes if key == "records" else table.body_bytes
+        return sizes[listed, np.newaxis]
 
     def sizes(self, rows: AnyRows) -> Rows:
         return elements_of(self.shapes(rows))
@@ -536,11 +517,10 @@ class RecordReader(ExampleReader):
 
     def read_examples(self, rows: AnyRows) -> Iterator[Array]:
         """Yield examples, each in memory of its own."""
-        shapes = self.shapes(rows).tolist()
+        shapes = map(tuple, self.shapes(rows).tolist())
         for shape, (row, payload) in zip(shapes, self.records.payloads(rows), strict=True):
-            out = np.empty(shape, self.dtype)
-            put_example(self.source, row, payload, out)
-            yield out
+            one = example(self.source, row, payload, shape)
+            yield one if self.source.key == "images" else one.copy()
 
     def read_flat(self, rows: AnyRows) -> Flat:
         """Read examples directly to their place; several threads decode pictures if many."""
@@ -554,7 +534,9 @@ class RecordReader(ExampleReader):
             payloads = self.records.payloads(listed[first:last])
             for i, (row, payload) in enumerate(payloads, first):
                 place = out[offsets[i] : offsets[i + 1]].reshape(shapes[i])
-                put_example(self.source, row, payload, place)
+                one = example(self.source, row, payload, place.shape, place)
+                if one is not place:
+                    place[...] = one
 
         share(some, len(listed), processors() if many else 1)
         return Flat(out, offsets, shapes)
