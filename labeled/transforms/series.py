@@ -147,7 +147,12 @@ def synchronise(
     """
     if not isinstance(times, Mapping):
         raise PipelineError(f"times are {type(times).__name__}: give them by name of their series")
-    series = _alike({str(name): _timestamps(str(name), one) for name, one in times.items()})
+    series = {str(name): _timestamps(str(name), one) for name, one in times.items()}
+    if len({one.dtype.kind in "mM" and one.dtype.kind for one in series.values()}) > 1:
+        found = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
+        raise PipelineError(f"timestamps of different kinds do not go together: {found}")
+    common = np.result_type(*series.values())
+    series = {name: one.astype(common) for name, one in series.items()}
     margins = margin if isinstance(margin, Mapping) else dict.fromkeys(series, margin)
     for name in (reference, *margins):
         if name not in series:
@@ -156,12 +161,14 @@ def synchronise(
     if dim in series:
         raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
     if tolerance is not None:
-        _check_length("tolerance", tolerance, series[reference])
+        _check_span("tolerance", tolerance, series[reference])
     moments = series[reference]
     kept = np.arange(len(moments)) % every == 0
     for name, one in series.items():
-        start, end = _pair(name, margins.get(name, (0, 0)))
-        first, last = _edge(name, one, start), len(one) - 1 - _edge(name, one[::-1], end)
+        pair: Any = margins.get(name, (0, 0))
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise PipelineError(f"the margin of {name!r}, {pair!r}, must be a pair (start, end)")
+        first, last = _edge(name, one, pair[0]), len(one) - 1 - _edge(name, one[::-1], pair[1])
         inside = first <= last and (moments >= one[first]) & (moments <= one[last])
         kept &= inside
     numbers = np.flatnonzero(kept)
@@ -185,45 +192,22 @@ def _timestamps(name: str, given: npt.ArrayLike) -> Times:
             f"the timestamps of {name!r} are {times.dtype} of shape {times.shape}: give a list of "
             "numbers, datetime64 or timedelta64 (convert time zones to UTC), and at least one"
         )
-    falls = np.flatnonzero(~(times[1:] >= times[:-1]))
-    if len(falls) or times[0] != times[0]:
-        at = int(falls[0]) + 1 if len(falls) else 0
+    falls = np.flatnonzero(~(times == times) | np.insert(times[1:] < times[:-1], 0, False))
+    if len(falls):
         raise PipelineError(
-            f"timestamp {at} of {name!r}, {times[at]}, is NaT or earlier than the one before; "
-            "sort the series"
+            f"timestamp {falls[0]} of {name!r}, {times[falls[0]]}, is NaT or earlier than the one "
+            "before; sort the series"
         )
-    return times
+    return times.astype(np.int64) if times.dtype.kind in "iu" else times
 
 
-def _alike(series: dict[str, Times]) -> dict[str, Times]:
-    """Return timestamps that can be compared; whole numbers stay whole if all of them are."""
-    kinds = {"f" if t.dtype.kind in "iuf" else t.dtype.kind for t in series.values()}
-    if len(kinds) > 1:
-        found = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
-        raise PipelineError(f"timestamps of different kinds do not go together: {found}")
-    if kinds != {"f"}:
-        return series
-    whole = all(t.dtype.kind in "iu" and t[-1] <= np.iinfo(np.int64).max for t in series.values())
-    return {name: t.astype(np.int64 if whole else np.float64) for name, t in series.items()}
-
-
-def _check_length(what: str, value: Any, times: Times) -> None:
+def _check_span(what: str, value: Any, times: Times) -> None:
     """Raise :class:`PipelineError` for a length of time of another kind than timestamps."""
-    kind = "m" if isinstance(value, timedelta) else as_array(what, value, PipelineError).dtype.kind
-    wanted = "iuf" if times.dtype.kind in "iuf" else "m"
-    if np.ndim(value) or kind not in wanted or value != value:
-        words = "a timedelta, since timestamps are dates"
-        if wanted != "m":
-            words = "a number, as timestamps are"
-        raise PipelineError(f"{what} is {value!r}, and must be {words}")
-    if value < value * 0:  # nothing, in its own unit
-        raise PipelineError(f"{what} is {value!r}, and must not be negative")
-
-
-def _pair(name: str, margin: Any) -> Any:
-    if not isinstance(margin, tuple | list) or len(margin) != 2:
-        raise PipelineError(f"the margin of {name!r}, {margin!r}, must be a pair (start, end)")
-    return margin
+    kind = "m" if isinstance(value, timedelta) else np.asarray(value).dtype.kind
+    numbers = times.dtype.kind in "iuf"
+    if np.ndim(value) or kind not in ("iuf" if numbers else "m") or not value >= value * 0:
+        words = "a number" if numbers else "a timedelta, since timestamps are dates"
+        raise PipelineError(f"{what} is {value!r}, and must be {words}, 0 or more")
 
 
 def _edge(name: str, times: Times, margin: Any) -> int:
@@ -231,7 +215,7 @@ def _edge(name: str, times: Times, margin: Any) -> int:
     what = f"the margin of {name!r}"
     if np.ndim(margin) == 0 and np.asarray(margin).dtype.kind in "iu":
         return min(whole_of(what, int(margin), least=0), len(times))
-    _check_length(what, margin, times)
+    _check_span(what, margin, times)
     return int((np.abs(times - times[0]) < margin).sum())
 
 
