@@ -315,9 +315,7 @@ def cupy_that_finds(number: int) -> Any:
     """
     cupy = cupy_module()
     if not cupy.cuda.is_available():
-        raise LoaderError(
-            f"device 'cuda:{number}': CuPy finds no GPU and driver here; leave device out, or 'cpu'"
-        )
+        raise LoaderError(f"device 'cuda:{number}': CuPy finds no GPU and driver here; use 'cpu'")
     count = cupy.cuda.runtime.getDeviceCount()
     if number >= count:
         raise LoaderError(f"device 'cuda:{number}': there are {count} GPUs, counted from 0")
@@ -504,10 +502,7 @@ def adopted(x: Any) -> Array:
             f"{what} does not come over ({error}); detach() it from gradients, or cast it to "
             f"numbers that NumPy has"
         ) from error
-    raise ArrayError(
-        f"{what} lives on a device of DLPack's kind {int(kind)}, which is not supported; "
-        f"bring it to the host"
-    )
+    raise ArrayError(f"{what} lives on a device of DLPack's kind {int(kind)}; bring it to the host")
 
 
 def library_of(x: Any) -> str:

@@ -129,7 +129,7 @@ def test_whole_numbers_are_compared_exactly(dtype):
         (lambda t: synchronise({**t, "time": [1.0]}, "a"), PipelineError, "called 'time'.*dim="),
         (lambda t: time_windows(SERIES, dim="t"), UnknownNameError, "no dim 't'"),
         (lambda t: time_windows(SERIES, past=3), PipelineError, "no window of 4 .* series of 3"),
-        (lambda t: time_windows([1]), PipelineError, "type list has no labels"),
+        (lambda t: time_windows([1]), PipelineError, "not list"),
         (lambda t: synchronise(t, "a", tolerance=np.nan), PipelineError, "tolerance is nan"),
         (lambda t: synchronise([[0.0]], "a"), PipelineError, "times are list: give them by name"),
         (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "of 'a'.* form no array"),

@@ -329,10 +329,8 @@ def _in_its_library(
     try:
         xp = device.namespace(src)
     except TypeError:
-        raise ArrayError(
-            f"{type(src).__name__} is neither a NumPy array nor one of an array-API library; "
-            f"pass numpy.asarray(...) of it"
-        ) from None
+        what = type(src).__name__
+        raise ArrayError(f"{what} is no array; pass numpy.asarray(...) of it") from None
     if out is not None:
         raise ArrayError(f"out is for NumPy arrays; leave it out for {type(src).__name__}")
     order = plan.checked_order(axes, src.ndim)

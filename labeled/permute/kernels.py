@@ -180,6 +180,13 @@ def _at(address: int, n: int, like: Any) -> Any:
 
 
 @_compiled
+def _item(finals: Any, value: Any, scale: Any, shift: Any) -> Any:
+    if scale is None:
+        return value
+    return finals.dtype.type(value) * scale + shift
+
+
+@_compiled
 def _convert(to: Any, at: Any, scale: Any, shift: Any, f: int, each: int) -> None:
     """Convert items that lie together; `each`: every one has a factor of its own, from `f` on."""
     if scale is None:
@@ -325,25 +332,18 @@ def weaves(
         p2, p3 = _at(out + two * step, n * to, finals), _at(out + three * step, n * to, finals)
         q0, q1 = _at(base + r0, n * at, items), _at(base + r1, n * at, items)
         q2, q3 = _at(base + r2, n * at, items), _at(base + r3, n * at, items)
-        if scale is None:
-            for i in range(n):
-                p0[to * i] = q0[at * i]
-                p1[to * i + t1] = q1[at * i + s1]
-                if k > 2:
-                    p2[to * i + t2] = q2[at * i + s2]
-                if k > 3:
-                    p3[to * i + t3] = q3[at * i + s3]
-        else:
-            f, cast = table[5] * o, finals.dtype.type
+        c0 = c1 = c2 = c3 = h0 = h1 = h2 = h3 = None
+        if scale is not None:
+            f = table[5] * o
             c0, c1, c2, c3 = scale[f], scale[f + 1], scale[f + 2], scale[f + 3]
             h0, h1, h2, h3 = shift[f], shift[f + 1], shift[f + 2], shift[f + 3]
-            for i in range(n):
-                p0[to * i] = cast(q0[at * i]) * c0 + h0
-                p1[to * i + t1] = cast(q1[at * i + s1]) * c1 + h1
-                if k > 2:
-                    p2[to * i + t2] = cast(q2[at * i + s2]) * c2 + h2
-                if k > 3:
-                    p3[to * i + t3] = cast(q3[at * i + s3]) * c3 + h3
+        for i in range(n):
+            p0[to * i] = _item(finals, q0[at * i], c0, h0)
+            p1[to * i + t1] = _item(finals, q1[at * i + s1], c1, h1)
+            if k > 2:
+                p2[to * i + t2] = _item(finals, q2[at * i + s2], c2, h2)
+            if k > 3:
+                p3[to * i + t3] = _item(finals, q3[at * i + s3], c3, h3)
 
 
 # ---------------------------------------------------------------- rows and segments of bytes

@@ -83,9 +83,7 @@ def checked_rows(rows: Any, n_rows: int) -> Rows:
     low, high = int(chosen.min()), int(chosen.max())
     if low < -n_rows or high >= n_rows:
         bad = low if low < -n_rows else high
-        raise SelectionError(
-            f"row {bad} is not in an array of {n_rows} rows; rows go from 0 to {n_rows - 1}"
-        )
+        raise SelectionError(f"row {bad} is not in an array of {n_rows} rows")
     return np.where(chosen < 0, chosen + n_rows, chosen)
 
 

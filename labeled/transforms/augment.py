@@ -159,10 +159,7 @@ class Opened:
         if not set(given) <= set(wanted) <= {*given, "c"} or len(set(wanted)) != len(wanted):
             raise DimsError(f"axes={axes} are not an order of {given}")
         if "c" not in wanted and plan.n_channels != 1:
-            raise DimsError(
-                f"dims {tuple(self.names.values())} have no place for {plan.n_channels} channels; "
-                "name a channel dim"
-            )
+            raise DimsError(f"no dim of {tuple(self.names.values())} is one of channels; name it")
         dims = {axis: self.names.get(axis, name_of(axis, 2)) for axis in wanted}
         left_out = [axis for axis in EVERY if axis not in wanted]
         order = [EVERY.index(axis) for axis in (*left_out, *wanted)]
@@ -323,10 +320,7 @@ class PictureTransform:
         n = len(opened.pictures)
         numbers = np.arange(n) if rows is None else np.atleast_1d(np.asarray(rows))
         if numbers.shape != (n,) or numbers.dtype.kind not in "iu":
-            raise AugmentError(
-                f"rows must be {n} whole numbers, one a picture; found {numbers.dtype} of "
-                f"shape {numbers.shape}"
-            )
+            raise AugmentError(f"rows must be {n} whole numbers; found {numbers!r:.60}")
         if not n:  # what becomes of one picture shows the shape of none
             blank = np.zeros_like(opened.pictures, shape=(1, *np.shape(opened.pictures)[1:]))
             opened, numbers = replace(opened, pictures=blank), np.zeros(1, np.int64)
@@ -508,9 +502,7 @@ class Decode:
         if not isinstance(data, bytes):
             data = np.asarray(data)
             if data.ndim != 1 or data.dtype != np.uint8:
-                raise AugmentError(
-                    f"encoded pictures are rows of uint8; found {data.dtype} of shape {data.shape}"
-                )
+                raise AugmentError(f"encoded pictures are rows of uint8; found {data.dtype}")
             data = np.ascontiguousarray(data).data
         try:
             pixels: npt.NDArray[np.uint8] = decode(data, self.channels, upright=self.upright)

@@ -679,9 +679,7 @@ def mean_image(pictures: xr.DataArray) -> xr.DataArray:
         some = open_pictures(pictures[start : start + step].load(), None).pictures
         shapes |= {one.shape for one in some}
         if len(shapes) > 1:
-            raise AugmentError(
-                f"pictures of sizes {sorted(shapes)} have no mean; crop or resize them"
-            )
+            raise AugmentError(f"pictures of sizes {sorted(shapes)} have no mean; resize them")
         total = total + np.sum(some, axis=0, dtype=np.float64)
     mean = xr.DataArray((total / n).astype(np.float32), dims=("height", "width", "channel"))
     return mean.transpose("channel", "height", "width")

@@ -345,10 +345,7 @@ def run(
 
 def _part_of(data: Any, part: str) -> Any:
     if not isinstance(data, Mapping):
-        raise PipelineTypeError(
-            f"a transform for {part!r} needs a mapping from name to part, found "
-            f"{type(data).__name__}"
-        )
+        raise PipelineTypeError(f"a transform for {part!r} needs a mapping, found {data!r:.40}")
     if part not in data:
         check_parts([part], data)
     return data[part]

@@ -293,9 +293,7 @@ def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.Dat
     """Stack labelled arrays; coordinates that differ get the new dim, those of an index may not."""
     first = parts[0]
     if dim in first.dims:
-        raise PipelineError(
-            f"samples{where} have a dim {dim!r} already, which a batch needs to count them"
-        )
+        raise PipelineError(f"samples{where} have a dim {dim!r} already, which a batch adds")
     if not len(first.coords):
         array = _np_stack([part.data for part in parts], where)
         name = None if first.name is None else str(first.name)

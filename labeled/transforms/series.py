@@ -71,9 +71,7 @@ def time_windows(
     ([[0.0, 1.0, 4.0], [1.0, 4.0, 9.0]], [10, 20])
     """
     if not isinstance(series, xr.DataArray | xr.Dataset):
-        raise PipelineError(
-            f"a series of type {type(series).__name__} has no labels; give a DataArray"
-        )
+        raise PipelineError(f"a series is a DataArray or Dataset, not {type(series).__name__}")
     if dim not in series.dims:
         hint = did_you_mean(dim, map(str, series.dims))
         raise UnknownNameError(f"the series has no dim {dim!r}; {hint}")

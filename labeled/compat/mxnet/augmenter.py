@@ -269,10 +269,7 @@ class Augmenter:
     def _start(self, name: str, slack: int) -> int:
         start: int = getattr(self.p, name)
         if start > slack:
-            raise AugmentError(
-                f"{name}={start} leaves too little of a picture; this crop begins at {slack} "
-                "at most"
-            )
+            raise AugmentError(f"{name}={start} is too large: this crop begins at {slack} at most")
         return slack // 2 if start < 0 else start
 
     # -- colours
@@ -372,9 +369,7 @@ def _grey(picture: Picture) -> npt.NDArray[np.int64]:
 
 def _check_colours(picture: Picture, why: str) -> None:
     if picture.shape[2] != 3:
-        raise AugmentError(
-            f"{why} changes colours: pictures need 3 channels, found {picture.shape[2]}"
-        )
+        raise AugmentError(f"{why} need 3 channels, pictures have {picture.shape[2]}")
 
 
 # -- numbers

@@ -321,9 +321,7 @@ def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
     try:
         found = np.fromfile(path, np.uint8)
     except OSError as error:
-        raise FileFormatError(
-            f"{path!r} cannot be read: {error.strerror}; check the path"
-        ) from error
+        raise FileFormatError(f"{path!r} cannot be read: {error.strerror}") from error
     lengths = found[4:begin].tobytes().ljust(begin - 4, b"\0")
     shape = np.frombuffer(lengths, ">u4").tolist()
     if not 0 < math.prod(shape) <= len(found) - begin:

@@ -192,14 +192,10 @@ class ImageRecordIter(MXDataProvider):
         width = self._asked.label_width
         if self._listed is not None:
             if id not in self._listed:
-                raise FileFormatError(
-                    f"fail to find imagelabel for id {id} in {self._asked.path_imglist!r}"
-                )
+                raise FileFormatError(f"fail to find imagelabel for id {id} in path_imglist")
             labels = self._listed[id]
         elif len(labels) != width:
-            raise FileFormatError(
-                f"record with id {id}: it has {len(labels)} labels, label_width is {width}"
-            )
+            raise FileFormatError(f"record with id {id} has {len(labels)} labels, not {width}")
         return id, labels if width > 1 else labels[0], self._picture(id, encoded)
 
     def _picture(self, id: int, encoded: memoryview) -> Picture:
@@ -213,9 +209,7 @@ class ImageRecordIter(MXDataProvider):
         if self._rules == "0.9.5" and wanted == 3 and jpeg:
             picture = old_pixels(encoded, picture)
         if n == 4 and self._rules != "seed" and picture.shape[2] != 4:
-            raise FileFormatError(
-                f"the picture with id {id} has {picture.shape[2]} channels, data_shape asks for 4"
-            )
+            raise FileFormatError(f"picture {id} has {picture.shape[2]} channels, not 4")
         return picture
 
 
@@ -228,9 +222,7 @@ class ImageRecordIter_v1(ImageRecordIter):
 def _check_parameters(title: str, asked: SimpleNamespace, rules: Rules) -> None:
     shape = asked.data_shape
     if len(shape) != 3 or min(shape) < 1:
-        raise LoaderError(
-            f"{title}: data_shape={shape} has wrong dimensions; give (channels, height, width)"
-        )
+        raise LoaderError(f"{title}: data_shape={shape} must be (channels, height, width)")
     if rules != "seed" and shape[0] not in (1, 3, 4):
         raise LoaderError(f"data_shape: pictures of {shape[0]} channels are not read")
     if rules == "seed" and not asked.path_imglist:
@@ -239,9 +231,7 @@ def _check_parameters(title: str, asked: SimpleNamespace, rules: Rules) -> None:
     if unknown:
         raise LoaderError(f"aug_seq names {min(unknown)!r}; only 'aug_default' is known")
     if not 0 <= asked.part_index < asked.num_parts:
-        raise LoaderError(
-            f"part_index={asked.part_index} must be from 0 to num_parts - 1, {asked.num_parts - 1}"
-        )
+        raise LoaderError(f"part_index={asked.part_index} is none of num_parts={asked.num_parts}")
 
 
 # labels
@@ -369,9 +359,7 @@ def _indexed(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[
     step = -(-n // parts)
     mine = np.arange(asked.part_index * step, min((asked.part_index + 1) * step, n))
     if not len(mine):
-        raise LoaderError(
-            f"part {asked.part_index} of {parts} holds none of the {n} records of the index"
-        )
+        raise LoaderError(f"part {asked.part_index} of {parts} holds none of the {n} records")
     draws = Twister(ENGINE_SEED + asked.seed) if asked.shuffle else None
 
     def chunks(order: npt.NDArray[np.int64]) -> Iterator[Payloads]:

@@ -196,10 +196,7 @@ class MXDataProvider(AbstractDataProvider):
         self._failure: Exception | None = None
         self._epoch = begin_epoch()
         if not self._advance():
-            raise LoaderError(
-                f"{type(self).__name__} has no first batch: the part is empty, or smaller than a "
-                "batch"
-            )
+            raise LoaderError(f"{type(self).__name__} has no first batch: the part is too small")
         self._held, self._begun = True, False
         self.batch_size = len(self._now.data[0])
         self.provide_data = [DataDesc(asked.data_name, self._now.data[0].shape)]
@@ -478,13 +475,9 @@ class ArrayDataProvider(AbstractDataProvider):
         first, n = named[0][0][0], named[0][0][1].shape[axis]
         for name, one in (*named[0], *named[1]):
             if one.shape[axis] != n:
-                raise ArrayError(
-                    f"{name!r} has {one.shape[axis]} samples, {first!r} has {n} (axis {axis})"
-                )
+                raise ArrayError(f"{name!r} has {one.shape[axis]} samples, {first!r} has {n}")
         if not 0 <= batch_size <= n:
-            raise LoaderError(
-                f"batch_size={batch_size} must be from 0 to the number of samples, {n}"
-            )
+            raise LoaderError(f"batch_size={batch_size} must be from 0 to {n} samples")
         self.n_samples, self.batch_size = n, batch_size or n
         self._shuffle = shuffle
         self._rng = np.random.default_rng() if rng is None else rng
@@ -554,9 +547,7 @@ def _named(given: Any, name: str, what: str) -> Named:
         raise ArrayError(f"Invalid {what} argument type: {type(given).__name__}")
     for pair in given:
         if not _is_pair(pair):
-            raise ArrayError(
-                f"Invalid {what} argument type: {pair!r:.60} is not a (name, array) pair"
-            )
+            raise ArrayError(f"Invalid {what} argument type: {pair!r:.30} is no (name, array) pair")
     return [(key, np.asarray(array, np.float32)) for key, array in given]
 
 

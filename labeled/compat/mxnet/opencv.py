@@ -52,9 +52,7 @@ def resize(picture: Picture, height: int, width: int, how: int) -> Picture:
         If no pixel of it, or too many, would be left.
     """
     if height < 1 or width < 1:
-        raise AugmentError(
-            f"a picture would become {height} x {width} pixels; ask for at least one"
-        )
+        raise AugmentError(f"a picture would become {height} x {width} pixels: give it one or more")
     check_size(height, width)
     if how == CUBIC:
         return resize_cubic(picture, height, width)
