@@ -147,8 +147,8 @@ def synchronise(
         raise PipelineError(f"times are {type(times).__name__}: give them by name of their series")
     series = {str(name): _timestamps(str(name), one) for name, one in times.items()}
     if len({one.dtype.kind in "mM" and one.dtype.kind for one in series.values()}) > 1:
-        found = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
-        raise PipelineError(f"timestamps of different kinds do not go together: {found}")
+        kinds = ", ".join(f"{t.dtype} of {name!r}" for name, t in series.items())
+        raise PipelineError(f"timestamps of different kinds do not go together: {kinds}")
     common = np.result_type(*series.values())
     series = {name: one.astype(common) for name, one in series.items()}
     margins = margin if isinstance(margin, Mapping) else dict.fromkeys(series, margin)
