@@ -8,12 +8,9 @@ import pickle
 import sys
 import threading
 from importlib.util import find_spec
-from pathlib import Path
 
-import distributed
 import numpy as np
 import pytest
-from dask.base import is_dask_collection
 from two_workers import (
     DATA,
     WORKERS,
@@ -64,20 +61,6 @@ def test_a_lazy_selection_is_computed_on_workers_from_the_path(client, ds):
         pids = lazy.data.map_blocks(lambda _: np.array([[[os.getpid()]]])).compute()
     np.testing.assert_array_equal(found, DATA["features"][150:, 1][::3])
     assert os.getpid() not in pids
-
-
-def test_persisted_arrays_stay_on_workers(client, ds):
-    space = labeled.spaces.Conv2DSpace((5, 7), num_channels=3, axes=("c", 0, 1, "b"))
-    lazy = ds["features"].labeled.to_device("cpu").labeled.format_as(space)
-    assert is_dask_collection(lazy)
-    with client.as_current():
-        kept = lazy.persist()
-        distributed.wait(kept)
-        places = client.who_has(kept.data)
-        found = kept.labeled.to_device("cpu").compute()
-    assert len(places) == kept.data.npartitions
-    assert all(places.values())
-    np.testing.assert_array_equal(found, DATA["features"].transpose(1, 2, 3, 0))
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 3}, {"shuffle": "full"}])
@@ -195,33 +178,6 @@ def test_workers_that_cannot_see_the_file_say_so_by_name(client, ds, monkeypatch
     np.testing.assert_array_equal(found, np.ones(N))
 
 
-def leaves(acc, batch):
-    sys.exit(3)
-
-
-def interrupts(acc, batch):
-    raise KeyboardInterrupt
-
-
-def exits(acc, batch):
-    raise GeneratorExit
-
-
-@pytest.mark.parametrize(
-    ("fold", "words"),
-    [
-        (leaves, r"fold raised SystemExit\(3\), which would end the worker"),
-        (exits, r"fold raised GeneratorExit\(\), which would end the worker"),
-        (interrupts, r"fold raised KeyboardInterrupt\(\), which would end the worker"),
-    ],
-)
-def test_what_fold_may_not_do_is_reported(client, ds, fold, words):
-    before = set(client.nthreads())
-    with pytest.raises(ClusterError, match=words):
-        cl.run_parts(client, ds, fold, None, operator.add, batch_size=50)
-    assert set(client.nthreads()) == before
-
-
 @pytest.mark.parametrize("which", ["fold", "init", "pipeline"])
 def test_what_cannot_travel_is_named_before_anything_is_sent(client, ds, which):
     lock = threading.Lock()
@@ -254,39 +210,13 @@ def pid_like(block):
 
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_a_gpu_is_asked_for_where_workers_have_one(client, ds):
-    stand_in = str(Path(__file__).with_name("stand_in"))
     options = {"device": "cuda", "output": "cupy", "batch_size": 50, "resources": {"TOKEN": 1}}
     with pytest.raises(MissingExtraError, match="arrays on a GPU need CuPy") as raised:
         cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, **options)
     assert "on worker" in raised.value.__notes__[0]
+    options["batch_size"] = -1
     with pytest.raises(LoaderError, match="batch_size"):
-        cl.run_parts(
-            client, ds, count_rows, nothing_yet, operator.add, **{**options, "batch_size": -1}
-        )
-    client.run(find_first, stand_in)
-    try:
-        options |= {"with_rows": True}
-        found = cl.run_parts(
-            client, ds.select("features"), count_there, nothing_yet, operator.add, **options
-        )
-    finally:
-        client.run(forget, stand_in)
-    np.testing.assert_array_equal(found, np.ones(N))
-
-
-def count_there(acc, batch):
-    data, rows, count = batch
-    assert type(data["features"]).__module__ == "cupy"
-    return acc + np.bincount(rows[:count], minlength=len(acc))
-
-
-def find_first(folder):
-    sys.path.insert(0, folder)
-
-
-def forget(folder):
-    sys.path.remove(folder)
-    sys.modules.pop("cupy", None)
+        cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, **options)
 
 
 def test_a_worker_a_gpu_needs_dask_cuda():

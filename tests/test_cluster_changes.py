@@ -5,8 +5,6 @@ from __future__ import annotations
 import operator
 import os
 import pickle
-import shutil
-import sys
 import time
 
 import h5py
@@ -101,32 +99,6 @@ def test_workers_that_have_a_file_open_notice_that_its_path_leads_to_another(cli
     assert cl.run_parts(client, labeled.open_dataset(path), total, **run) == 2 * N * 16
 
 
-@pytest.mark.parametrize("what", ["persist", "write"])
-def test_lazy_arrays_hold_what_was_opened_or_raise(client, path, what, tmp_path):
-    lazy = labeled.open_dataset(path, chunks={"batch": 10})["x"]
-
-    def meanwhile(block, block_info=None):
-        if block_info[0]["chunk-location"][0] == 9:
-            replaced(path, 2, "renamed")
-        return block
-
-    blocks = lazy.copy(data=lazy.data.map_blocks(meanwhile, dtype=lazy.dtype))
-    words, found = "", None
-    with client.as_current():
-        try:
-            if what == "write":
-                cl.write(client, tmp_path / "y.hdf5", {"x": blocks})
-                found = labeled.open_dataset(tmp_path / "y.hdf5")["x"].values
-            else:
-                found = blocks.persist().compute().values
-        except FileChangedError as error:
-            words = str(error)
-    if found is None:
-        assert "x.hdf5' has changed since it was opened" in words
-    else:
-        np.testing.assert_array_equal(found, 1)
-
-
 def test_lazy_arrays_of_a_file_that_was_replaced_before_raise(client, path, tmp_path):
     ds = labeled.open_dataset(path)
     replaced(path, 2, "renamed")
@@ -135,26 +107,6 @@ def test_lazy_arrays_of_a_file_that_was_replaced_before_raise(client, path, tmp_
         ds["x"].compute()
     with pytest.raises(FileChangedError, match=changed):
         cl.write(client, tmp_path / "y.hdf5", {"x": ds["x"]})
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs a path that differs by process")
-def test_copies_on_other_machines_have_to_keep_the_time(client, path, tmp_path, monkeypatch):
-    here, kept, anew = (tmp_path / name for name in ("here", "kept", "anew"))
-    for folder in (here, kept, anew):
-        folder.mkdir()
-    shutil.copy2(path, here / "x.hdf5")
-    shutil.copy2(path, kept / "x.hdf5")
-    shutil.copy(path, anew / "x.hdf5")
-    monkeypatch.chdir(here)
-    ds = labeled.open_dataset("/proc/self/cwd/x.hdf5")  # another file in every process
-    one, two = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    run = {"init": 0, "combine": operator.add, "batch_size": 10, "parts": 4}
-    client.run(os.chdir, str(kept))
-    assert cl.run_parts(client, ds, total, **run) == N * 16
-    client.run(os.chdir, str(anew), workers=[two])
-    with pytest.raises(ClusterError, match=rf"1 of 2 workers cannot .*(.*\n)*.*{two}.*modified at"):
-        cl.run_parts(client, ds, total, **run)
-    assert cl.run_parts(client, ds, total, workers=[one], **run) == N * 16
 
 
 def test_datasets_travel_without_headers(path):

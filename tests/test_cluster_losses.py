@@ -6,7 +6,7 @@ import operator
 import os
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import dask
 import distributed
@@ -126,40 +126,9 @@ def test_a_scheduler_that_goes_is_reported(ds, tmp_path):
         thread.join()
 
 
-@contextmanager
-def paused(client, address):
-    """Have a worker begin nothing, as one does whose memory is nearly full."""
-    client.run(_pause, True, workers=[address])
-    try:
-        yield
-    finally:
-        client.run(_pause, False, workers=[address])
-
-
 def _pause(pausing, dask_worker):
     dask_worker.memory_manager.memory_pause_fraction = False if pausing else 0.8
     dask_worker.status = distributed.Status.paused if pausing else distributed.Status.running
-
-
-@contextmanager
-def resumed_after(client, address, seconds):
-    """Let a test that waits for a paused worker fail rather than wait for ever."""
-    late = []
-    timer = threading.Timer(
-        seconds, lambda: (late.append(1), client.run(_pause, False, workers=[address]))
-    )
-    timer.start()
-    yield late
-    timer.cancel()
-    timer.join()
-
-
-def test_a_paused_worker_is_given_no_part(client, ds):
-    address = min(client.nthreads())
-    with paused(client, address), resumed_after(client, address, 60) as late:
-        found = cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, batch_size=9)
-        assert not late, "nothing ended before the worker was there again"
-    np.testing.assert_array_equal(found, np.ones(N))
 
 
 class PausesItself:

@@ -141,26 +141,6 @@ def test_coordinates_follow_rows_and_parts(netcdf):
         )
 
 
-def test_scales_of_a_fuel_file_become_coordinates(tmp_path):
-    path = str(tmp_path / "scales.h5")
-    with h5py.File(path, "w") as f:
-        f["x"] = np.arange(24.0).reshape(6, 4)
-        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "wavelength"
-        f["nm"], f["id"] = np.array([400.0, 500, 600, 700]), np.arange(6) + 100
-        f["nm"].make_scale("nanometre")
-        f["id"].make_scale("id")
-        f["x"].dims[1].attach_scale(f["nm"])
-        f["x"].dims[0].attach_scale(f["id"])
-    dataset = labeled.open_dataset(path)
-    assert dataset.sources == ("x",)
-    array = dataset.subset([5, 0])["x"]
-    assert array.dims == ("batch", "wavelength")
-    assert sorted(array.coords) == ["id", "nanometre"]
-    np.testing.assert_array_equal(array["id"].values, [105, 100])
-    np.testing.assert_array_equal(array["nanometre"].values, [400, 500, 600, 700])
-    assert not array.indexes
-
-
 def test_text_is_text_on_every_path(tmp_path):
     path, words = str(tmp_path / "text.h5"), ["a", "bb", "ü", ""] * 3
     with h5py.File(path, "w") as f:

@@ -80,32 +80,22 @@ def test_a_file_with_one_unlimited_dim(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(header)).fingerprint == header.fingerprint
 
 
-def test_without_an_unlimited_dim_axis_0_counts_examples(tmp_path: Path) -> None:
+def test_the_example_dim_and_sources_are_chosen_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "w.nc", weather())
 
     header = scan(path)
-
     assert header.example_dim is None
     assert list(header.sources) == ["area", "rain", "t2m"]
     compare(path)
 
-
-def test_example_dim_is_chosen_by_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "w.nc", weather())
-
     header = scan(path, example_dim="y")
-
     assert list(header.sources) == ["area"]
     assert "axis 1, not axis 0" in header.not_opened["t2m"]
     assert "crs" in header.variables
     with pytest.raises(UnknownNameError, match="did you mean 'time'"):
         scan(path, example_dim="tim")
 
-
-def test_sources_of_a_netcdf_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "w.nc", weather(), unlimited_dims=["time"])
-
-    assert list(scan(path, sources=["t2m"]).sources) == ["t2m"]
+    assert list(scan(path, sources=["t2m"], example_dim="time").sources) == ["t2m"]
     with pytest.raises(UnknownNameError, match="is not a source but a coordinate"):
         scan(path, sources=["time"])
     with pytest.raises(UnknownNameError, match="did you mean 't2m'"):

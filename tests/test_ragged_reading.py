@@ -252,8 +252,8 @@ def test_values_that_are_claimed_but_not_stored_are_refused(tmp_path: Path) -> N
     [
         ("ragged_offsets", "nowhere", "the offsets of ragged source 'x' are missing .*'nowhere'"),
         ("ragged_shapes", "nowhere", "the shapes of ragged source 'x' are missing .*'nowhere'"),
-        ("ragged_offsets", "x_shapes", r"the offsets of ragged source 'x' have shape \(9, 3\)"),
-        ("ragged_shapes", "x_offsets", r"the shapes of ragged source 'x' have shape \(10,\)"),
+        ("ragged_offsets", "x_shapes", r"source 'x' is made of .*'offsets': \(\(9, 3\)"),
+        ("ragged_shapes", "x_offsets", r"source 'x' is made of .*'shapes': \(\(10,\)"),
         ("ragged_offsets", np.arange(3), "names no dataset"),
     ],
 )

@@ -155,6 +155,8 @@ def workers_of(
     client: distributed.Client,
     named: Sequence[str] | None = None,
     resources: Mapping[str, float] | None = None,
+    *,
+    required: bool = False,
 ) -> dict[str, Worker]:
     """Return the workers there are now that may be used, by address.
 
@@ -168,6 +170,8 @@ def workers_of(
         Names or addresses; every worker when None.
     resources : mapping of str to number, optional
         What a worker must have as much of.
+    required : bool
+        Raise :class:`ClusterError` where there are none.
     """
     scheduler: Any = client.scheduler
     found = {}
@@ -178,17 +182,7 @@ def workers_of(
         chosen = named is None or address in named or name in named
         if has_all and chosen and info.get("status") != "paused":
             found[address] = Worker(address, name, str(info["host"]))
-    return found
-
-
-def some_workers(
-    client: distributed.Client,
-    named: Sequence[str] | None = None,
-    resources: Mapping[str, float] | None = None,
-) -> dict[str, Worker]:
-    """Return what :func:`workers_of` returns, or raise :class:`ClusterError` if there are none."""
-    found = workers_of(client, named, resources)
-    if not found:
+    if required and not found:
         among = "" if named is None else f" among {list(named)}"
         having = f" that has resources {dict(resources)}" if resources else ""
         raise ClusterError(
@@ -249,7 +243,7 @@ def readers_of(
     ClusterError
         If there are none, or some cannot.
     """
-    found = some_workers(client, named, resources)
+    found = workers_of(client, named, resources, required=True)
     unable = ask(client, found.values(), read_problem, dataset)
     if unable:
         raise ClusterError(unable_words(unable, len(found)))
@@ -298,10 +292,9 @@ def problem(
     wanted: Mapping[str, str], question: Callable[..., str | None], *args: Any
 ) -> str | None:
     """Return what is wrong on a worker, if something is: versions first, then what is asked."""
-    here = versions()
-    for name, version in wanted.items():
-        if here[name] != version:
-            return f"it has {name} {here[name]}, and {version} asks; install the same"
+    for name, version in versions().items():
+        if wanted[name] != version:
+            return f"it has {name} {version}, and {wanted[name]} asks; install the same"
     try:
         return question(*args)
     except Exception as error:

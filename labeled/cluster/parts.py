@@ -139,7 +139,14 @@ def run_parts(
     known = {name: value for name, value in batches_options.items() if name not in OF_DEVICES}
     deals = "run_parts shares out: say how many with parts="
     options = {**batches_options, **shared_options(dataset, known, deals)}
-    _check_travels({"fold": fold, "init": init, **options})
+    for name, value in {"fold": fold, "init": init, **options}.items():
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            raise ClusterError(
+                f"{name}={value!r} cannot be sent to workers: {error}; what it refers to (locks, "
+                "open files, connections) has to be made there, where it is first used"
+            ) from error
     needs = dict(resources or {})
     with connected(client) as at:
         there = readers_of(at, dataset, workers, needs)
@@ -216,18 +223,6 @@ def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str,
     return {name: moments.merge(two[name]) for name, moments in one.items()}
 
 
-def _check_travels(given: Mapping[str, Any]) -> None:
-    """Raise :class:`ClusterError` where something that workers need does not pickle."""
-    for name, value in given.items():
-        try:
-            cloudpickle.dumps(value)
-        except Exception as error:
-            raise ClusterError(
-                f"{name}={value!r} cannot be sent to workers: {error}; what it refers to (locks, "
-                "open files, connections) has to be made there, where it is first used"
-            ) from error
-
-
 # ---------------------------------------------------------------- what a worker does
 @dataclass(frozen=True, eq=False)
 class PartWork:
@@ -241,11 +236,6 @@ class PartWork:
     every: int
     options: Mapping[str, Any]
     with_rows: bool
-
-    @property
-    def stop(self) -> str:
-        """Name of the event that asks workers to end."""
-        return f"{self.run}-stop"
 
 
 Report = tuple[int, int, int, bool, bytes]
@@ -264,7 +254,7 @@ def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
     else:  # workers that are threads have all parts' `init` in common
         init = work.init
         acc = init() if callable(init) else pickle.loads(cloudpickle.dumps(init))
-    reports, stop = distributed.Queue(work.run), distributed.Event(work.stop)
+    reports, stop = distributed.Queue(work.run), distributed.Event(f"{work.run}-stop")
     n_rows = folded = 0
 
     def report() -> None:
@@ -274,22 +264,15 @@ def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
 
     try:
         with iter(loader.with_rows()) as epoch:
-            if len(epoch) == 0:
-                report()
             for data, rows, count in epoch:
-                try:
-                    acc = work.fold(acc, (data, rows, count) if work.with_rows else data)
-                except (SystemExit, KeyboardInterrupt, GeneratorExit) as end:
-                    raise ClusterError(
-                        f"fold raised {end!r}, which would end the worker; raise an error in its "
-                        "place"
-                    ) from end
+                acc = work.fold(acc, (data, rows, count) if work.with_rows else data)
                 folded, n_rows = folded + 1, n_rows + count
-                if len(epoch) == 0 or folded % work.every == 0:
+                if len(epoch) and folded % work.every == 0:
                     report()
                     n_rows = 0
                     if stop.is_set():
                         return
+            report()
     finally:
         reports.close()
 
@@ -352,7 +335,7 @@ class _Run:
                 self._listen()
         except BaseException:
             with suppress(Exception):  # if the scheduler is there
-                distributed.Event(self.work.stop, client=self.client).set()
+                distributed.Event(f"{self.work.run}-stop", client=self.client).set()
             raise
         finally:
             for share in self._shares:

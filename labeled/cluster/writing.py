@@ -23,7 +23,6 @@ from typing import Any, Unpack
 
 import cloudpickle
 import distributed
-import xarray as xr
 from dask.base import is_dask_collection
 from distributed.comm.addressing import get_address_host
 
@@ -35,7 +34,6 @@ from labeled.cluster.client import (
     connected,
     large_graphs,
     readers_of,
-    some_workers,
     unable_words,
     workers_of,
 )
@@ -55,9 +53,6 @@ from labeled.writing.write import (
 
 LOOK_S = 0.5
 """How often progress is looked for, and whether somebody is there who can write."""
-
-SENT_BYTES = 64 << 20
-"""Arrays of this process that go to the worker that writes; with more the file is written here."""
 
 HERE = "client"
 
@@ -91,7 +86,7 @@ def write(
         Name or address of the worker, any of them, that makes the file at `path` there;
         ``"client"`` is this process, through which packed blocks then come. Default: a
         worker that can write into the folder; but this process where the rows are its own
-        (batches, or more than 64 MiB of arrays in memory).
+        (batches, or arrays that are all in memory).
     workers : sequence of str, optional
         Names or addresses of those that read, compute and compress; all by default.
     wait_s : float
@@ -113,8 +108,9 @@ def write(
         As :func:`labeled.write` raises them; all but the last before anything is sent.
     """
     with connected(client) as at:
-        is_dataset = isinstance(sources, Dataset)
-        there = readers_of(at, sources, workers) if is_dataset else some_workers(at, workers)
+        there = workers_of(at, workers, required=True)
+        if isinstance(sources, Dataset):
+            readers_of(at, sources, workers)
         usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
         asked = replace(DEFAULTS, **options)
         made = planned(sources, splits, asked, here=False, usual=usual)
@@ -133,22 +129,11 @@ def write(
 
 
 def _is_here(sources: Any) -> bool:
-    """Whether the rows come from this process: batches, or much that is in memory."""
-    if isinstance(sources, xr.Dataset):
-        sources = sources.data_vars
+    """Whether the rows come from this process: batches, or arrays that are all in memory."""
     if isinstance(sources, Dataset):
-        sources = sources.loaded or {}
-    if not isinstance(sources, Mapping):
-        return True
-    return sum(map(_held_bytes, sources.values())) > SENT_BYTES
-
-
-def _held_bytes(value: Any) -> int:
-    if is_dask_collection(value):
-        return 0
-    if isinstance(value, list | tuple):
-        return sum(map(_held_bytes, value))
-    return int(getattr(value, "nbytes", 0))
+        return bool(sources.loaded)
+    values = getattr(sources, "data_vars", sources)
+    return not isinstance(values, Mapping) or not any(map(is_dask_collection, values.values()))
 
 
 def _writers(

@@ -37,7 +37,6 @@ from labeled.formats.hdf5.writing import (
     SourceWriter,
     attach_shapes,
     open_to_write,
-    set_attrs,
     storable,
 )
 from labeled.formats.replacing import check_target, replacing
@@ -344,7 +343,7 @@ class Planned:
             for name, given in inputs.sources.items()
         }
         for name, given in inputs.sources.items():
-            set_attrs(file[name], given.attrs)
+            file[name].attrs.update(given.attrs)
         joiners = store(plan, writers, advance)
         counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
         table = self.table if self.counted is None else self.counted(counts)
@@ -352,7 +351,7 @@ class Planned:
             check_inside(table, counts)
         if extras is not None:
             extras.copy(file)
-        scales = ScaleWriter(file, empty=self.netcdf, with_table=table is not None)
+        scales = ScaleWriter(file=file, empty=self.netcdf, with_table=table is not None)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.names)
         for name, ragged in inputs.ragged.items():
@@ -363,7 +362,7 @@ class Planned:
         if table is not None:
             comments = None if extras is None else extras.comments
             write_table(file, table, counts, comments=comments, scales=self.netcdf)
-        set_attrs(file, self.file_attrs)
+        file.attrs.update(self.file_attrs)
         write_own(file, plan.statistics(), plan.checksums(joiners))
 
 

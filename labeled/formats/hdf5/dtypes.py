@@ -55,20 +55,17 @@ class Column:
         """Return this part of the items in a box, which may also count the axes added."""
         n_axes = len(dataset.shape)
         rows = box[:n_axes]
-        values = self._outermost(dataset, rows) if self.fields else np.asarray(dataset[rows])
-        for name in self.fields[1:]:
+        if not self.fields:
+            values = np.asarray(dataset[rows])
+        else:  # one field alone: others beside it may be none that NumPy has
+            item = np.dtype([(self.fields[0], item_of(dataset)[self.fields[0]])])
+            steps = zip(rows, dataset.shape, strict=True)
+            values = np.empty([len(range(*step.indices(n))) for step, n in steps], item)
+            if values.size:
+                dataset.read_direct(values, rows)
+        for name in self.fields:
             values = values[name]
         return values[(slice(None),) * n_axes + box[n_axes:]]
-
-    def _outermost(self, dataset: h5py.Dataset, rows: tuple[slice, ...]) -> Array:
-        """Return the field of the items, though others beside it may be none that NumPy has."""
-        name = self.fields[0]
-        lengths = (len(range(*s.indices(n))) for s, n in zip(rows, dataset.shape, strict=True))
-        items = np.empty(tuple(lengths), np.dtype([(name, item_of(dataset)[name])]))
-        if items.size:
-            dataset.read_direct(items, rows)
-        field: Array = items[name]
-        return field
 
 
 def item_of(dataset: h5py.Dataset) -> np.dtype[Any]:

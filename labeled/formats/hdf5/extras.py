@@ -188,17 +188,13 @@ def extras_of(header: FileHeader) -> Extras:
                 f"it out of a copy, or use labeled.convert, which leaves it out"
             )
         lengths = {source.dims[0]: source.n_rows for source in header.sources.values()}
-        of_rows = {
-            address(scale.dataset): header.sources[name].n_rows
-            for name, axis, scale in scales
-            if axis == 0
-        }
+        first = ((name, scale) for name, axis, scale in scales if axis == 0)
+        of_rows = {address(scale.dataset): header.sources[name].n_rows for name, scale in first}
         along, as_long = [], []
         for path in datasets:
             thing = file[path]
             if isinstance(thing, h5py.Dataset) and thing.shape:
-                n_rows = lengths.get(axes_of(thing, path)[0].name)
-                n_rows = of_rows.get(address(thing)) if is_scale(thing) else n_rows
+                n_rows = of_rows.get(address(thing), lengths.get(axes_of(thing, path)[0].name))
                 if n_rows == thing.shape[0]:
                     along.append(path)
                 elif thing.shape[0] in lengths.values() and scale_of(thing).has_values:

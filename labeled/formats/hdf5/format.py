@@ -76,15 +76,11 @@ FIRST_USER_BLOCK = 512
 
 def recognises(head: Head) -> bool:
     """Look for the signature where HDF5 does: at 0, 512, 1024, 2048, ..."""
-    if head.data.startswith(SIGNATURE):
-        return True
-    at, found = FIRST_USER_BLOCK, head.at(FIRST_USER_BLOCK, len(SIGNATURE))
-    while len(found) == len(SIGNATURE):
-        if found == SIGNATURE:
-            return True
-        at *= 2
+    at, found = 0, head.data[: len(SIGNATURE)]
+    while found != SIGNATURE and len(found) == len(SIGNATURE):
+        at = 2 * at or FIRST_USER_BLOCK
         found = head.at(at, len(SIGNATURE))
-    return False
+    return found == SIGNATURE
 
 
 def scan(
@@ -251,7 +247,14 @@ def scan_group(opening: Opening) -> FileHeader:
             )
     attrs = attrs_of(opening.base, "the file", faults, scalars=netcdf)
     example_dim = _example_dim(opening, described, netcdf=netcdf)
-    named = _named_coordinates(described, attrs) if netcdf else frozenset()
+    every = [each.header for each in described.values()]
+    declared = named_coordinates([attrs, *(header.attrs for header in every)])
+    dims = {dim for header in every for dim in header.dims}
+    named: set[str] = set()
+    for name in described if netcdf else ():
+        # below a group, what is called like a dim of all files (a column `obs/batch`) is none
+        if name in declared | dims or name.rsplit("/", 1)[-1] in declared:
+            named.add(name)
     chosen: dict[str, Described] = {}
     variables: dict[str, SourceHeader] = {}
     for name, each in described.items():
@@ -317,14 +320,12 @@ def _warnings(
     chosen: Mapping[str, Described], faults: Sequence[str], advice: str | None
 ) -> tuple[str, ...]:
     """Return what is worth a warning; `advice` stands in place of the axes that nobody named."""
-    unnamed: dict[str, tuple[SourceHeader, tuple[int, ...]]] = {}
-    for name, each in chosen.items():
-        if each.unnamed and len(each.header.dims) > 1:  # a single axis counts examples
-            unnamed[name] = each.header, each.unnamed
-    if advice is None and unnamed:
-        advice = how_to_name_axes(unnamed)
-    found = [] if advice is None else [advice]
-    return (*found, *([": " + "; ".join(dict.fromkeys(faults))] if faults else []))
+    if advice is None:  # a single axis counts examples
+        unnamed = {n: (c.header, c.unnamed) for n, c in chosen.items() if len(c.header.dims) > 1}
+        unnamed = {name: each for name, each in unnamed.items() if each[1]}
+        advice = how_to_name_axes(unnamed) if unnamed else None
+    text = ": " + "; ".join(dict.fromkeys(faults)) if faults else None
+    return tuple(each for each in (advice, text) if each is not None)
 
 
 def _described(
@@ -374,37 +375,18 @@ def _scales_of_several_axes(opening: Opening, scales: Scales) -> dict[str, Descr
     """Describe coordinate variables of several axes, which have no scales themselves."""
     ids: dict[int, str] = {}
     for scale in scales.values():
-        if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Dimid"):
-            ids[int(scale.dataset.attrs["_Netcdf4Dimid"])] = scale.name
+        ids[int(scale.dataset.attrs.get("_Netcdf4Dimid", -1))] = scale.name
     found = {}
     for name, scale in scales.items():
-        n_axes, numbers = len(scale.dataset.shape), []
-        if not scale.has_values or n_axes < 2:
-            continue
-        path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
-        if h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
-            numbers = scale.dataset.attrs["_Netcdf4Coordinates"].tolist()
-        dims = [ids[number] for number in numbers if number in ids]
-        if len(dims) != n_axes:
-            dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
-        found[name] = describe(opening, ArrayInfo(name, path, scale.dataset), dims)
+        n_axes = len(scale.dataset.shape)
+        if scale.has_values and n_axes > 1:
+            numbers = scale.dataset.attrs.get("_Netcdf4Coordinates", ())
+            dims = [ids[int(number)] for number in numbers if int(number) in ids]
+            if len(dims) != n_axes:
+                dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
+            path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
+            found[name] = describe(opening, ArrayInfo(name, path, scale.dataset), dims)
     return found
-
-
-def _named_coordinates(
-    described: Mapping[str, Described], attrs: Mapping[str, Any]
-) -> frozenset[str]:
-    """Return the variables that are coordinates: declared so, or named like a dim.
-
-    In a group below, a variable called like a dim is one only where it is the dim's scale: the
-    column `obs/batch` of a table is not a coordinate of the dim `batch` of all files.
-    """
-    headers = [each.header for each in described.values()]
-    named = named_coordinates([attrs, *(header.attrs for header in headers)])
-    dims = {dim for header in headers for dim in header.dims}
-    return frozenset(
-        name for name in described if name in named | dims or name.rsplit("/", 1)[-1] in named
-    )
 
 
 def _example_dim(

@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count
 from typing import Any, NamedTuple
 
 import h5py
@@ -369,9 +368,8 @@ def with_coordinates(
                 if problem is not None:
                     continue
                 place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
-                first = (scale.name, place) if "/" in place else (scale.name,)
-                again = (f"{name}_{scale.name}{'' if n == 1 else f'_{n}'}" for n in count(1))
-                for key in chain(first, again):
+                nested = (place,) if "/" in place else ()
+                for key in (scale.name, *nested, f"{name}_{scale.name}", place):
                     known = variables.get(key)
                     if known is None and (key == dim or key not in taken) and key not in described:
                         known = variables[key] = scale_header(opening, key, scale, (dim,))
@@ -408,18 +406,15 @@ def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
     shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
     if why_not is not None:
         return why_not
-    if scale.path is None:
-        return "it has no name in the file"
-    if len(shape) == 0:
-        return "it is a single value"
-    if len(shape) > 1:
-        netcdf = h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates")
-        return "" if netcdf else f"it has {len(shape)} axes"
+    if len(shape) > 1 and h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
+        return ""
+    if len(shape) != 1:
+        return f"it has {len(shape)} axes" if shape else "it is a single value"
     if shape[0] != axis.length:
         return f"it has {shape[0]} values for {axis.length} positions"
     if vlen_base(scale.dataset.dtype) is not None:
         return "its values are rows of numbers (vlen dtype)"
-    return None
+    return "it has no name in the file" if scale.path is None else None
 
 
 # values

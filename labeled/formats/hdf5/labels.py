@@ -189,11 +189,15 @@ def is_scale(dataset: h5py.Dataset) -> bool:
 
 
 def short_attribute(dataset: h5py.Dataset, key: str) -> str:
-    """Return a text attribute; ``""`` if there is none."""
+    """Return a text attribute, the first of several; ``""`` if there is none."""
+    return next(iter(attribute_texts(dataset, key)), "")
+
+
+def attribute_texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
+    """Return the texts of an attribute; none where there is no such attribute."""
     if not h5py.h5a.exists(dataset.id, key.encode()):
-        return ""
-    values = np.reshape(dataset.attrs[key], -1).tolist()
-    return _text(values[0]) if values else ""
+        return ()
+    return tuple(map(_text, np.reshape(np.asarray(dataset.attrs[key]), -1).tolist()))
 
 
 def name_dims(
@@ -305,8 +309,7 @@ def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
     if not texts or len(shape) != 1 or shape[0] > most:
         return ()
     check_dataset(dataset, path)
-    values = dataset[()].tolist()
-    return tuple(to_text(v) if isinstance(v, bytes) else str(v) for v in values)
+    return tuple(map(_text, dataset[()].tolist()))
 
 
 # attributes
@@ -319,11 +322,7 @@ INTERNAL = frozenset(
 
 
 def attrs_of(
-    thing: h5py.Group | h5py.Dataset,
-    what: str,
-    faults: list[str],
-    *,
-    scalars: bool = False,
+    thing: h5py.Group | h5py.Dataset, what: str, faults: list[str], *, scalars: bool = False
 ) -> dict[str, Any]:
     """Return the attributes of an object, in the order that they were made where it is known.
 

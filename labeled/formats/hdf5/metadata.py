@@ -47,8 +47,8 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES
-from labeled.formats.hdf5.safety import find, opened, to_bytes, to_text
+from labeled.formats.hdf5.labels import MAX_EXAMPLE_AXES, attribute_texts
+from labeled.formats.hdf5.safety import find, opened, to_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.region import Array
 
@@ -77,7 +77,7 @@ def write_own(
         return
     group = file.create_group(OWN)
     if statistics:
-        group.attrs[STATISTICS] = json.dumps(statistics, sort_keys=True, allow_nan=False)
+        group.attrs[STATISTICS] = json.dumps(statistics, allow_nan=False)
     for name, each in sorted(checksums.items()):
         dataset = group.create_dataset(f"{CHECKSUMS}/{name}", data=each.values, dtype="<u4")
         dataset.attrs["rows"], dataset.attrs["n_rows"] = each.rows, each.n_rows
@@ -96,19 +96,12 @@ def read_statistics(path: str) -> Statistics:
             return {}
         text = file[OWN].attrs[STATISTICS]
     try:
-        found = json.loads(text, object_pairs_hook=_by_number)
+        found = json.loads(text)
     except (TypeError, ValueError) as error:
         raise FileFormatError(
             f"the statistics in file {path!r} are not JSON ({error}); write the file again"
         ) from error
     return found if isinstance(found, dict) else {}
-
-
-def _by_number(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Put classes in the order of their numbers; as keys of JSON, 10 comes before 2."""
-    if all(key.removeprefix("-").isdecimal() for key, _ in pairs):
-        pairs = sorted(pairs, key=lambda pair: int(pair[0]))
-    return dict(pairs)
 
 
 def read_checksums(path: str) -> dict[str, Checksums]:
@@ -176,7 +169,7 @@ def part_paths(dataset: h5py.Dataset, name: str) -> dict[str, str]:
     out = {}
     for role, key in (("offsets", OFFSETS), ("shapes", SHAPES)):
         if h5py.h5a.exists(dataset.id, key.encode()):
-            names = _texts(dataset, key)
+            names = attribute_texts(dataset, key)
             if len(names) != 1 or not names[0]:
                 raise FileFormatError(f"attribute {key!r} of {name!r} names no dataset: {names}")
             out[role] = posixpath.join(posixpath.dirname(name), names[0])
@@ -185,7 +178,7 @@ def part_paths(dataset: h5py.Dataset, name: str) -> dict[str, str]:
 
 def example_dims(dataset: h5py.Dataset, n_axes: int) -> tuple[str, ...]:
     """Return the dims that a source in the flat layout names; ``""`` where it does not."""
-    names = _texts(dataset, DIMS) if h5py.h5a.exists(dataset.id, DIMS.encode()) else ()
+    names = attribute_texts(dataset, DIMS)
     return names if len(names) == n_axes + 1 else ("",) * (n_axes + 1)
 
 
@@ -197,35 +190,20 @@ def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: 
     FileFormatError
         If one of them has the wrong number of axes, rows or kind of number.
     """
-
-    def check(good: bool, role: str, dataset: h5py.Dataset, expected: str) -> None:
-        if not good:
-            raise FileFormatError(
-                f"the {role} of ragged source {name!r} have shape {dataset.shape} and dtype "
-                f"{dataset.dtype}, but must be {expected}"
-            )
-
-    check(len(values.shape or ()) == 1, "values", values, "along one axis")
-    shape: Sequence[int] = offsets.shape or ()
-    ok = len(shape) == 1 and offsets.dtype.kind in "iu" and len(offsets) > 0
-    check(ok, "offsets", offsets, "integers, one more than there are examples")
-    if shapes is None:
-        return 1
-    lengths: Sequence[int] = shapes.shape or ()
-    ok = len(lengths) == 2 and shapes.dtype.kind in "iu" and lengths[1] <= MAX_EXAMPLE_AXES
-    n_examples = len(offsets) - 1
-    check(
-        ok and lengths[0] == n_examples,
-        "shapes",
-        shapes,
-        f"integers, a row for each of {n_examples} examples",
-    )
-    return int(lengths[1])
-
-
-def _texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
-    values = np.reshape(np.asarray(dataset.attrs[key]), -1).tolist()
-    return tuple(to_text(v) if isinstance(v, bytes) else str(v) for v in values)
+    one: Sequence[int] = offsets.shape or ()
+    two: Sequence[int] = (0, 1) if shapes is None else shapes.shape or ()
+    good = len(values.shape or ()) == len(one) == 1 and offsets.dtype.kind in "iu" and one[0] > 0
+    if good and shapes is not None:
+        good = len(two) == 2 and shapes.dtype.kind in "iu" and two[0] == one[0] - 1
+    if not good or two[1] > MAX_EXAMPLE_AXES:
+        known = {"values": values, "offsets": offsets, "shapes": shapes}
+        found = {role: (each.shape, str(each.dtype)) for role, each in known.items() if each}
+        raise FileFormatError(
+            f"ragged source {name!r} is made of {found}; values must have one axis, offsets be "
+            "integers, one more than examples, and shapes integers, a row for each example, in at "
+            f"most {MAX_EXAMPLE_AXES} columns"
+        )
+    return two[1]
 
 
 # writing

@@ -37,7 +37,7 @@ from labeled.formats.hdf5.fuel import free_name
 from labeled.formats.hdf5.labels import INTERNAL, NOT_A_VARIABLE
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import to_bytes
-from labeled.formats.header import DEFLATE, SHUFFLE, vlen_base
+from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 
 LIBVER = ("v110", "v114")
@@ -103,8 +103,8 @@ class SourceWriter:
         n_rows, *row_shape = shape
         now = (0 if n_rows is None else n_rows, *row_shape)
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        for step in layout.filters:
-            _add_filter(plist, step.id, step.options)
+        for step in layout.filters:  # optional, so that HDF5 need not have it: it never applies it
+            plist.set_filter(step.id, h5py.h5z.FLAG_OPTIONAL, step.options)
         most = None
         if layout.chunks is not None:
             # HDF5 wants no chunk longer than a fixed axis, and none of length 0.
@@ -123,26 +123,15 @@ class SourceWriter:
     def put_rows(self, start: int, rows: Array) -> None:
         """Store rows as they are, beginning at row `start`."""
         self._make_room(start + len(rows))
-        if not rows.size:
-            return
-        if rows.dtype.kind != "O":
+        if rows.dtype.kind == "O":
+            store_objects(self.dataset, start, rows)
+        elif rows.size:
             self.dataset[start : start + len(rows)] = rows
-            return
-        store_objects(self.dataset, start, rows)
 
     def _make_room(self, stop: int) -> None:
         # Never more than that: HDF5 cannot shorten a chunk that is stored without its filters.
         if self._growing and stop > self.dataset.shape[0]:
             self.dataset.resize(stop, axis=0)
-
-
-def _add_filter(plist: Any, number: int, options: tuple[int, ...]) -> None:
-    if number == SHUFFLE:
-        plist.set_shuffle()
-    elif number == DEFLATE:
-        plist.set_deflate(options[0])
-    else:  # optional, so that HDF5 need not have the plugin: it never applies it here
-        plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
 
 
 def set_label(dataset: h5py.Dataset, axis: int, dim: str) -> None:
@@ -165,12 +154,6 @@ def attach_shapes(file: h5py.File, name: str, shapes: Array, dims: Sequence[str]
         scale = file.create_dataset(free_name(file, f"{name}_{role}"), data=values)
         scale.make_scale(role)
         file[name].dims[0].attach_scale(scale)
-
-
-def set_attrs(thing: h5py.File | h5py.Dataset, attrs: Mapping[str, Any]) -> None:
-    """Write attributes that :func:`storable` has let through."""
-    for name, value in attrs.items():
-        thing.attrs[name] = value
 
 
 def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
@@ -325,13 +308,6 @@ def _length(item: Any) -> int:
     return len(item) if isinstance(item, bytes) else 0
 
 
-def _empty_scale(file: h5py.File, path: str, length: int) -> h5py.Dataset:
-    """Make a scale without values, as netCDF does: four-byte floats that are never allocated."""
-    scale = file.create_dataset(path, (length,), ">f4")
-    scale.make_scale(f"{NOT_A_VARIABLE}.{length:10d}")
-    return scale
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Coordinate:
     """Values along one dim of a source."""
@@ -357,28 +333,21 @@ class Names:
     coords: tuple[Coordinate, ...] = ()
 
 
+@dataclass(eq=False, kw_only=True)
 class ScaleWriter:
-    """Names the axes of the sources of one open file, sharing scales where they are equal.
+    """Names the axes of the sources of one open file, sharing scales where they are equal."""
 
-    Parameters
-    ----------
-    file : h5py.File
-        Open for writing; its sources are there.
-    empty : bool
-        Give dims without coordinates an empty scale.
-    with_table : bool
-        Whether the file has splits.
-    """
-
-    def __init__(self, file: h5py.File, *, empty: bool = True, with_table: bool) -> None:
-        self._file = file
-        self._empty = empty
-        self._with_table = with_table
-        self._made: dict[Any, h5py.Dataset] = {}
+    file: h5py.File
+    """Open for writing; its sources are there."""
+    empty: bool = True
+    """Whether dims without coordinates get an empty scale."""
+    with_table: bool
+    """Whether the file has splits."""
+    made: dict[Any, h5py.Dataset] = field(default_factory=dict)
 
     def name_axes(self, source: str, names: Names) -> None:
         """Write labels and scales of one source."""
-        dataset = self._file[source]
+        dataset = self.file[source]
         variables: list[str] = []
         for axis, dim in enumerate(names.dims):
             set_label(dataset, axis, dim)
@@ -386,13 +355,15 @@ class ScaleWriter:
             scale: h5py.Dataset | None = None
             if dim in along:
                 scale = self._coordinate(source, along.pop(dim))
-            elif self._empty:
+            elif self.empty:
                 key = dim, dataset.shape[axis]
-                if key not in self._made:
-                    self._made[key] = _empty_scale(self._file, self._name(source, dim), key[1])
-                scale = self._made[key]
+                if key not in self.made:  # as netCDF makes it: floats that are never allocated
+                    made = self.file.create_dataset(self._name(source, dim), key[1:], ">f4")
+                    made.make_scale(f"{NOT_A_VARIABLE}.{key[1]:10d}")
+                    self.made[key] = made
+                scale = self.made[key]
             for coord in along.values():
-                if self._with_table or scale is None:
+                if self.with_table or scale is None:
                     dataset.dims[axis].attach_scale(self._coordinate(source, coord))
                 else:
                     variable = self._coordinate(source, coord, scale)
@@ -407,25 +378,23 @@ class ScaleWriter:
     ) -> h5py.Dataset:
         """Return the values of a coordinate: a scale, or a netCDF variable along a `scale`."""
         key = (None if scale is None else scale.name, *coord.key)
-        if key not in self._made:
+        if key not in self.made:
             values, name = coord.values, self._name(source, coord.name)
-            made = self._file.create_dataset(name, values.shape, file_dtype(values.dtype))
+            made = self.file.create_dataset(name, values.shape, file_dtype(values.dtype))
             if values.size:
                 made[...] = values
-            set_attrs(made, coord.attrs)
+            made.attrs.update(coord.attrs)
             if scale is None:
                 made.make_scale(made.name.rsplit("/", 1)[-1])
             else:
                 set_label(made, 0, coord.dim)
                 made.dims[0].attach_scale(scale)
-            self._made[key] = made
-        return self._made[key]
+            self.made[key] = made
+        return self.made[key]
 
     def _name(self, source: str, wanted: str) -> str:
         wanted = to_bytes(wanted).decode(errors="replace")  # netCDF has names of valid text alone
         plain = wanted.replace("/", "_")
-        return (
-            plain
-            if plain != OWN and plain not in self._file
-            else free_name(self._file, f"{source}_{wanted}")
-        )
+        if plain == OWN or plain in self.file:
+            return free_name(self.file, f"{source}_{wanted}")
+        return plain
