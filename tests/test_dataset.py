@@ -16,7 +16,6 @@ from labelled_file import ARRAYS, IMAGES, LABELS, ODD, TARGETS, VECTORS, N, labe
 
 import labeled
 from labeled.errors import (
-    DimsError,
     FileChangedError,
     LabeledError,
     LabeledWarning,
@@ -129,7 +128,6 @@ def test_sources_and_their_order(path):
     )
     assert dataset.select("vectors", "images").split("train").sources == ("vectors", "images")
     assert dataset.splits["odd"] == {"images": 23, "targets": 23, "vectors": 23}
-    assert dataset.sizes["height"] == 4
     assert dataset.dims["vectors"] == ("batch", "feature")
 
 
@@ -193,8 +191,6 @@ def test_one_label_with_two_lengths(tmp_path):
     assert together["big"].dims == ("batch", "width")
     assert together["small"].dims == ("batch", "small_width")
     assert dataset["big"].dims == ("batch", "width")
-    with pytest.raises(DimsError, match="'width' has length"):
-        _ = dataset.sizes
 
 
 def test_a_file_without_sources_has_no_row(tmp_path):

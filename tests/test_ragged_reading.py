@@ -82,7 +82,6 @@ def test_examples_have_the_dims_of_the_file(tmp_path: Path, layout: str) -> None
     assert ds["x"][-1].name == "x"
     assert ds.shapes["x"] == (9,)
     assert ds.dtypes["x"] == np.uint8
-    assert ds.sizes == {"batch": 9, "index": 1}
     assert list(ds.spaces) == ["targets"]
     assert "(batch: 9, channel: *, height: *, width: *)" in repr(ds)
     assert "ragged" in repr(ds)

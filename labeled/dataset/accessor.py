@@ -270,8 +270,7 @@ class LabeledArray:
         A lazy array that was moved to a GPU on a machine that has none says "cpu".
         """
         data = self._object.data
-        if is_dask_collection(data):
-            data = data._meta
+        data = data._meta if is_dask_collection(data) else data
         if is_cupy(data):
             return f"cuda:{data.device.id}"
         return "cpu" if isinstance(data, np.ndarray) else str(getattr(data, "device", "cpu"))

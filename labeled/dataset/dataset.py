@@ -172,26 +172,6 @@ class Dataset:
         return {n: (len(rows[n]), *s.row_shape) for n, s in self._sources.items()}
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Length of each dim name.
-
-        Raises
-        ------
-        DimsError
-            If a dim has different lengths in different sources; see `shapes`.
-        """
-        sizes: dict[str, int] = {}
-        dims = self.dims
-        for name, shape in self.shapes.items():
-            for dim, length in zip(dims[name], shape, strict=False):
-                if sizes.setdefault(dim, length) != length:
-                    raise DimsError(
-                        f"dim {dim!r} has length {length} in source {name!r} but {sizes[dim]} in "
-                        "another; use ds.shapes, or select sources of equal lengths"
-                    )
-        return sizes
-
-    @property
     def spaces(self) -> dict[str, Space]:
         """Space of each dense numeric source, from its dims and dtype or from `with_spaces`."""
         return spaces_of(self._sources, self._rows, self.own_spaces)
@@ -487,11 +467,8 @@ class Dataset:
                 raise SpaceTypeError(
                     f"with_spaces({name}=...) takes a space, such as VectorSpace(3), not {space!r}"
                 )
-            if source.ragged is not None or source.dtype.kind in TEXT_KINDS:
-                held = "text" if source.ragged is None else "examples of different shapes"
-                raise SpaceTypeError(
-                    f"{source.where} holds {held}, which has no space; only dense numbers have one"
-                )
+            if name not in self.spaces:
+                raise SpaceTypeError(f"{source.where} has no space; only dense numbers have one")
             row_space(SourceInfo(name, source.dims, source.row_shape, source.dtype, space))
         return replace(self, own_spaces={**self.own_spaces, **spaces})
 

@@ -93,17 +93,13 @@ def _title(dataset: Dataset) -> str:
     """Say which rows a dataset holds: splits, all that there are, or how many of these."""
     catalog, chosen, found = dataset.files.known, dataset.chosen, set()
     for name, rows in dataset._rows.items():
-        there = catalog.sources[name].n_rows
-        if chosen:
-            there = sum(len(catalog.splits[split][name]) for split in chosen)
-        found.add((len(rows), there))
-    whole = " + ".join(chosen) if chosen else "all rows"
+        of_splits = sum(len(catalog.splits[split][name]) for split in chosen)
+        found.add((len(rows), of_splits if chosen else catalog.sources[name].n_rows))
+    whole = " + ".join(chosen)
     if all(n == of for n, of in found):
-        return whole
-    if len(found) > 1:
-        return f"some rows of {whole}" if chosen else "some rows"
-    ((n, of),) = found
-    return f"{n:,} of {of:,} rows" + (f" of {whole}" if chosen else "")
+        return whole or "all rows"
+    some = [f"{n:,} of {of:,} rows" for n, of in found]
+    return (some[0] if len(some) == 1 else "some rows") + (f" of {whole}" if chosen else "")
 
 
 def _alike(words_of: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, NamedTuple
@@ -118,6 +118,17 @@ class LazyArray(BackendArray):
         read = read_block(self.source.narrow(dict(enumerate(inner))), self.rows[rows])
         found: npt.NDArray[Any] = read if rows is one else read[0]
         return found
+
+    @property
+    def lengths(self) -> list[tuple[str, int]]:
+        """Each dim with its length."""
+        return list(zip(self.dims, self.shape, strict=True))
+
+    def blocks(self, chunks: Any) -> BlockLengths:
+        """Decide the lengths of blocks along each axis; see :func:`block_shapes`."""
+        if not self.dims:
+            return ()
+        return block_shapes(self.source, self.rows, chunks)[not self.has_rows :]
 
     def part(self, *axes: slice) -> LazyArray:
         """Take a part of each axis, lazily."""
@@ -260,6 +271,17 @@ def stored_rows(source: Source, selection: Selection) -> int | tuple[int, ...]:
     return rows if len(lengths) < 2 or lengths[0] == rows else lengths
 
 
+def along_dims(
+    arrays: Iterable[LazyArray], decide: Callable[[LazyArray], Iterable[Any]]
+) -> dict[tuple[str, int], Any]:
+    """Return what arrays decide for each dim and length; the one with the largest rows wins."""
+    found: dict[tuple[str, int], Any] = {}
+    for array in sorted(arrays, key=lambda one: -one.source.row_bytes):
+        for at, decided in zip(array.lengths, decide(array), strict=True):
+            found.setdefault(at, decided)
+    return found
+
+
 def stored_along(source: Source) -> tuple[int, ...]:
     """Stored chunk lengths along the axes that are left (1 where data are contiguous)."""
     stored = source.stored_chunks
@@ -346,8 +368,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
         if source.ragged is not None:
             continue
         array = LazyArray(source, rows[name], source.dims)
-        lengths = list(zip(array.dims, array.shape, strict=True))
-        odd = {dim for dim, n in lengths if sizes.setdefault(dim, n) != n}
+        odd = {dim for dim, n in array.lengths if sizes.setdefault(dim, n) != n}
         renamed = {dim: f"{name}_{dim}" for dim in odd}
         clashing |= {name: odd} if odd else {}
         sources[name] = array.renamed(renamed)
@@ -365,8 +386,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
     for name, one in catalog.variables.items():
         if name not in known | others.keys() | sources.keys():
             array = _taken(one, dataset.steps)
-            lengths = list(zip(array.dims, array.shape, strict=True))
-            if any(sizes.setdefault(dim, n) != n for dim, n in lengths):
+            if any(sizes.setdefault(dim, n) != n for dim, n in array.lengths):
                 left_out.append(name)
             else:
                 others[name] = array
@@ -413,16 +433,13 @@ def _dataset_of(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any] | None = N
     Along the example dim they are read only where that is little. Along each dim blocks are those
     of the source with the largest rows.
     """
-    blocks: dict[tuple[str, int], tuple[int, ...]] = {}
-    for named in (arrays.sources, arrays.others):
-        for array in sorted(named.values(), key=lambda one: -one.source.row_bytes):
-            where, asked = list(zip(array.dims, array.shape, strict=True)), chunks
-            if named is arrays.others:
-                own = array.source.dims[-len(array.dims) :]
-                asked = {dim: blocks.get(at, "auto") for dim, at in zip(own, where, strict=False)}
-            if where:
-                lengths = block_shapes(array.source, array.rows, asked)[not array.has_rows :]
-                blocks = {**dict(zip(where, lengths, strict=True)), **blocks}
+    blocks = along_dims(arrays.sources.values(), lambda one: one.blocks(chunks))
+
+    def follow(array: LazyArray) -> BlockLengths:
+        own = zip(array.source.dims[-len(array.dims) :], array.lengths, strict=False)
+        return array.blocks({dim: blocks.get(at, "auto") for dim, at in own})
+
+    blocks = along_dims(arrays.others.values(), follow) | blocks
     examples = {array.dims[0] for array in arrays.sources.values() if array.dims}
     data, coords, indexed = {}, {}, {}
     for name, array in {**arrays.others, **arrays.sources}.items():
@@ -451,6 +468,6 @@ def _variable(array: LazyArray, blocks: Mapping[tuple[str, int], Any] | None) ->
     attrs = dict(array.source.attrs)
     if blocks is None or not array.dims:
         return xr.Variable(array.dims, array[(slice(None),) * len(array.dims)], attrs, encoding)
-    lengths = tuple(blocks[each] for each in zip(array.dims, array.shape, strict=True))
+    lengths = tuple(blocks[at] for at in array.lengths)
     encoding = {"preferred_chunks": dict(zip(array.dims, lengths, strict=True)), **encoding}
     return xr.Variable(array.dims, dask_array(array, lengths), attrs, encoding)

@@ -7,7 +7,7 @@ was read, and makes dask arrays where `chunks` is given, as with every engine of
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,13 @@ from xarray.core.indexing import LazilyIndexedArray
 
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
-from labeled.dataset.to_xarray import LazyArray, arrays_of, stored_along, stored_rows
+from labeled.dataset.to_xarray import (
+    LazyArray,
+    along_dims,
+    arrays_of,
+    stored_along,
+    stored_rows,
+)
 from labeled.errors import LoaderError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, is_text
 from labeled.selection import Request
@@ -109,10 +115,10 @@ class _Store(AbstractDataStore):
             self._arrays[name] = replace(array, source=array.source.as_stored())
 
     def get_variables(self) -> dict[str, xr.Variable]:
-        chunks, variables = _preferred_chunks(self._arrays.values()), {}
+        chunked = [one for one in self._arrays.values() if one.source.stored_chunks is not None]
+        chunks, variables = along_dims(chunked, _stored_chunks), {}
         for name, array in self._arrays.items():
-            where = zip(array.dims, array.shape, strict=True)
-            preferred = {dim: chunks[dim, n] for dim, n in where if (dim, n) in chunks}
+            preferred = {at[0]: chunks[at] for at in array.lengths if at in chunks}
             encoding = _encoding(array) | ({"preferred_chunks": preferred} if preferred else {})
             lazy, attrs = LazilyIndexedArray(array), dict(array.source.attrs)
             variables[name] = xr.Variable(array.dims, lazy, attrs, encoding)
@@ -124,6 +130,10 @@ class _Store(AbstractDataStore):
     def get_encoding(self) -> dict[str, Any]:
         dim = self._dataset.files.known.headers[0].example_dim
         return {} if dim is None else {"unlimited_dims": {dim}}
+
+
+def _stored_chunks(array: LazyArray) -> tuple[Any, ...]:
+    return stored_rows(array.source, array.rows), *stored_along(array.source)[1:]
 
 
 def _encoding(array: LazyArray) -> dict[str, Any]:
@@ -148,18 +158,3 @@ def _encoding(array: LazyArray) -> dict[str, Any]:
         elif step.words == "lzf":
             encoding |= {"compression": "lzf", "compression_opts": None}
     return encoding
-
-
-def _preferred_chunks(arrays: Iterable[LazyArray]) -> dict[tuple[str, int], Any]:
-    """Return the stored chunks along each dim, by dim and length.
-
-    Where variables differ, those with the largest rows decide for all, so that ``chunks={}``
-    cuts a dataset at the same places.
-    """
-    found: dict[tuple[str, int], Any] = {}
-    chunked = [array for array in arrays if array.source.stored_chunks is not None]
-    for array in sorted(chunked, key=lambda each: each.source.row_bytes, reverse=True):
-        stored = stored_rows(array.source, array.rows), *stored_along(array.source)[1:]
-        for dim, n, lengths in zip(array.dims, array.shape, stored, strict=True):
-            found.setdefault((dim, n), lengths)
-    return found

@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -70,25 +70,20 @@ class EpochPlan:
     batch_rows: int = 1
     last: Last = "keep"
     history: History = ()
+    n_batches: int = field(init=False, repr=False)
+    """Batches of this shard."""
+    n_rows: int = field(init=False, repr=False)
+    """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
+
+    def __post_init__(self) -> None:
+        n_rows = self.order.units.n_rows
+        found = share_of(self.last, n_rows, self.history, self.shard, self.batch_rows)
+        self.__dict__.update(zip(("n_batches", "n_rows"), found, strict=True))
 
     def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> EpochPlan:
         """Return the same plan for another epoch, seed and history."""
         order = replace(self.order, epoch=epoch, seed=self.order.seed if seed is None else seed)
         return replace(self, order=order, history=history)
-
-    @cached_property
-    def n_batches(self) -> int:
-        """Batches of this shard."""
-        n_rows = self.order.units.n_rows
-        return count_batches(self.last, n_rows, self.history, self.shard, self.batch_rows)
-
-    @cached_property
-    def n_rows(self) -> int:
-        """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
-        n_rows = 0
-        for _, lo, hi in self.parts:
-            n_rows += hi - lo
-        return n_rows
 
     @cached_property
     def parts(self) -> list[tuple[WindowOrder, int, int]]:
@@ -172,25 +167,25 @@ class EpochPlan:
         return sum(1 for _ in self.spans(0, self.n_rows))
 
 
-def count_batches(
+def share_of(
     last: Last, n_rows: int, history: History, shard: tuple[int, int], batch_rows: int
-) -> int:
-    """Return how many batches a shard has under the rule `last`, after the changes in `history`.
+) -> tuple[int, int]:
+    """Return a shard's batches under the rule `last`, after the changes in `history`, and its rows.
 
     Examples
     --------
-    >>> count_batches("keep", 12, (), (0, 2), 4), count_batches("keep", 12, ((2, 1),), (0, 1), 4)
-    (2, 1)
+    >>> share_of("keep", 12, (), (0, 2), 4), share_of("keep", 12, ((2, 1),), (0, 1), 4)
+    ((2, 6), (1, 4))
     """
     for count, step in history:  # what no shard had handed out yet
         each, longer = divmod(n_rows, count)
         done = step * batch_rows
         n_rows = (count - longer) * max(0, each - done) + longer * max(0, each + 1 - done)
-    if last == "drop":
-        return n_rows // shard[1] // batch_rows
     start, stop = shard_bounds(n_rows, *shard)
-    longest = -(-n_rows // shard[1])
-    return -(-(stop - start if last == "keep" else longest) // batch_rows)
+    longest = stop - start if last == "keep" else -(-n_rows // shard[1])
+    n_batches = n_rows // shard[1] // batch_rows if last == "drop" else -(-longest // batch_rows)
+    room = n_batches * batch_rows
+    return n_batches, room if last == "wrap" and n_rows else min(stop - start, room)
 
 
 def _left_after(pieces: Sequence[range], count: int, done: int) -> list[range]:

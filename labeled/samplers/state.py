@@ -26,7 +26,7 @@ from labeled._validation import check_arguments, check_fields
 from labeled.errors import StateError
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import ORDER_VERSION
-from labeled.samplers.plan import EpochPlan, History, Last, count_batches
+from labeled.samplers.plan import EpochPlan, History, Last, share_of
 
 STATE_VERSION = 4
 MAX_SHARDS = 1 << 20  # keeps a damaged state from making us count to 10**12
@@ -91,7 +91,7 @@ class State:
         for number, (count, step) in enumerate(places if self.mode != "sampler" else ()):
             last, before = (count - 1, count), self.history[:number]  # no shard has more rows
             if possible:  # the number of shards changes before the last batch is handed out
-                most = count_batches(self.last, self.n_rows, before, last, self.batch_rows)
+                most, _ = share_of(self.last, self.n_rows, before, last, self.batch_rows)
                 is_now = number == len(self.history)
                 possible = (self.n_batches if is_now else step + 1) <= most
         if not possible:
@@ -134,25 +134,13 @@ def state_of(plan: AnyPlan, step: int, plan_hash: str, *, finished: bool = False
 
     `finished` says that the loop has ended, not only that no batch is left for it.
     """
-    order, (index, count) = plan.order, plan.shard
-    return State(
-        order_version=ORDER_VERSION,
-        plan_hash=plan_hash,
-        mode=order.mode,
-        n_rows=order.n_rows,
-        window_rows=order.window_rows,
-        sticky_shards=order.sticky_shards,
-        batch_rows=plan.batch_rows,
-        last=plan.last,
-        seed=order.seed,
-        epoch=order.epoch,
-        step=step,
-        n_batches=plan.n_batches,
-        count=count,
-        history=plan.history,
-        shard=index,
-        finished=finished,
-    )
+    of_order = ("mode", "n_rows", "window_rows", "sticky_shards", "seed", "epoch")
+    of_plan = ("batch_rows", "last", "n_batches", "history")
+    known: dict[str, Any] = {name: getattr(plan.order, name) for name in of_order}
+    known |= {name: getattr(plan, name) for name in of_plan}
+    known |= {"order_version": ORDER_VERSION, "plan_hash": plan_hash, "step": step}
+    index, count = plan.shard
+    return State(**known, count=count, shard=index, finished=finished)
 
 
 def restore(state: State, plan: AnyPlan, plan_hash: str) -> tuple[AnyPlan, int]:
