@@ -59,7 +59,7 @@ def write(folder: Path, n: int, mean: int) -> dict[str, Path]:
             if kind == "fuel":
                 describe_shapes(f, sizes)
     gzip = {"chunks": 1 << 18, "compression": "gzip", "level": 1}
-    examples = labeled.Ragged.of(np.split(values, offsets[1:-1]), dims=("batch", "time"))
+    examples = labeled.Ragged.from_flat(values, offsets, dims=("batch", "time"))
     for kind, options in (("flat", {}), ("gzip", gzip)):
         labeled.write(paths[kind], {"x": examples}, overwrite=True, **options)
     return paths

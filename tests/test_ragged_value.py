@@ -112,3 +112,26 @@ def test_dims_must_fit() -> None:
     with pytest.raises(ArrayError, match="must be arrays of numbers"):
         Ragged.of([np.array([None])])
     assert Ragged.of([np.zeros((1, 1))], name="x").dims == ("batch", "x_axis_1", "x_axis_2")
+
+
+def test_flat_values_become_examples():
+    values, shapes = np.arange(7), [[2, 1], [0, 3], [1, 5]]
+    made = Ragged.from_flat(values, [0, 2, 2, 7], shapes, dims=("batch", "y", "x"))
+    assert [each.shape for each in made] == [(2, 1), (0, 3), (1, 5)]
+    np.testing.assert_array_equal(made[2].values, [[2, 3, 4, 5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ((np.ones((2, 2)), [0, 2], None), "must have one axis each"),
+        ((np.ones(3), [1, 2], None), "ascend from 0"),
+        ((np.ones(3), [0, 2, 1], None), "ascend from 0"),
+        ((np.ones(3), [0, 4], None), "at most 3"),
+        ((np.ones(3), [0, 2], [[3]]), "whose product is its number of values"),
+        ((np.ones(3), [0, 2], [[2], [1]]), "one row for each of 1 examples"),
+    ],
+)
+def test_flat_values_that_do_not_belong_together_are_refused(arrays, words):
+    with pytest.raises(ArrayError, match=words):
+        Ragged.from_flat(*arrays)

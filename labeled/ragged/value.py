@@ -54,9 +54,9 @@ SMALL_PADDED = 1024
 class Ragged:
     """A lazy array of examples that differ in shape.
 
-    Made by ``ds["name"]`` for a ragged source, or by :meth:`of`. Selecting rows reads nothing; the
-    shapes are read when they are first needed, values by :meth:`load`, :meth:`flat`, :meth:`pad`,
-    :meth:`to_objects`, iteration or ``r[i]``.
+    Made by ``ds["name"]`` for a ragged source, or by :meth:`of` or :meth:`from_flat`. Selecting
+    rows reads nothing; the shapes are read when they are first needed, values by :meth:`load`,
+    :meth:`flat`, :meth:`pad`, :meth:`to_objects`, iteration or ``r[i]``.
 
     Parameters
     ----------
@@ -98,7 +98,62 @@ class Ragged:
         ArrayError, DimsError
             If the examples differ in their number of axes or kind, or `dims` do not fit.
         """
-        flat = flat_of(examples)
+        return cls._of_flat(flat_of(examples), dims, name)
+
+    @classmethod
+    @check_arguments()
+    def from_flat(
+        cls,
+        values: npt.ArrayLike,
+        offsets: npt.ArrayLike,
+        shapes: npt.ArrayLike | None = None,
+        dims: Sequence[str] | None = None,
+        name: str = "",
+    ) -> Ragged:
+        """Make a ragged array from flat values, without a copy.
+
+        Parameters
+        ----------
+        values : array (n_values,)
+            The elements of all examples, one example after another, each in row-major order.
+        offsets : int array (n + 1,)
+            Example i is ``values[offsets[i]:offsets[i + 1]]``.
+        shapes : int array (n, axes of an example), optional
+            The shape of each example; if not given, examples have one axis.
+
+        Raises
+        ------
+        ArrayError, DimsError
+            If the arrays do not belong together, or `dims` do not fit.
+
+        Examples
+        --------
+        >>> Ragged.from_flat(np.arange(5), [0, 2, 5]).pad().values.tolist()
+        [[0, 1, 0], [2, 3, 4]]
+        """
+        flat = np.asarray(values)
+        ends = np.asarray(offsets, np.int64)
+        if flat.ndim != 1 or ends.ndim != 1 or not len(ends):
+            raise ArrayError(
+                f"values {flat.shape} and offsets {ends.shape} must have one axis each, with one "
+                "offset more than examples"
+            )
+        sizes = np.diff(ends)
+        if ends[0] != 0 or ends[-1] > len(flat) or (sizes < 0).any():
+            raise ArrayError(
+                f"offsets must ascend from 0 to at most {len(flat)}, the number of values"
+            )
+        each = sizes[:, np.newaxis] if shapes is None else np.asarray(shapes, np.int64)
+        fits = each.ndim == 2 and len(each) == len(sizes) and (each >= 0).all()
+        if not fits or not np.array_equal(each.prod(axis=1), sizes):
+            raise ArrayError(
+                f"shapes {each.shape} must hold one row for each of {len(sizes)} examples, of "
+                "lengths whose product is its number of values"
+            )
+        return cls._of_flat(Flat(flat, ends, each), dims, name)
+
+    @classmethod
+    def _of_flat(cls, flat: Flat, dims: Sequence[str] | None, name: str) -> Ragged:
         n_axes = flat.shapes.shape[1]
         named = tuple(
             dims or ("batch", *(f"{name or 'example'}_axis_{i + 1}" for i in range(n_axes)))
