@@ -13,7 +13,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from click.shell_completion import get_completion_class
 from click.testing import CliRunner, Result
 
 import labeled
@@ -298,15 +297,12 @@ def test_help_and_version() -> None:
     assert labeled.__version__ in run("--version").stdout
 
 
-def test_the_command_as_its_own_process(digit_file: str, tmp_path: Path) -> None:
-    """Plain text in a pipe, no progress bar, no traceback, the right exit codes."""
-    command = [sys.executable, "-m", "labeled"]
-    good = subprocess.run([*command, "head", digit_file], capture_output=True, text=True)
+def test_the_command_as_its_own_process(digit_file: str) -> None:
+    """Plain text in a pipe, no progress bar."""
+    command = [sys.executable, "-m", "labeled", "head", digit_file]
+    good = subprocess.run(command, capture_output=True, text=True)
     assert (good.returncode, good.stderr) == (0, "")
     assert "\x1b" not in good.stdout
-    bad = subprocess.run([*command, "info", tmp_path / "x"], capture_output=True, text=True)
-    assert (bad.returncode, bad.stdout) == (1, "")
-    assert re.fullmatch(r"Error: file .* does not exist; check the path\n", bad.stderr)
 
 
 def test_head_and_verify_as_json(tmp_path):
@@ -325,14 +321,6 @@ def test_head_and_verify_as_json(tmp_path):
     assert done.exit_code == 1
     (found,) = json.loads(done.stdout)
     assert [each["source"] for each in found["differences"]] == ["x"]
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_completes(shell, monkeypatch):
-    monkeypatch.setenv("COMP_WORDS", "labeled ver")
-    monkeypatch.setenv("COMP_CWORD", "1" if shell != "fish" else "ver")
-    complete = get_completion_class(shell)(main, {}, "labeled", "_LABELED_COMPLETE")
-    assert "verify" in complete.complete()
 
 
 def test_head_shows_texts_times_and_classes(tmp_path: Path) -> None:

@@ -35,13 +35,10 @@ from record_files import write_records as made_by_hand
 import labeled
 from labeled.compat.mxnet.recordio import MXIndexedRecordIO, MXRecordIO, unpack
 from labeled.errors import (
-    DimsError,
-    FileChangedError,
     FileFormatError,
     LabeledError,
     LabeledWarning,
     LoaderError,
-    OptionError,
     ReadError,
     UnknownNameError,
     WriteError,
@@ -133,15 +130,11 @@ def test_pictures_are_encoded_in_order(path, threads):
         ([b"1", b"2"], {"labels": [1]}, "examples and labels differ in number"),
         ([b"1"], {"labels": [1], "ids": [1, 2]}, "examples and labels, ids differ in number"),
         ([b"1"], {"ids": [-1]}, "record 0: labels 0 with id -1"),
-        ([b"1"], {"ids": [2**64]}, "record 0: labels 0 with id"),
-        ([b"1"], {"ids": ["a"]}, "record 0"),
         ([b"1"], {"labels": ["cat"]}, "record 0: labels 'cat'"),
         ([b"1", "text"], {}, "record 1: str is neither bytes nor a picture"),
-        ([np.zeros((2, 2))], {}, "record 0: an array of float64"),
         ([np.zeros((2, 2, 2), "u1")], {}, "is not a picture"),
         ([np.zeros((2, 2), "u1")], {"format": ".exe"}, "must be one of '.jpg'"),
         ([np.zeros((2, 2), "u1")], {"quality": 101}, "quality=101 must be at most 100"),
-        ([np.zeros((2, 2), "u1")], {"quality": 50.5}, "whole"),
         ([memoryview(np.broadcast_to(np.uint8(0), 1 << 29))], {}, "record 0 .*too long"),
         ([b"a", b"b"], {"labels": [1, 2**24 + 1]}, "record 1: the label .* would be rounded"),
         ([b"a", b"b"], {"labels": [1, [0, -(2**53) - 2]]}, "record 1: .* would be rounded"),
@@ -240,10 +233,7 @@ def test_bytes_on_request_and_records_of_any_bytes(folder):
         labeled.open_dataset(folder / "alike.rec")["encoded"]
 
 
-def test_files_are_joined_and_a_folder_is_opened(folder, tmp_path):
-    for name in ("a", "b"):
-        os.link(folder / "mixed.rec", tmp_path / f"{name}.rec")
-    np.testing.assert_array_equal(labeled.open_dataset(tmp_path)["ids"].values, [*IDS, *IDS])
+def test_files_are_joined(folder):
     both = labeled.open_dataset([folder / "mixed.rec", folder / "alike.rec"])
     for batch in both.batches(50, shuffle=True, seed=2):
         for row, found in zip(batch.rows, batch.arrays["images"], strict=True):
@@ -409,10 +399,6 @@ def test_a_picture_that_says_it_is_huge_is_named_where_memory_is_too_small(path)
         ({"shape": 5}, LoaderError, "shape=5"),
         ({"shape": (5, -1)}, LoaderError, "-1"),
         ({"label_dtype": "S3"}, LoaderError, "label_dtype"),
-        ({"sources": ("pictures",)}, UnknownNameError, "pictures"),
-        ({"dims": {"images": ("b", "y", "x")}}, DimsError, "has 4"),
-        ({"group": "x"}, OptionError, "group="),
-        ({"chanels": 3}, OptionError, "did you mean 'channels'"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(folder, options, error, words):
@@ -450,7 +436,6 @@ def test_damage_is_found_when_a_file_is_gone_through(path, data, words):
         ("0\t16\n1\t32\n", "2 records from byte 16 to 32, which do not fill its 48 bytes; make it"),
         ("0\t0\n1\t16\n2\t999\n", "from byte 0 to 999"),
         ("0\t0\n1\t18\n2\t32\n", "not the index"),
-        ("0\t0\n1\t16\n2\t16\n", "not the index"),
         ("0\t0\n1\t16\n", "record 1 .*ends 16 bytes before the next one of the index"),
         ("0\t0\n1\t36\n", "record 0 .*ends 20 bytes before"),
         ("0\n", "cannot read the index .*; make it again, or remove it"),
@@ -502,16 +487,6 @@ def test_headers_that_are_none(path):
         path.write_bytes(record(header(1, 2) + b"fine") + record(payload))
         with pytest.raises(FileFormatError, match=words):
             labeled.open_dataset(path, content="labelled")
-
-
-def test_a_file_that_changed_is_not_read_on(path):
-    write_records(path, [b"1", b"2"])
-    ds = labeled.open_dataset(path)
-    assert ds["records"][1].values.tobytes() == b"2"
-    with open(path, "ab") as out:
-        out.write(record(b"3"))
-    with pytest.raises(FileChangedError):
-        list(ds.batches(1))
 
 
 @settings(max_examples=60)
