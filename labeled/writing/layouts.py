@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, TypedDict, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
@@ -28,18 +28,14 @@ from labeled.formats.header import (
 LAYOUTS = ("auto", "contiguous", "chunked")
 MAX_CHUNK_BYTES = 256 * 1024
 HDF5_CHUNK_BYTES = (1 << 32) - 1
-
-TEXT_BYTES = 64
-"""What a text takes, roughly: a reference to where it lies, and what lies there."""
-
+TEXT_BYTES = 64  # what a text takes, roughly: a reference to where it lies, and what lies there
+KEEP = "keep"  # the value of an option that stays as it is in the file
 
 T = TypeVar("T")
 PerSource: TypeAlias = T | Mapping[str, T]
 """One value for all sources, or one by source or pattern."""
 
 Chunks: TypeAlias = int | str | Sequence[int] | None
-
-
 RaggedAs = Literal["flat", "fuel"]
 
 
@@ -70,8 +66,10 @@ class Storage:
     threads: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+AS_STORED = Storage(KEEP, KEEP, None, KEEP)
+
+
+class Wish(NamedTuple):
     """What a caller asked for, of one source."""
 
     layout: str = "auto"
@@ -80,14 +78,10 @@ class Wish:
     chunks: Chunks = None
 
 
-KEEP = "keep"
-"""The value of an option that stays as it is in the file."""
-
-AS_IT_IS = Wish(KEEP, KEEP, None, KEEP)
-AS_STORED = Storage(KEEP, KEEP, None, KEEP)
+NO_WISH, AS_IT_IS = Wish(), Wish(KEEP, KEEP, None, KEEP)
 
 
-def wishes(names: Sequence[str], storage: Storage, default: Wish = Wish()) -> dict[str, Wish]:
+def wishes(names: Sequence[str], storage: Storage, default: Wish = NO_WISH) -> dict[str, Wish]:
     """Return the options of each source; they may be given for all, by source or by pattern.
 
     `default` is for sources that a mapping leaves out.
@@ -96,24 +90,15 @@ def wishes(names: Sequence[str], storage: Storage, default: Wish = Wish()) -> di
     ------
     UnknownNameError
         If an option names no source.
-    ArrayError
-        If an option is none of those there are.
     """
-    given = {one.name: getattr(storage, one.name) for one in fields(Wish)}
-    options = {
-        option: expanded(option, value, names)
-        if isinstance(value, Mapping)
-        else dict.fromkeys(names, value)
-        for option, value in given.items()
-    }
-    wished = {
-        name: replace(default, **{o: by[name] for o, by in options.items() if name in by})
-        for name in names
-    }
-    if default is not AS_IT_IS:  # else kept_layout checks them, once it is known what stays
-        for name, wish in wished.items():
-            _check(name, wish)
-    return wished
+    out = dict.fromkeys(names, default)
+    for option in Wish._fields:
+        value = getattr(storage, option)
+        by_name = isinstance(value, Mapping)
+        by = expanded(option, value, names) if by_name else dict.fromkeys(names, value)
+        for name, each in by.items():
+            out[name] = out[name]._replace(**{option: each})
+    return out
 
 
 def _check(name: str, wish: Wish) -> None:
@@ -126,13 +111,12 @@ def _check(name: str, wish: Wish) -> None:
             f"compression of source {name!r} is {wish.compression!r}; it must be None or one of "
             f"{tuple(CODECS)}"
         )
-    if wish.level is not None:
-        low, high, _ = (0, 0, 0) if wish.compression is None else CODECS[wish.compression].levels
-        if wish.compression is None or not low <= wish.level <= high:
-            raise ArrayError(
-                f"level={wish.level!r} does not fit compression={wish.compression!r} of source "
-                f"{name!r}; levels are {low} to {high}"
-            )
+    low, high, _ = (1, 0, 0) if wish.compression is None else CODECS[wish.compression].levels
+    if wish.level is not None and not low <= wish.level <= high:
+        raise ArrayError(
+            f"level={wish.level!r} does not fit compression={wish.compression!r} of source "
+            f"{name!r}; levels are {low} to {high}"
+        )
     if wish.layout == "contiguous" and (wish.compression is not None or wish.chunks is not None):
         raise ArrayError(
             f"source {name!r} cannot be contiguous and compressed or chunked; leave layout= out"
@@ -153,7 +137,8 @@ def layout_for(
     Raises
     ------
     ArrayError
-        If chunks do not fit the shape, or a contiguous source has no known number of rows.
+        If an option is none of those there are, chunks do not fit the shape, or a contiguous source
+        has no known number of rows.
 
     Examples
     --------
@@ -162,8 +147,8 @@ def layout_for(
     >>> layout_for("x", (50000, 3, 32, 32), np.dtype("u1"), Wish())
     Layout(chunks=None, filters=())
     """
-    growing = shape[0] is None
-    text = dtype.kind == "O"
+    _check(name, wish)
+    growing, text = shape[0] is None, dtype.kind == "O"
     plain = wish.compression is None and wish.chunks is None
     if growing and wish.layout == "contiguous":
         raise ArrayError(
@@ -202,19 +187,16 @@ def kept_layout(
     now = Layout() if stored is None else Layout(stored.chunks, stored.filters)
     if wish == AS_IT_IS and can_encode(now.filters):
         return now
-    layout, compression, level, chunks = wish.layout, wish.compression, wish.level, wish.chunks
+    layout, compression, level, chunks = wish
     if compression == KEEP:
         compression, usual = (None, None) if layout == "contiguous" else codec_of(now.filters)
         level = usual if level is None else level
     if isinstance(chunks, str):
-        kept = chunks == KEEP and layout != "contiguous"
         layout = "chunked" if chunks == "auto" and layout == KEEP else layout
-        chunks = now.chunks if kept else None
+        chunks = now.chunks if chunks == KEEP and layout != "contiguous" else None
     if layout == KEEP:
         layout = "auto" if chunks is None else "chunked"
-    wish = Wish(layout, compression, level, chunks)
-    _check(name, wish)
-    return layout_for(name, shape, dtype, wish)
+    return layout_for(name, shape, dtype, Wish(layout, compression, level, chunks))
 
 
 def codec_of(filters: tuple[Filter, ...]) -> tuple[str | None, int | None]:
@@ -247,9 +229,9 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
     chunks: tuple[Any, ...] = tuple(asked) if isinstance(asked, Iterable) else (asked, *row_shape)
     fits = len(chunks) == len(shape) and all(
         isinstance(c, int | np.integer) and 1 <= c <= most
-        for c, most in zip(chunks[1:], row_shape, strict=False)
+        for c, most in zip(chunks, (HDF5_CHUNK_BYTES, *row_shape), strict=False)
     )
-    if not fits or not isinstance(chunks[0], int | np.integer) or chunks[0] < 1:
+    if not fits:
         raise ArrayError(
             f"chunks={asked!r} does not fit source {name!r} of shape {shape}; give a number of "
             f"rows, or one length from 1 to that of the axis for every axis"
@@ -310,13 +292,11 @@ def shortened(values: Mapping[str, Any], names: Collection[str]) -> dict[str, An
     >>> shortened({"a1/x": 4, "a2/x": 4, "b1/x": 4, "y": 2}, ["a1/x", "a2/x", "b1/x", "b2/x", "y"])
     {'a*/x': 4, 'b1/x': 4, 'y': 2}
     """
-    alike = dict[str, bool]()
-    out: dict[str, Any] = {}
+    patterns: dict[str, str] = {}  # asked once, however many names have it
     for name, value in values.items():
         pattern = re.sub("[0-9]+", "*", name)
-        if pattern not in alike:  # asked once, however many names have it
+        if pattern not in patterns:
             meant = matching(pattern, names)
-            same = all(n in values and values[n] == value for n in meant)
-            alike[pattern] = same and len(meant) > 1
-        out[pattern if alike[pattern] else name] = value
-    return out
+            alike = len(meant) > 1 and all(values.get(n, patterns) == value for n in meant)
+            patterns[pattern] = pattern if alike else ""
+    return {patterns[re.sub("[0-9]+", "*", n)] or n: value for n, value in values.items()}

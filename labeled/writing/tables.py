@@ -10,7 +10,7 @@ Parquet is read column by column, a row group at a time; pyarrow is imported her
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import dask.array as da
@@ -42,18 +42,13 @@ def pyarrow(part: str = "") -> Any:
 
 
 def is_frame(given: Any) -> bool:
-    """Whether something is a table as pandas has them."""
-    return _is_pandas(given) and hasattr(given, "columns")
+    """Whether something is a table in memory, as pandas has them; dask's are not."""
+    return hasattr(given, "iloc") and hasattr(given, "to_numpy") and hasattr(given, "columns")
 
 
 def is_column(given: Any) -> bool:
     """Whether something is one column of such a table."""
-    return _is_pandas(given) and not hasattr(given, "columns")
-
-
-def _is_pandas(given: Any) -> bool:
-    """Whether something is a table or a column in memory; dask's are not."""
-    return hasattr(given, "iloc") and hasattr(given, "to_numpy")
+    return hasattr(given, "iloc") and hasattr(given, "to_numpy") and not hasattr(given, "columns")
 
 
 def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
@@ -66,11 +61,9 @@ def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None
     UnknownNameError
         If `columns` names what is not there.
     """
-    _check_different("the table", [str(name) for name in frame.columns])
-    arrays = {
-        str(name): frame_column(str(name), frame.iloc[:, place])
-        for place, name in enumerate(frame.columns)
-    }
+    names = [str(name) for name in frame.columns]
+    _check_different("the table", names)
+    arrays = {name: frame_column(name, frame.iloc[:, at]) for at, name in enumerate(names)}
     return grouped(arrays, columns)
 
 
@@ -87,18 +80,19 @@ def frame_column(name: str, column: Any) -> Array:
     if str(column.dtype) in ("category", "str", "string"):
         column = column.astype(object)
     values: Array = column.to_numpy()
-    if values.dtype.kind == "O":
-        kinds = {type(value) for value in values.tolist()}
-        if kinds <= {int, float, bool} and kinds:
-            return np.array(values.tolist())
-        texts = np.array([isinstance(value, str) for value in values.tolist()], bool)
-        missing = column.isna().to_numpy()
-        if not texts.all():
-            odd = int(np.argmax(missing if missing.any() else ~texts))
-            raise ArrayError(
-                f"column {name!r}, row {odd} holds {values[odd]!r:.60}; give a column texts only, "
-                f"or numbers only (fillna puts something in place of what is missing)"
-            )
+    if values.dtype.kind != "O":
+        return values
+    listed = values.tolist()
+    if listed and {type(value) for value in listed} <= {int, float, bool}:
+        return np.array(listed)
+    missing = column.isna().to_numpy()
+    odd = missing if missing.any() else np.array([not isinstance(one, str) for one in listed], bool)
+    if odd.any():
+        row = int(np.argmax(odd))
+        raise ArrayError(
+            f"column {name!r}, row {row} holds {values[row]!r:.60}; give a column texts only, or "
+            f"numbers only (fillna puts something in place of what is missing)"
+        )
     return values
 
 
@@ -122,17 +116,14 @@ def grouped(
         if not holders:
             out[name] = column
         for source in holders:
-            if source not in out:
-                out[source] = _side_by_side([columns[part] for part in given[source]])
+            side = [columns[part] for part in given[source]]
+            if any(isinstance(one, list) or one.ndim > 1 or one.dtype.kind == "O" for one in side):
+                raise ArrayError(
+                    "only columns of one number a row can be put side by side; leave others out of "
+                    "columns="
+                )
+            out[source] = (np if isinstance(side[0], np.ndarray) else da).stack(side, axis=1)
     return out
-
-
-def _side_by_side(parts: Sequence[Any]) -> Any:
-    if any(isinstance(part, list) or part.ndim > 1 or part.dtype.kind == "O" for part in parts):
-        raise ArrayError(
-            "only columns of one number a row can be put side by side; leave others out of columns="
-        )
-    return (np if isinstance(parts[0], np.ndarray) else da).stack(parts, axis=1)
 
 
 # parquet
@@ -175,7 +166,7 @@ def _check_different(where: str, names: Sequence[str]) -> None:
 
 
 def _column(files: Mapping[str, Any], name: str) -> Any:
-    types, dtypes, blocks = pyarrow().types, {}, []
+    types, dtypes = pyarrow().types, {}
     groups = [(p, i) for p, file in files.items() for i in range(file.num_row_groups)]
     for path, file in files.items():
         kind = file.schema_arrow.field(name).type
@@ -188,14 +179,14 @@ def _column(files: Mapping[str, Any], name: str) -> Any:
         if dtype.kind in "iub" and not width and _has_nulls(path, file, name):
             dtype = np.dtype(np.float64)
         dtypes[path] = dtype, width
-    first = next(iter(dtypes.values()))
-    for path, (dtype, width) in dtypes.items():
-        if width != first[1] or (dtype != first[0] and not {dtype.kind, first[0].kind} <= {*"iuf"}):
+    first, width = next(iter(dtypes.values()))
+    for path, (dtype, other) in dtypes.items():
+        if other != width or (dtype != first and not {dtype.kind, first.kind} <= {*"iuf"}):
             raise ArrayError(
-                f"{_where(path, name)} has rows of {dtype} {width}, and in the first file they are "
-                f"of {first[0]} {first[1]}; convert them one by one"
+                f"{_where(path, name)} has rows of {dtype} {other}, and in the first file they are "
+                f"of {first} {width}; convert them one by one"
             )
-    dtype = np.result_type(*(dtype for dtype, _ in dtypes.values()))
+    dtype, blocks = np.result_type(*(dtype for dtype, _ in dtypes.values())), []
     for path, group in groups:
         n = files[path].metadata.row_group(group).num_rows
         values = delayed(_values, pure=False)(path, name, group, dtype, width)
@@ -211,14 +202,11 @@ def _dtype(where: str, kind: Any) -> np.dtype[Any]:
     types = pyarrow().types
     if types.is_string(kind) or types.is_large_string(kind):
         return np.dtype(object)
-    if types.is_fixed_size_binary(kind):
-        return np.dtype(f"S{kind.byte_width}")
     if types.is_timestamp(kind):
         return np.dtype(f"datetime64[{kind.unit}]")  # UTC, where it has a zone
-    try:
-        dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-    except (NotImplementedError, TypeError):
-        dtype = np.dtype(object)
+    dtype = np.dtype(object)
+    with suppress(NotImplementedError, TypeError):
+        dtype = np.dtype(kind.to_pandas_dtype())
     if dtype.kind not in "biufMm":
         raise ArrayError(
             f"{where} has the type {kind}, which no source can hold; drop it from the table"
@@ -229,12 +217,13 @@ def _dtype(where: str, kind: Any) -> np.dtype[Any]:
 def _has_nulls(path: str, file: Any, name: str) -> bool:
     """Whether a value is missing: from the statistics of the file, else by reading it."""
     place, about = file.schema_arrow.names.index(name), file.metadata
-    found = [about.row_group(i).column(place).statistics for i in range(about.num_row_groups)]
-    if about.num_columns == len(file.schema_arrow.names) and all(
-        each is not None and each.has_null_count for each in found
-    ):
-        return any(each.null_count for each in found)
-    return any(_read(path, name, group).null_count for group in range(about.num_row_groups))
+    flat = about.num_columns == len(file.schema_arrow.names)
+    for group in range(about.num_row_groups):
+        told = about.row_group(group).column(place).statistics if flat else None
+        known = told is not None and told.has_null_count
+        if told.null_count if known else _read(path, name, group).null_count:
+            return True
+    return False
 
 
 def _read(path: str, name: str, group: int) -> Any:
@@ -255,7 +244,7 @@ def _values(
     path: str, name: str, group: int, dtype: np.dtype[Any], width: tuple[int, ...]
 ) -> Array:
     column = _read(path, name, group)
-    if dtype.kind in "OS" and column.null_count:
+    if dtype.kind == "O" and column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(False))[0])
         raise ArrayError(
             f"{_where(path, name)}, row {row} of row group {group}: its text is missing; fill it "
