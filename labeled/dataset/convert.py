@@ -48,30 +48,15 @@ from labeled.errors import (
     listed,
     warn,
 )
+from labeled.formats import registry
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.region import Array
-from labeled.formats.registry import (
-    all_formats,
-    format_named,
-    format_of,
-    format_of_folder,
-    option_names,
-)
 from labeled.formats.replacing import check_target, explained, part_folder
 from labeled.ragged import Ragged
-from labeled.writing.pictures import (
-    SPLITS,
-    PictureFiles,
-    copy_pictures,
-    decoding_of,
-    list_pictures,
-    more_pictures,
-    picture_sources,
-    write_pictures,
-)
+from labeled.writing import pictures, tables
+from labeled.writing.layouts import Storage
 from labeled.writing.source import BLOCK_BYTES
 from labeled.writing.splits import splits_by_rules
-from labeled.writing.tables import frame_sources, grouped, is_frame, open_parquet
 from labeled.writing.write import (
     DEFAULTS,
     RECORDS,
@@ -119,10 +104,10 @@ def convert(
     ----------
     origin : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
         Paths: all that :func:`labeled.open_dataset` opens (HDF5, netCDF-4, zarr, CSV, IDX, record
-        files), a folder of pictures by class, ``.parquet``, ``.npy`` and ``.npz`` (unpacked beside
-        the target meanwhile). Several ``.npy`` files
-        (a list, a folder, a glob) that are named after splits, or lie in folders that are,
-        become these: ``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
+        files), a folder of pictures by class, ``.parquet``, ``.npy`` and ``.npz`` (pictures are
+        copied, and archives unpacked, beside the target meanwhile). Several ``.npy`` files (a
+        list, a folder, a glob) that are named after splits, or lie in folders that are, become
+        these: ``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
     target : path
         A labelled HDF5 file, unless it ends in ``.rec``. For other kinds of files see
         ``open_dataset(...).to_xarray()``.
@@ -183,7 +168,7 @@ def convert(
     written = replace(DEFAULTS, **{name: v for name, v in options.items() if name in how})
     opened = {name: v for name, v in options.items() if name not in how}
     known = keywords_of(convert), keywords_of(open_dataset)
-    check_keywords("convert", opened, *known, option_names())
+    check_keywords("convert", opened, *known, registry.option_names())
     where = check_target(target, overwrite=written.overwrite)
     as_records = os.path.splitext(target)[1].lower() == RECORDS
     if not as_records:
@@ -238,12 +223,21 @@ class _Asked:
     decoded: bool
     folders: ExitStack
 
+    @property
+    def as_encoded(self) -> bool:
+        """Whether pictures become records as they are."""
+        return self.decoded and not self.opened
+
     def dataset(self, path: Any) -> Dataset:
         """Open files."""
         own = {"sources": self.names, "columns": self.columns, **self.opened}
         own = {name: value for name, value in own.items() if value is not None}
         named = own.get("format")
-        found = format_of(find_files(path)[0]) if named is None else format_named(named)
+        found = (
+            registry.format_of(find_files(path)[0])
+            if named is None
+            else registry.format_named(named)
+        )
         if not self.decoded and "decode_cf" in found.accepts:
             own.setdefault("decode_cf", False)
         return open_dataset(path, dims=self.dims, example_dim=self.example_dim, **own)
@@ -265,7 +259,7 @@ class _Origin:
     sources: Any
     name: str = ""
     splits: Mapping[str, Any] | None = None
-    pictures: PictureFiles | None = None
+    listed: pictures.PictureFiles | None = None
 
     @property
     def names(self) -> list[str]:
@@ -331,14 +325,14 @@ def _warn_of_left_out(dataset: Dataset) -> None:
 def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
     """Write records; what is not a Dataset becomes a labelled file first."""
     target = asked.target
-    if found.pictures is not None and not asked.opened:
-        return copy_pictures(found.pictures, target, written)
+    if found.listed is not None and asked.as_encoded:
+        return pictures.copy_pictures(found.listed, target, written)
     dataset = found.sources
     if not isinstance(dataset, Dataset):
         plain = replace(written, statistics=False, checksums=False)
         path = os.path.join(asked.folders.enter_context(part_folder(target)), "labelled.hdf5")
         dataset = open_dataset(write_with(path, found.sources, found.splits, plain))
-    return write_pictures(dataset, target, written)
+    return pictures.write_pictures(dataset, target, written)
 
 
 # splits
@@ -430,8 +424,8 @@ def _origin(given: Any, asked: _Asked) -> _Origin:
         return _of_xarray(given, asked.example_dim)
     if isinstance(given, Dataset):
         return _Origin("labeled", given)
-    if is_frame(given):
-        return _Origin("table", frame_sources(given, asked.columns))
+    if tables.is_frame(given):
+        return _Origin("table", tables.frame_sources(given, asked.columns))
     if isinstance(given, Mapping):
         return _Origin("arrays", dict(given))
     raise ArrayError(
@@ -460,32 +454,69 @@ def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
 
 def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
     """Return what open_dataset does not open: pictures, NumPy's files, parquet."""
-    path = paths[0] if len(paths) == 1 else ""
+    path, known = paths[0] if len(paths) == 1 else "", list[str]()
     if os.path.isdir(path):
-        if format_of_folder(path) is not None:
+        if registry.format_of_folder(path) is not None:
             return None
-        known = [n for n in os.listdir(path) if any(one.claims(n) for one in all_formats())]
+        formats = [*registry.all_formats()]
+        known = [name for name in os.listdir(path) if any(one.claims(name) for one in formats)]
         notes = all(name.lower().endswith(TEXTS) for name in known)
-        if notes and more_pictures(path, len(known)):
+        if notes and pictures.more_pictures(path, len(known)):
             if known:
                 warn(f"{known} beside the pictures of {path!r} are left out")
-            decoding, found = decoding_of(asked.opened), list_pictures(path)
-            sources = picture_sources(found, decoding)
-            return _Origin("pictures", sources, splits=found.splits or None, pictures=found)
-        if not known and _files_alike(paths) is None:
-            raise FileFormatError(
-                f"folder {path!r} holds nothing to convert: no pictures, no files that "
-                f"open_dataset knows, and not .npy or parquet files alone; name some of its files, "
-                f"as in '{path}/*.npy'"
-            )
+            own = pictures.decoding_of(asked.opened)
+            return _of_pictures(pictures.list_pictures(path), own, asked)
     elif path and (os.path.exists(path) or not glob.has_magic(path)):
         stamp_of(path)  # refuses what is not there, and pipes, which would block
         if path.lower().endswith(".npz"):
             return _of_npz(path, asked)
-    kind, files = _files_alike(paths) or ("", [])
-    if kind == "npy":
-        return _of_npy(files)
-    return _Origin("parquet", grouped(open_parquet(files), asked.columns)) if kind else None
+    files = sorted(_files(paths), key=_in_order)
+    for kind, endings in KINDS.items():
+        if files and all(one.lower().endswith(endings) for one in files):
+            if kind == "npy":
+                return _of_npy(files)
+            return _Origin(kind, tables.grouped(tables.open_parquet(files), asked.columns))
+    if os.path.isdir(path) and not known:
+        raise FileFormatError(
+            f"folder {path!r} holds nothing to convert: no pictures, no files that open_dataset "
+            f"knows, and not .npy or parquet files alone; name some of its files, as in "
+            f"'{path}/*.npy'"
+        )
+    return None
+
+
+def _of_pictures(found: pictures.PictureFiles, own: dict[str, Any], asked: _Asked) -> _Origin:
+    """Return the pictures of a folder, decoded from a copy in records."""
+    images: Any = None
+    if not asked.as_encoded:
+        folder = asked.folders.enter_context(part_folder(asked.target))
+        copy = pictures.copy_pictures(found, os.path.join(folder, "pictures.rec"), Storage())
+        images = open_dataset(copy, content="images", sources=["images"], **own)["images"]
+        asked.folders.enter_context(found.naming())
+    return _Origin("pictures", found.sources(images), splits=found.splits or None, listed=found)
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    """Return the files of paths; of a folder its own, or else those of folders named after splits.
+
+    Files whose names begin with a dot or an underscore are left aside, as programs that write
+    such folders put notes there.
+    """
+    found: list[str] = []
+    for path in paths:
+        if os.path.isdir(path):
+            inside = [os.path.join(path, name) for name in os.listdir(path)]
+            splits = [one for one in inside if os.path.basename(one).lower() in pictures.SPLITS]
+            own = filter(os.path.isfile, inside)
+            found += list(own) or _files([*filter(os.path.isdir, splits)])
+        else:
+            found += [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+    return [path for path in found if os.path.basename(path)[0] not in "._"]
+
+
+def _in_order(path: str) -> list[Any]:
+    """Return what sorts numbers within names as numbers."""
+    return [int(one) if i % 2 else one for i, one in enumerate(_NUMBER.split(path))]
 
 
 def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
@@ -548,46 +579,16 @@ def _of_npz(path: str, asked: _Asked) -> _Origin:
     return _Origin("npz", {name: array for name, array in arrays.items() if array.shape})
 
 
-def _files_alike(paths: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Return the kind and the files of paths that hold nothing else of either kind.
-
-    Of a folder come its files, or else those in folders below it that are named after splits.
-    Files whose names begin with a dot or an underscore are left aside, as programs that write
-    such folders put notes there.
-    """
-    found = [one for path in paths for one in _files(path) if os.path.basename(one)[0] not in "._"]
-    for kind, endings in KINDS.items():
-        if found and all(one.lower().endswith(endings) for one in found):
-            return kind, sorted(found, key=_in_order)
-    return None
-
-
-def _files(path: str) -> list[str]:
-    if os.path.isdir(path):
-        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
-        splits = [e.path for e in entries if e.is_dir() and e.name.lower() in SPLITS]
-        return [e.path for e in entries if e.is_file()] or [
-            one for below in splits for one in _files(below)
-        ]
-    return [path] if os.path.exists(path) else glob.glob(path, recursive=True)
-
-
-def _in_order(path: str) -> list[tuple[int, int, str]]:
-    """Return what sorts numbers within names as numbers."""
-    parts = _NUMBER.split(path)
-    return [(0, int(one), "") if i % 2 else (1, 0, one) for i, one in enumerate(parts)]
-
-
 def _of_npy(paths: Sequence[str]) -> _Origin:
     """Return the arrays of several ``.npy`` files, and the rows of the splits they name."""
     named = {path: _split_and_stem(path) for path in paths}
-    splits = [split for split in SPLITS.values() if any(split == one for one, _ in named.values())]
-    if len(set(splits)) < 2 or not all(split for split, _ in named.values()):
-        named = {path: ("", _stem(path)) for path in paths}
-        splits = [""]
+    given = {split for split, _ in named.values()}
+    splits = [split for split in dict.fromkeys(pictures.SPLITS.values()) if split in given]
+    if len(splits) < 2 or "" in given:
+        named, splits = {path: ("", _stem(path)) for path in paths}, [""]
     groups: dict[str, list[str]] = {}
-    for path, (_, stem) in sorted(named.items(), key=lambda item: splits.index(item[1][0])):
-        groups.setdefault(_COUNTED.sub("", stem) or "data", []).append(path)
+    for path in sorted(paths, key=lambda path: splits.index(named[path][0])):
+        groups.setdefault(_COUNTED.sub("", named[path][1]) or "data", []).append(path)
     out: dict[str, Any] = {}
     table: dict[str, dict[str, tuple[int, int]]] = {split: {} for split in splits}
     for name, members in groups.items():
@@ -596,9 +597,10 @@ def _of_npy(paths: Sequence[str]) -> _Origin:
         for path, array in arrays.items():
             if not array.shape:
                 raise ArrayError(f"{path} holds a single value; a source needs an axis of examples")
-            start, _ = table[named[path][0]].get(name, (stop, stop))
+            by_source = table[named[path][0]]
+            start, _ = by_source.get(name, (stop, stop))
             stop += len(array)
-            table[named[path][0]][name] = (start, stop)
+            by_source[name] = (start, stop)
         out[name] = _joined(name, arrays)
     return _Origin("npy", out, splits=None if splits == [""] else table)
 
@@ -616,12 +618,12 @@ def _split_and_stem(path: str) -> tuple[str, str]:
     (('train', 'x'), ('test', 'x'), ('valid', 'x'))
     """
     stem = _stem(path)
-    for word in sorted(SPLITS, key=len, reverse=True):
+    for word in sorted(pictures.SPLITS, key=len, reverse=True):
         for pattern in (rf"{word}(?:[-_.](.*))?", rf"(.*)[-_.]{word}"):
             found = re.fullmatch(pattern, stem, re.IGNORECASE)
             if found is not None:
-                return SPLITS[word], found[1] or ""
-    return SPLITS.get(os.path.basename(os.path.dirname(path)).lower(), ""), stem
+                return pictures.SPLITS[word], found[1] or ""
+    return pictures.SPLITS.get(os.path.basename(os.path.dirname(path)).lower(), ""), stem
 
 
 def _open_npy(path: str, where: str) -> Array:

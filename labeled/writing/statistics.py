@@ -36,7 +36,6 @@ EVERY_ROW = ""
 PIECE_VALUES = 1 << 16  # measured at a time: in float64 they stay in a core's cache
 SCRATCH_BYTES = 8 * PIECE_VALUES  # what a thread keeps to measure in
 DECODED_VALUES = PIECE_VALUES >> 2  # decoding needs memory of its own
-LONG_AXIS = 32  # adding along an axis is fast from this length on
 MAX_CHANNELS = MAX_CLASSES = 4096
 EXACT_VALUE = 1 << 10  # up to this, integers and their squares are added up without loss
 MANY = 16  # pieces whose moments are merged at once
@@ -188,9 +187,11 @@ class Measure:
         step = max(most // max(math.prod(rows.shape[1:]), 1), 1)
         found = [Moments()]
         for begin in range(0, len(rows), step):
-            piece = np.ascontiguousarray(rows[begin : begin + step])
-            piece = piece if self.cf is None else decode(piece, self.cf)
-            table, origin, exact = _measured(_folded(piece, self.channel_axis))
+            piece, axis = rows[begin : begin + step], self.channel_axis
+            piece = piece if self.cf is None else decode(np.ascontiguousarray(piece), self.cf)
+            turned = piece[np.newaxis] if axis is None else np.moveaxis(piece, axis, 0)
+            shape = len(turned), piece.size // max(len(turned), 1)
+            table, origin, exact = _measured(np.ascontiguousarray(turned).reshape(shape))
             classes = _classes(piece) if self.count_classes else None
             found.append(Moments(len(piece), self.by, table, origin, classes, exact))
             if len(found) > MANY:
@@ -231,25 +232,14 @@ class Measure:
         return replace(self, channel_axis=1).rows(values.reshape(-1, channels))
 
 
-def _folded(rows: Array, axis: int | None) -> Array:
-    """Return values as (axes before, channels, axes after), the last long enough to add along."""
-    if axis is None:
-        return rows.reshape(1, 1, -1)
-    shape = rows.shape
-    after = math.prod(shape[axis + 1 :])
-    if after >= LONG_AXIS:
-        return rows.reshape(math.prod(shape[:axis]), shape[axis], after)
-    return np.ascontiguousarray(np.moveaxis(rows, axis, 0)).reshape(1, shape[axis], -1)
-
-
 def _measured(raw: Array) -> tuple[Array, int, bool]:
-    """Measure values (before, channels, after); return table, origin and whether it is exact."""
-    table, origin = np.zeros((6, raw.shape[1])), 0
+    """Measure values by channel; return a table, its origin and whether it is exact."""
+    table, origin = np.zeros((6, len(raw))), 0
     if not raw.size:
         return table, origin, False
     # memory that stays in the cache: fresh pages cost more than adding up
     values = scratch("measured", raw.size * 8).view(np.float64).reshape(raw.shape)
-    low, high = raw.min(axis=2).min(axis=0), raw.max(axis=2).max(axis=0)
+    low, high = raw.min(axis=1), raw.max(axis=1)
     exact = raw.dtype.kind in "biu" and max(-int(low.min()), int(high.max())) <= EXACT_VALUE
     if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8 and not exact:
         origin = int(low.min())
@@ -257,24 +247,24 @@ def _measured(raw: Array) -> tuple[Array, int, bool]:
         np.subtract(whole, np.uint64(origin % (1 << 64)), out=values, casting="unsafe")
     else:
         values[...] = raw
-    count: Any = raw.shape[0] * raw.shape[2]
+    count: Any = raw.shape[1]
     with np.errstate(over="ignore", invalid="ignore"):
-        total = values.sum(axis=2).sum(axis=0)
-        odd = None if np.isfinite(total).all() else ~np.isfinite(values)
-        if odd is not None:
-            low = np.where(odd, np.inf, values).min(axis=2).min(axis=0)
-            high = np.where(odd, -np.inf, values).max(axis=2).max(axis=0)
-            table[NOT_FINITE] = odd.sum(axis=(0, 2))
+        total, odd = values.sum(axis=1), None
+        if not np.isfinite(total).all():
+            odd = ~np.isfinite(values)
+            low = np.where(odd, np.inf, values).min(axis=1)
+            high = np.where(odd, -np.inf, values).max(axis=1)
+            table[NOT_FINITE] = odd.sum(axis=1)
             count = count - table[NOT_FINITE]
             values[odd] = 0
-            total = values.sum(axis=2).sum(axis=0)
+            total = values.sum(axis=1)
         if not exact:
             total = total / np.maximum(count, 1)
             values -= total[:, None]
         if odd is not None:
             values[odd] = 0
         # not by BLAS, whose threads get in one another's way
-        table[SQUARES] = np.einsum("ijk,ijk->ij", values, values).sum(axis=0)
+        table[SQUARES] = np.einsum("ij,ij->i", values, values)
     table[COUNT], table[MEAN], table[LOW], table[HIGH] = count, total, low, high
     return table, origin, exact
 

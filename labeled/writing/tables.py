@@ -219,9 +219,10 @@ def _has_nulls(path: str, file: Any, name: str) -> bool:
     place, about = file.schema_arrow.names.index(name), file.metadata
     flat = about.num_columns == len(file.schema_arrow.names)
     for group in range(about.num_row_groups):
-        told = about.row_group(group).column(place).statistics if flat else None
-        known = told is not None and told.has_null_count
-        if told.null_count if known else _read(path, name, group).null_count:
+        known = about.row_group(group).column(place).statistics if flat else None
+        if known is None or not known.has_null_count:
+            known = _read(path, name, group)
+        if known.null_count:
             return True
     return False
 
