@@ -240,7 +240,7 @@ def test_a_file_that_changes_while_it_is_opened(
         close(self)
 
     monkeypatch.setattr(h5py.File, "close", touching)
-    with pytest.raises(FileChangedError, match="was changed by another process meanwhile"):
+    with pytest.raises(FileChangedError, match="has changed since it was opened"):
         scan(path)
 
 

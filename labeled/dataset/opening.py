@@ -23,9 +23,7 @@ from labeled.errors import (
 from labeled.formats.format import Options
 from labeled.formats.reader import Io
 from labeled.formats.registry import (
-    check_reachable,
     common_format,
-    format_named,
     option_names,
     own_options,
 )
@@ -139,8 +137,7 @@ def open_dataset(
         paths, names = find_named(path, format)
     else:
         paths = find_files(path, format)
-    chosen = common_format(paths) if format is None else format_named(format)
-    check_reachable(chosen, paths)
+    chosen = common_format(paths, format)
     given = {"group": group, "examples": examples, "allow_external": allow_external or None}
     own = own_options(chosen, paths[0], options, given)
     asked = Options(

@@ -104,21 +104,19 @@ class LocalFile:
         try:
             self._fd = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as fault:
-            if fault.errno == errno.EMFILE:
-                raise FileFormatError(
-                    f"cannot open {stamp.path!r}: this process has as many files open as it may. "
-                    f"At most {MAX_OPEN_FILES} of them are kept open here; close others, or allow "
-                    "more with resource.setrlimit or ulimit -n"
-                ) from fault
-            raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
-        # Not __del__: it runs while weak references still find the object, and os.close lets
-        # other threads run, so one of them could read from a descriptor that is closed.
+            if fault.errno != errno.EMFILE:
+                raise unreadable(stamp.path, fault) from fault
+            raise FileFormatError(
+                f"cannot open {stamp.path!r}: this process has as many files open as it may. At "
+                f"most {MAX_OPEN_FILES} of them are kept open here; close others, or allow more "
+                "with resource.setrlimit or ulimit -n"
+            ) from fault
         weakref.finalize(self, os.close, self._fd).atexit = False
         self.check()
 
     def check(self) -> None:
         """Raise FileChangedError unless the file is still the one that was opened."""
-        check_stamp(self.stamp, self._fd)
+        check_same(self.stamp, descriptor=self._fd)
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
@@ -230,18 +228,13 @@ class UnpackedFile(_Unmapped):
     """
 
     def __init__(self, stamp: FileStamp) -> None:
-        self.stamp = stamp
         assert stamp.unpacked_bytes is not None
-        self.size = stamp.unpacked_bytes
-        self._stored = LocalFile(replace(stamp, unpacked_bytes=None))
+        self.stamp, self._n_bytes = stamp, stamp.unpacked_bytes
+        self.check = LocalFile(replace(stamp, unpacked_bytes=None)).check
         self._copy, name = tempfile.mkstemp(prefix="labeled-")
         os.unlink(name)  # its bytes go when it is closed, however this process ends
         weakref.finalize(self, os.close, self._copy).atexit = False
         self._lock, self._is_unpacked = threading.Lock(), False
-
-    def check(self) -> None:
-        """Raise FileChangedError unless the file is still the one that was opened."""
-        self._stored.check()
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`.
@@ -257,28 +250,29 @@ class UnpackedFile(_Unmapped):
         _read_rest(self._copy, target.reshape(-1).view(np.uint8), offset, 0)
 
     def _unpack(self) -> None:
-        n_copied = 0
+        left = self._n_bytes
         try:
             with (
                 gzip.open(self.stamp.path) as contents,
                 open(self._copy, "wb", closefd=False) as copy,
             ):
                 copy.seek(0)
-                while part := contents.read(min(BUFFER_BYTES, self.size - n_copied)):
-                    copy.write(part)
-                    n_copied += len(part)
+                while part := contents.read(min(BUFFER_BYTES, left)):
+                    left -= copy.write(part)
                 contents.read(1)  # the checksum is behind the contents
         except (zlib.error, gzip.BadGzipFile) as fault:
-            raise OSError(f"its gzip data is damaged after byte {n_copied}: {fault}") from None
+            done = self._n_bytes - left
+            raise OSError(f"its gzip data is damaged after byte {done}: {fault}") from None
         except EOFError:
-            raise EOFError(f"its gzip data ends early, after byte {n_copied}") from None
+            done = self._n_bytes - left
+            raise EOFError(f"its gzip data ends early, after byte {done}") from None
         except OSError as fault:
             raise OSError(
-                f"unpacking it takes {self.size:,} bytes in {tempfile.gettempdir()!r} "
+                f"unpacking it takes {self._n_bytes:,} bytes in {tempfile.gettempdir()!r} "
                 f"({fault.strerror}); free some space, or set TMPDIR to another folder"
             ) from fault
-        if n_copied < self.size:
-            raise EOFError(f"its contents end at byte {n_copied}, before {self.size}")
+        if left:
+            raise EOFError(f"its contents end at byte {self._n_bytes - left}, not {self._n_bytes}")
         self._is_unpacked = True
 
 
@@ -345,7 +339,7 @@ def open_bytes(stamp: FileStamp) -> OpenFile:
     if is_remote(stamp.path):
         remote = RemoteFile(stamp.path)
         if remote.stamp != stamp:
-            check_stamp(stamp)
+            check_same(stamp)
         return remote
     return LocalFile(stamp) if stamp.unpacked_bytes is None else UnpackedFile(stamp)
 
@@ -357,8 +351,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=close_files)
 
 
-def check_stamp(stamp: FileStamp, descriptor: int | None = None) -> None:
-    """Raise FileChangedError unless a file (that of a descriptor) is still the one of a stamp."""
+def check_same(
+    stamp: FileStamp, remedy: str = "Open it again", descriptor: int | None = None
+) -> None:
+    """Refuse a file (that of a descriptor) that is not the one of a stamp any more.
+
+    Raises
+    ------
+    FileChangedError
+        Says what changed, and the remedy.
+    """
     what = ""
     if is_remote(stamp.path):
         there = RemoteFile(stamp.path).stamp
@@ -367,7 +369,7 @@ def check_stamp(stamp: FileStamp, descriptor: int | None = None) -> None:
         try:
             found = os.stat(stamp.path if descriptor is None else descriptor)
         except OSError as fault:
-            raise FileFormatError(f"cannot open {stamp.path!r}: {fault.strerror}") from fault
+            raise unreadable(stamp.path, fault) from fault
         size, time = found.st_size, found.st_mtime_ns
     if size != stamp.size:
         what = f"{stamp.size} bytes then, {size} now"
@@ -375,7 +377,7 @@ def check_stamp(stamp: FileStamp, descriptor: int | None = None) -> None:
         return
     raise FileChangedError(
         f"{stamp.path!r} has changed since it was opened: "
-        f"{what or modified(stamp.mtime_ns, time)}. Open it again."
+        f"{what or modified(stamp.mtime_ns, time)}. {remedy}."
     )
 
 
@@ -400,19 +402,6 @@ def unreadable(path: str, error: OSError) -> FileFormatError:
     if isinstance(error, PermissionError):
         why = "this user may not; check its permissions, and those of the folders it lies in"
     return FileFormatError(f"{os.path.abspath(path)!r} cannot be read: {why}")
-
-
-def check_same(stamp: FileStamp, again: str) -> None:
-    """Refuse a file that is not the one of its stamp; `again` says what to do then.
-
-    Raises
-    ------
-    FileChangedError
-    """
-    if stamp_of(stamp.path) != stamp:
-        raise FileChangedError(
-            f"file {stamp.path!r} was changed by another process meanwhile; {again}"
-        )
 
 
 def stamp_of(path: str | os.PathLike[str]) -> FileStamp:

@@ -69,11 +69,12 @@ class ContiguousReader(FileReader):
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
         if source.offset is not None:
-            end = source.offset + source.n_rows * source.row_bytes
-            if source.offset < 0 or end > source.file.content_bytes:
+            end, stamp = source.offset + source.n_rows * source.row_bytes, source.file
+            there = stamp.size if stamp.unpacked_bytes is None else stamp.unpacked_bytes
+            if source.offset < 0 or end > there:
                 raise FileFormatError(
                     f"{self.where}, rows 0 to {source.n_rows - 1}: its data should lie at bytes "
-                    f"{source.offset} to {end}, but there are {source.file.content_bytes}. It is "
+                    f"{source.offset} to {end}, but there are {there}. It is "
                     "truncated or damaged."
                 )
         elif source.storage != "chunked" or not self.row_bytes:

@@ -74,11 +74,6 @@ class FileStamp:
     unpacked_bytes: int | None = None
     """Bytes that a gzip-compressed file contains, if these are what positions count."""
 
-    @property
-    def content_bytes(self) -> int:
-        """Bytes that can be read by position."""
-        return self.size if self.unpacked_bytes is None else self.unpacked_bytes
-
 
 @dataclass(frozen=True, slots=True)
 class Filter:

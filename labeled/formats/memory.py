@@ -50,13 +50,6 @@ STREAMED_BYTES = 8 << 20
 PICKED_BYTES = 1 << 16
 """Less than this is picked by NumPy, which is called sooner."""
 
-LONG_ROW_BYTES = 768
-"""Rows from this size on are picked byte by byte as NumPy sees it, and not each as one item.
-
-It copies items while it keeps all other threads from running Python, and bytes without. That
-takes 1.1 to 1.2 times as long for rows of 784 bytes and more, and twice as long for 64.
-"""
-
 CACHED_BYTES = 192 * 1024
 """So much is picked at a time where NumPy copies rows twice: the second time out of the cache."""
 
@@ -125,7 +118,11 @@ def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
         held = np.empty(max(needed, 1), np.uint8)
         if nbytes <= KEPT_BYTES:
             _SCRATCH.__dict__[use] = held
-    return held[:nbytes] if offset is None else well_placed(held, nbytes, offset)
+    begin = 0
+    if offset is not None:
+        line = -(-(offset + DISTANCE_BYTES) // LINE_BYTES) * LINE_BYTES
+        begin = (line - address_of(held)) % PAGE_BYTES
+    return held[begin : begin + nbytes]
 
 
 def aliases_pages(target: Array, offset: int) -> bool:
@@ -139,13 +136,6 @@ def aliases_pages(target: Array, offset: int) -> bool:
     [True, False, True]
     """
     return 0 < (address_of(target) - offset) % PAGE_BYTES < CLOSE_BYTES
-
-
-def well_placed(held: Array, nbytes: int, offset: int) -> Array:
-    """Return `nbytes` of some bytes, a page more than these, that lie well for `offset`."""
-    line = -(-(offset + DISTANCE_BYTES) // LINE_BYTES) * LINE_BYTES
-    begin = (line - address_of(held)) % PAGE_BYTES
-    return held[begin : begin + nbytes]
 
 
 # moving rows
@@ -197,25 +187,16 @@ def pick_rows(stored: Array, at: Ints, target: Array) -> None:
         return
     if compiled.pays_off(target.nbytes) and _kernels().pick(stored, at, target):
         return
-    if row_bytes < LONG_ROW_BYTES:
-        target, anywhere = items(target, row_bytes), items_anywhere(stored, row_bytes)
-    else:
-        shape = (len(stored) - row_bytes + 1, row_bytes)
-        anywhere = np.lib.stride_tricks.as_strided(stored, shape, (1, 1), writeable=False)
+    item = np.dtype((np.void, row_bytes))  # rows that begin at every byte
+    anywhere = np.ndarray(max(len(stored) - row_bytes + 1, 0), item, stored, strides=(1,))
     step = max(1, CACHED_BYTES // row_bytes)
     for a in range(0, len(at), step):
-        target[a : a + step] = anywhere[at[a : a + step]]
+        items(target, row_bytes)[a : a + step] = anywhere[at[a : a + step]]
 
 
 def items(rows: Array, row_bytes: int) -> Array:
     """View C-contiguous rows as items of one type without fields: each moves as a whole."""
     return rows.reshape(-1).view(np.dtype((np.void, row_bytes)))
-
-
-def items_anywhere(stored: Array, row_bytes: int) -> Array:
-    """View the rows that begin at every byte, so that rows at any places can be taken at once."""
-    item = np.dtype((np.void, row_bytes))
-    return np.ndarray(max(len(stored) - row_bytes + 1, 0), item, stored, strides=(1,))
 
 
 def _kernels() -> Any:

@@ -228,8 +228,9 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     """
     if len(runs) == 1:
         ((start, stop),) = runs.tolist()
-        cuts = [start, *range(start - start % chunk_rows + chunk_rows, stop, chunk_rows), stop]
-        return np.array([(a, b, a - start) for a, b in itertools.pairwise(cuts)])
+        begins = range(start - start % chunk_rows + chunk_rows, stop, chunk_rows)
+        cuts = np.array([start, *begins, stop])
+        return np.stack((cuts[:-1], cuts[1:], cuts[:-1] - start), axis=1)
     starts, stops = runs[:, 0], runs[:, 1]
     chunks = starts // chunk_rows
     n_bands = (stops - 1) // chunk_rows - chunks + 1
@@ -365,9 +366,6 @@ class FileReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self.region, self.io)
-
-    def __repr__(self) -> str:
-        return f"<Reader of {self.where}: {self.n_rows} x {self.row_shape} {self.dtype}>"
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Store rows in `out`; see :class:`Reader`."""
@@ -537,41 +535,17 @@ class MemoryReader:
         return ()
 
 
-@dataclass(frozen=True, eq=False)
 class JoinedReader:
     """Readers one after another, their rows counted through all of them; a :class:`Reader`."""
 
-    readers: Sequence[Reader]
-    called: str = "files"
-
-    @cached_property
-    def _starts(self) -> Ints:
-        return np.cumsum([0, *(reader.n_rows for reader in self.readers)], dtype=np.int64)
-
-    @property
-    def n_rows(self) -> int:
-        return int(self._starts[-1])
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self.readers[0].row_shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.readers[0].dtype
-
-    @property
-    def kind(self) -> str:
-        return "+".join(sorted({reader.kind for reader in self.readers}))
-
-    @property
-    def why(self) -> str:
-        reasons = sorted({reader.why for reader in self.readers})
-        return f"{len(self.readers)} {self.called}: {'; '.join(reasons)}"
-
-    @property
-    def chunk_rows(self) -> int:
-        return max(reader.chunk_rows for reader in self.readers)
+    def __init__(self, readers: Sequence[Reader], called: str = "files") -> None:
+        self.readers, self.row_shape, self.dtype = readers, readers[0].row_shape, readers[0].dtype
+        self._starts = np.cumsum([0, *(reader.n_rows for reader in readers)], dtype=np.int64)
+        self.n_rows = int(self._starts[-1])
+        self.chunk_rows = max(reader.chunk_rows for reader in readers)
+        self.kind = "+".join(sorted({reader.kind for reader in readers}))
+        reasons = "; ".join(sorted({reader.why for reader in readers}))
+        self.why = f"{len(readers)} {called}: {reasons}"
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Read the rows of one file after another; see :class:`Reader`."""

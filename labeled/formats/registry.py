@@ -13,11 +13,12 @@ import os
 import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from labeled.errors import ArgumentError, FileFormatError, OptionError, did_you_mean
-from labeled.formats.bytesource import is_address, is_remote, stamp_of, stored_bytes, unreadable
+from labeled.formats.bytesource import is_address, stamp_of, stored_bytes
 from labeled.formats.format import Format, Head
 from labeled.formats.hdf5.format import FORMAT as HDF5
 
@@ -61,18 +62,48 @@ def option_names() -> frozenset[str]:
     return frozenset(name for one in all_formats() for name in one.option_names)
 
 
+def format_of_folder(path: str) -> Format | None:
+    """Return the format of a folder that is one file of its format, such as a zarr store."""
+    for one in all_formats() if os.path.isdir(path) else ():  # none is imported to find that out
+        if any(os.path.exists(os.path.join(path, mark)) for mark in one.marks):
+            return one
+    return None
+
+
 def format_of(path: str) -> Format:
     """Return the format of a file.
 
     Raises
     ------
     FileFormatError
-        If it is missing or empty, or neither its first bytes nor its name tell.
+        If it is missing or empty, or neither its first bytes nor its name tell, or if it is known
+        to be something that is not opened; says what helps.
     """
-    found = (format_of_folder(path) if os.path.isdir(path) else None) or _known(_head_of(path))
+    found = format_of_folder(path)
     if found is not None:
         return found
-    there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in all_formats())
+    at = partial(stored_bytes, stamp_of(path))
+    data = at(0, HEAD_BYTES)
+    packed = data.startswith(GZIP)
+    if packed:
+        with suppress(zlib.error):
+            data = zlib.decompressobj(wbits=31).decompress(data, HEAD_BYTES)
+    head = Head(path, data, at, packed)
+    if packed and HDF5.recognises(head):
+        raise FileFormatError(
+            f"{path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it (gunzip)"
+        )
+    formats = [format_named(name) for name in FORMATS]
+    for one in formats:
+        if one.recognises(head):
+            return one
+    foreign = describe_foreign_file(path, data)
+    if foreign is not None:
+        raise FileFormatError(f"{path!r} is {foreign}")
+    for one in formats:
+        if one.claims(path):
+            return one
+    there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in formats)
     raise FileFormatError(
         f"neither the first bytes of {path!r} nor its name tell its format; check the path, or "
         f"pass format= if you know it: {there}. If xarray opens it, use "
@@ -80,77 +111,35 @@ def format_of(path: str) -> Format:
     )
 
 
-def format_of_folder(path: str) -> Format | None:
-    """Return the format of a folder that is one file of its format, such as a zarr store."""
-    if not os.path.isdir(path):  # no format is imported to find that out
-        return None
-
-    def is_marked(one: Format) -> bool:
-        return any(os.path.exists(os.path.join(path, mark)) for mark in one.marks)
-
-    return next(filter(is_marked, all_formats()), None)
-
-
-def _known(head: Head) -> Format | None:
-    """Return the format of a file; None if nothing is known of it.
+def common_format(paths: Iterable[str], name: str | None = None) -> Format:
+    """Return the format that all of these files have, or the one of that name.
 
     Raises
     ------
     FileFormatError
-        If it is known to be something that is not opened; says what helps.
-    """
-    if head.packed and HDF5.recognises(head):
-        raise FileFormatError(
-            f"{head.path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it "
-            "(gunzip)"
-        )
-    for one in all_formats():
-        if one.recognises(head):
-            return one
-    foreign = describe_foreign_file(head.path, head.data)
-    if foreign is not None:
-        raise FileFormatError(f"{head.path!r} is {foreign}")
-    return next((one for one in all_formats() if one.claims(head.path)), None)
-
-
-def common_format(paths: Iterable[str]) -> Format:
-    """Return the format that all of these files have.
-
-    Raises
-    ------
-    FileFormatError
-        If they are of different formats.
+        If they are of different formats, or addresses where it is read from this machine only.
     """
     first, *others = paths
-    found = format_of(first)
-    for path in others:
+    found = format_of(first) if name is None else format_named(name)
+    for path in others if name is None else ():
         one = format_of(path)
         if one is not found:
             raise FileFormatError(
                 f"{path!r} is {one.title}, but {first!r} is {found.title}: files of different "
                 "formats are not joined; open them apart"
             )
+    for path in paths:
+        if not found.remote and is_address(path):
+            raise FileFormatError(
+                f"{path!r} is an address, and {found.title} is read from local files only; copy "
+                "it here first"
+            )
     log.debug("%r is opened as %s", first, found.title)
     return found
 
 
-def check_reachable(chosen: Format, paths: Iterable[str]) -> None:
-    """Refuse addresses of files whose format is read from this machine only.
-
-    Raises
-    ------
-    FileFormatError
-    """
-    for path in paths:
-        if not chosen.remote and is_address(path):
-            raise FileFormatError(
-                f"{path!r} is an address, and {chosen.title} is read from local files only; copy "
-                "it here first"
-            )
-
-
 def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
-    """Refuse a file of another format than HDF5; one that is nothing known may try.
+    """Refuse a file of another format than HDF5.
 
     Parameters
     ----------
@@ -166,41 +155,12 @@ def check_hdf5(path: str | os.PathLike[str], what: str) -> None:
     if not isinstance(path, str | os.PathLike):
         raise FileFormatError(f"{what} takes the path of one file, not {type(path).__name__}")
     name = os.fspath(path)
-    try:
-        head = _head_of(name)
-    except FileFormatError:  # what reads HDF5 tells better what is wrong with it
-        return
-    found = _known(head)
-    if found not in (None, HDF5):
+    found = format_of(name)
+    if found is not HDF5:
         raise FileFormatError(
             f"{name!r} is {found.title}, and {what} is for HDF5 files; make one of it: "
             f"{convert_command(name)}"
         )
-
-
-def _head_of(path: str) -> Head:
-    """Read the beginning of a file; it is closed again, but for what a format asks of it."""
-    stamp = stamp_of(path)
-    at = partial(stored_bytes, stamp) if is_remote(stamp.path) else partial(_bytes_at, path)
-    data = at(0, HEAD_BYTES)
-    packed = data.startswith(GZIP)
-    return Head(path, _inflated(data) if packed else data, at, packed)
-
-
-def _bytes_at(path: str, offset: int, n: int) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            file.seek(offset)
-            return file.read(n)
-    except OSError as fault:
-        raise unreadable(path, fault) from fault
-
-
-def _inflated(data: bytes) -> bytes:
-    try:
-        return zlib.decompressobj(wbits=31).decompress(data, HEAD_BYTES)
-    except zlib.error:
-        return data
 
 
 def own_options(

@@ -109,7 +109,7 @@ def append(
             inputs,
             _new_table(header, split, n_new),
             replace(AS_STORED, overwrite=True, progress=progress, memory=memory, threads=threads),
-            lambda _: check_same(header.stamp, "append again"),
+            lambda _: check_same(header.stamp, "Append again"),
             "append to",
             counted=None if n_new is not None else partial(_counted_table, header, split),
         )
@@ -373,7 +373,7 @@ def write_splits(
 
 def _check_same(old: FileHeader, new: FileHeader) -> None:
     """Refuse a file whose sources are others with a split table, or that was changed meanwhile."""
-    check_same(old.stamp, "try again")
+    check_same(old.stamp, "Try again")
     for name, source in old.sources.items():
         there = new.sources.get(name)
         if there is None or (there.dims, there.shape, there.dtype, there.cf, there.coords) != (

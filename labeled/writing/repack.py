@@ -233,7 +233,7 @@ def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> Non
     FileChangedError
         If somebody changed the original meanwhile.
     """
-    check_same(stored.header.stamp, "repack it again")
+    check_same(stored.header.stamp, "Repack it again")
     new = scan(part, decode_cf=False).sources
     for name, source in stored.header.sources.items():
         there = new.get(name)

@@ -232,23 +232,17 @@ def _kinds_of(info: ArrayInfo) -> Infos:
 
 def _one_name_each(opening: Opening, infos: Infos) -> Infos:
     """Keep one name of each dataset, the least deep and then the first, and those asked for."""
-    arrays: dict[Any, Infos] = {}
-    for info in infos:
-        if info.is_array and info.matrix is None:
-            arrays.setdefault((info.address, info.column), []).append(info)
+    asked = opening.asked
+    arrays = [info for info in infos if info.is_array and info.matrix is None]
+    arrays.sort(key=lambda info: (info.name not in asked, info.name.count("/"), info.name))
+    first: dict[Any, str] = {}
     again: dict[str, str] = {}
-    for alike in arrays.values():
-        if len(alike) > 1:
-            asked = opening.asked
-            names = sorted((i.name not in asked, i.name.count("/"), i.name) for i in alike)
-            again |= {name: names[0][2] for *_, name in names[1:] if name not in asked}
-    if not again:
-        return infos
+    for info in arrays:
+        name = first.setdefault((info.address, info.column), info.name)
+        if name != info.name and info.name not in asked:
+            again[info.name] = f"it is another name of {name!r}"
     return [
-        replace(info, why_not=f"it is another name of {again[info.name]!r}")
-        if info.name in again
-        else info
-        for info in infos
+        replace(info, why_not=again[info.name]) if info.name in again else info for info in infos
     ]
 
 
@@ -453,85 +447,66 @@ def natural(name: str) -> list[Any]:
     return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
-Children = dict[str, dict[str, SourceHeader]]
-"""The sources of each group, by what their names end in; a dataset has the end ``""``."""
-
-
 def how_to_join(sources: Mapping[str, SourceHeader], nameless: Collection[str]) -> str | None:
     """Return advice where most sources are alike: in groups, or side by side; None elsewhere.
 
     An axis 0 that has a name counts examples, so that datasets are examples only among the
     `nameless`.
     """
-    for parent, children in _alike(sources):
-        if all("" not in one for one in children.values()):
-            return _of_groups(parent, children)
-    found = _datasets_alike({name: sources[name] for name in sources if name in nameless})
+    found = _alike(sources, nameless)
     if found is None:
         return None
-    parent, names = found
+    parent, names, ends = found
+    pattern, n = _pattern(parent, names), len(names)
+    if ends == [""]:
+        return (
+            f" holds {n:,} datasets alike, {names[0]!r} to {names[-1]!r}. If each of them is one "
+            f"example: examples={pattern!r} when opening it"
+        )
+    few = ", ".join(map(repr, ends[:MAX_NAMED])) + ", ..." * (len(ends) > MAX_NAMED)
+    one = "/".join(filter(None, (parent, names[0])))
     return (
-        f" holds {len(names):,} datasets alike, {names[0]!r} to {names[-1]!r}. If each of them is "
-        f"one example: examples={_pattern(parent, names)!r} when opening it"
+        f" holds the same sources ({few}) in {n:,} groups; group={pattern!r} joins them, rows "
+        "after rows, as if they were files, and leaves single values out; "
+        f"group={one!r} opens one of them. If each group is one example: examples={pattern!r} "
+        "when opening it"
     )
 
 
 def pattern_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
     """Return what matches the datasets alike that most sources are; None where they are not."""
-    found = _datasets_alike(sources)
-    return None if found is None else _pattern(*found)
+    found = _alike(sources, sources)
+    return None if found is None or found[2] != [""] else _pattern(*found[:2])
 
 
-def _datasets_alike(sources: Mapping[str, SourceHeader]) -> tuple[str, list[str]] | None:
-    """Return the group that holds most sources as datasets alike, and what they are called."""
-    for parent, children in _alike(sources):
-        if len(children) >= MIN_DATASETS and any("" in one for one in children.values()):
-            return parent, sorted(children, key=natural)
-    return None
-
-
-def _alike(sources: Mapping[str, SourceHeader]) -> Iterator[tuple[str, Children]]:
-    """Yield what lies side by side and holds sources of the same names and kinds, where that
-    makes most of the sources.
+def _alike(
+    sources: Mapping[str, SourceHeader], nameless: Collection[str]
+) -> tuple[str, list[str], list[str]] | None:
+    """Return a group, what lies side by side in it and holds sources of the same names and kinds,
+    and what these names end in (``""`` for datasets), where that makes most of the sources.
 
     Datasets of one axis, which may be columns, are alike only if their names differ by digits
     alone.
     """
     for depth in range(1 + max((name.count("/") for name in sources), default=0)):
-        kinds: dict[Any, Children] = {}
-        children: dict[tuple[str, str], dict[str, SourceHeader]] = {}
+        held: dict[tuple[str, str], list[tuple[str, str, int]]] = {}
         for name, header in sources.items():
             parts = name.split("/")
-            if len(parts) > depth:
-                place = "/".join(parts[:depth]), parts[depth]
-                children.setdefault(place, {})["/".join(parts[depth + 1 :])] = header
-        for (parent, child), held in sorted(children.items()):
-            is_column = "" in held and len(held[""].shape) == 1
+            if len(parts) > depth + 1 or (len(parts) == depth + 1 and name in nameless):
+                end = "/".join(parts[depth + 1 :])
+                kind = end, header.dtype.str, len(header.shape)
+                held.setdefault(("/".join(parts[:depth]), parts[depth]), []).append(kind)
+        alike: dict[Any, list[str]] = {}
+        for (parent, child), kinds in held.items():
+            is_column = kinds[0][0] == "" and kinds[0][2] == 1
             stem = re.sub("[0-9]+", "", child) if is_column else None
-            kind = frozenset((n, h.dtype.str, len(h.shape)) for n, h in held.items())
-            kinds.setdefault((parent, stem, kind), {})[child] = held
-        for (parent, *_), alike in kinds.items():
-            if len(alike) >= MIN_ALIKE and 2 * sum(map(len, alike.values())) > len(sources):
-                yield parent, alike
-
-
-def _of_groups(parent: str, children: Children) -> str:
-    first, *others = children.values()
-    names, pattern = sorted(first), _pattern(parent, children)
-    even = [n for n in names if all(o[n].row_shape == first[n].row_shape for o in others)]
-    few = ", ".join(map(repr, names[:MAX_NAMED])) + ", ..." * (len(names) > MAX_NAMED)
-    advice = f" holds the same sources ({few}) in {len(children):,} groups"
-    if even:
-        some = "" if even == names else f", sources={even}"
-        advice += (
-            f"; group={pattern!r}{some} joins them, rows after rows, as if they were files, and "
-            "leaves single values out"
-        )
-    one = "/".join(filter(None, (parent, next(iter(children)))))
-    return (
-        f"{advice}; group={one!r} opens one of them. If each group is one example: "
-        f"examples={pattern!r} when opening it"
-    )
+            alike.setdefault((parent, stem, tuple(sorted(kinds))), []).append(child)
+        for (parent, _, kinds), names in alike.items():
+            ends = [end for end, *_ in kinds]
+            enough = MIN_DATASETS if ends == [""] else MIN_ALIKE
+            if len(names) >= enough and 2 * len(names) * len(ends) > len(sources):
+                return parent, sorted(names, key=natural), ends
+    return None
 
 
 def name_of(part: str, pattern: str) -> str:

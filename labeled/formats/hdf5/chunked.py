@@ -348,10 +348,6 @@ class _Chunk(NamedTuple):
     """The number of the first of them, counted through all rows that are read."""
     n: int
 
-    @property
-    def end(self) -> int:
-        return self.offset + self.size
-
 
 class ChunkedReader(FileReader):
     """Rows put together from chunks, with filters or without; a :class:`~.reader.Reader`."""
@@ -370,14 +366,24 @@ class ChunkedReader(FileReader):
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
         self._together = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
-        names = ", ".join(step.words for step in source.filters)
-        self.why = f"chunks decoded outside HDF5's lock ({names})"
-        if not names:
-            self.why = "chunks without filters: read by file offset, several a row"
 
-    def _wanted(self, runs: Ints) -> Iterator[_Chunk]:
-        """Yield the chunks of runs, band by band, tile by tile."""
+    @property
+    def why(self) -> str:  # type: ignore[override]
+        """What is done with chunks, for people."""
+        names = ", ".join(step.words for step in self.source.filters)
+        if not names:
+            return "chunks without filters: read by file offset, several a row"
+        return f"chunks decoded outside HDF5's lock ({names})"
+
+    def _reads(self, runs: Ints) -> Iterator[tuple[list[_Chunk], int, int]]:
+        """Yield the chunks that each call fetches, and the offset and length of what it fetches.
+
+        Chunks that lie together come together, band by band and tile by tile; those that were
+        never stored come alone.
+        """
         index, each = chunk_index(self.source), self.chunk_rows
+        some: list[_Chunk] = []
+        begin = end = UNSTORED
         for bands in groups_of(runs, each):
             (start, stop, first), last = bands[0].tolist(), int(bands[-1, 1])
             number, n = start // each, last - start
@@ -386,42 +392,39 @@ class ChunkedReader(FileReader):
                 rows = listed = rows_of(bands) - number * each
                 n = len(listed)
             for tile in self._tiles:
-                entry = index.entry(number * self._per_band + tile.number)
-                yield _Chunk(*entry, number, tile, rows, first, n)
-
-    def _reads(self, runs: Ints) -> Iterator[list[_Chunk]]:
-        """Yield the chunks that each call fetches: those that lie together; unstored ones alone."""
-        some: list[_Chunk] = []
-        for chunk in self._wanted(runs):
-            gap = chunk.offset - some[-1].end if some and some[0].offset >= 0 else -1
-            if some and (not 0 <= gap <= GAP_BYTES or len(some) == self._together):
-                yield some
-                some = []
-            some.append(chunk)
+                at, size, mask = index.entry(number * self._per_band + tile.number)
+                near = begin >= 0 and 0 <= at - end <= GAP_BYTES
+                if some and not (near and len(some) < self._together):
+                    yield some, begin, end - begin
+                    some = []
+                begin, end = begin if some else at, at + size
+                some.append(_Chunk(at, size, mask, number, tile, rows, first, n))
         if some:
-            yield some
+            yield some, begin, end - begin
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        reads = [some for some in self._reads(runs) if some[0].offset >= 0]
-        starts = np.array([some[0].offset for some in reads], np.int64)
-        ends = np.array([some[-1].end for some in reads], np.int64)
-        n_decoded = sum(map(len, reads)) if self.source.filters else 0
-        return (ByteRanges(self.file, starts, ends - starts, n_decoded),)
+        starts, lengths, n_decoded = [], [], 0
+        for some, at, n in self._reads(runs):
+            if at >= 0:
+                starts.append(at)
+                lengths.append(n)
+                n_decoded += len(some) if self.source.filters else 0
+        ranges = np.array(starts, np.int64), np.array(lengths, np.int64)
+        return (ByteRanges(self.file, *ranges, n_decoded),)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         file, each = self.file(), self.chunk_rows
         file.check()
-        for some in self._reads(runs):
-            start, n = some[0].offset, some[-1].end - some[0].offset
+        for some, at, n in self._reads(runs):
             most = max(some, key=attrgetter("size"))
             if most.size > 2 * self._chunk_bytes + SLACK_BYTES:
                 raise self._damaged(most, "more bytes stored than it can need")
-            stored = scratch("stored", n, start)
-            if start >= 0:
+            stored = scratch("stored", n, at)
+            if at >= 0:
                 with naming_rows(self.source, some[0].band * each, (some[-1].band + 1) * each):
-                    file.read_into(stored, start)
+                    file.read_into(stored, at)
             for chunk in some:
-                self._put(chunk, stored[chunk.offset - start :][: chunk.size], out, places)
+                self._put(chunk, stored[chunk.offset - at :][: chunk.size], out, places)
 
     def _put(self, chunk: _Chunk, stored: Array, out: Array, places: Ints | None) -> None:
         """Decode a chunk to its place in `out`, or copy what is wanted of it there."""

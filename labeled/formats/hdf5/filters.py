@@ -82,10 +82,11 @@ def _inflate(library: Any, _: Any) -> Decode:
 
         def inflated(data: Array, out: Array) -> int:
             try:
-                found = library.zlib_decompress(data, len(out))
-                return _copied(np.frombuffer(found, np.uint8), out)
+                found = np.frombuffer(library.zlib_decompress(data, len(out)), np.uint8)
             except library.DeflateError as fault:
                 raise DecodeError(f"deflate data are damaged ({fault})") from fault
+            out[: len(found)] = found  # it is never longer
+            return len(found)
 
         return inflated
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
@@ -107,12 +108,6 @@ def _inflate(library: Any, _: Any) -> Decode:
         return len(out)
 
     return inflate
-
-
-def _copied(data: Array, out: Array) -> int:
-    if len(data) == len(out):
-        out[:] = data
-    return len(data)
 
 
 def _imagecodecs(name: str, **options: Any) -> Callable[[Any, Any], Decode]:
@@ -275,33 +270,18 @@ class Pipeline:
 
     def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
         self._chunk_bytes = chunk_bytes
-        self._decoders: list[Decode | None] = []
-        """In the order filters were applied; None for fletcher32, checked where its bytes are."""
-        self._idle = 0
+        self._decoders: list[tuple[int, Decode | None]] = []
+        """The bit of each filter, as they were applied; None for fletcher32, which is checked."""
         for i, step in enumerate(filters):
+            item = step.options[0] if step.options else itemsize
             if step.id == FLETCHER32:
-                self._decoders.append(None)
-            elif step.id == SHUFFLE:
-                item = step.options[0] if step.options else itemsize
-                self._idle |= (item < 2) << i
-                self._decoders.append(functools.partial(_unshuffle, item))
-            else:
+                self._decoders.append((1 << i, None))
+            elif step.id != SHUFFLE:
                 codec = _BY_NUMBER[step.id]
-                library = import_optional(codec.library)
-                self._decoders.append(codec.decoder(library, step.options))
-        self._usual = self._steps(0)
-
-    def _steps(self, mask: int) -> list[tuple[Decode | None, int]]:
-        """Return the steps back, last filter first: how, and to how many bytes."""
-        steps: list[tuple[Decode | None, int]] = []
-        size = self._chunk_bytes
-        for i, decode in enumerate(self._decoders):
-            if not (mask | self._idle) >> i & 1:
-                steps.insert(0, (decode, size))
-                size += CHECKSUM_BYTES if decode is None else 0
-        if not steps or steps[-1][0] is None:  # nothing would bring the bytes to their place
-            steps.append((_copied, self._chunk_bytes))
-        return steps
+                made = codec.decoder(import_optional(codec.library), step.options)
+                self._decoders.append((1 << i, made))
+            elif item > 1:
+                self._decoders.append((1 << i, functools.partial(_unshuffle, item)))
 
     def undo(self, stored: Array, mask: int, out: Array) -> None:
         """Decode a chunk.
@@ -319,18 +299,22 @@ class Pipeline:
         DecodeError
             If the bytes are damaged; `out` may hold anything then.
         """
-        steps = self._usual if mask == 0 else self._steps(mask)
-        n_left = len(steps)
-        for decode, size in steps:
-            n_left -= 1
+        left = [decode for bit, decode in self._decoders if not mask & bit]
+        while left:
+            decode = left.pop()
             if decode is None:
                 stored = _checked(stored)
                 continue
-            target = scratch(f"decoded {n_left}", size) if n_left else out
+            size = self._chunk_bytes + CHECKSUM_BYTES * left.count(None)
+            target = scratch(f"decoded {len(left)}", size) if left else out
             found = decode(stored, target)
             if found != size:
                 raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")
             stored = target
+        if stored is not out:  # a checksum was the first filter, or there is none
+            if len(stored) != len(out):
+                raise DecodeError(f"a chunk of {len(stored)} bytes where {len(out)} belong")
+            out[:] = stored
 
 
 def why_not(filters: tuple[Filter, ...]) -> str | None:

@@ -170,7 +170,7 @@ def _scan(
                 base, stamp, options, dict(options.dims), one_of_many=joined, name_all=name_all
             )
             headers.append(scan_group(opening))
-    check_same(stamp, "close it where it is open for writing, then open it again")
+    check_same(stamp, "Close it where it is open for writing, then open it again")
     return headers
 
 

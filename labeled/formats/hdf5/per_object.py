@@ -304,7 +304,7 @@ def scan_examples(path: str, options: Options) -> FileHeader:
             headers[name] = made
             if axes and name in parts:
                 likely[name] = likely_dims(made, (0, *axes))
-    check_same(stamp, "close it where it is open for writing, then open it again")
+    check_same(stamp, "Close it where it is open for writing, then open it again")
     faults = list(describe_missing(headers.values()))
     if likely:
         some = dict([*likely.items()][:MAX_SUGGESTED])

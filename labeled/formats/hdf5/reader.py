@@ -106,13 +106,13 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
     if reason is not None:
         log.info("%s is read through h5py: %s", describe(source), reason)
         return H5pyReader(source, region, io)
-    region = normal_region(region, source.row_shape, describe(source))
-    is_empty = 0 in region_shape(region) or not source.row_bytes
+    wanted = normal_region(region, source.row_shape, describe(source))
+    is_empty = 0 in region_shape(wanted) or not source.row_bytes
     if source.storage == "contiguous" and source.offset is not None:
         return ContiguousReader(source, region, io)
     if source.storage == "chunked" and not is_empty:
         assert source.chunks is not None
-        tiles = tiles_of(region, source.row_shape, source.chunks[1:])
+        tiles = tiles_of(wanted, source.row_shape, source.chunks[1:])
         plain = not source.filters and len(tiles) == 1
         return (PlainChunks if plain else ChunkedReader)(source, region, io)
     return ContiguousReader(replace(source, offset=None, storage="empty"), region, io)

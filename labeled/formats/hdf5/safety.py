@@ -24,7 +24,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, listed
-from labeled.formats.bytesource import RemoteFile, check_stamp, is_remote, stamp_of
+from labeled.formats.bytesource import RemoteFile, check_same, is_remote, stamp_of
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
@@ -138,7 +138,7 @@ def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
     FileChangedError
         If its size or modification time is not that of `stamp`.
     """
-    check_stamp(stamp)
+    check_same(stamp)
     with opened(stamp.path) as file:
         yield file
 
