@@ -182,8 +182,6 @@ def test_labels_become_indicators(lazy):
     assert comes_back(x, IndexSpace(3, 1)).dims == ("batch", "index")
     with pytest.raises(SpaceError, match="label 2 in row 0"):
         format_dataarray(x, VectorSpace(2)).compute()
-    two = xr.DataArray([[2, 1]], dims=("batch", "index"))
-    assert format_dataarray(two, VectorSpace(6), own=IndexSpace(3, 2)).shape == (1, 6)
 
 
 def test_what_was_selected_from_or_renamed_since_comes_back_where_it_can():

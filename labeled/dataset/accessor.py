@@ -190,7 +190,6 @@ class LabeledArray:
         space: Space,
         *,
         dims: Mapping[Any, str] | None = None,
-        own: Space | None = None,
     ) -> xr.DataArray:
         """Lay the array out for `space`, finding its axes by name.
 
@@ -200,8 +199,6 @@ class LabeledArray:
             What the result must look like.
         dims : mapping of axis to dim name, optional
             Where names differ from batch/channel/height/width: ``{"b": "time"}``.
-        own : Space, optional
-            The space this array is in, if dims and dtype do not determine it.
 
         Returns
         -------
@@ -215,7 +212,7 @@ class LabeledArray:
         SpaceError
             If the lengths do not fit.
         """
-        laid_out: xr.DataArray = format_dataarray(self._object, space, dims=dims, own=own)
+        laid_out: xr.DataArray = format_dataarray(self._object, space, dims=dims)
         return laid_out
 
     @wraps(batches)

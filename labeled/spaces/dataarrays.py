@@ -34,13 +34,7 @@ ORIGIN = "labeled_origin"
 """The encoding entry that keeps the dims and encoding of what an array was laid out from."""
 
 
-def format_dataarray(
-    x: xr.DataArray,
-    space: Space,
-    *,
-    dims: Names | None = None,
-    own: Space | None = None,
-) -> xr.DataArray:
+def format_dataarray(x: xr.DataArray, space: Space, *, dims: Names | None = None) -> xr.DataArray:
     """Lay a DataArray out for a space, its axes found by name.
 
     Parameters
@@ -52,8 +46,6 @@ def format_dataarray(
     dims : mapping from axis (or role) to dim name, optional
         Beyond the table: ``{"b": "time"}`` for dims that are there, ``{"feature":
         "pixel"}`` for the name of one that is made.
-    own : Space, optional
-        The space of `x`, where its dims and dtype do not determine it (the number of labels).
 
     Returns
     -------
@@ -89,10 +81,10 @@ def format_dataarray(
     is_there = [axis for axis, dim in new.items() if dim in x.dims or axis in ("b", "batch")]
     there = {axis: new.pop(axis) for axis in is_there}
     to_images = isinstance(space, ConvNDSpace)
-    if own is None and to_images:
+    if to_images:
         stacked = [dim for dim in x.dims if isinstance(x.xindexes.get(dim), PandasMultiIndex)]
         x = x.unstack([d for d in stacked if role_of(d) != "batch" and d not in there.values()])
-    own, dim_of = _read(x, space, there, own)
+    own, dim_of = _read(x, space, there)
     present = [dim for dim in dim_of.values() if dim is not None]
     data = x.transpose(*present).data
     if len(present) < len(dim_of):  # an axis of length 1 that `x` lacks
@@ -169,53 +161,39 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
 
 # ---------------------------------------------------------------- reading a DataArray
 def _read(
-    x: xr.DataArray, space: ArraySpace, there: Names, own: Any
+    x: xr.DataArray, space: ArraySpace, there: Names
 ) -> tuple[ArraySpace, dict[Axis, Hashable | None]]:
     """Return what `x` is, and the dim at each of its axes; None for one of length 1 that it lacks.
 
-    `own` is found out where it is not given. Integers along the batch dim alone, or beside a dim
-    ``index``, are labels; two dims of which one plays no role in images are rows; all else
-    is images.
+    Integers along the batch dim alone, or beside a dim ``index``, are labels; two dims of which
+    one plays no role in images are rows; all else is images.
     """
-    to_images, asked = isinstance(space, ConvNDSpace), space if own is None else own
-    if isinstance(asked, ConvNDSpace):
-        n_spatial = len(asked.shape)
-    else:
-        roles = [role_of(dim) for dim in x.dims if dim not in there.values()]
-        n_spatial = sum(role in SPATIAL for role in (*roles, *there))
-        n_spatial += sum(isinstance(axis, int) for axis in there)
+    to_images = isinstance(space, ConvNDSpace)
+    roles = [*there, *(role_of(dim) for dim in x.dims if dim not in there.values())]
+    n_spatial = sum(isinstance(role, int) or role in SPATIAL for role in roles)
+    n_spatial = len(space.shape) if isinstance(space, ConvNDSpace) else n_spatial
     found = find_axes(x.dims, n_spatial, there)
-    dims = dict(found.dim_of_axis)
+    dims: dict[Axis, Hashable | None] = dict(found.dim_of_axis)
+    own: ArraySpace | None = None
+    added = ""
     row = next((dim for dim in x.dims if dim != dims.get("b")), None)
-    plain = x.ndim == 2 and "b" in dims
-    if own is None and x.dtype.kind in "iu" and not to_images and (x.ndim == 1 or "index" in dims):
+    axes: tuple[Axis, ...] = ("b", "feature")
+    if x.dtype.kind in "iu" and not to_images and (x.ndim == 1 or "index" in dims):
+        axes, added = ("b", "index"), "index" if x.ndim == 1 else ""
         own = IndexSpace(None, x.sizes[dims["index"]] if x.ndim > 1 else 1)
-    elif own is None and plain and row in (*found.others, dims.get("feature")):
-        own = VectorSpace(x.sizes[row])
-
-    axes, added = canonical_axes(n_spatial), "c"
-    if isinstance(own, VectorSpace | IndexSpace):
-        axes = own.axis_names()
-        if plain and row in (*found.others, dims.get(axes[1])):
-            dims[axes[1]] = row
-        added = axes[1] if x.ndim == 1 and isinstance(own, IndexSpace) else ""
-    elif not (own is None or isinstance(own, ConvNDSpace)):
-        raise SpaceTypeError(f"{own}: a DataArray is not a batch of this space")
-    elif not n_spatial and not to_images:  # neither images nor rows
-        axes = ("b", "feature")
-    elif to_images or (own is not None and own.channels > 1):
-        added = ""
+    elif x.ndim == 2 and "b" in dims and row in (*found.others, dims.get("feature")):
+        dims["feature"], own = row, VectorSpace(x.sizes[row])
+    elif n_spatial:
+        axes, added = canonical_axes(n_spatial), "" if to_images else "c"
     dim_of = {axis: dims.get(axis) for axis in axes}
     missing = [axis for axis, dim in dim_of.items() if dim is None and axis != added]
     wrong = [dim for dim in x.dims if dim not in dim_of.values()]
     if missing or wrong:
-        raise _mismatch(x, asked, missing, wrong, n_spatial)
+        raise _mismatch(x, space, missing, wrong, n_spatial)
     if own is None:
-        *shape, channels = (
-            1 if dim_of[axis] is None else x.sizes[dim_of[axis]] for axis in axes[1:]
-        )
+        *shape, channels = (x.sizes.get(dim_of[axis], 1) for axis in axes[1:])
         own = ConvNDSpace(shape, channels)
-    return own, {axis: dim_of[axis] for axis in own.axis_names()}
+    return own, dim_of
 
 
 def _mismatch(
