@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
 import pickle
 import socket
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
 import numpy as np
@@ -18,7 +16,7 @@ from fuel.schemes import SequentialScheme
 from fuel.server import recv_arrays, send_arrays, start_server
 from fuel.streams import DataStream, ServerDataStream
 from fuel.utils.parallel import producer_consumer
-from fuel_served import N_ITEMS, Counting
+from fuel_served import Counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -62,26 +60,19 @@ def described(**changes):
         [],
         [b"no json"],
         [b"[" * 100_000],
-        [b"3"],
         [b'{"stop": false}'],
         [b'{"stop": true}', b""],
         [described()],
         [described(), b"\0" * 15],
-        [described(), b"\0" * 16, b""],
         [described(descr="|O"), b"\0" * 16],
         [described(descr="no dtype"), b"\0" * 16],
-        [described(descr="f8,f8"), b"\0" * 32],
-        [described(descr=["f8"]), b"\0" * 16],
         [described(shape=[-2]), b"\0" * 16],
         [described(shape=[1 << 62, 4]), b"\0" * 16],
-        [described(shape=[2.0]), b"\0" * 16],
-        [described(shape="2"), b"\0" * 16],
         [described(shape=[0, 1 << 62]), b""],
         [described(shape=[1] * 70 + [2]), b"\0" * 16],
         [described(descr="(3,)f8"), b"\0" * 48],
         [described(descr=">U1"), b"\0\x11\0\0" * 2],
         [pickle.dumps(ROWS), b""],
-        [b"[3]", b""],
     ],
     ids=lambda message: str(message)[:40],
 )
@@ -153,20 +144,6 @@ def test_epochs_of_a_dataset_over_a_socket(serve):
     again.close()
 
 
-def test_clients_share_the_items_of_epochs(serve, client):
-    port, _ = serve(Counting())
-    clients = client(port), client(port)
-    found = [[tuple(stream.get_data()[0].tolist())] for stream in clients]
-    last = max(items[0][0] for items in found) + 1  # both are there before this epoch begins
-    for stream, items in zip(clients, found, strict=True):
-        while items[-1][0] <= last:
-            with contextlib.suppress(StopIteration):
-                items.append(tuple(stream.get_data()[0].tolist()))
-        assert items == sorted(items)
-    taken = sorted(item for items in found for item in items if item[0] <= last)
-    assert taken == [(epoch, n) for epoch in range(last + 1) for n in range(N_ITEMS)]
-
-
 def drain(stream):
     for epoch in stream.iterate_epochs():
         list(epoch)
@@ -185,18 +162,6 @@ def test_a_server_that_is_missing_or_was_killed_is_reported(serve, client):
         drain(stream)
 
 
-@pytest.mark.parametrize("answer", [[b""], [b"hello"], [b"[3]", b""], [b"{}"]])
-def test_a_server_that_makes_no_sense_is_refused(client, answer):
-    zmq = pytest.importorskip("zmq", reason="pyzmq is not installed")
-    with zmq.Context() as context, context.socket(zmq.PUSH) as hostile:
-        hostile.setsockopt(zmq.LINGER, 0)
-        port = hostile.bind_to_random_port("tcp://127.0.0.1")
-        reader = ThreadPoolExecutor(1).submit(client(port).get_data)
-        hostile.send_multipart(answer)
-        with pytest.raises(ValueError, match=r"a message (is|has)"):
-            reader.result(10)
-
-
 def count_up(socket):
     for number in range(10):
         socket.send_json(number)
@@ -212,27 +177,20 @@ def pair():
         yield one, two
 
 
-def test_arrays_are_sent_as_a_header_and_their_bytes(pair):
+def test_arrays_travel_as_a_header_and_their_bytes(pair):
     one, two = pair
-    send_arrays(one, [ROWS[:, 1], np.arange(3, dtype=">i2")])
+    send_arrays(one, [ROWS.T, np.arange(3, dtype=">i2")])
     header, *frames = two.recv_multipart()
-    for array, entry, frame in zip(
-        (ROWS[:, 1], [0, 1, 2]), json.loads(header), frames, strict=True
-    ):
-        assert entry["fortran_order"] is False
-        found = np.frombuffer(frame, entry["descr"]).reshape(entry["shape"])
-        assert_array_equal(found, array)
+    first, second = json.loads(header)
+    assert first == {"descr": "<f8", "fortran_order": True, "shape": [4, 10]}
+    assert_array_equal(np.frombuffer(frames[0], "<f8"), ROWS.ravel())
+    assert_array_equal(np.frombuffer(frames[1], second["descr"]), [0, 1, 2])
+    one.send_multipart([header, *frames])
+    found, _ = recv_arrays(two)
+    assert_array_equal(found, ROWS.T)
+    assert not found.flags.writeable
     send_arrays(one, None, stop=True)
     assert json.loads(two.recv()) == {"stop": True}
-
-
-def test_arrays_are_received_from_a_header_and_their_bytes(pair):
-    one, two = pair
-    header = {"descr": "<f8", "fortran_order": True, "shape": [10, 4]}
-    one.send_multipart([json.dumps([header]).encode(), np.ascontiguousarray(ROWS.T)])
-    (found,) = recv_arrays(two)
-    assert_array_equal(found, ROWS)
-    assert not found.flags.writeable
     one.send_json({"stop": True})
     with pytest.raises(StopIteration):
         recv_arrays(two)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
@@ -67,35 +66,21 @@ def test_requests_can_be_pickled_halfway():
 # ---------------------------------------------------------------- datasets
 
 
-@pytest.mark.parametrize("seed", [None, 7])
-def test_spirals_are_those_of_a_random_state(seed):
-    rng = np.random.RandomState(1 if seed is None else seed)
-    positions = [rng.uniform(0, 2) for _ in range(50)]
-    labels = rng.randint(0, 3, 50)
-    features, position, label = Spiral(50, classes=3, cycles=2, seed=seed).get_data(
-        None, slice(0, 50)
-    )
-    assert (position.tolist(), label.tolist()) == (positions, labels.tolist())
-    for point, place, arm in zip(features, positions, labels, strict=True):
-        turn, radius = 2 * math.pi * (place + arm / 3), (2 * place + 1) / 3
-        assert point.tolist() == pytest.approx(
-            [radius * math.sin(turn), radius * math.cos(turn)], abs=1e-6
-        )
-    assert features.dtype == np.float32
-
-
-@pytest.mark.parametrize("seed", [None, 7])
-def test_rolls_are_those_of_a_random_state(seed):
-    rng = np.random.RandomState(1 if seed is None else seed)
-    along = [rng.uniform(0, 1) for _ in range(50)]
-    across = [rng.uniform(-1, 1) for _ in range(50)]
-    features, position = SwissRoll(50, seed=seed).get_data(None, slice(0, 50))
+def test_points_are_those_of_a_random_state():
+    rng = np.random.RandomState(1)
+    place, arm = rng.uniform(0, 2, 50), rng.randint(0, 3, 50)
+    features, position, label = Spiral(50, classes=3, cycles=2).get_data(None, slice(0, 50))
+    assert (position.tolist(), label.tolist()) == (place.tolist(), arm.tolist())
+    turn, radius = 2 * np.pi * (place + arm / 3), (2 * place + 1) / 3
+    expected = np.array([radius * np.sin(turn), radius * np.cos(turn)]).T
+    np.testing.assert_allclose(features, expected, atol=1e-6)
+    rng = np.random.RandomState(7)
+    along, across = rng.uniform(0, 1, 50), rng.uniform(-1, 1, 50)
+    features, position = SwissRoll(50, seed=7).get_data(None, slice(0, 50))
     assert_array_equal(position, np.array([along, across], np.float32).T)
-    for point, place, height in zip(features, along, across, strict=True):
-        turn, radius = 1.5 * math.pi * (1 + 2 * place), (1 + 2 * place) / 3
-        assert point.tolist() == pytest.approx(
-            [radius * math.cos(turn), radius * math.sin(turn), height], abs=1e-6
-        )
+    turn, radius = 1.5 * np.pi * (1 + 2 * along), (1 + 2 * along) / 3
+    expected = np.array([radius * np.cos(turn), radius * np.sin(turn), across]).T
+    np.testing.assert_allclose(features, expected, atol=1e-6)
 
 
 # ---------------------------------------------------------------- sequences

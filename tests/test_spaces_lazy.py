@@ -51,7 +51,6 @@ def no_compute():
 # ---------------------------------------------------------------- dask
 CASES = [
     (IMAGES, IMAGES.with_axes(C01B).with_dtype("float32")),
-    (IMAGES, IMAGES),
     (IMAGES, VectorSpace(60)),
     (VectorSpace(60), IMAGES.with_axes(C01B)),
     (VectorSpace(60), VectorSpace(60, dtype="float32")),

@@ -27,7 +27,6 @@ IMAGES = Conv2DSpace((4, 5), channels=3, axes=("b", "c", 0, 1))
 PAIR = CompositeSpace((VectorSpace(3), CompositeSpace((IndexSpace(10, 1), NullSpace(), IMAGES))))
 EVERY = [
     VectorSpace(3),
-    VectorSpace(4),
     VectorSpace(3, dtype="float64"),  # NumPy holds float64 and None for equal
     VectorSpace(3, dtype="float32"),
     VectorSequenceSpace(3),
@@ -63,16 +62,13 @@ def test_a_space_equals_its_pickle_and_its_repr(space):
         (lambda: VectorSpace(2.0), TypeError, "dim=2.0 must be a whole number"),
         (lambda: VectorSpace(-1), ValueError, "dim=-1 must be at least 0"),
         (lambda: VectorSpace(3, dtype="str"), TypeError, "bool, integer, float or complex"),
-        (lambda: VectorSpace(3, dtype="floatX"), TypeError, "'floatX' is not a dtype"),
         (lambda: IndexSpace(0, 1), ValueError, "max_labels=0 must be at least 1"),
         (lambda: Conv2DSpace((4, 5)), ValueError, "exactly one of channels= and num_channels="),
         (lambda: Conv2DSpace((4, 5, 6), 3), ValueError, r"shape must be \(rows, columns\)"),
-        (lambda: Conv2DSpace(4, 3), TypeError, "shape must be a sequence"),
         (lambda: Conv2DSpace((4, 0), 3), ValueError, r"shape\[1\]=0 must be at least 1"),
         (lambda: Conv2DSpace((4, 5), 3, axes=("b", 0, 0, "c")), ValueError, "must be an order of"),
         (lambda: Conv2DSpace((4, 5), 3, axes="bc01"), ValueError, r"numbers: \('b', 'c', 0, 1\)"),
         (lambda: Conv2DSpace((4, 5), 3, axes={"b", "c", 0, 1}), TypeError, "must be an order of"),
-        (lambda: Conv2DSpace((4, 5), 3, axes=5), TypeError, "must be an order of .* found 5"),
         (lambda: Conv2DSpace({4, 5}, 3), TypeError, "shape must be a sequence"),
         (lambda: VectorSpace(10, "float32"), TypeError, "sparse='float32' must be True or False"),
         (lambda: CompositeSpace(VectorSpace(3)), TypeError, "list or tuple of spaces"),
@@ -89,25 +85,14 @@ def test_bad_parameters_are_refused(make, kind, match):
     [
         (VectorSpace(4), np.zeros((5, 3)), ValueError, ["axis 1 ('feature')", "3", "expected 4"]),
         (VectorSpace(4), [[0, 0, 0, 0]], TypeError, ["list", "make it an array"]),
-        (VectorSpace(4), None, TypeError, ["expected an array, found None"]),
         (VectorSpace(4), scipy.sparse.eye(4, format="csr"), TypeError, ["sparse=True"]),
         (VectorSpace(4, sparse=True), np.zeros((5, 4)), TypeError, ["scipy sparse"]),
         (VectorSpace(4, dtype="f4"), np.zeros((5, 4), "c8"), TypeError, ["complex64", "float32"]),
-        (VectorSpace(1), np.zeros((2, 1), object), TypeError, ["object"]),
         (IMAGES, np.zeros((2, 4, 4, 5)), ValueError, ["axis 1 ('c')", "4", "expected 3"]),
-        (IMAGES, np.zeros((2, 60)), ValueError, ["2 axes", "expected 4"]),
         (IMAGES.with_dtype("u1"), np.zeros((2, 3, 4, 5)), TypeError, ["float64", "uint8"]),
         (IndexSpace(10, 1), np.array([[3], [10]]), ValueError, ["label 10", "row 1", "0 to 9"]),
-        (
-            IndexSpace(None, 1),
-            np.array([[3], [-1]]),
-            ValueError,
-            ["label -1", "row 1", "0 or more"],
-        ),
         (IndexSpace(10, 1), np.array([[3.0], [np.nan]]), TypeError, ["float64", "cast them first"]),
-        (NullSpace(), (), TypeError, ["expected None, found tuple"]),
         (PAIR, [1, 2], TypeError, ["list is not a batch"]),
-        (PAIR, (np.zeros((2, 3)),), ValueError, ["expected 2 batches, found 1"]),
         (
             PAIR,
             (np.zeros((2, 3)), (np.zeros((2, 1), int), None, np.zeros((2, 3, 4, 6)))),
@@ -164,9 +149,7 @@ def test_rows_of_a_batch():
     ("dims", "shape", "dtype", "expected"),
     [
         (("batch",), (9,), "i8", IndexSpace(None, 1)),
-        (("batch",), (9,), "f4", VectorSpace(1)),
         (("batch", "index"), (9, 3), "u1", IndexSpace(None, 3)),
-        (("batch", "index"), (9, 3), "f4", VectorSpace(3)),
         (("batch", "feature"), (9, 3), "u1", VectorSpace(3)),
         (("t", "width", "channel", "height"), (9, 5, 3, 4), "u1",
          Conv2DSpace((4, 5), 3, axes=("b", 1, "c", 0))),
@@ -176,8 +159,6 @@ def test_rows_of_a_batch():
         (("batch", "x_axis_1", "x_axis_2"), (9, 4, 5), "u1", VectorSpace(20)),
         (("batch", "channel", "height", "when"), (9, 3, 4, 5), "u1", VectorSpace(60)),
         (("batch", "height", "width"), (9, 0, 5), "u1", VectorSpace(0)),
-        (("batch", "height", "y"), (9, 4, 5), "u1", VectorSpace(20)),
-        (("batch", "channel"), (9, 3), "f4", VectorSpace(3)),
     ],
 )  # fmt: skip
 def test_the_space_of_a_source_comes_from_its_dims(dims, shape, dtype, expected):

@@ -67,10 +67,6 @@ INCORRECT = [
         ["at the top", "2 components", "single name 'features'", "expected a tuple of 2"],
     ),
     (
-        (composite(VECTOR), F),
-        ["at the top", "1 component (", "single name", "a tuple of 1 source", "('features',)"],
-    ),
-    (
         (composite(VECTOR, VECTOR, VECTOR, TARGETS), ((F, F, F), T)),
         ["at the top", "4 components", "the source has 2", "nested as the space is"],
     ),
@@ -110,18 +106,6 @@ def test_the_incorrect_width_is_found_before_any_data():
     assert all(word in text for word in ("'features'", "(3, 32, 32)", "3072", "expects 10")), text
 
 
-def test_the_mapping_of_the_text():
-    source = (F, (F, T))
-    space = composite(VECTOR, composite(IMAGES, TARGETS))
-    mapping = DataSpecsMapping((space, source))
-    assert mapping.flatten(source) == (F, F, T)
-    assert mapping.flatten(space) == composite(VECTOR, IMAGES, TARGETS)
-    assert mapping.flatten(space, return_tuple=True) == (VECTOR, IMAGES, TARGETS)
-    assert mapping.nest(mapping.flatten(source)) == source
-    assert mapping.nest(mapping.flatten(space)) == space
-    assert mapping.nest((1, 2, 3)) == (1, (2, 3))
-
-
 def test_the_costs_of_the_text():
     """A penalty without data, an unsupervised cost, a supervised one, its monitor."""
     combined = combine(
@@ -153,11 +137,9 @@ def test_the_costs_of_the_text():
         ((F, VECTOR), ["'features' is not a space", "swapped"]),
         (VECTOR, ["a pair (space, source)"]),
         ((VECTOR, (F, F)), ["elementary", "has 2", "expected a name"]),
-        ((VECTOR, 3), ["the source is 3", "expected a name"]),
         ((VECTOR, ""), ["the source is ''", "expected a name"]),
         ((NullSpace(), F), ["a NullSpace has the source ''", "'features'"]),
         ((composite(VECTOR, TARGETS), "ab"), ["single name 'ab'"]),  # not two characters
-        ((composite(VECTOR, TARGETS), {F, T}), ["expected a tuple of 2 sources"]),
         ((composite(TARGETS, composite(VECTOR, TARGETS)), (T, (F, (T,)))), ["component [1][1]"]),
         ((composite(TARGETS, composite(NullSpace(), TARGETS)), (T, (F, T))), ["[1][0]", "Null"]),
     ],
@@ -359,10 +341,6 @@ def test_own_spaces_reinterpret_rows():
         (
             (composite(VECTOR, composite(NullSpace(), VectorSpace(11))), (F, ("", T))), {},
             ["at component [1][1] of the specs", "'targets'", "labels of 10", "not 11"],
-        ),
-        (
-            (composite(IMAGES, composite(VectorSpace(9), VectorSpace(9))), (F, (F, F))), {},
-            ["at component [1][0] of the specs", "'features'", "hold 3072", "expects 9"],
         ),
     ],
 )  # fmt: skip

@@ -228,7 +228,6 @@ class H5PYDataset(Dataset):
         """
         table = {(row.split, row.source): row.rows for row in _table_of(h5file).rows}
         splits, result = tuple(splits), []
-        lists: dict[Any, Subset] = {}  # a list that several sources share is read once
         for source in sources:
             n = rows_of(h5file, source)
             subset = Subset.empty_subset(n)
@@ -239,10 +238,7 @@ class H5PYDataset(Dataset):
                 if isinstance(rows, range):
                     subset = subset + Subset(slice(rows.start, rows.stop), n)
                     continue
-                listed = h5file[rows]
-                key = h5py.h5o.get_info(listed.id).addr, n
-                lists[key] = lists.get(key) or Subset(listed[...].tolist(), n)
-                subset = subset + lists[key]
+                subset = subset + Subset(h5file[rows][...].tolist(), n)
             result.append(subset)
         return result
 
