@@ -156,17 +156,6 @@ def test_all_orders_of_five_are_equally_likely():
     assert chi2 < 119 + 5 * math.sqrt(2 * 119)
 
 
-@pytest.mark.parametrize(("n", "trials"), [(1_000, 1_500), (70_000, 120)])
-def test_neighbours_are_not_kept_together(n, trials):
-    """As many pairs of neighbours stay neighbours as chance has it: 2 (n - 1) / n."""
-    positions, pairs = np.arange(n), 0
-    for seed in range(trials):
-        values = Permutation(n, key_of(seed))(positions)
-        pairs += np.count_nonzero(np.abs(np.diff(values)) == 1)
-    expected = trials * 2 * (n - 1) / n
-    assert abs(pairs - expected) < 5 * math.sqrt(expected)  # nearly Poisson
-
-
 def test_blocks_of_a_large_permutation_draw_evenly_from_all_regions():
     n, regions, block = 10**8, 16, 4096
     chi2 = 0.0
@@ -214,17 +203,6 @@ def assert_mean(samples, expected):
     assert (np.abs(samples.mean(axis=0) - expected) < 5 * error + 5 / len(samples)).all()
 
 
-@pytest.mark.parametrize("kind", ["sorted", "mixed"])
-def test_balance_draws_every_class_equally_often(kind):
-    labels = np.repeat([0, 1, 2, 5], [5000, 2000, 900, 100])
-    if kind == "mixed":
-        labels = np.random.default_rng(1).permutation(labels)
-    draws = drawing(units_of_range(0, 8000, 50), balanced_weights(labels), 1000)
-    drawn = labels[epoch_rows(draws)]
-    shares = np.bincount(drawn)[[0, 1, 2, 5]] / drawn.size
-    np.testing.assert_allclose(shares, 0.25, atol=0.03)
-
-
 def test_balance_fills_every_window_with_every_class_when_sorted():
     labels = np.repeat(range(4), [5000, 2000, 900, 100])
     draws = drawing(units_of_range(0, 8000, 50), balanced_weights(labels), 1000)
@@ -246,16 +224,6 @@ def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, bat
         dealt = epoch_rows(draws, (index, count), batch_rows)
         assert dealt.size == n_rows // count // batch_rows * batch_rows
         np.testing.assert_array_equal(dealt, whole[start : start + dealt.size])
-
-
-def test_neighbouring_seeds_and_epochs_draw_differently():
-    draws = drawing(units_of_range(0, 500, 10), np.ones(500), 100)
-    found = {
-        epoch_rows(replace(draws, epoch=epoch, seed=seed)).tobytes()
-        for epoch in range(4)
-        for seed in range(4)
-    }
-    assert len(found) == 16
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,3 @@ def test_quality_at_the_ends():
     assert rows_for_quality(0.0, EpochPlan(order, batch_rows=150)) == 200
     with pytest.raises(LoaderError, match="below 1"):
         rows_for_quality(1.0, EpochPlan(order))
-
-
-@pytest.mark.parametrize("target", [-0.1, 1.0, 1.5])
-def test_a_quality_that_no_window_reaches_is_refused(target):
-    with pytest.raises(LoaderError, match="below 1"):
-        rows_for_quality(target, EpochPlan(Order("window", units_of_range(0, 100), 50, seed=0)))

@@ -24,6 +24,7 @@ import xarray as xr
 from labeled._validation import as_array, check_arguments
 from labeled.dataset.files import Files
 from labeled.device import AnyDevice, Library, Resident
+from labeled.display.summary import Summary, Viewed
 from labeled.errors import (
     DimsError,
     LoaderError,
@@ -50,7 +51,6 @@ from labeled.transforms.sample import Sample
 
 if TYPE_CHECKING:  # imported by the methods that need them
     from labeled.dataset.summary import DatasetPlots
-    from labeled.display.summary import Summary
     from labeled.providers import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
@@ -61,8 +61,8 @@ TEXT_KINDS = "OSU"
 """Kinds of dtypes that no space holds."""
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Viewed):
     """Sources of one or many files, restricted to some rows and parts of axes.
 
     Made by :func:`labeled.open_dataset`; immutable, and small to pickle. ``ds["x"]`` is a lazy
@@ -942,13 +942,7 @@ class Dataset:
 
             raise UnknownNameError(why_no_source(self, name))
 
-    def __repr__(self) -> str:
-        return self._shown().text()
-
-    def _repr_html_(self) -> str:
-        return self._shown().html()
-
-    def _shown(self) -> Summary:
+    def _summary(self) -> Summary:
         from labeled.dataset.summary import summary_of
 
         return summary_of(self)

@@ -8,7 +8,7 @@ the other on its side of :data:`MANY_ELEMENTS`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -96,8 +96,11 @@ class RaggedReader(Protocol):
     def sizes(self, rows: AnyRows) -> Rows:
         """Return how many elements each example has; never more than a shape says."""
 
-    def read_flat(self, rows: AnyRows) -> Flat:
-        """Return the examples one after another; offsets and shapes are checked."""
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
+        """Return the examples one after another; offsets and shapes are checked.
+
+        Several threads decode where a reader can make use of them.
+        """
 
 
 def read_at(reader: RaggedReader, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
@@ -130,33 +133,6 @@ def check_sizes(where: str, rows: AnyRows, found: Rows, sizes: Rows) -> None:
         )
 
 
-def comes_one_by_one(reader: RaggedReader) -> bool:
-    """Whether a reader makes each example in memory of its own, as decoders of pictures do.
-
-    It offers them as ``read_examples(rows)``, which spares the way through flat values.
-    """
-    return all(hasattr(part, "read_examples") for part in getattr(reader, "readers", (reader,)))
-
-
-def flat_by(threads: int, reader: RaggedReader, rows: AnyRows) -> Flat:
-    """Return examples one after another, read by several threads where the reader offers that."""
-    by_several = getattr(reader, "read_flat_by", None)
-    flat: Flat = (
-        reader.read_flat(rows) if by_several is None or threads == 1 else by_several(threads, rows)
-    )
-    return flat
-
-
-def own_examples(reader: RaggedReader, rows: AnyRows) -> Iterator[Array]:
-    """Yield examples in the order of `rows`, each in memory of its own."""
-    one_by_one = getattr(reader, "read_examples", None)
-    if one_by_one is not None:
-        yield from one_by_one(rows)
-        return
-    for example in reader.read_flat(rows).examples():
-        yield example.copy()
-
-
 class FlatRows:
     """Examples in memory; follows :class:`RaggedReader`."""
 
@@ -181,7 +157,7 @@ class FlatRows:
         copy_segments(out, places, self.flat.values, starts, sizes)
         return self.shapes(rows)
 
-    def read_flat(self, rows: AnyRows) -> Flat:
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         values, edges = self.flat.values, self.flat.offsets
         shapes = self.shapes(rows).copy()
         if isinstance(rows, range) and rows.step == 1 and len(rows):

@@ -26,7 +26,7 @@ import xarray as xr
 from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
-from labeled.display.summary import Summary
+from labeled.display.summary import Summary, Viewed
 from labeled.errors import ArrayError, DimsError
 from labeled.guesses import unknown_attribute
 from labeled.ragged.flat import (
@@ -38,7 +38,6 @@ from labeled.ragged.flat import (
     Rows,
     block_cuts,
     elements_of,
-    flat_by,
     flat_of,
 )
 from labeled.selection import Request, Selection
@@ -50,8 +49,8 @@ SMALL_PADDED = 1024
 """Padded examples of so many elements are filled together, larger ones one by one."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ragged:
+@dataclass(frozen=True, eq=False, repr=False)
+class Ragged(Viewed):
     """A lazy array of examples that differ in shape.
 
     Made by ``ds["name"]`` for a ragged source, or by :meth:`of` or :meth:`from_flat`. Selecting
@@ -256,7 +255,7 @@ class Ragged:
         threads : int, optional
             Threads that decode compressed chunks; by default one per core.
         """
-        return flat_by(threads or os.cpu_count() or 1, self.reader, self._rows)
+        return self.reader.read_flat(self._rows, threads or os.cpu_count() or 1)
 
     def to_objects(self) -> Array:
         """Read all examples as an object array (n,) of NumPy arrays that share one buffer."""
@@ -338,13 +337,7 @@ class Ragged:
 
     # looks
 
-    def __repr__(self) -> str:
-        return self._shown().text()
-
-    def _repr_html_(self) -> str:
-        return self._shown().html()
-
-    def _shown(self) -> Summary:
+    def _summary(self) -> Summary:
         """Describe it; lengths of the inner dims only where the shapes were read already."""
         lengths, size = ["*"] * (len(self.dims) - 1), "not read yet"
         if "shapes" in self.__dict__:

@@ -26,9 +26,7 @@ from labeled.ragged.flat import (
     Rows,
     copy_segments,
     elements_of,
-    flat_by,
     offsets_of,
-    own_examples,
     read_at,
 )
 
@@ -89,14 +87,10 @@ class JoinedRagged:
         """Count what reading examples takes, file by file."""
         return sum([cost_of(reader, own) for reader, _, own in self._by_file(rows)], Cost())
 
-    def read_flat(self, rows: AnyRows) -> Flat:
-        return self.read_flat_by(1, rows)
-
-    def read_flat_by(self, threads: int, rows: AnyRows) -> Flat:
-        """Return the examples one after another, read by so many threads."""
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         parts, shapes = [], np.empty((len(rows), self.n_axes), np.int64)
         for reader, places, own in self._by_file(rows):
-            flat = flat_by(threads, reader, own)
+            flat = reader.read_flat(own, threads)
             shapes[places] = flat.shapes
             parts.append((places, flat))
         offsets = offsets_of(elements_of(shapes))
@@ -111,14 +105,6 @@ class JoinedRagged:
         for reader, which, own in self._by_file(rows):
             shapes[which] = read_at(reader, own, out, places[which], sizes[which])
         return shapes
-
-    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
-        """Yield examples in the order of `rows`, each in memory of its own."""
-        made = np.empty(len(rows), object)
-        for reader, places, own in self._by_file(rows):
-            for place, example in zip(places.tolist(), own_examples(reader, own), strict=True):
-                made[place] = example
-        yield from made
 
 
 # ---------------------------------------------------------------- dask blocks

@@ -399,7 +399,7 @@ class EachReader(ExampleReader):
     def sizes(self, rows: AnyRows) -> Rows:
         return elements_of(self.shapes(rows))
 
-    def read_flat(self, rows: AnyRows) -> Flat:
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         shapes = self.shapes(rows)
         offsets = offsets_of(elements_of(shapes))
         check_claim(self.source, int(offsets[-1]) * self.source.dtype.itemsize)

@@ -144,10 +144,7 @@ class FlatReader(ExampleReader):
     def shapes(self, rows: AnyRows) -> Rows:
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
-    def read_flat(self, rows: AnyRows) -> Flat:
-        return self.read_flat_by(1, rows)
-
-    def read_flat_by(self, threads: int, rows: AnyRows) -> Flat:
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         """Return the examples one after another; compressed chunks by so many threads."""
         starts, sizes = self._bounds(rows)
         shapes = checked_shapes(self.source, rows, sizes, self.io)
@@ -282,7 +279,7 @@ class VlenReader(ExampleReader):
     def shapes(self, rows: AnyRows) -> Rows:
         return checked_shapes(self.source, rows, self.sizes(rows), self.io)
 
-    def read_flat(self, rows: AnyRows) -> Flat:
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         listed, sizes, source = np.asarray(rows, np.int64), self.sizes(rows), self.source
         shapes = checked_shapes(source, rows, sizes, self.io)
         _, first = np.unique(listed, return_index=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -515,14 +515,7 @@ class RecordReader(ExampleReader):
             return self.records.stored_sizes(rows)
         return self.sizes(rows) * self.dtype.itemsize
 
-    def read_examples(self, rows: AnyRows) -> Iterator[Array]:
-        """Yield examples, each in memory of its own."""
-        shapes = map(tuple, self.shapes(rows).tolist())
-        for shape, (row, payload) in zip(shapes, self.records.payloads(rows), strict=True):
-            one = example(self.source, row, payload, shape)
-            yield one if self.source.key == "images" else one.copy()
-
-    def read_flat(self, rows: AnyRows) -> Flat:
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         """Read examples directly to their place; several threads decode pictures if many."""
         listed = np.asarray(rows, np.int64)
         shapes = self.shapes(listed)
