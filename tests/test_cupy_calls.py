@@ -27,7 +27,6 @@ TAKEN = {
     "asarray": "(a, dtype=None, order=None, *, copy=None, blocking=False)",
     "asnumpy": "(a, stream=None, order='C', out=None, *, blocking=True)",
     "astype": "(x, dtype, /, *, copy=True)",
-    "broadcast_arrays": "(*args)",
     "empty": "(shape, dtype=float, order='C')",
     "from_dlpack": "(array, *, device=None, copy=None)",
     "full": "(shape, fill_value, dtype=None, order='C')",

@@ -214,8 +214,8 @@ def copied(
 ) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
 
-    What describes the copy travels with the launch, and so do factors that are few and on the
-    host: nothing but the numbers of gathered rows is sent to the device first.
+    What describes the copy travels with the launch, and so do factors that are few: nothing but
+    the numbers of gathered rows is sent to the device first. Factors are the host's.
     """
     cupy = sys.modules["cupy"]
     if dtype is None and scale is None and shift is None:
@@ -227,8 +227,9 @@ def copied(
             made = copied(runs, axes, None, None, None, rows)
             if made is not None:
                 return made.view(src.dtype)
-    factors = [f if f is None or is_cupy(f) else np.asarray(f) for f in (scale, shift)]
-    scale_shape, shift_shape = (None if f is None else tuple(f.shape) for f in factors)
+    if is_cupy(scale) or is_cupy(shift):
+        return None
+    scale_shape, shift_shape = (None if f is None else np.shape(f) for f in (scale, shift))
     n_rows = None if rows is None else len(rows)
     axes, shape, strides = tuple(axes), tuple(src.shape), tuple(src.strides)
     request = Request(shape, strides, src.dtype, axes, dtype, scale_shape, shift_shape, n_rows)
@@ -247,21 +248,15 @@ def copied(
         picked = cupy.asarray(first.astype(items.place))
     sent: tuple[Any, ...] = (src, src)
     if found.scaled:
-        both = [
-            found.over_axes(f.astype(found.compute), src.ndim)
-            for f in (
-                np.array(neutral) if f is None else f
-                for f, neutral in zip(factors, (1.0, -0.0), strict=True)
-            )
-        ]
-        if items.few and not any(map(is_cupy, both)):
+        given = [1.0 if scale is None else scale, -0.0 if shift is None else shift]
+        both = np.broadcast_arrays(
+            *(found.over_axes(np.asarray(one, found.compute), src.ndim) for one in given)
+        )
+        if items.few:
             sent = (np.zeros((2, FEW_FACTORS), found.compute),)
-            for line, factor in zip(sent[0], np.broadcast_arrays(*both), strict=True):
-                line[: factor.size] = factor.reshape(-1)
+            sent[0][:, : both[0].size] = [one.reshape(-1) for one in both]
         else:
-            items = items._replace(few=False)
-            both = cupy.broadcast_arrays(*map(cupy.asarray, both))
-            sent = tuple(map(cupy.ascontiguousarray, both))
+            sent = tuple(cupy.asarray(np.ascontiguousarray(one)) for one in both)
     run = kernel(cupy, items, int(src.device.id))
     run((launch.blocks,), (THREADS,), (src, result, picked, launch.table, *sent))
     return result
