@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -140,9 +141,8 @@ def copy(
     if isinstance(src, Taken):
         changes = {"dtype": dtype, "scale": scale, "shift": shift, "threads": threads}
         return gather(src.src, src.rows, axes, out=out, **changes)
-    if isinstance(src, np.ndarray | np.generic):
-        return _permute(np.asarray(src), axes, None, out, dtype, (scale, shift), threads)
-    return _in_its_library(src, axes, None, out, dtype, scale, shift)
+    src = np.asarray(src) if isinstance(src, np.generic) else src
+    return _copied(plan.Operands(src, None, scale, shift), axes, out, dtype, threads)
 
 
 def gather(
@@ -188,58 +188,34 @@ def gather(
     """
     if getattr(src, "ndim", 1) == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
-    if isinstance(src, np.ndarray):
-        chosen = plan.checked_rows(rows, src.shape[0])
-        return _permute(src, axes, chosen, out, dtype, (scale, shift), threads)
-    return _in_its_library(src, axes, rows, out, dtype, scale, shift)
+    _namespace(src)
+    chosen = plan.checked_rows(rows, src.shape[0])
+    return _copied(plan.Operands(src, chosen, scale, shift), axes, out, dtype, threads)
 
 
-def _permute(
-    src: Array,
-    axes: Sequence[int],
-    rows: Rows | None,
-    out: Any,
-    dtype: Any,
-    factors: tuple[Any, Any],
-    threads: int | None,
-) -> Array:
+def _copied(
+    read: plan.Operands, axes: Sequence[int], out: Any, dtype: Any, threads: int | None
+) -> Any:
+    if not isinstance(read.src, np.ndarray):
+        return _in_its_library(read, axes, out, dtype)
     if threads is not None and threads < 1:
         raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
-    scale, shift = factors
-    found = plan.plan_of(
-        plan.Request(
-            src.shape,
-            src.strides,
-            src.dtype,
-            tuple(axes),
-            dtype,
-            None if scale is None else np.shape(scale),
-            None if shift is None else np.shape(shift),
-            None if rows is None else len(rows),
-        )
-    )
-    result = plan.checked_out(out, found.shape, found.final, src)
+    found = plan.plan_of(read.request(axes, dtype))
+    result = plan.checked_out(out, found.shape, found.final, read.src)
     if result.size == 0:
         return result
-    scale = plan.checked_factor("scale", scale, found.compute)
-    shift = plan.checked_factor("shift", shift, found.compute)
-    if not compiled.run(found, result, src, rows, scale, shift, threads):
-        count = compiled.worth_threads(threads, found.moved_bytes)
-        _by_tiles(found, result, src, rows, scale, shift, count)
+    scale = plan.checked_factor("scale", read.scale, found.compute)
+    shift = plan.checked_factor("shift", read.shift, found.compute)
+    read = read._replace(scale=scale, shift=shift)
+    if not compiled.run(found, result, read, threads):
+        _by_tiles(found, result, read, compiled.worth_threads(threads, found.moved_bytes))
     return result
 
 
 # ---------------------------------------------------------------- tiles, by NumPy alone
-def _by_tiles(
-    copied: CopyPlan,
-    dst: Array,
-    src: Array,
-    rows: Rows | None,
-    scale: Array | None,
-    shift: Array | None,
-    threads: int,
-) -> None:
+def _by_tiles(copied: CopyPlan, dst: Array, read: plan.Operands, threads: int) -> None:
     """Write ``src * scale + shift`` into `dst` tile by tile, on up to so many threads."""
+    src, rows, scale, shift = read
     whole_rows = copied.axis == 0 and len(copied.lengths) == 2 and copied.fast == 1
     if rows is not None and copied.pure and whole_rows and src.flags.c_contiguous:
         np.take(src, rows, axis=0, out=dst.reshape(len(rows), *src.shape[1:]), mode="clip")
@@ -322,35 +298,34 @@ def _blocks(copied: CopyPlan) -> list[Block] | None:
 
 
 # ---------------------------------------------------------------- any other library
-def _in_its_library(
-    src: Any, axes: Sequence[int], rows: Any, out: Any, dtype: Any, scale: Any, shift: Any
-) -> Any:
-    """Permute, cast and scale where `src` is; the same rules as for NumPy arrays."""
+def _namespace(src: Any) -> Any:
     try:
-        xp = device.namespace(src)
+        return device.namespace(src)
     except TypeError:
         what = type(src).__name__
         raise ArrayError(f"{what} is no array; pass numpy.asarray(...) of it") from None
+
+
+def _in_its_library(read: plan.Operands, axes: Sequence[int], out: Any, dtype: Any) -> Any:
+    """Permute, cast and scale where `src` is; the same rules as for NumPy arrays."""
+    src, rows, scale, shift = read
+    xp = _namespace(src)
     if out is not None:
         raise ArrayError(f"out is for NumPy arrays; leave it out for {type(src).__name__}")
     order = plan.checked_order(axes, src.ndim)
-    chosen = None if rows is None else plan.checked_rows(rows, src.shape[0])
     with device.kernels_at(src):
         if device.is_cupy(src):
-            made = cuda.copied(src, order, dtype, scale, shift, chosen)
+            made = cuda.copied(read, order, dtype)
             if made is not None:
                 return made
         if dtype is not None and not isinstance(dtype, str | type | np.dtype):
             dtype = str(dtype).rpartition(".")[2]  # "torch.float32" and the like
-        scaled = scale is not None or shift is not None
         held = device.dtype_of(src)
-        final = plan.result_dtype(held, dtype, scaled)
-        result = src if chosen is None else xp.take(src, xp.asarray(chosen), axis=0)
-        if scaled:
-            result = device.astype(result, plan.compute_dtype(held, final))
-            there = {} if device.is_cupy(src) else {"device": src.device}  # CuPy's is current
-            if scale is not None:
-                result = result * xp.asarray(scale, dtype=result.dtype, **there)
-            if shift is not None:
-                result = result + xp.asarray(shift, dtype=result.dtype, **there)
+        final = plan.result_dtype(held, dtype, scale is not None or shift is not None)
+        result = src if rows is None else xp.take(src, xp.asarray(rows), axis=0)
+        there = {} if device.is_cupy(src) else {"device": src.device}  # CuPy's is current
+        for factor, apply in ((scale, operator.mul), (shift, operator.add)):
+            if factor is not None:
+                result = device.astype(result, plan.compute_dtype(held, final))
+                result = apply(result, xp.asarray(factor, dtype=result.dtype, **there))
         return device.owned_copy(device.astype(xp.permute_dims(result, order), final))

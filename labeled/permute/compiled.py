@@ -38,7 +38,7 @@ import numpy as np
 
 from labeled.errors import how_to_install
 from labeled.permute import workers
-from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, Shape, address_of, kernel_items
+from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Operands, Rows, Shape, address_of
 
 Loop = Callable[..., Any]
 
@@ -171,22 +171,14 @@ def loop(function: Loop, **options: Any) -> Loop:
 
 
 # ---------------------------------------------------------------- a copy by a kernel
-def run(
-    plan: CopyPlan,
-    dst: Array,
-    src: Array,
-    rows: Rows | None,
-    scale: Array | None,
-    shift: Array | None,
-    threads: int | None,
-) -> bool:
+def run(plan: CopyPlan, dst: Array, read: Operands, threads: int | None) -> bool:
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
     if plan.moved_bytes < USE_BYTES or not _loaded(worth=plan.moved_bytes >= LOAD_BYTES):
         return False
     call = _call(plan)
     if call is None:
         return False
-    table = call.table
+    (src, rows, scale, shift), table = read, call.table
     if rows is not None and call.gathered is not None:
         place, shape, row_bytes = call.gathered
         table = table.copy()
@@ -234,7 +226,7 @@ class _Call:
 @lru_cache(maxsize=1024)
 def _call(plan: CopyPlan) -> _Call | None:
     """Choose a kernel and prepare its arguments; None where NumPy makes the copy."""
-    items, fast, lengths, size = kernel_items(plan), plan.fast, plan.lengths, plan.final.itemsize
+    items, fast, lengths, size = plan.kernel_items(), plan.fast, plan.lengths, plan.final.itemsize
     if items is None or fast is None:
         return None
     last, n_fast = len(lengths) - 1, lengths[fast]

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import is_cupy
-from labeled.permute.plan import CopyPlan, Request, Rows, kernel_items, packed, plan_of
+from labeled.permute.plan import CopyPlan, Operands, Request, packed, plan_of
 
 TILE_BYTES = 1 << 14
 TILE_ITEMS = 1 << 12
@@ -209,31 +209,25 @@ class Launch(NamedTuple):
     table: npt.NDArray[Any]
 
 
-def copied(
-    src: Any, axes: Sequence[int], dtype: Any, scale: Any, shift: Any, rows: Rows | None = None
-) -> Any | None:
+def copied(read: Operands, axes: Sequence[int], dtype: Any) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
 
     What describes the copy travels with the launch, and so do factors that are few: nothing but
     the numbers of gathered rows is sent to the device first. Factors are the host's.
     """
-    cupy = sys.modules["cupy"]
+    cupy, (src, rows, scale, shift) = sys.modules["cupy"], read
     if dtype is None and scale is None and shift is None:
         item = _run_item(src, axes)
         if item is not None:
             shape = (*src.shape[:-1], src.shape[-1] * src.dtype.itemsize // item.itemsize)
             steps = (*src.strides[:-1], item.itemsize)
             runs = cupy.ndarray(shape, item, src.data, steps)
-            made = copied(runs, axes, None, None, None, rows)
+            made = copied(read._replace(src=runs), axes, None)
             if made is not None:
                 return made.view(src.dtype)
     if is_cupy(scale) or is_cupy(shift):
         return None
-    scale_shape, shift_shape = (None if f is None else np.shape(f) for f in (scale, shift))
-    n_rows = None if rows is None else len(rows)
-    axes, shape, strides = tuple(axes), tuple(src.shape), tuple(src.strides)
-    request = Request(shape, strides, src.dtype, axes, dtype, scale_shape, shift_shape, n_rows)
-    launch = launch_of(request)
+    launch = launch_of(read.request(axes, dtype))
     if launch is None or launch.blocks > MAX_BLOCKS:
         return None
     found, items = launch.plan, launch.items
@@ -279,7 +273,7 @@ def launch_of(request: Request) -> Launch | None:
     axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
     reach = sum((n - 1) * abs(s) for n, s in zip(request.shape, request.strides, strict=True))
     wide = max(reach // item_bytes, found.size) >= NARROW_ITEMS
-    types, place = kernel_items(found), np.dtype(np.int64 if wide else np.int32)
+    types, place = found.kernel_items(), np.dtype(np.int64 if wide else np.int32)
     if types is None or not axes or len(found.lengths) > MAX_AXES:
         return None
     items = Items(*types, found.axis is not None, found.scaled, place)

@@ -197,6 +197,23 @@ class Request(NamedTuple):
     n_rows: int | None
 
 
+class Operands(NamedTuple):
+    """What a copy reads."""
+
+    src: Any
+    rows: Rows | None
+    """Those of `src` that are gathered, all in order where it is None."""
+    scale: Any
+    shift: Any
+
+    def request(self, axes: Sequence[int], final: Any) -> Request:
+        """Return what to plan."""
+        src, shapes = self.src, [None if f is None else np.shape(f) for f in self[2:]]
+        n_rows = None if self.rows is None else len(self.rows)
+        fixed = (tuple(src.shape), tuple(src.strides), src.dtype, tuple(axes), final)
+        return Request(*fixed, shapes[0], shapes[1], n_rows)
+
+
 @dataclass(frozen=True, eq=False)
 class CopyPlan:
     """A copy in the destination's order; `lengths` and steps are those of the merged axes.
@@ -236,6 +253,20 @@ class CopyPlan:
         merged = whole.reshape([math.prod(map(n_along, group)) for group in self.groups])
         return np.tile(merged, self.repeat) if merged.shape[-1] > 1 else merged
 
+    def kernel_items(self) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
+        """Return the item types that a kernel sees, before and after; None where there is none.
+
+        Pure moves see items as unsigned integers: one kernel for every dtype of a width.
+        """
+        item, final = self.item, self.final
+        if self.pure:
+            known = item.itemsize in MOVED and item.kind in "biufcmMV" and not item.hasobject
+            return (np.dtype(f"u{item.itemsize}"),) * 2 if known else None
+        native = item.isnative and final.isnative and self.compute == final
+        if not native or item.char not in CAST_FROM or final.char not in CAST_TO:
+            return None
+        return (np.dtype(np.uint8) if item.kind == "b" else item), final
+
 
 @lru_cache(maxsize=512)
 def plan_of(request: Request) -> CopyPlan:
@@ -272,21 +303,6 @@ def plan_of(request: Request) -> CopyPlan:
         tuple(merged), tuple(to), tuple(at), tuple(varies), axis, fast, size,
         not scaled and request.dtype == final, size * (request.dtype.itemsize + final.itemsize),
     )  # fmt: skip
-
-
-def kernel_items(plan: CopyPlan) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
-    """Return the item types that a kernel sees, before and after; None where there is none.
-
-    Pure moves see items as unsigned integers: one kernel for every dtype of a width.
-    """
-    item, final = plan.item, plan.final
-    if plan.pure:
-        known = item.itemsize in MOVED and item.kind in "biufcmMV" and not item.hasobject
-        return (np.dtype(f"u{item.itemsize}"),) * 2 if known else None
-    native = item.isnative and final.isnative and plan.compute == final
-    if not native or item.char not in CAST_FROM or final.char not in CAST_TO:
-        return None
-    return (np.dtype(np.uint8) if item.kind == "b" else item), final
 
 
 def merged_axes(
