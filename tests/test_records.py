@@ -165,9 +165,6 @@ def test_files_that_are_there_stay(path, tmp_path):
         write_records(path, failing(), overwrite=True)
     assert path.read_bytes() == record(b"old")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["x.idx", "x.rec"]
-    write_records(path, [b"new"], overwrite=True, index=False)
-    assert path.read_bytes() == record(b"new")
-    assert [one.name for one in tmp_path.iterdir()] == ["x.rec"]  # no index of other records
 
 
 # what is there

@@ -150,20 +150,16 @@ def describe_source(header: SourceHeader, n_rows: int, stored: int) -> Facts:
     """Return what the headers of one source say; `stored` are its bytes in the file."""
     sized = header.ragged is None and header.dtype.kind != "O"
     n_bytes = n_rows * header.row_bytes if sized else None
-    return {
-        "dims": list(header.dims),
+    told = ("dims", "storage", "chunks", "coords", "ragged")
+    return {name: plain_values(getattr(header, name)) for name in told} | {
         "shape": [n_rows, *header.row_shape],
         "dtype": str(dtype_of(header)),
         "stored_dtype": str(header.dtype),
-        "storage": header.storage,
         "column": header.is_column,
-        "chunks": None if header.chunks is None else list(header.chunks),
         "filters": [{"id": f.id, "name": f.words} for f in header.filters],
         "n_bytes": n_bytes,
         "stored_bytes": stored,
         "ratio": None if n_bytes is None or not stored else round(n_bytes / stored, 2),
-        "coords": list(header.coords),
-        "ragged": header.ragged,
         "attributes": plain_values(header.attrs),
     }
 

@@ -123,19 +123,10 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
         for_all = own.dtype if own.dtype == TEXT or column.dtype.kind not in "ObM" else None
         columns[i] = column.parsed_as(asked.get(column.name) if asked else for_all)
     chosen = sources_of(paths[0], columns, own)
-    return tuple(
-        FileHeader(
-            stamp=stamp,
-            sources=(sources := _sources(stamp, dialect, index, columns, chosen, asked, options)),
-            splits=all_rows(sources),
-            kind="table",
-            format="csv",
-        )
-        for stamp, dialect, index in texts
-    )
+    return tuple(_file_header(*text, columns, chosen, asked, options) for text in texts)
 
 
-def _sources(
+def _file_header(
     stamp: FileStamp,
     dialect: Dialect,
     index: RowIndex,
@@ -143,8 +134,7 @@ def _sources(
     chosen: dict[str, Chosen],
     asked: dict[str, Any],
     options: Options,
-) -> dict[str, SourceHeader]:
-    """Return the headers of the sources of a file."""
+) -> FileHeader:
     sources = {}
     for name in chosen_sources(chosen, options, repr(stamp.path)):
         numbers = np.atleast_1d(chosen[name]).tolist()
@@ -181,7 +171,9 @@ def _sources(
             detail=Columns(dialect, tuple(numbers), tuple(types), dtype, index),
             scratch_bytes=SCRATCH_BLOCKS * index.longest,
         )
-    return sources
+    return FileHeader(
+        stamp=stamp, sources=sources, splits=all_rows(sources), kind="table", format="csv"
+    )
 
 
 # what columns hold
@@ -390,7 +382,7 @@ def _explained(fault: ValueError, text: Array, dialect: Dialect) -> tuple[int, s
             f"dtype={{{name!r}: str}}"
         )
     elif words.startswith("CSV parse error"):
-        words = f"{words}; correct it, or check delimiter=, quote= and skip_lines="
+        words = f"{words}; correct it, or check delimiter=, quote=, names= and skip_lines="
     return row, words
 
 

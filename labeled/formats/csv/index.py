@@ -374,11 +374,6 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     names = options.names
     if names is None:
         names = tuple((word if header else "") or f"column_{i}" for i, word in enumerate(words))
-    if len(names) != len(words):
-        raise FileFormatError(
-            f"names= gives {len(names)} names, but the first row of {stamp.path!r} has "
-            f"{len(words)} fields"
-        )
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
         raise FileFormatError(

@@ -7,7 +7,6 @@ piece and never held as a whole; pictures are encoded by several threads, a few 
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import os
 from collections import deque
@@ -39,7 +38,6 @@ def write_records(
     labels: Iterable[Any] | None = None,
     ids: Iterable[int] | None = None,
     *,
-    index: bool = True,
     format: str = ".jpg",
     quality: int | None = None,
     threads: int | None = None,
@@ -59,9 +57,6 @@ def write_records(
         Of each example; arrays may differ in length. 0 where only `ids` are given.
     ids : iterable of int, optional
         0, 1, 2, ... by default where there are labels. They are the keys of the index.
-    index : bool
-        Write the index. Without it one that lies there goes, with `overwrite`, for it tells
-        of other records.
     format : str
         How arrays are encoded, by suffix.
     quality : int, optional
@@ -94,30 +89,21 @@ def write_records(
     ['0', '0', '1', '36']
     """
     target = check_target(path, overwrite=overwrite)
-    beside = _idx_beside(target, overwrite)
-    n_threads = (os.cpu_count() or 1) if threads is None else threads
-    records = _records(_encoded(examples, format, quality, n_threads, ahead_bytes), labels, ids)
-    with contextlib.ExitStack() as stack:
-        rec_part = stack.enter_context(replacing(target, overwrite=overwrite))
-        idx_part = None
-        if index:
-            idx_part = stack.enter_context(replacing(beside, overwrite=overwrite))
-        with open(rec_part, "wb") as rec:
-            offsets, keys = _written(rec, records, target)
-        if idx_part is not None:
-            with open(idx_part, "w", encoding="ascii", newline="\n") as out:
-                out.writelines(f"{k}\t{o}\n" for k, o in zip(keys, offsets, strict=True))
-    if not index:
-        with explained(beside), contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
-    return len(offsets)
-
-
-def _idx_beside(target: str, overwrite: bool) -> str:
     beside = str(Path(target).with_suffix(SUFFIX))
     if beside == target:
         raise WriteError(f"{target!r} is the name of an index; let records end in '.rec'")
-    return check_target(beside, overwrite=overwrite)
+    check_target(beside, overwrite=overwrite)
+    n_threads = (os.cpu_count() or 1) if threads is None else threads
+    records = _records(_encoded(examples, format, quality, n_threads, ahead_bytes), labels, ids)
+    with (
+        replacing(target, overwrite=overwrite) as rec_part,
+        replacing(beside, overwrite=overwrite) as idx_part,
+    ):
+        with open(rec_part, "wb") as rec:
+            offsets, keys = _written(rec, records, target)
+        with open(idx_part, "w", encoding="ascii", newline="\n") as out:
+            out.writelines(f"{k}\t{o}\n" for k, o in zip(keys, offsets, strict=True))
+    return len(offsets)
 
 
 def _written(
