@@ -17,7 +17,7 @@ read with the rows it has, where netCDF would pad it.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -237,51 +237,19 @@ def scan_group(opening: Opening) -> FileHeader:
     netcdf, faults = bool(scales), opening.faults
     opening = replace(opening, single_values=netcdf)
     described, not_opened, lost = _described(opening, infos, scales, strict=table is not None)
-    tabled = () if table is None else table.sources
-    known = {*described, *tabled}
-    for name in opening.dims:
-        if name not in known:
-            raise UnknownNameError(
-                f"dims= names {name!r}, which is not a source of file {opening.stamp.path!r}; "
-                f"{did_you_mean(name, known)}"
-            )
     attrs = attrs_of(opening.base, "the file", faults, scalars=netcdf)
     example_dim = _example_dim(opening, described, netcdf=netcdf)
-    every = [each.header for each in described.values()]
-    declared = named_coordinates([attrs, *(header.attrs for header in every)])
-    dims = {dim for header in every for dim in header.dims}
-    named: set[str] = set()
-    for name in described if netcdf else ():
-        # below a group, what is called like a dim of all files (a column `obs/batch`) is none
-        if name in declared | dims or name.rsplit("/", 1)[-1] in declared:
-            named.add(name)
-    chosen: dict[str, Described] = {}
-    variables: dict[str, SourceHeader] = {}
-    for name, each in described.items():
-        header, place = each.header, 0 if example_dim is None else None
-        if example_dim in header.dims:
-            place = header.dims.index(example_dim)
-        if header.shape == () or name in named or name in scales:
-            place = None
-        if place == 0:
-            chosen[name] = each
-        elif place is not None:
-            not_opened[name] = (
-                f"its example dim {example_dim!r} is axis {place}, not axis 0; write it with that "
-                "axis first, or choose another example_dim="
-            )
-        elif header.ragged is not None:
-            not_opened[name] = f"it is not a source, and ragged: {header.ragged}"
-        else:
-            variables[name] = header
+    carried = {*scales, *(_coordinates_of(described, attrs) if netcdf else ())}
+    chosen, variables = _sorted_out(described, not_opened, example_dim, carried)
     if lost:
         error = next(iter(lost.values()))
         if not chosen:
             raise error
         faults.append(f"it opens without {listed([*lost], MAX_NAMED)}: {error}")
     advice = None
+    known = {*described, *(() if table is None else table.sources)}
+    _check_names(opening, chosen, not_opened, known, variables.keys() | scales.keys())
     if options.sources is not None:
-        _check_wanted(opening, chosen, not_opened, variables.keys() | scales.keys(), tabled)
         chosen = {name: chosen[name] for name in options.sources}
     elif table is None and len(chosen) >= MIN_ALIKE and not opening.one_of_many:
         nameless = {name for name, each in chosen.items() if 0 in each.unnamed}
@@ -290,7 +258,7 @@ def scan_group(opening: Opening) -> FileHeader:
     coordinates = {key for source in sources.values() for key in source.coords}
     if netcdf:
         attrs.pop("coordinates", None)
-        coordinates |= _carry_scales(opening, sources, variables, scales, named)
+        coordinates |= _carry_scales(opening, sources, variables, scales, carried)
     splits: Mapping[str, Mapping[str, Rows]]
     splits = {ALL: {name: range(header.n_rows) for name, header in sources.items()}}
     decode_cf = options.decode_cf
@@ -415,34 +383,79 @@ def _example_dim(
     return dim
 
 
-def _check_wanted(
+def _coordinates_of(described: Mapping[str, Described], attrs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the variables that are coordinates: declared so, or named like a dim.
+
+    In a group below, a variable called like a dim is one only where it is the dim's scale: the
+    column `obs/batch` of a table is not a coordinate of the dim `batch` of all files.
+    """
+    headers = [each.header for each in described.values()]
+    declared = named_coordinates([attrs, *(header.attrs for header in headers)])
+    dims = {dim for header in headers for dim in header.dims}
+    for name in described:
+        if name in declared | dims or name.rsplit("/", 1)[-1] in declared:
+            yield name
+
+
+def _sorted_out(
+    described: Mapping[str, Described],
+    not_opened: dict[str, str],
+    example_dim: str | None,
+    carried: Set[str],
+) -> tuple[dict[str, Described], dict[str, SourceHeader]]:
+    """Return what has the example dim first, and what is carried whole; note what is neither."""
+    chosen: dict[str, Described] = {}
+    variables: dict[str, SourceHeader] = {}
+    for name, each in described.items():
+        header, place = each.header, 0 if example_dim is None else None
+        if example_dim in header.dims:
+            place = header.dims.index(example_dim)
+        if header.shape == () or name in carried:
+            place = None
+        if place == 0:
+            chosen[name] = each
+        elif place is not None:
+            not_opened[name] = (
+                f"its example dim {example_dim!r} is axis {place}, not axis 0; write it with that "
+                "axis first, or choose another example_dim="
+            )
+        elif header.ragged is not None:
+            not_opened[name] = f"it is not a source, and ragged: {header.ragged}"
+        else:
+            variables[name] = header
+    return chosen, variables
+
+
+def _check_names(
     opening: Opening,
     sources: Mapping[str, Described],
     not_opened: Mapping[str, str],
+    known: Set[str],
     carried: Set[str],
-    tabled: Sequence[str],
 ) -> None:
-    for name in opening.options.sources or ():
-        if name in sources:
-            continue
-        what = f"{name!r} in file {opening.stamp.path!r}"
-        nearest = did_you_mean(name, {*sources, *tabled})
+    """Refuse names in `dims` and `sources` that mean no source."""
+    where, wanted = f"file {opening.stamp.path!r}", opening.options.sources or ()
+    for name in wanted:
         columns = [n for n, s in sources.items() if s.header.is_column and n.startswith(f"{name}/")]
         if columns:
             raise UnknownNameError(
-                f"{what} is a table, each column of which is a source: sources={columns}"
+                f"{name!r} in {where} is a table, each column of which is a source: "
+                f"sources={columns}"
             )
         if name in not_opened:
-            raise FileFormatError(f"{what} cannot be a source: {not_opened[name]}")
+            raise FileFormatError(f"{name!r} in {where} cannot be a source: {not_opened[name]}")
         if name in carried:
             raise UnknownNameError(
-                f"{what} is not a source but a coordinate, or a variable without the example dim, "
-                f"and is included whole; {nearest}"
+                f"{name!r} in {where} is not a source but a coordinate, or a variable without the "
+                f"example dim, and is included whole; {did_you_mean(name, sources)}"
             )
-        raise UnknownNameError(
-            f"sources= names {name!r}, which is not a source of file {opening.stamp.path!r}; "
-            f"{nearest}"
-        )
+    for argument, names in (("dims=", opening.dims), ("sources=", wanted)):
+        for name in names:
+            if name not in known:
+                raise UnknownNameError(
+                    f"{argument} names {name!r}, which is not a source of {where}; "
+                    f"{did_you_mean(name, known)}"
+                )
 
 
 def _carry_scales(

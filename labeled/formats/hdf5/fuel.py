@@ -166,7 +166,6 @@ def arrays_in_table(opening: Opening, table: SplitTable) -> list[ArrayInfo]:
     for name in table.sources:
         if wanted is not None and name not in wanted:
             continue
-        info = ArrayInfo(name, name)
         try:
             thing, outside = resolve(base, name, allow_external=opening.options.allow_external)
         except NotThereError as error:
@@ -176,16 +175,16 @@ def arrays_in_table(opening: Opening, table: SplitTable) -> list[ArrayInfo]:
                     f"dataset ({error}); {did_you_mean(name, map(to_text, base.id))}. Correct the "
                     "table, or open the other sources with sources=[...]"
                 ) from error
-            info = replace(info, why_not="it is not in the file, and no split provides it")
-        else:
-            if not isinstance(thing, h5py.Dataset):
-                raise SplitError(
-                    f"the split table of file {path!r} names source {name!r}, which is a group or "
-                    f"a type, not a dataset; name the dataset in it ({name + '/...'!r})"
-                )
-            why_not = why_not_a_source(thing)
-            info = replace(info, dataset=thing, outside=outside, why_not=why_not)
-        infos.append(info)
+            why_not = "it is not in the file, and no split provides it"
+            infos.append(ArrayInfo(name, name, why_not=why_not))
+            continue
+        if not isinstance(thing, h5py.Dataset):
+            raise SplitError(
+                f"the split table of file {path!r} names source {name!r}, which is a group or "
+                f"a type, not a dataset; name the dataset in it ({name + '/...'!r})"
+            )
+        why_not_one = why_not_a_source(thing)
+        infos.append(ArrayInfo(name, name, thing, outside=outside, why_not=why_not_one))
     return infos
 
 

@@ -89,27 +89,19 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
     labeled.errors.FileFormatError: file '...no_such.hdf5' does not exist; check the path
     """
     stamp = stamp_of(path)
-    name = stamp.path
-    file = _open(stamp, 1 if headers else None)
     try:
-        yield file
+        with _open(stamp, 1 if headers else None) as file:
+            yield file
     except LabeledError:
         raise
     except Exception as error:
         # Damage inside an HDF5 file surfaces as nearly any exception: KeyError, OSError,
-        # RuntimeError, TypeError, UnicodeError, MemoryError for an impossible length.
+        # RuntimeError, TypeError, UnicodeError, MemoryError for an impossible length; a damaged
+        # file can fail even to close.
         raise FileFormatError(
-            f"file {name!r} is damaged, or holds something h5py cannot read: "
+            f"file {stamp.path!r} is damaged, or holds something h5py cannot read: "
             f"{type(error).__name__}: {error}; compare it with `h5dump -H`, or copy it again"
         ) from error
-    finally:
-        try:
-            file.close()
-        except Exception as error:
-            # A damaged file can fail even to close; what was read is already judged.
-            raise FileFormatError(
-                f"file {name!r} is damaged: closing it failed ({error}); copy it again"
-            ) from error
 
 
 def _open(stamp: FileStamp, slots: int | None) -> h5py.File:
@@ -196,19 +188,18 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
     if path[:1] == "/":
         here = open_object(base, b"/")
     pending = _components(path)
-    hops, outside = 0, False
+    hops, outside, whole = 0, False, base.file.filename
     while pending:
         name = pending.pop(0)
         links = here.id.links if isinstance(here, h5py.Group) else None
         if links is None or not links.exists(name):
             at = "" if to_text(name) == path.strip("/") else f" ({to_text(name)!r} is missing)"
-            raise NotThereError(f"file {base.file.filename!r} has nothing at {path!r}{at}")
+            raise NotThereError(f"file {whole!r} has nothing at {path!r}{at}")
         kind = links.get_info(name).type
         if kind == h5py.h5l.TYPE_SOFT:
             hops += 1
             if hops > MAX_SOFT_LINKS:
-                where = base.file.filename
-                raise NotThereError(f"soft links in file {where!r} run in a circle at {path!r}")
+                raise NotThereError(f"soft links in file {whole!r} run in a circle at {path!r}")
             target = to_text(links.get_val(name))
             here = open_object(here, b"/") if target[:1] == "/" else here
             pending = _components(target) + pending
@@ -223,9 +214,8 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
                 raise
             where, target = map(to_text, links.get_val(name))
             raise GoneError(
-                f"{path!r} in file {base.file.filename!r} leads to {target!r} in file {where!r}, "
-                "which is not there or cannot be opened; copy that file to where the link looks "
-                "for it"
+                f"{path!r} in file {whole!r} leads to {target!r} in file {where!r}, which is not "
+                "there or cannot be opened; copy that file to where the link looks for it"
             ) from error
     return FoundObject(here, outside)
 
