@@ -203,12 +203,7 @@ def large_graphs() -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- what workers say
-def check_files(
-    client: Reached,
-    dataset: Dataset,
-    *,
-    workers: Sequence[str] | None = None,
-) -> None:
+def check_files(client: Reached, dataset: Dataset, *, workers: Sequence[str] | None = None) -> None:
     """Have every worker open the files of a dataset, and compare them with those opened here.
 
     Parameters

@@ -12,7 +12,6 @@ as they are, and a warning names those that are just as long.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import NotYetError, warn
-from labeled.formats.hdf5.dtypes import columns_of, item_of, refers, why_not_read
+from labeled.formats.hdf5.dtypes import item_of, refers, why_not_read
 from labeled.formats.hdf5.fuel import SplitTable, read_table
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, is_scale, scale_of
 from labeled.formats.hdf5.metadata import OWN
@@ -160,7 +159,7 @@ def extras_of(header: FileHeader) -> Extras:
         sources = {address(file[s.key]): s.key.strip("/") for s in header.sources.values()}
         names = dict(sources)  # the first of each object
         written = {*_written_anew(file, header, scales, table)} - sources.keys()
-        obstacles = _obstacles(file, header)
+        obstacles = _obstacles(header)
         everything: dict[str, Any] = {}
         file.visititems_links(everything.__setitem__)
         for path, link in everything.items():
@@ -210,14 +209,14 @@ def extras_of(header: FileHeader) -> Extras:
         )
 
 
-def _obstacles(file: h5py.File, header: FileHeader) -> dict[str, str]:
+def _obstacles(header: FileHeader) -> dict[str, str]:
     """Return sources that cannot be opened, and tables only some columns of which are sources."""
     named = header.not_opened if header.kind == "fuel" else ()
     obstacles = dict.fromkeys(named, "the split table names it, and it cannot be opened")
-    columns = Counter(source.key for source in header.sources.values() if source.is_column)
-    for key, n_opened in columns.items():
-        if n_opened < sum(1 for _ in columns_of(item_of(file[key]))):
-            obstacles[key.strip("/")] = "not all columns of this table are sources"
+    for source in header.sources.values():
+        key = source.key.strip("/")
+        if source.is_column and any(name.startswith(f"{key}/") for name in header.not_opened):
+            obstacles[key] = "not all columns of this table are sources"
     return obstacles
 
 

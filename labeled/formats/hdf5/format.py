@@ -479,13 +479,13 @@ def _carry_scales(
             key = scale.name if scale.name not in variables else name
             variables[key] = scale_header(opening, key, scale, (scale.name,))
     paths = {scale.path for scale in scales.values()}
-    coordinates: dict[str, None] = {}
+    coordinates: list[str] = []
     for key, header in variables.items():
         # xarray has no place for a coordinate of several dims named like one of them
         if (key in named or header.key in paths) and (
             header.dims == (key,) or key not in header.dims
         ):
-            coordinates[key] = None
+            coordinates.append(key)
     for name, header in sources.items():
         if header.ragged is None:
             sizes, coords = dict(zip(header.dims, header.shape, strict=True)), [*header.coords]

@@ -67,12 +67,8 @@ COMPARED_BYTES = 1 << 20
 MAX_CLASSES = 256
 """Names of classes that are read while a file is opened; of more, none are."""
 
-_LAYOUTS: dict[int, Storage] = {
-    h5py.h5d.COMPACT: "compact",
-    h5py.h5d.CONTIGUOUS: "contiguous",
-    h5py.h5d.CHUNKED: "chunked",
-    h5py.h5d.VIRTUAL: "virtual",
-}
+_LAYOUTS: tuple[Storage, ...] = ("compact", "contiguous", "chunked", "virtual")
+"""As HDF5 numbers them."""
 
 PYTABLES = ("ARRAY", "CARRAY", "EARRAY", "TABLE")
 """What PyTables calls datasets whose fields of bits are booleans."""
@@ -107,11 +103,9 @@ def header_of(
     dataset, column = info.dataset, info.column
     plist, kind = dataset.id.get_create_plist(), dataset.id.get_type()
     layout, items = plist.get_layout(), item_of(dataset)
-    beyond = check_dataset(
-        dataset, info.name, allow_external=allow_external, outside=info.outside, plist=plist
-    )
+    beyond = check_dataset(dataset, info.name, allow_external=allow_external, outside=info.outside)
     dtype = numbers_of(items if column is None else column.dtype_in(items))
-    storage = beyond or _LAYOUTS.get(layout, "foreign")
+    storage = beyond or _LAYOUTS[layout]
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
         storage, offset = "empty", None  # in files with a user block the offset is not None
@@ -187,9 +181,8 @@ def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) ->
             by_group if own.name in ("", by_group.name) and not own.scales else own
             for own, by_group in zip(axes, info.axes, strict=False)
         )
-    names = [axis.name for axis in axes]
-    if own_dims:
-        names = [axis.label or own for axis, own in zip(axes, own_dims, strict=True)]
+    owns = own_dims or [axis.name for axis in axes]
+    names = [axis.label or own for axis, own in zip(axes, owns, strict=True)]
     if info.column is not None:
         names += [""] * len(info.item.shape)
     base = vlen_base(info.item)
@@ -353,7 +346,7 @@ def with_coordinates(
     Scales of several groups with the same name are distinguished by their paths.
     """
     taken = {dim for each in described.values() for dim in each.header.dims} | described.keys()
-    overruled: dict[str, str] = {}
+    overruled = ""
     sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
         keys: dict[str, None] = {}
@@ -378,15 +371,14 @@ def with_coordinates(
                         break
                     rival = opening.base[known.key] if key == dim and known is not None else None
                     if rival is not None and _differs(scale.dataset, rival):
-                        overruled[name] = f"along dim {dim!r}, those of {place!r}"
+                        overruled = overruled or (
+                            f"source {name!r} has values of its own along dim {dim!r}, those of "
+                            f"{place!r}, but positions are selected by those of an earlier source; "
+                            f"open it alone, sources=[{name!r}], or give its axis another name "
+                            "with dims="
+                        )
         sources[name] = replace(each.header, coords=tuple(keys)) if keys else each.header
-    for name, which in [*overruled.items()][:1]:
-        more = f" (and {len(overruled) - 1:,} more)" if len(overruled) > 1 else ""
-        opening.faults.append(
-            f"source {name!r} has values of its own {which}{more}, but positions are selected by "
-            f"those of an earlier source; open it alone, sources=[{name!r}], or give its axis "
-            "another name with dims="
-        )
+    opening.faults.extend([overruled] if overruled else [])
     return sources
 
 

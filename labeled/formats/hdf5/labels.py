@@ -201,10 +201,7 @@ def attribute_texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
 
 
 def name_dims(
-    where: str,
-    source: str,
-    found: Sequence[str],
-    given: Names | None = None,
+    where: str, source: str, found: Sequence[str], given: Names | None = None
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Name every axis of a source, and return which axes had no name.
 

@@ -257,7 +257,6 @@ def check_dataset(
     allow_external: bool = False,
     outside: bool = False,
     depth: int = 0,
-    plist: Any = None,
 ) -> Literal["virtual", "external"] | None:
     """Refuse data that lies outside the file; return "external", "virtual" or None (inside).
 
@@ -267,7 +266,7 @@ def check_dataset(
         If the dataset has external storage, is virtual over other files, or belongs to
         another file than the one opened, and `allow_external` is False.
     """
-    plist = dataset.id.get_create_plist() if plist is None else plist
+    plist = dataset.id.get_create_plist()
     if plist.get_external_count() > 0:
         what = "keeps its data in other files (external storage)"
         _refuse(dataset, path, what, allow_external)
