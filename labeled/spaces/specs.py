@@ -62,7 +62,6 @@ Tree = Any
 
 
 # ---------------------------------------------------------------- each pair once
-@dataclass(frozen=True, init=False, eq=False)
 class DataSpecsMapping:
     """The way between specs of any nesting and their distinct ``(space, source)`` pairs.
 
@@ -103,13 +102,6 @@ class DataSpecsMapping:
     expected a tuple of 2 sources, nested as the space is, such as ('x', 'x')
     """
 
-    specs_to_index: Mapping[tuple[Space, str], int]
-    n_unique_specs: int
-    spec_mapping: Tree
-    specs: Specs = field(repr=False)
-    branches: tuple[str, ...] = field(repr=False)
-    """Where each distinct pair stands first, as ``[1][0]``."""
-
     def __init__(self, specs: Any) -> None:
         if not isinstance(specs, tuple | list) or len(specs) != 2:
             raise SpecsError(f"specs are a pair (space, source), found {specs!r}")
@@ -120,11 +112,9 @@ class DataSpecsMapping:
         branches: dict[tuple[Space, str], str] = {}
         tree = _number(space, source, "", branches)
         index = {pair: number for number, pair in enumerate(branches)}
-        object.__setattr__(self, "specs_to_index", index)
-        object.__setattr__(self, "n_unique_specs", len(index))
-        object.__setattr__(self, "spec_mapping", tree)
-        object.__setattr__(self, "specs", (space, source))
-        object.__setattr__(self, "branches", tuple(branches.values()))
+        self.specs_to_index, self.n_unique_specs = index, len(index)
+        self.spec_mapping, self.specs = tree, (space, source)
+        self.branches = tuple(branches.values())  # where each distinct pair stands first
 
     def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
         """Return what `nested` holds for each distinct pair.

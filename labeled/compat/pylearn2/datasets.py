@@ -238,10 +238,6 @@ class DefaultViewConverter:
         require(images, f"rows become a VectorSpace or a Conv2DSpace, not {dspace}", OldValueError)
         return self.topo_space.np_format_as(self.design_mat_to_topo_view(batch), dspace)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.set_axes(state.get("axes", WEIGHTS_AXES))  # older pickles have none
-
 
 def converter_for(topo_view: Any, axes: Sequence[str | int]) -> DefaultViewConverter:
     """Return the converter of images in `axes`, their lengths taken from `topo_view`."""

@@ -444,15 +444,10 @@ class PytablesDataset(Dataset):
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return rows of the window: a slice or a list of int."""
-        nodes: list[StoredRows] = self.nodes
-        if isinstance(request, slice):
-            stop = self.stop if request.stop is None else request.stop + self.start
-            rows = slice((request.start or 0) + self.start, stop, request.step)
-            return tuple(node[rows] for node in nodes)
-        if isinstance(request, list):
-            listed = np.asarray(request, np.int64) + self.start
-            return tuple(node.take_rows(listed) for node in nodes)
-        raise OldValueError(f"rows are asked for by a slice or a list, found {request!r}")
+        known = isinstance(request, slice | list)
+        require(known, f"rows are asked for by a slice or a list, not {request!r}", OldValueError)
+        window = Subset(slice(self.start, self.stop), self.stop)
+        return tuple(window.index_within_subset(node, request) for node in self.nodes)
 
 
 # ---------------------------------------------------------------- rows of one source
@@ -496,7 +491,6 @@ class StoredRows:
         """Return listed rows or those of a range, in any order and as often as they are listed."""
         rows = rows if isinstance(rows, range) else np.asarray(rows, np.int64)
         if self.source is None:
-            rows = np.asarray(rows, np.int64)
             found = _from_handle(self.dataset, rows)
             if "shapes" in self.parts:
                 for place, shape in enumerate(_from_handle(self.parts["shapes"], rows).tolist()):
@@ -535,12 +529,11 @@ def _source(
     return Source.of((replace(made, ragged=why, parts=headers, shape=shape[:1]),))
 
 
-def _from_handle(dataset: h5py.Dataset, rows: Ints) -> Any:
-    """Read listed rows through HDF5: ascending, each once."""
-    wanted, places = np.unique(rows, return_inverse=True)
-    if len(wanted) and wanted[-1] - wanted[0] == len(wanted) - 1:
-        return dataset[wanted[0] : wanted[-1] + 1][places]
-    return dataset[wanted][places]
+def _from_handle(dataset: h5py.Dataset, rows: range | Ints) -> Any:
+    """Read rows through HDF5, listed ones in ascending order."""
+    if isinstance(rows, range):
+        return dataset[rows.start : rows.stop : rows.step]
+    return Subset.sorted_fancy_indexing(dataset, rows)
 
 
 def is_ragged(file: h5py.File, name: str) -> bool:
