@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import labeled
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -33,8 +36,9 @@ class Traps(NamedTuple):
     page: Path
     numbers: range
     names: Callable[[str | Path], dict[str, Any]]
-    outcome: Callable[[str, dict[str, Any], tuple[type, ...]], str]
-    old_kinds: tuple[type, ...]
+    old_kinds: tuple[type, ...] = ()
+    between: Callable[[], object] = int
+    """Called before and after each expression."""
 
     @property
     def cases(self) -> list[Case]:
@@ -44,10 +48,25 @@ class Traps(NamedTuple):
 
     def found(self, case: Case, known: dict[str, Any]) -> tuple[str, str]:
         """Return what the old and the native expression give."""
-        return (
-            self.outcome(case.old, known, self.old_kinds),
-            self.outcome(case.native, known, ()),
-        )
+        found = []
+        for expression, kinds in ((case.old, self.old_kinds), (case.native, ())):
+            self.between()
+            found.append(outcome(expression, known, kinds))
+            self.between()
+        return found[0], found[1]
+
+
+def outcome(expression: str, known: dict[str, Any], kinds: tuple[type, ...]) -> str:
+    """Return what an expression gives; of an error, the first of `kinds` that it is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", labeled.LabeledWarning)
+        try:
+            return repr(eval(expression, dict(known)))
+        except labeled.LabeledError as error:
+            kind = next((k for k in kinds if isinstance(error, k)), type(error))
+            return f"raises {kind.__name__}"
+        except (TypeError, ValueError, KeyError, IndexError, OSError) as error:  # of NumPy, h5py
+            return f"raises {type(error).__name__}"
 
 
 def _case(line: str) -> Case:

@@ -386,11 +386,6 @@ class SpecStep:
     scale: Array | None = field(default=None, repr=False)
     shift: Array | None = field(default=None, repr=False)
 
-    @property
-    def batch_axis(self) -> int:
-        """Which axis of the result counts examples."""
-        return self.target.get_batch_axis()
-
     def __call__(self, rows: Any) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
         if isinstance(rows, permute.Taken) and self.labels is not None:
@@ -465,7 +460,9 @@ class CompiledSpecs:
     @property
     def batch_axes(self) -> Any:
         """Which axis of every array counts examples, nested as the specs; None where nothing is."""
-        return _nested(self.mapping.spec_mapping, [step.batch_axis for step in self.steps])
+        return _nested(
+            self.mapping.spec_mapping, [step.target.get_batch_axis() for step in self.steps]
+        )
 
     @property
     def sparse(self) -> bool:
@@ -593,8 +590,6 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
             labels = f"with_spaces({info.name}=IndexSpace(max_labels, {own.dim}))"
             wrong += f". If its integers are labels, say so: {labels}"
         raise SpaceError(wrong) from error
-    if isinstance(own, IndexSpace):
-        return _label_step(own, space, info, options)
     view = own.sizes(0)[1:]  # a row with one axis per name
     order: tuple[int, ...] = (0, 1)  # axes of the result
     if isinstance(own, ConvNDSpace):
@@ -603,32 +598,28 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
     elif isinstance(space, ConvNDSpace):
         view = (*space.shape, space.channels)
         order = tuple(map(canonical_axes(len(space.shape)).index, space.axes))
-    scale = _factor("scale", options["scale"], info, view, own, space)
-    shift = _factor("shift", options["shift"], info, view, own, space)
-    scaled = scale is not None or shift is not None
-    wanted = _wanted_dtype(space, info.name, options["dtype"])
-    reason = why_not_cast(info.dtype, wanted, scaled=scaled)
-    if reason is not None:
-        raise SpaceError(reason)
-    made = result_dtype(info.dtype.newbyteorder("="), wanted, scaled)
-    return SpecStep(info.name, space, info.shape, view, order, None, made, scale, shift)
-
-
-def _label_step(
-    own: IndexSpace, space: ArraySpace, info: SourceInfo, options: Mapping[str, Any]
-) -> SpecStep:
-    for name in ("scale", "shift"):
-        if isinstance(options[name], Mapping) and options[name].get(info.name) is not None:
-            raise SpaceError(f"it holds labels, which take no {name}")
-    asked = options["dtype"]
-    if isinstance(space, IndexSpace) and not isinstance(asked, Mapping):
-        asked = None
-    made = _wanted_dtype(space, info.name, asked)
-    if made is None:
-        expanded = isinstance(space, VectorSpace)
-        made = np.dtype(np.float64) if expanded else info.dtype.newbyteorder("=")
-    target, own = space.with_dtype(made), own.with_dtype(None)
-    return SpecStep(info.name, target, info.shape, (own.dim,), (0, 1), own, made)
+    channel = own.axes.index("c") - 1 if isinstance(own, ConvNDSpace) else len(view) - 1
+    scale, shift = (
+        _factor(name, options[name], info, view, channel) for name in ("scale", "shift")
+    )
+    scaled, asked = scale is not None or shift is not None, options["dtype"]
+    stored = info.dtype.newbyteorder("=")
+    if not isinstance(own, IndexSpace):
+        wanted = _wanted_dtype(space, info.name, asked)
+        reason = why_not_cast(info.dtype, wanted, scaled=scaled)
+        if reason is not None:
+            raise SpaceError(reason)
+        made = result_dtype(stored, wanted, scaled)
+        return SpecStep(info.name, space, info.shape, view, order, None, made, scale, shift)
+    if scaled:
+        raise SpaceError("it holds labels, which take no scale or shift")
+    as_labels = isinstance(space, IndexSpace)
+    asked = None if as_labels and not isinstance(asked, Mapping) else asked
+    wanted = _wanted_dtype(space, info.name, asked)
+    if wanted is None:
+        wanted = stored if as_labels else np.dtype(np.float64)
+    target = space.with_dtype(wanted)
+    return SpecStep(info.name, target, info.shape, view, order, own.with_dtype(None), wanted)
 
 
 # ---------------------------------------------------------------- dtype, scale, shift
@@ -644,27 +635,19 @@ def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] |
 
 
 def _factor(
-    name: str,
-    option: Any,
-    info: SourceInfo,
-    view: tuple[int, ...],
-    own: ArraySpace,
-    space: ArraySpace,
+    name: str, option: Any, info: SourceInfo, view: tuple[int, ...], channel: int
 ) -> Array | None:
     """Return one factor so that it broadcasts against (batch, *view)."""
     value = value_for(info.name, option)
-    if value is None or (info.mask and not isinstance(option, Mapping)):
-        return None  # a single factor is not for masks
+    numeric = not (info.mask or isinstance(info.space, IndexSpace))
+    if value is None or not (numeric or isinstance(option, Mapping)):
+        return None  # a single factor is not for masks and labels
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "biuf" or numbers.ndim > 1:
         raise SpaceError(f"{name} must be a number or a 1-D array per channel")
-    if numbers.ndim == 0:
-        return numbers
-    axis = len(space.shape) if isinstance(space, ConvNDSpace) else 0
-    if isinstance(own, ConvNDSpace):
-        axis = own.axes.index("c") - 1
-    if len(numbers) != view[axis]:
+    if numbers.ndim and len(numbers) != view[channel]:
         each = "feature" if len(view) == 1 else "channel"
-        wanted = f"expected {view[axis]}, one per {each}"
+        wanted = f"expected {view[channel]}, one per {each}"
         raise SpaceError(f"{name} has {len(numbers)} numbers, {wanted}")
-    return numbers.reshape([-1 if i == axis + 1 else 1 for i in range(len(view) + 1)])
+    shape = [-1 if axis == channel else 1 for axis in range(-1, len(view))]
+    return numbers.reshape(shape) if numbers.ndim else numbers
