@@ -72,7 +72,7 @@ def test_rows_whose_axes_lie_in_another_order_are_refused(tmp_path: Path, ragged
         "other": ("n", "a", "b"),
     }.items():
         labeled.write(tmp_path / name, {"im": rows}, dims={"im": dims})
-    with pytest.raises(DimsError, match=r"dims \('y', 'x'\), those to append have \('x', 'y'\)"):
+    with pytest.raises(DimsError, match=r"dims \('x', 'y'\), but .* \('y', 'x'\); transpose"):
         labeled.append(tmp_path / "old", labeled.open_dataset(tmp_path / "new"))
     for more in (labeled.open_dataset(tmp_path / "other"), {"im": rows}):  # nothing contradicts
         labeled.append(tmp_path / "old", more)
@@ -88,9 +88,9 @@ def test_columns_called_otherwise_and_other_units_are_refused(tmp_path: Path) ->
         return {"x": xr.DataArray(values, coords, ("n", "column"), attrs={"units": units})}
 
     path = labeled.write(tmp_path / "x", rows("ab", "m"))
-    with pytest.raises(ArrayError, match=r"position 0 of dim 'column' 'a', those .* call it 'b'"):
+    with pytest.raises(ArrayError, match=r"'b' at position 0 of dim 'column', but .* 'a'"):
         labeled.append(path, rows("ba", "m"))
-    with pytest.raises(ArrayError, match="is in 'm', rows to append are in 'km'; convert"):
+    with pytest.raises(ArrayError, match=r"rows in 'km', but .* in 'm'; convert"):
         labeled.append(path, rows("ab", "km"))
     turned = {"x": rows("ba", "m")["x"].sel(column=["a", "b"])}  # as the message says
     for more in (turned, rows("ab", "m"), {"x": np.zeros((1, 2))}):
@@ -106,7 +106,7 @@ def test_numbers_that_mean_other_classes_are_refused(tmp_path: Path) -> None:
         paths[name] = labeled.write(
             tmp_path / name, {"y": np.array([0, 1])}, source_attrs={"y": {"class_names": classes}}
         )
-    with pytest.raises(ArrayError, match="calls class 0 'cat', those to append call it 'dog'"):
+    with pytest.raises(ArrayError, match=r"'dog' for class 0, but .* 'cat'"):
         labeled.append(paths["old"], labeled.open_dataset(paths["new"]))
     assert labeled.open_dataset(paths["old"]).n_rows == 2
     labeled.append(paths["old"], labeled.open_dataset(paths["old"]))

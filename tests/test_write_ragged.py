@@ -59,7 +59,7 @@ def test_examples_that_happen_to_be_alike_stay_ragged_if_that_is_said(tmp_path: 
     alike, uneven = [np.zeros((2, 3)), np.ones((2, 3))], [np.zeros((2, 3)), np.ones((1, 3))]
     first, second = tmp_path / "1.h5", tmp_path / "2.h5"
     options: Any = {"dims": {"x": ("batch", "height", "width")}, "overwrite": True}
-    with pytest.raises(ArrayError, match=r"batch 1 has .* different .*\(2, 3\); give .*Ragged\.of"):
+    with pytest.raises(ArrayError, match=r"batch 1: .* different .*\(2, 3\); give .*Ragged\.of"):
         labeled.write(first, [{"x": alike}, {"x": uneven}], **options)
 
     labeled.write(first, {"x": alike}, **options)
@@ -124,7 +124,7 @@ def test_damage_of_any_part_is_found(tmp_path: Path) -> None:
             None,
             {},
             ArrayError,
-            "examples of 2 axes in a later batch",
+            "2 axes, but the first one 1 axes",
         ),
         (
             {"x": [xr.DataArray([1], dims="a"), xr.DataArray([1, 2], dims="b")]},
@@ -176,9 +176,9 @@ def test_append_writes_a_ragged_file_anew(tmp_path: Path, kind: Any, way: str) -
 @pytest.mark.parametrize(
     ("new", "options", "words"),
     [
-        ({"x": np.ones((2, 3))}, {}, "those to append are of one shape"),
-        ({"x": [np.ones((1, 1)), np.ones((2, 2))]}, {}, "examples of 1 axes"),
-        ({"x": [[1.5], [2.5, 1.0]]}, {}, "has dtype int16"),
+        ({"x": np.ones((2, 3))}, {}, "rows of one shape, .* has examples of different"),
+        ({"x": [np.ones((1, 1)), np.ones((2, 2))]}, {}, "2 axes, but file .* 1 axes"),
+        ({"x": [[1.5], [2.5, 1.0]]}, {}, "of float64, but file .* of int16"),
         ([{"x": [[1], [2, 1]]}], {}, "rows must be counted"),
     ],
 )

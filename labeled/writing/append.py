@@ -11,13 +11,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from labeled._validation import check_arguments
-from labeled.display.text import as_text, class_names_of
-from labeled.errors import ArrayError, DimsError, NotYetError, SplitError, WriteError
+from labeled.errors import ArrayError, NotYetError, SplitError, WriteError
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
@@ -28,13 +28,12 @@ from labeled.formats.hdf5.metadata import (
     write_own,
 )
 from labeled.formats.hdf5.writing import open_to_write
-from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
+from labeled.formats.header import FileHeader, Rows
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, clone, replacing
-from labeled.writing.inputs import Inputs, inputs_of
+from labeled.writing.inputs import Inputs, check_alike, inputs_of
 from labeled.writing.layouts import AS_STORED
-from labeled.writing.ragged import RaggedToWrite
-from labeled.writing.repack import StoredSources, coordinates_of, rewrite, splits_of
+from labeled.writing.repack import StoredSources, rewrite, splits_of
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
 from labeled.writing.write import checked_effort, naming
@@ -99,14 +98,12 @@ def append(
     with naming(f"rows were to be added to {where!r}"):
         target = check_target(where, overwrite=True)
         uneven = [name for name, source in header.sources.items() if source.ragged is not None]
-        new = inputs_of(sources, uneven=uneven)
-        _check_fit(new, header)
-        stored = StoredSources(header, target, budget // 6)
-        inputs = _old_then_new(stored.inputs(), new)
-        n_new = next(iter(new.n_rows.values()))
+        stored, new = StoredSources(header, target, budget // 6), inputs_of(sources, uneven=uneven)
+        old, n_new = stored.inputs(), next(iter(new.n_rows.values()))
+        _check_fit(new, old, header)
         rewrite(
             stored,
-            inputs,
+            _old_then_new(old, new, n_new),
             _new_table(header, split, n_new),
             replace(AS_STORED, overwrite=True, progress=progress, memory=memory, threads=threads),
             lambda _: check_same(header.stamp, "Append again"),
@@ -116,123 +113,36 @@ def append(
     return os.path.realpath(where)
 
 
-def _check_fit(inputs: Inputs, header: FileHeader) -> None:
+def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:
     """Refuse rows that do not fit the sources of a file, and files that cannot take any."""
-    where, old, new = header.stamp.path, header.sources, inputs.n_rows
-    counts = {name: source.n_rows for name, source in old.items()}
-    if len(set(counts.values())) != 1:
+    where, sources, counts = header.stamp.path, header.sources, new.n_rows
+    if len(set(old.n_rows.values())) != 1:
         raise ArrayError(
-            f"the sources of file {where!r} have different numbers of rows: {counts}; rows can "
+            f"the sources of file {where!r} have different numbers of rows: {old.n_rows}; rows can "
             f"only be appended where they agree"
         )
-    firsts = {source.dims[0] for source in old.values()}
+    firsts = {source.dims[0] for source in sources.values()}
     along = sorted(n for n, each in header.variables.items() if {*each.dims[:1]} & firsts)
     if along:
         raise NotYetError(
             f"file {where!r} has coordinates {along} along its example dim, which append cannot "
             f"make longer yet; write the file again with all rows"
         )
-    if set(new) != set(old):
+    if set(counts) != set(sources):
         raise ArrayError(
-            f"rows to append have sources {sorted(new)}, but file {where!r} has {sorted(old)}; "
-            f"pass rows of every source"
+            f"rows to append have sources {sorted(counts)}, but file {where!r} has "
+            f"{sorted(sources)}; pass rows of every source"
         )
-    if len(set(new.values())) > 1:
-        raise ArrayError(f"rows to append differ in number: {new}; they must agree")
-    for name, source in old.items():
-        what = f"source {name!r} of file {where!r}"
-        if (source.ragged is not None) != (name in inputs.ragged):
-            kinds = ("different shapes", "one shape")[:: 1 if source.ragged else -1]
-            raise ArrayError(
-                f"{what} holds examples of {kinds[0]}, those to append are of {kinds[1]}; give a "
-                f"labeled.Ragged (or an object array of arrays) for different shapes, else an array"
-            )
+    if len(set(counts.values())) > 1:
+        raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
+    for name, source in sources.items():
         chunked = all(each.chunks is not None for each in datasets_of(source).values())
-        if inputs.batches is not None and not chunked:
+        if new.batches is not None and not chunked:
             raise ArrayError(
-                f"{what} is contiguous, and rows must be counted before they are written into such "
-                f"a source; give arrays in place of batches"
+                f"source {name!r} of file {where!r} is contiguous, and rows must be counted before "
+                f"they are written into such a source; give arrays in place of batches"
             )
-        if name in inputs.ragged:
-            _check_examples(what, inputs.ragged[name], source)
-        else:
-            _check_rows(what, inputs.sources[name], source)
-            _check_positions(what, inputs.sources[name], header, source)
-
-
-def _check_rows(what: str, given: SourceToWrite, source: SourceHeader) -> None:
-    """Refuse rows of another shape, unit, dtype or other classes."""
-    if given.row_shape != source.row_shape:
-        raise ArrayError(
-            f"{what} has rows of shape {source.row_shape}, but rows to append have shape "
-            f"{given.row_shape}"
-        )
-    dtypes = given.dtype, source.dtype
-    _check_kind(what, given.names.dims, source, given.attrs, dtypes, times=given.encode is not None)
-    classes, others = class_names_of(source.attrs), class_names_of(given.attrs)
-    odd = sorted(n for n in classes.keys() & others.keys() if classes[n] != others[n])
-    if odd:
-        raise ArrayError(
-            f"{what} calls class {odd[0]} {classes[odd[0]]!r}, those to append call it "
-            f"{others[odd[0]]!r}; give them the numbers of the file"
-        )
-
-
-def _check_examples(what: str, given: RaggedToWrite, source: SourceHeader) -> None:
-    """Refuse examples with other axes, units or dtypes than those of the file."""
-    if len(given.dims) != len(source.dims):
-        raise ArrayError(
-            f"{what} has examples of {len(source.dims) - 1} axes, those to append have "
-            f"{len(given.dims) - 1}"
-        )
-    stored, new = datasets_of(source)[source.name].dtype, given.examples
-    dtypes = new.dtype, vlen_base(stored) or stored
-    _check_kind(what, given.dims, source, new.attrs, dtypes, times=new.are_times)
-
-
-def _check_kind(
-    what: str,
-    dims: tuple[str, ...],
-    source: SourceHeader,
-    attrs: Mapping[str, Any],
-    dtypes: tuple[np.dtype[Any], np.dtype[Any]],
-    *,
-    times: bool,
-) -> None:
-    """Refuse rows with their axes in another order, in another unit or of another kind of dtype."""
-    if dims[1:] != source.dims[1:] and sorted(dims[1:]) == sorted(source.dims[1:]):
-        raise DimsError(
-            f"{what} has rows with dims {source.dims[1:]}, those to append have {dims[1:]}; "
-            f"transpose them"
-        )
-    new, old = dtypes
-    mine, theirs = source.attrs.get("units"), attrs.get("units")
-    known = times or None not in (mine, theirs)
-    if known and as_text(mine) != as_text(theirs):
-        raise ArrayError(f"{what} is in {mine!r}, rows to append are in {theirs!r}; convert them")
-    if (new.kind == "O") != (old.kind == "O") or not np.can_cast(new, old, "same_kind"):
-        raise ArrayError(
-            f"{what} has dtype {old}, rows to append have {new}; cast them with "
-            f".astype({str(old)!r})"
-        )
-
-
-def _check_positions(
-    what: str, given: SourceToWrite, header: FileHeader, source: SourceHeader
-) -> None:
-    """Refuse rows whose columns or channels have other names than in the file."""
-    called = {one.name: one for one in given.names.coords if one.values.dtype.kind in "OSU"}
-    for mine in coordinates_of(header, source) if called else ():
-        theirs = called.get(mine.name)
-        if theirs is None or mine.dim != theirs.dim:
-            continue
-        pairs = zip(map(as_text, mine.values), map(as_text, theirs.values), strict=False)
-        for i, (a, b) in enumerate(pairs):
-            if a != b:
-                raise ArrayError(
-                    f"{what} calls position {i} of dim {mine.dim!r} {a!r}, those to append call it "
-                    f"{b!r}; bring them into the order of the file, with .sel({mine.name}=[...])"
-                )
+        check_alike("what is appended", new, f"file {where!r}", old, name)
 
 
 def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Splits | None:
@@ -272,24 +182,20 @@ def _counted_table(
     return _new_table(header, split, count - header.sources[name].n_rows)
 
 
-def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
-    """Return all rows that the file will have."""
-    n_new = next(iter(new.n_rows.values()))
+def _old_then_new(old: Inputs, new: Inputs, n_new: int | None) -> Inputs:
+    """Return all rows that the file will have: its own are the first batch."""
     sources: dict[str, SourceToWrite] = {}
     for name, given in old.sources.items():
         more, n_more = new.sources.get(name), n_new  # a file of Fuel's rows has no offsets
         if more is not None:
-            given = replace(
-                given,
-                least_bytes=max(given.least_bytes, more.least_bytes),
-                batch_bytes=more.batch_bytes,
-            )
+            least = max(given.least_bytes, more.least_bytes)
+            given = replace(given, least_bytes=least, batch_bytes=more.batch_bytes)
             if n_more is not None and name in old.ragged and old.ragged[name].kind == "flat":
                 n_more = more.shape[0]
         length = None if n_more is None else int(given.shape[0] or 0) + n_more
         sources[name] = replace(given, shape=(length, *given.shape[1:]))
-    batches = iter([new]) if new.batches is None else new.batches
-    return Inputs(sources, {}, batches, old.ragged, old.sources)
+    ragged = {name: one.open_ended() for name, one in old.ragged.items()}
+    return Inputs(sources, {}, chain([old], [new] if new.batches is None else new.batches), ragged)
 
 
 # splits of a file whose rows stay as they are

@@ -19,6 +19,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled.device import adopted, has_dlpack
+from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
@@ -28,7 +29,13 @@ from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.region import Array
 from labeled.ragged.flat import block_cuts, offsets_of
 from labeled.writing.layouts import RaggedAs
-from labeled.writing.ragged import RaggedToWrite, examples_of, is_ragged, ragged_to_write
+from labeled.writing.ragged import (
+    Examples,
+    RaggedToWrite,
+    examples_of,
+    is_ragged,
+    ragged_to_write,
+)
 from labeled.writing.source import (
     Block,
     SourceToWrite,
@@ -62,21 +69,15 @@ class RowsLike(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
-    """All datasets to write, the file's attributes, and batches still to come (or None).
+    """All datasets to write, the file's attributes, and batches with all rows (or None).
 
-    Parameters
-    ----------
-    sources : mapping of SourceToWrite
-        Sources of one shape, and every dataset that ragged ones become.
-    before : mapping of SourceToWrite
-        The rows of a file that those in batches are appended to.
+    `sources` are those of one shape, and every dataset that ragged ones become.
     """
 
     sources: dict[str, SourceToWrite]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     batches: Iterator[Inputs] | None = None
     ragged: Mapping[str, RaggedToWrite] = field(default_factory=dict)
-    before: Mapping[str, SourceToWrite] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> dict[str, int | None]:
@@ -117,9 +118,6 @@ class Inputs:
             yield from ((given, 0) for given in self.sources.values())
             return
         done = dict.fromkeys(self.sources, 0)
-        for given in self.before.values():
-            yield given, 0
-            done[given.name] = int(given.shape[0] or 0)
         encode: dict[str, Any] = {}
         for number, batch in enumerate(self.batches):
             if batch.n_rows.keys() != self.n_rows.keys():
@@ -128,28 +126,74 @@ class Inputs:
                     f"{sorted(self.n_rows)}; give every batch the same"
                 )
             for name in batch.n_rows:
+                check_alike(f"batch {number}", batch, "the first one", self, name)
                 if name in self.ragged:
                     datasets = self.ragged[name].datasets(batch.ragged[name].examples, done)
                 else:
-                    more = _more_rows(number, self.sources[name], batch)
-                    first = encode.setdefault(name, more.encode)
-                    datasets = {name: replace(more, encode=first)}
+                    more = batch.sources[name]
+                    encode[name] = encode.get(name) or more.encode
+                    datasets = {name: replace(more, encode=encode[name])}
                 for given in datasets.values():
                     yield given, done[given.name]
                     done[given.name] += int(given.shape[0] or 0)
 
 
-def _more_rows(number: int, first: SourceToWrite, batch: Inputs) -> SourceToWrite:
-    """Return the rows of a batch, which must be of the shape of the first ones."""
-    more = batch.sources[first.name]
-    if first.name not in batch.ragged and more.row_shape == first.row_shape:
-        return more
-    different = first.name in batch.ragged
-    what = "examples of different shapes" if different else f"rows of shape {more.row_shape}"
-    raise ArrayError(
-        f"batch {number} has {what} of source {first.name!r}, but the first had {first.row_shape}; "
-        f"give labeled.Ragged.of(examples) in every batch if shapes differ"
-    )
+def check_alike(what: str, more: Inputs, base: str, first: Inputs, name: str) -> None:
+    """Refuse rows of a source that do not go with the first ones.
+
+    Raises
+    ------
+    ArrayError, DimsError
+        If shapes, dims, units, dtypes, or the names of classes or positions differ.
+    """
+    where = f"{what}: source {name!r} has"
+    fix = "give labeled.Ragged.of(examples) where shapes differ, else an array"
+    ragged, was_ragged = more.ragged.get(name), first.ragged.get(name)
+    new: SourceToWrite | Examples = more.sources[name]
+    old: SourceToWrite | Examples = first.sources[name]
+    shapes: tuple[Any, Any] = new.shape[1:], old.shape[1:]
+    dims, times = (new.names.dims, old.names.dims), bool(new.encode or old.encode)
+    if (ragged is None) != (was_ragged is None):
+        kinds = "examples of different shapes", f"rows of one shape, {shapes[was_ragged is None]}"
+        kinds = kinds if was_ragged is None else kinds[::-1]
+        raise ArrayError(f"{where} {kinds[0]}, but {base} has {kinds[1]}; {fix}")
+    if ragged is not None and was_ragged is not None:
+        new, old, dims = ragged.examples, was_ragged.examples, (ragged.dims, was_ragged.dims)
+        shapes, times = tuple(f"{len(d) - 1} axes" for d in dims), new.are_times or old.are_times
+    if shapes[0] != shapes[1]:
+        raise ArrayError(f"{where} rows of shape {shapes[0]}, but {base} {shapes[1]}; {fix}")
+    if dims[0][1:] != dims[1][1:] and sorted(dims[0][1:]) == sorted(dims[1][1:]):
+        raise DimsError(
+            f"{where} rows with dims {dims[0][1:]}, but {base} {dims[1][1:]}; transpose them"
+        )
+    units, was_in = new.attrs.get("units"), old.attrs.get("units")
+    if (times or None not in (units, was_in)) and as_text(units) != as_text(was_in):
+        raise ArrayError(f"{where} rows in {units!r}, but {base} in {was_in!r}; convert them")
+    if (new.dtype.kind == "O") != (old.dtype.kind == "O") or not np.can_cast(
+        new.dtype, old.dtype, "same_kind"
+    ):
+        raise ArrayError(
+            f"{where} rows of {new.dtype}, but {base} of {old.dtype}; cast them with "
+            f".astype({str(old.dtype)!r})"
+        )
+    classes, were = class_names_of(new.attrs), class_names_of(old.attrs)
+    for number in sorted(n for n in classes.keys() & were.keys() if classes[n] != were[n])[:1]:
+        raise ArrayError(
+            f"{where} {classes[number]!r} for class {number}, but {base} {were[number]!r}; give "
+            f"them the same numbers"
+        )
+    known = {one.name: one for one in first.sources[name].names.coords if one.dim in dims[1][1:]}
+    for one in more.sources[name].names.coords:
+        if one.values.dtype.kind in "OSU" and one.name in known and one.dim in dims[0][1:]:
+            pairs = zip(
+                map(as_text, one.values), map(as_text, known[one.name].values), strict=False
+            )
+            for at, (now, then) in enumerate(pairs):
+                if now != then:
+                    raise ArrayError(
+                        f"{where} {now!r} at position {at} of dim {one.dim!r}, but {base} "
+                        f"{then!r}; bring them into one order, with .sel({one.name}=[...])"
+                    )
 
 
 def inputs_of(

@@ -235,17 +235,6 @@ class RaggedToWrite:
         self, examples: Examples, done: Mapping[str, int] | None = None
     ) -> dict[str, SourceToWrite]:
         """Return the datasets of some examples; `done` are the rows that each has from others."""
-        first, more = self.examples.attrs.get("units"), examples.attrs.get("units")
-        if first != more if examples.are_times else self.examples.are_times:
-            raise ArrayError(
-                f"source {self.name!r} has examples in units {more!r} in a later batch, and "
-                f"{first!r} in the first; give times, or numbers, in all"
-            )
-        if examples.shapes.shape[1] != len(self.dims) - 1:
-            raise ArrayError(
-                f"source {self.name!r} has examples of {examples.shapes.shape[1]} axes in a later "
-                f"batch, and of {len(self.dims) - 1} in the first"
-            )
         if self.kind == "fuel":
             self.shapes.append(examples.shapes)
             return {self.name: _variable_rows(self.name, examples, self.dims)}
