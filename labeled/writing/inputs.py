@@ -29,17 +29,15 @@ from labeled.formats.hdf5.writing import Coordinate, Names, storable
 from labeled.formats.region import Array
 from labeled.ragged.flat import block_cuts, offsets_of
 from labeled.writing.layouts import RaggedAs
-from labeled.writing.ragged import (
+from labeled.writing.source import (
+    Block,
     Examples,
     RaggedToWrite,
+    SourceToWrite,
+    check_integers,
     examples_of,
     is_ragged,
     ragged_to_write,
-)
-from labeled.writing.source import (
-    Block,
-    SourceToWrite,
-    check_integers,
     read_by,
     texts,
     times,

@@ -51,11 +51,13 @@ from labeled.writing.layouts import (
     wishes,
 )
 from labeled.writing.packing import PackingPlan, fitting
-from labeled.writing.ragged import Examples, RaggedToWrite, ragged_to_write
 from labeled.writing.source import (
     BLOCK_BYTES,
     Block,
+    Examples,
+    RaggedToWrite,
     SourceToWrite,
+    ragged_to_write,
     read_by,
     slices,
 )
