@@ -301,16 +301,6 @@ class PartFile:
     state: State
     process: int
 
-    @property
-    def n_bytes(self) -> int:
-        """What it takes on the disk, about."""
-        inside = [os.path.join(d, f) for d, _, files in os.walk(self.path) for f in files]
-        total = 0
-        for path in inside or [self.path]:
-            with contextlib.suppress(OSError):
-                total += os.path.getsize(path)
-        return total
-
     def remove(self) -> None:
         """Remove it if it is still there and may be removed."""
         with contextlib.suppress(OSError):

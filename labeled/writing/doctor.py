@@ -165,7 +165,7 @@ def examine(path: str, target: str | None, allow_external: bool) -> Diagnosis:
 def _left_behind(path: str) -> Iterator[Finding]:
     """Find the parts of a file that nobody writes any more, and remove those known to be dead."""
     for part in parts_of(os.path.realpath(path)):
-        words = f"{part.path} ({format_bytes(part.n_bytes)})"
+        words = part.path
         if part.state == "dead":
             part.remove()
             gone = "removed now" if not os.path.lexists(part.path) else "not removable by this user"

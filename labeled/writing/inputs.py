@@ -144,54 +144,55 @@ def check_alike(what: str, more: Inputs, base: str, first: Inputs, name: str) ->
     ArrayError, DimsError
         If shapes, dims, units, dtypes, or the names of classes or positions differ.
     """
-    where = f"{what}: source {name!r} has"
-    fix = "give labeled.Ragged.of(examples) where shapes differ, else an array"
     ragged, was_ragged = more.ragged.get(name), first.ragged.get(name)
-    new: SourceToWrite | Examples = more.sources[name]
-    old: SourceToWrite | Examples = first.sources[name]
-    shapes: tuple[Any, Any] = new.shape[1:], old.shape[1:]
-    dims, times = (new.names.dims, old.names.dims), bool(new.encode or old.encode)
-    if (ragged is None) != (was_ragged is None):
-        kinds = "examples of different shapes", f"rows of one shape, {shapes[was_ragged is None]}"
-        kinds = kinds if was_ragged is None else kinds[::-1]
-        raise ArrayError(f"{where} {kinds[0]}, but {base} has {kinds[1]}; {fix}")
+    given, stored = more.sources[name], first.sources[name]
+    new: SourceToWrite | Examples = given
+    old: SourceToWrite | Examples = stored
+    shapes: tuple[Any, ...] = given.row_shape, stored.row_shape
+    dims, times = (given.names.dims, stored.names.dims), bool(given.encode or stored.encode)
     if ragged is not None and was_ragged is not None:
         new, old, dims = ragged.examples, was_ragged.examples, (ragged.dims, was_ragged.dims)
         shapes, times = tuple(f"{len(d) - 1} axes" for d in dims), new.are_times or old.are_times
-    if shapes[0] != shapes[1]:
-        raise ArrayError(f"{where} rows of shape {shapes[0]}, but {base} {shapes[1]}; {fix}")
-    if dims[0][1:] != dims[1][1:] and sorted(dims[0][1:]) == sorted(dims[1][1:]):
-        raise DimsError(
-            f"{where} rows with dims {dims[0][1:]}, but {base} {dims[1][1:]}; transpose them"
-        )
-    units, was_in = new.attrs.get("units"), old.attrs.get("units")
-    if (times or None not in (units, was_in)) and as_text(units) != as_text(was_in):
-        raise ArrayError(f"{where} rows in {units!r}, but {base} in {was_in!r}; convert them")
-    if (new.dtype.kind == "O") != (old.dtype.kind == "O") or not np.can_cast(
-        new.dtype, old.dtype, "same_kind"
-    ):
-        raise ArrayError(
-            f"{where} rows of {new.dtype}, but {base} of {old.dtype}; cast them with "
-            f".astype({str(old.dtype)!r})"
-        )
+    units, was_in = (as_text(one.attrs.get("units")) for one in (new, old))
     classes, were = class_names_of(new.attrs), class_names_of(old.attrs)
-    for number in sorted(n for n in classes.keys() & were.keys() if classes[n] != were[n])[:1]:
-        raise ArrayError(
-            f"{where} {classes[number]!r} for class {number}, but {base} {were[number]!r}; give "
-            f"them the same numbers"
-        )
-    known = {one.name: one for one in first.sources[name].names.coords if one.dim in dims[1][1:]}
-    for one in more.sources[name].names.coords:
-        if one.values.dtype.kind in "OSU" and one.name in known and one.dim in dims[0][1:]:
-            pairs = zip(
-                map(as_text, one.values), map(as_text, known[one.name].values), strict=False
-            )
-            for at, (now, then) in enumerate(pairs):
-                if now != then:
-                    raise ArrayError(
-                        f"{where} {now!r} at position {at} of dim {one.dim!r}, but {base} "
-                        f"{then!r}; bring them into one order, with .sel({one.name}=[...])"
-                    )
+    odd = sorted(n for n in classes.keys() & were.keys() if classes[n] != were[n])
+    error: type[ArrayError | DimsError] = ArrayError
+    why = None
+    if (ragged is None) != (was_ragged is None):
+        kinds = "examples of different shapes", f"rows of one shape, {shapes[ragged is not None]}"
+        now, then = kinds if was_ragged is None else kinds[::-1]
+        fix = "give labeled.Ragged.of(examples) where shapes differ, else an array"
+        why = f"has {now}, but {base} has {then}; {fix}"
+    elif shapes[0] != shapes[1]:
+        fix = "where shapes differ, give labeled.Ragged.of(examples) for all"
+        why = f"has rows of shape {shapes[0]}, but {base} {shapes[1]}; {fix}"
+    elif dims[0][1:] != dims[1][1:] and sorted(dims[0][1:]) == sorted(dims[1][1:]):
+        error = DimsError
+        why = f"has rows with dims {dims[0][1:]}, but {base} {dims[1][1:]}; transpose them"
+    elif units != was_in and (times or "None" not in (units, was_in)):
+        why = f"has rows in {units!r}, but {base} in {was_in!r}; convert them"
+    elif not _goes_into(new.dtype, old.dtype):
+        cast = f".astype({str(old.dtype)!r})"
+        why = f"has rows of {new.dtype}, but {base} of {old.dtype}; cast them with {cast}"
+    elif odd:
+        name_of = f"{classes[odd[0]]!r} for class {odd[0]}, but {base} {were[odd[0]]!r}"
+        why = f"has {name_of}; give them the same numbers"
+    else:
+        known = {one.name: one for one in stored.names.coords if one.dim in dims[1][1:]}
+        for one in given.names.coords:
+            if one.values.dtype.kind in "OSU" and one.dim in dims[0][1:] and one.name in known:
+                both = map(as_text, one.values), map(as_text, known[one.name].values)
+                for at, (now, then) in enumerate(zip(*both, strict=False)):
+                    if now != then and why is None:
+                        place = f"{now!r} at position {at} of dim {one.dim!r}, but {base} {then!r}"
+                        why = f"has {place}; bring them into one order with .sel({one.name}=[...])"
+    if why is not None:
+        raise error(f"{what}: source {name!r} {why}")
+
+
+def _goes_into(new: np.dtype[Any], old: np.dtype[Any]) -> bool:
+    texts = new.kind == "O", old.kind == "O"
+    return texts[0] == texts[1] and np.can_cast(new, old, "same_kind")
 
 
 def inputs_of(
@@ -348,41 +349,33 @@ def _all_given(
 
 def check_name(name: Any, others: Container[str]) -> None:
     """Refuse names that HDF5 cannot hold, or that lie inside another source."""
+    parts, why = name.split("/") if isinstance(name, str) else [], None
     if not isinstance(name, str):
-        raise ArrayError(f"a source is called {name!r}; give it a text for a name")
-    parts = name.split("/")
-    if any(part in ("", ".", "..") for part in parts) or "\0" in name or parts[0] == OWN:
-        raise ArrayError(
-            f"{name!r} cannot name a source: HDF5 takes '/' for groups, so give names like "
-            f"'images' or 'camera/left' (and not {OWN!r})"
-        )
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise ArrayError(f"the source name {name!r} is not valid Unicode") from None
+        why = "give it a text for a name"
+    elif any(part in ("", ".", "..") for part in parts) or "\0" in name or parts[0] == OWN:
+        why = f"HDF5 takes '/' for groups; use names like 'images' or 'camera/left', not {OWN!r}"
+    elif not name.isprintable() and name.encode(errors="replace").decode() != name:
+        why = "it is not valid Unicode"
     for depth in range(1, len(parts)):
         if "/".join(parts[:depth]) in others:
-            raise ArrayError(
-                f"source {name!r} would lie inside source {'/'.join(parts[:depth])!r}; rename one"
-            )
+            why = f"it would lie inside source {'/'.join(parts[:depth])!r}; rename one"
+    if why is not None:
+        raise ArrayError(f"{name!r} cannot name a source: {why}")
 
 
 def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:
     """Return one source as it will be written."""
     array = _as_array(name, value)
     dtype, encode, decoding = _stored(name, np.dtype(array.dtype))
-    shape = tuple(array.shape)
+    shape, why = tuple(array.shape), None
     if len(shape) == 0:
-        raise ArrayError(f"source {name!r} is a single value; a source needs an axis of examples")
-    if len(shape) > MAX_AXES:
-        raise ArrayError(
-            f"source {name!r} has {len(shape)} axes, and HDF5 knows {MAX_AXES}; reshape it"
-        )
-    if any(isinstance(n, float) for n in shape):  # dask writes unknown lengths as nan
-        raise ArrayError(
-            f"source {name!r} has a length that dask does not know yet: {shape}; call "
-            f"compute_chunk_sizes() on it first"
-        )
+        why = "is a single value; a source needs an axis of examples"
+    elif len(shape) > MAX_AXES:
+        why = f"has {len(shape)} axes, and HDF5 knows {MAX_AXES}; reshape it"
+    elif any(isinstance(n, float) for n in shape):  # dask writes unknown lengths as nan
+        why = f"has a length that dask does not know yet: {shape}; call compute_chunk_sizes() on it"
+    if why is not None:
+        raise ArrayError(f"source {name!r} {why}")
     labelled = isinstance(array, xr.DataArray)
     found = [str(dim) for dim in array.dims] if labelled else [""] * len(shape)
     axis_names, _ = name_dims(TO_WRITE, name, found, dims)

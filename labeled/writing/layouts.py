@@ -102,25 +102,20 @@ def wishes(names: Sequence[str], storage: Storage, default: Wish = NO_WISH) -> d
 
 
 def _check(name: str, wish: Wish) -> None:
-    if wish.layout not in LAYOUTS:
-        raise ArrayError(
-            f"layout of source {name!r} is {wish.layout!r}; it must be one of {LAYOUTS}"
-        )
-    if wish.compression is not None and wish.compression not in CODECS:
-        raise ArrayError(
-            f"compression of source {name!r} is {wish.compression!r}; it must be None or one of "
-            f"{tuple(CODECS)}"
-        )
-    low, high, _ = (1, 0, 0) if wish.compression is None else CODECS[wish.compression].levels
-    if wish.level is not None and not low <= wish.level <= high:
-        raise ArrayError(
-            f"level={wish.level!r} does not fit compression={wish.compression!r} of source "
-            f"{name!r}; levels are {low} to {high}"
-        )
-    if wish.layout == "contiguous" and (wish.compression is not None or wish.chunks is not None):
-        raise ArrayError(
-            f"source {name!r} cannot be contiguous and compressed or chunked; leave layout= out"
-        )
+    layout, codec, level, chunks = wish
+    source, why = f"source {name!r}", None
+    low, high, _ = CODECS[codec].levels if codec in CODECS else (0, 0, 0)
+    if layout not in LAYOUTS:
+        why = f"layout of {source} is {layout!r}; it must be one of {LAYOUTS}"
+    elif codec is not None and codec not in CODECS:
+        why = f"compression of {source} is {codec!r}; it must be None or one of {tuple(CODECS)}"
+    elif level is not None and (codec is None or not low <= level <= high):
+        why = f"level={level!r} does not fit compression={codec!r} of {source}"
+        why += "" if codec is None else f"; levels are {low} to {high}"
+    elif layout == "contiguous" and (codec is not None or chunks is not None):
+        why = f"{source} cannot be contiguous and compressed or chunked; leave layout= out"
+    if why is not None:
+        raise ArrayError(why)
 
 
 def layout_for(

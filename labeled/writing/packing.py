@@ -114,13 +114,13 @@ class Packed:
 
 
 def pack(
-    values: Any,
     start: int,
     stop: int,
     recipe: Recipe,
     parts: Sequence[Part],
-    shapes: Array | None = None,
-    encode: Callable[[Array], Array] | None = None,
+    shapes: Array | None,
+    encode: Callable[[Array], Array] | None,
+    values: Any,
 ) -> Packed:
     """Do all work on a block of rows `start` to `stop`.
 
@@ -470,15 +470,7 @@ def _begun(
     end = stop if block.shapes is None else begin + len(block.shapes)
     tally, recipe = plan.tallies.get(given.name), plan.recipes[given.name]
     parts = [] if tally is None else tally.parts(begin, end)
-    packing: Any = partial(
-        pack,
-        start=start,
-        stop=stop,
-        recipe=recipe,
-        parts=parts,
-        shapes=block.shapes,
-        encode=given.encode,
-    )
+    packing: Any = partial(pack, start, stop, recipe, parts, block.shapes, given.encode)
     task: Any = None
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
