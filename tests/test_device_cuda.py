@@ -15,46 +15,6 @@ from labeled.errors import LoaderError
 STREAM = 0x1230
 
 
-@pytest.fixture
-def cupy(monkeypatch):
-    """Return what the door asks of CuPy, where a GPU and driver would be."""
-    found = types.SimpleNamespace(
-        Device=contextlib.nullcontext,
-        is_available=lambda: True,
-        runtime=types.SimpleNamespace(getDeviceCount=lambda: 2),
-        nvrtc=types.SimpleNamespace(getVersion=lambda: (13, 0)),
-        Stream=types.SimpleNamespace(from_external=lambda theirs: theirs.__cuda_stream__()),
-    )
-    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=found))
-    return found
-
-
-@pytest.fixture
-def torch(monkeypatch):
-    """Return a torch whose current stream is a known one, and knows nothing of protocols."""
-    streams = {1: types.SimpleNamespace(cuda_stream=STREAM)}
-    found = types.SimpleNamespace(cuda=types.SimpleNamespace(current_stream=streams.__getitem__))
-    monkeypatch.setitem(sys.modules, "torch", found)
-
-
-def test_kernels_for_torch_go_to_its_current_stream(cupy, torch):
-    stream = cuda_device("cuda:1").consumer_stream("torch")
-    assert (stream.stream, stream.number) == ((0, STREAM), 1)
-
-
-def test_a_cupy_that_cannot_compile_is_reported_before_work(cupy):
-    assert cuda_device("cuda:1").number == 1
-
-    def missing():
-        raise RuntimeError('Failure finding "libnvrtc.so.13"')
-
-    cupy.nvrtc.getVersion = missing
-    with pytest.raises(LoaderError, match=r"finds no NVRTC .*libnvrtc.*cupy-cuda13x\[ctk\]"):
-        cuda_device("cuda:1")
-    with pytest.raises(LoaderError, match="there are 2 GPUs"):
-        cuda_device("cuda:2")
-
-
 class Gpus:
     """Two GPUs as CuPy shows them: notes what is asked for, of which device and on which stream."""
 
@@ -68,6 +28,8 @@ class Gpus:
         class Stream(contextlib.AbstractContextManager):
             def __init__(self, non_blocking=False):
                 self.number, self.non_blocking = gpus.device, non_blocking
+
+            from_external = staticmethod(lambda theirs: theirs.__cuda_stream__())
 
             def __enter__(self):
                 self.before, gpus.stream[gpus.device] = gpus.stream[gpus.device], self
@@ -143,6 +105,25 @@ def gpus(monkeypatch):
     found = Gpus()
     monkeypatch.setitem(sys.modules, "cupy", found)
     return found
+
+
+def test_kernels_for_torch_go_to_its_current_stream(gpus, monkeypatch):
+    streams = {1: types.SimpleNamespace(cuda_stream=STREAM)}  # which knows nothing of protocols
+    torch = types.SimpleNamespace(cuda=types.SimpleNamespace(current_stream=streams.__getitem__))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    stream = cuda_device("cuda:1").consumer_stream("torch")
+    assert (stream.stream, stream.number) == ((0, STREAM), 1)
+
+
+def test_a_cupy_that_cannot_compile_is_reported_before_work(gpus):
+    def missing():
+        raise RuntimeError('Failure finding "libnvrtc.so.13"')
+
+    gpus.cuda.nvrtc.getVersion = missing
+    with pytest.raises(LoaderError, match=r"finds no NVRTC .*libnvrtc.*cupy-cuda13x\[ctk\]"):
+        cuda_device("cuda:1")
+    with pytest.raises(LoaderError, match="there are 2 GPUs"):
+        cuda_device("cuda:2")
 
 
 def test_places_in_a_stream_are_marked_there_and_waited_for_there(gpus):
