@@ -102,45 +102,61 @@ class SampleContext:
         return np.random.Generator(np.random.Philox(key=key))
 
 
-# what is stated about a transform
+# steps
 
 
 @dataclass(frozen=True)
-class Marked:
-    """A transform with something stated about it; called as it is.
+class Step:
+    """One transform, in its place where it has one, and what is stated about it.
 
     Parameters
     ----------
-    transform : callable
+    call : callable
+    part : str, optional
+        The part of a sample or batch that it takes and returns; None for all of it.
+    path : tuple
+        Numbers and names that lead to it; part of what it draws.
+    asks : frozenset of str
+        What it is given besides the data.
     whole : bool
         It takes whole batches.
-    memory : (int, int), optional
-        Bytes of what it makes of a row, and besides, where that is stated.
+    memory : (RowSpec, int), optional
+        What it makes of a row, and the bytes that it takes besides, where that is stated.
     """
 
-    transform: Any
+    call: Any
+    part: str | None = None
+    path: tuple[int | str, ...] = ()
+    asks: frozenset[str] = frozenset()
     whole: bool = False
-    memory: tuple[int, int] | None = None
+    memory: tuple[RowSpec, int] | None = None
 
-    def __call__(self, data: Any, **asked: Any) -> Any:
-        return self.transform(data, **asked)
+    def __call__(self, data: Any, context: SampleContext | None = None) -> Any:
+        """Apply the transform; without a context it is called with the data alone."""
+        if context is None or not self.asks:
+            return self.call(data)
+        here = context.into(*self.path)
+        return self.call(data, **{name: _given(name, here, self.call) for name in self.asks})
+
+    def __str__(self) -> str:
+        return name_of(self.call) if self.part is None else f"{self.part}={name_of(self.call)}"
 
 
-def _marked(transform: Any) -> Marked:
-    return transform if isinstance(transform, Marked) else Marked(transform)
+def _step(transform: Any) -> Step:
+    return transform if isinstance(transform, Step) else Step(transform)
 
 
-def whole(transform: Any) -> Marked:
+def whole(transform: Any) -> Step:
     """Mark a transform as one that takes whole batches rather than samples.
 
     It runs in the loader's threads like one of samples, but once a batch, before rows are
     taken apart. Transforms with a parameter ``rows`` need no mark.
     """
-    return replace(_marked(transform), whole=True)
+    return replace(_step(transform), whole=True)
 
 
 @check_arguments(PipelineError)
-def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]], Marked]:
+def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]], Step]:
     """State how much memory a transform takes, so that ``memory=`` of a loader counts it.
 
     Parameters
@@ -158,47 +174,8 @@ def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]],
     for name, value in (("row_bytes", row_bytes), ("work_bytes", work_bytes)):
         if value < 0:
             raise PipelineError(f"{name}={value!r} must be a number of bytes, 0 or more")
-    return lambda transform: replace(_marked(transform), memory=(int(row_bytes), int(work_bytes)))
-
-
-# steps
-
-
-@dataclass(frozen=True)
-class Step:
-    """One transform in its place.
-
-    Parameters
-    ----------
-    call : callable
-    part : str, optional
-        The part of a sample or batch that it takes and returns; None for all of it.
-    path : tuple
-        Numbers and names that lead to it; part of what it draws.
-    asks : frozenset of str
-        What it is given besides the data.
-    whole : bool
-        It takes whole batches.
-    memory : (int, int), optional
-        Bytes of what it makes of a row, and besides, where that is stated.
-    """
-
-    call: Callable[..., Any]
-    part: str | None
-    path: tuple[int | str, ...]
-    asks: frozenset[str]
-    whole: bool
-    memory: tuple[int, int] | None
-
-    def __call__(self, data: Any, context: SampleContext | None = None) -> Any:
-        """Apply the transform; without a context it is called with the data alone."""
-        if context is None or not self.asks:
-            return self.call(data)
-        here = context.into(*self.path)
-        return self.call(data, **{name: _given(name, here, self.call) for name in self.asks})
-
-    def __str__(self) -> str:
-        return name_of(self.call) if self.part is None else f"{self.part}={name_of(self.call)}"
+    made = RowSpec((), ((int(row_bytes),),), np.dtype(np.uint8))
+    return lambda transform: replace(_step(transform), memory=(made, int(work_bytes)))
 
 
 def steps_of(
@@ -213,25 +190,23 @@ def steps_of(
     PipelineTypeError
         If one is nothing that can be called.
     """
-    marked = _marked(given)
-    call, whole = marked.transform, whole or marked.whole
+    stated = _step(given)
+    call, whole = stated.call, whole or stated.whole
     call = call.given if isinstance(call, Steps) else call
     if call is None:
         return ()
-    if isinstance(call, Mapping) and part is None:
-        inner: Any = [(one, name, name) for name, one in call.items()]
-    elif isinstance(call, list | tuple):
-        inner = [(one, part, n) for n, one in enumerate(call)]
-    else:
-        inner = None
-    if inner is not None:
-        found = (steps_of(one, of, (*path, step), whole=whole) for one, of, step in inner)
+    by_name = isinstance(call, Mapping) and part is None
+    if by_name or isinstance(call, list | tuple):
+        inner: Any = call.items() if by_name else enumerate(call)
+        found = (
+            steps_of(one, step if by_name else part, (*path, step), whole=whole)
+            for step, one in inner
+        )
         return tuple(chain.from_iterable(found))
     call = Steps(call) if isinstance(call, Mapping) else call
     _check_transform(call)
     asks = asked_by(call)
-    whole = whole or "rows" in asks
-    return (Step(call, part, path, asks, whole, marked.memory),)
+    return (Step(call, part, path, asks, whole or "rows" in asks, stated.memory),)
 
 
 def _check_transform(call: Any) -> None:
@@ -753,8 +728,7 @@ def made_of(line: CompiledPipeline, rows: Forms) -> MadeOf:
 def _stated(step: Step, row: RowSpec | None) -> tuple[RowSpec | None, int]:
     """Return what a step makes of a row, None where it does not say, and what it takes besides."""
     if step.memory is not None:
-        row_bytes, work_bytes = step.memory
-        return RowSpec((), ((row_bytes,),), np.dtype(np.uint8)), work_bytes
+        return step.memory
     memory_after = getattr(step.call, "memory_after", None)
     if memory_after is None:
         return None, 0
