@@ -408,13 +408,9 @@ class Augment(PictureTransform):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "transforms", tuple(self.transforms))
-        for one in self.transforms:
-            given = [name for name in ("axes", "dtype", "dims") if getattr(one, name) is not None]
-            if given:
-                raise AugmentError(
-                    f"an Augment within another takes no {' and no '.join(given)}; give that to "
-                    "the outermost Augment"
-                )
+        inner = [given for one in self.transforms for given in (one.axes, one.dtype, one.dims)]
+        if inner.count(None) < len(inner):
+            raise AugmentError("axes, dtype and dims are for the outermost Augment alone")
         try:
             np.dtype(self.dtype)
         except (TypeError, ValueError) as error:
