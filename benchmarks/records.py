@@ -97,7 +97,7 @@ def bare_loop(path: str | Path, size: tuple[int, ...] | None, batch_rows: int) -
     decode = import_module("simplejpeg").decode_jpeg
     descriptor, where = os.open(path, os.O_RDONLY), places(path)
     shape = None if size is None else (RING, batch_rows, *size, 3)
-    ring = None if shape is None else owned(shape, np.dtype(np.uint8))
+    ring = None if shape is None else owned("", shape, np.dtype(np.uint8))
 
     def some(out: Any, first: int, stop: int, begin: int) -> None:
         for i in range(begin, stop - first, THREADS):

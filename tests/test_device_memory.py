@@ -134,7 +134,7 @@ def served(ds, device, options):
                 del batch
     finally:
         tracemalloc.stop()
-    assert loader.pools()[0].extra == 0
+    assert loader._pools[0].extra == 0
     return told, held
 
 
@@ -219,5 +219,5 @@ def test_a_slow_device_is_waited_for_before_more_is_pinned(dense, threads):
         del batch
     told = loader.explain()
     assert device.n_uploads > told.n_buffers
-    assert loader.pools()[0].extra == 0
+    assert loader._pools[0].extra == 0
     assert device.pinned_bytes <= told.pinned_bytes

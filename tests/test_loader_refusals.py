@@ -58,7 +58,7 @@ def ds(tmp_path_factory):
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
         ({"weights": np.ones(3)}, rf"weights has shape \(3,\), but there are {N} rows"),
-        ({"weights": "aa"}, "weights='aa' is not a source; did you mean 'a'"),
+        ({"weights": "aa"}, "weights='aa' is not a source of one value a row"),
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         (
             {"last": "pad", "pad_value": {"u": 300}},

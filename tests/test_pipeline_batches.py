@@ -107,7 +107,6 @@ def test_a_row_becomes_the_same_whoever_works_on_it(dataset, order, way, size, c
     assert sorted(seen) == list(range(N))
 
 
-@pytest.mark.filterwarnings("ignore:the state was saved with seed")
 @few
 @given(orders, ways, st.data())
 def test_a_saved_place_goes_on_with_the_same_numbers(dataset, order, way, data):
@@ -222,7 +221,6 @@ def test_a_batch_without_samples_is_left_out(dataset, threads, collate):
     assert loader.state_dict()["step"] == 3
 
 
-@pytest.mark.filterwarnings("ignore:the state was saved with seed")
 def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
     own = shuffled(N, 16, seed=3)
     assert dataset.batches(sampler=own, pipeline={"images": noisy}).seed == 3

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -26,7 +27,7 @@ from labeled.errors import ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.explain import Stats
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.prefetch import Interrupted, Made, Prefetcher, Transformed
+from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.windows import WindowRows
@@ -65,13 +66,10 @@ class Collator:
         self.job: Any = None
         """What batches are cut from; let go of by whoever ends the iteration."""
         self._job_pool, self._batch_pool = pools
-        self._span, self._skips, self._lay_out = (
-            epoch_plan.span,
-            plan.options.skips,
-            plan.lay_out,
-        )
+        self._span, self._lay_out, self._skips = epoch_plan.span, plan.lay_out, plan.options.skips
+        self._there: Any = plan.device_plan
         self._padded_rows = epoch_plan.batch_rows if epoch_plan.last == "pad" else 0
-        self._many_a_job = plan.sizes.job_rows >= 2 * epoch_plan.batch_rows
+        self._many_a_job = not self._there and plan.sizes.job_rows >= 2 * epoch_plan.batch_rows
         self._joins = plan.sizes.in_flight > 0 and not self._many_a_job
 
     def batch(self, number: int) -> Made:
@@ -123,7 +121,9 @@ class Collator:
         Another thread may end the iteration meanwhile, and clear `job`, so that is not asked.
         """
         arrays, spans, place = self._batch_memory(length), list[Span](), 0
-        ragged = {name: [form.empty] for name, form in self._lay_out.ragged.items()}
+        ragged = dict[str, list[RaggedRows]]()
+        for name, form in self._lay_out.ragged.items():
+            ragged[name] = [form.empty]
         while start < stop:
             if start >= job.stop:
                 job = None  # its memory is free once it is copied from
@@ -143,8 +143,10 @@ class Collator:
         """Return memory for the dense sources of a batch."""
         buffer = self._batch_pool.take(force=True)
         assert buffer is not None
-        buffer.taken = False  # held from here on by its views alone
-        return {name: array[:length] for name, array in buffer.arrays.items()}
+        arrays = {}
+        for name, array in buffer.items():
+            arrays[name] = array[:length]
+        return arrays
 
     def _copy(self, job: Any, a: int, b: int, arrays: dict[str, Any], place: int) -> None:
         """Copy the dense sources of some places of a job."""
@@ -203,18 +205,20 @@ class Collator:
         return labelled(data, rows, count, info), lambda: rows, count, n_lost
 
 
-def piped(windows: Prefetcher, collator: Collator, numbers: range) -> Iterator[Transformed]:
+def piped(windows: Prefetcher, collator: Collator, numbers: range) -> Iterator[Future[Made]]:
     """Yield batches of a pipeline in order; some more are cut and on their way meanwhile."""
-    flying, todo, sizes = deque[Transformed](), iter(numbers), collator.plan.sizes
-    for number in todo:
+    flying, sizes = deque[Future[Made]](), collator.plan.sizes
+    for number in numbers:
         try:
-            made = collator.batch(number)
-            flying.append(windows.transform(partial(collator.transformed, made)))
+            work = partial(collator.transformed, collator.batch(number))
+            flying.append(windows.transform(work))
+            del work  # only the batch is to keep its memory
             windows.poke()
         except Exception as error:  # met behind the batches that are on their way
-            flying.append(Transformed(made=error))
+            flying.append(Future())
+            flying[-1].set_exception(error)
             break
-        if not sizes.threads or len(flying) == sizes.in_flight or flying[0].made is not None:
+        if not sizes.threads or len(flying) == sizes.in_flight or flying[0].done():
             yield flying.popleft()
     yield from flying
 

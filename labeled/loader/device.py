@@ -207,21 +207,8 @@ class DeviceCollator(Collator):
     What its arrays hold is there once the event of a batch is done.
     """
 
-    def __init__(
-        self,
-        plan: LoaderPlan,
-        epoch_plan: AnyPlan,
-        windows: Any,
-        pools: tuple[BufferPool, BufferPool],
-        stats: Stats,
-    ) -> None:
-        super().__init__(plan, epoch_plan, windows, pools, stats)
-        assert plan.device_plan is not None
-        self._many_a_job, self._device_plan = False, plan.device_plan
-
     def batch(self, number: int) -> Made:
-        device_plan = self._device_plan
-        self._stream = device_plan.device.consumer_stream(device_plan.library)
+        self._stream = self._there.device.consumer_stream(self._there.library)
         data, rows, count, n_lost = self._made(number)
         if self.plan.pipeline is not None:
             data = self._run(partial(batch_stage, self.plan, self.epoch_plan, rows, data))
@@ -239,8 +226,8 @@ class DeviceCollator(Collator):
             self._stream.wait_for(job.copied)
             reads.extend(job.buffer.arrays.values())
         try:
-            with self._device_plan.memory_errors():
-                made = self._stream.run(make, reads)
+            with self._there.memory_errors():
+                made: T = self._stream.run(make, reads)
         finally:  # also behind an error, for kernels asked for before it
             self._event = self._stream.record()
             if job is not None:
@@ -251,7 +238,7 @@ class DeviceCollator(Collator):
     def _laid_out(
         self, job: Any, arrays: dict[str, Any], rows: Callable[[], Rows], count: int, length: int
     ) -> Any:
-        device, lay_out = self._device_plan.device, self.plan.lay_out
+        device, lay_out = self._there.device, self.plan.lay_out
 
         def placed(arrays: dict[str, Any]) -> dict[str, Any]:
             """Bring arrays of numbers that were made on the host to the device."""
@@ -259,7 +246,7 @@ class DeviceCollator(Collator):
 
         def laid_out() -> Any:
             if job is not None:  # views, of which laying out makes no copies everywhere
-                for name in self._device_plan.layout.keys() - lay_out.copied:
+                for name in self._there.layout.keys() - lay_out.copied:
                     fresh = device.empty(arrays[name].shape, arrays[name].dtype)
                     fresh[...] = arrays[name]
                     arrays[name] = fresh
@@ -268,7 +255,7 @@ class DeviceCollator(Collator):
         return self._run(laid_out, job)
 
     def _batch_memory(self, length: int) -> dict[str, Any]:
-        device, there = self._device_plan.device, self._device_plan.layout
+        device, there = self._there.device, self._there.layout
 
         def memory() -> dict[str, Any]:
             arrays = {}
@@ -291,15 +278,14 @@ class ResidentCollator(DeviceCollator):
     """
 
     def _made(self, number: int) -> Made:
-        resident, lay_out = self._device_plan.resident, self.plan.lay_out
-        assert resident is not None
+        lay_out = self.plan.lay_out
         places, count = self.epoch_plan.batch(number)
         position_of, kept = self.plan.position_of, dict[str, Array]()
         rows = places if position_of is None else np.where(places < 0, -1, position_of[places])
-        with self._device_plan.memory_errors():
+        with self._there.memory_errors():
             for one in self.plan.source_readers:
-                if one.name in self._device_plan.layout:  # brought there by whoever comes first
-                    kept[one.name] = resident.array(one.source.loaded)
+                if one.name in self._there.layout:  # whoever comes first brings it there
+                    kept[one.name] = self._there.resident.array(one.source.loaded)
 
         def laid_out() -> Any:
             picked, arrays = np.maximum(rows, 0), dict[str, Any]()
@@ -322,62 +308,36 @@ def handed_out(plan: LoaderPlan, epoch_plan: AnyPlan, made: Made) -> Any:
     """Apply the batch stage of a pipeline, on the device where one was asked for.
 
     The batch goes there now that the consumer asks for it: nothing of the next one is on its way
-    meanwhile, as it is where windows go to the device as they are stored.
-    """
-    data, rows = made[0], made[1]
-    if data is NOTHING or plan.device_plan is not None:
-        return data
-    stage = partial(batch_stage, plan, epoch_plan, rows)
-    if plan.goes_to is None:
-        return stage(data)
-    return to_device(data, plan.goes_to, plan.options.output, stage)
-
-
-def to_device(
-    data: Any,
-    device: Device,
-    library: str | None = None,
-    then: Callable[[Any], Any] = lambda made: made,
-) -> Any:
-    """Return a batch whose arrays of numbers are on a device.
-
-    Parameters
-    ----------
-    data : Batch, array, or mapping, tuple or list of arrays
-        What is none of them, such as texts and examples of different shapes, stays.
-    library : str, optional
-        Whose arrays the consumer asked for.
-    then : callable
-        What becomes of it there, on the same stream.
+    meanwhile, as it is where windows go to the device as they are stored. What is not an array of
+    numbers, such as texts and examples of different shapes, stays.
 
     Raises
     ------
     DeviceMemoryError
         If there is no room.
-
-    Examples
-    --------
-    >>> from labeled.device import Device
-    >>> to_device((np.arange(3), {"names": np.array(["a", "b"])}), Device())
-    (array([0, 1, 2]), {'names': array(['a', 'b'], dtype='<U1')})
     """
-    stream, put = device.consumer_stream(library), partial(_put, device)
+    data, rows, device = made[0], made[1], plan.goes_to
+    if data is NOTHING or plan.device_plan is not None:
+        return data
+    if device is None:
+        return batch_stage(plan, epoch_plan, rows, data)
+    stream, put = device.consumer_stream(plan.options.output), partial(_put, device)
 
     def there() -> Any:
-        if isinstance(data, Batch):
-            return then(data.with_arrays(map_nest(data.arrays, put)))
-        return then(map_nest(data, put))
+        moved = map_nest(data.arrays if isinstance(data, Batch) else data, put)
+        moved = data.with_arrays(moved) if isinstance(data, Batch) else moved
+        return batch_stage(plan, epoch_plan, rows, moved)
 
     try:
-        made = stream.run(there, [])
+        out = stream.run(there, [])
     except device.memory_errors as error:
         raise DeviceMemoryError(
             f"device {device.name!r} is out of memory: a batch that a pipeline made on the host "
             "does not fit; use smaller batches, or release those you keep"
         ) from error
-    if isinstance(made, Batch):
-        made.event = stream.record()
-    return made
+    if isinstance(out, Batch):
+        out.event = stream.record()
+    return out
 
 
 def _put(device: Device, data: Any) -> Any:

@@ -12,25 +12,23 @@ from collections.abc import Callable
 from dataclasses import asdict, astuple, dataclass
 from itertools import islice
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from dask.utils import format_bytes
 
-from labeled import permute
 from labeled._validation import check_classes
 from labeled.display.plots import Axes, Reads, WindowRead, draw_reads
 from labeled.display.summary import Summary, Table, Viewed
 from labeled.display.text import count_words, sizes_words
 from labeled.errors import LoaderError
 from labeled.formats.contiguous import LARGE_ROW_BYTES
-from labeled.formats.memory import available_bytes, machine_bytes
+from labeled.formats.memory import available_bytes
 from labeled.formats.reader import Cost, as_runs
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.options import read_classes
 from labeled.loader.plan import Job, LoaderPlan
-from labeled.loader.reading import SourceReader
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
@@ -89,22 +87,22 @@ class Stats(Viewed):
         return self.n_bytes / (self.wall_s + self.consumer_s or math.inf)
 
     def _summary(self) -> Summary:
-        lost = f", {self.n_lost:,} rows lost" if self.n_lost else ""
-        piped = f", pipeline {self.pipeline_s:.3f} s" if self.pipeline_s else ""
-        title = (
-            f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}{lost}: "
-            f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s"
-        )
         words = [
             f"loader {self.wall_s:.3f} s: waiting {self.wait_s:.3f}, reading by itself "
             f"{self.help_s:.3f}, laying out {self.format_s:.3f}",
             f"consumer {self.consumer_s:.3f} s; loading what is kept {self.load_s:.3f} s",
             f"all threads: reading {self.read_s:.3f} s and decoding {self.decode_s:.3f} s in "
             f"{count_words(self.n_tasks, 'task')} of {count_words(self.n_windows, 'window')}, "
-            f"planning {self.plan_s:.3f} s{piped}",
+            f"planning {self.plan_s:.3f} s, pipeline {self.pipeline_s:.3f} s",
         ]
+        if self.n_lost:
+            words.append(f"{count_words(self.n_lost, 'row')} lost")
         if self.bus_bytes:
             words.append(f"to the device: {format_bytes(self.bus_bytes)}")
+        title = (
+            f"{count_words(self.n_rows, 'row')} in {count_words(self.n_batches, 'batch')}: "
+            f"{self.rows_per_s:,.0f} rows/s, {format_bytes(round(self.bytes_per_s))}/s"
+        )
         return Summary(title, parts=words)
 
 
@@ -125,22 +123,6 @@ class SourceExplained:
     chunks_decoded: int
     chunks_needed: int
     """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
-
-    @classmethod
-    def of(cls, one: SourceReader, plan: LoaderPlan, jobs: list[Job], share: float) -> Self:
-        """Count what a source costs in jobs that are a share of the epoch, and scale it up."""
-        cost = Cost()
-        if one.keep:  # read once, whole
-            cost, share = cost if one.kept is not None else one.whole_cost(), 1.0
-        else:
-            for _, _, content in jobs:
-                cost += one.cost(content, plan.position_of)
-        read, used, n_reads, decoded = (round(figure / share) for figure in astuple(cost))
-        needed = one.whole_cost().chunks_decoded if decoded else 0
-        reader = one.reader
-        return cls(
-            one.name, reader.kind, reader.why, one.keep, read, used, n_reads, decoded, needed
-        )
 
 
 class Explanation(Viewed):
@@ -175,41 +157,45 @@ class Explanation(Viewed):
     def __init__(
         self, plan: LoaderPlan, epoch: AnyPlan, labels: npt.ArrayLike | str | None, first_batch: int
     ) -> None:
-        sizes, order, readers = plan.sizes, epoch.order, plan.source_readers
+        sizes, order, there = plan.sizes, epoch.order, plan.device_plan
         place = epoch.span(first_batch)[0] if first_batch else 0
         self.mode, self.n_rows = order.mode, epoch.n_rows - place
         self.n_batches, self.batch_rows = epoch.n_batches - first_batch, epoch.batch_rows
-        self.n_windows, self.window_rows = (
-            epoch.n_windows,
-            min(order.window_rows, order.n_rows or 1),
-        )
-        if first_batch and isinstance(epoch, EpochPlan):
-            self.n_windows = sum(1 for _ in epoch.spans(place, epoch.n_rows))
+        self.n_windows = -(-epoch.n_windows * self.n_rows // max(1, epoch.n_rows))
+        self.window_rows = min(order.window_rows, order.n_rows or 1)
         jobs, share = sampled_jobs(plan, epoch, first_batch, self.n_rows)
         self.n_jobs, self.exact = round(len(jobs) / share), share == 1.0
         self.job_rows, self.n_buffers, self.threads = sizes.job_rows, sizes.n_buffers, sizes.threads
         self.in_flight, self.uncounted = sizes.in_flight, plan.uncounted
         self.memory_bytes, self.promised_bytes = sizes.memory_bytes, sizes.promised_bytes
         self.kept_bytes, self.mapped_bytes = sizes.kept_bytes, 0
-        unkept = [one for one in readers if not one.keep]
+        self.device = "cpu" if plan.device is None else plan.device.name
+        self.pinned_bytes = self.device_windows = self.device_bytes = 0
+        if there is not None:
+            self.device_windows, self.device_bytes = there.n_windows, there.device_bytes
+            self.pinned_bytes = sizes.n_buffers * there.window_bytes * (there.resident is None)
+        self.sources, unkept = list[SourceExplained](), list[int]()
+        for one in plan.source_readers:
+            source, reader, cost, part = one.source, one.reader, Cost(), share
+            if one.keep:  # read once, whole
+                cost, part = cost if one.kept is not None else one.whole_cost(), 1.0
+            else:
+                unkept.append(one.nbytes)
+                for _, _, content in jobs:
+                    cost += one.cost(content, plan.position_of)
+                small = source.row_bytes < LARGE_ROW_BYTES or source.io == "mmap"
+                mapped = source.layout.mapped and source.loaded is None and small
+                if mapped and (order.mode == "full" or sizes.picks):
+                    self.mapped_bytes += source.n_rows * source.row_bytes
+            read, used, n_reads, decoded = (round(figure / part) for figure in astuple(cost))
+            needed = one.whole_cost().chunks_decoded if decoded else 0
+            figures = one.keep, read, used, n_reads, decoded, needed
+            self.sources.append(SourceExplained(one.name, reader.kind, reader.why, *figures))
         self.quality, wanted = shuffle_quality(plan, epoch, labels)
         self.window_rows_for_quality, self.memory_for_quality = wanted, sizes.memory_bytes
         if wanted is not None and unkept:
-            nbytes, most = [one.nbytes for one in unkept], max(1, order.n_rows)
-            self.memory_for_quality = sizes.memory_for(min(wanted, most), nbytes)
-        if order.mode == "full" or sizes.picks:
-            for source in [one.source for one in unkept]:
-                small = source.row_bytes < LARGE_ROW_BYTES or source.io == "mmap"
-                if source.layout.mapped and source.loaded is None and small:
-                    self.mapped_bytes += source.n_rows * source.row_bytes
-        self.device = "cpu" if plan.device is None else plan.device.name
-        self.pinned_bytes = self.device_windows = self.device_bytes = 0
-        there = plan.device_plan
-        if there is not None:
-            self.device_windows, self.device_bytes = there.n_windows, there.device_bytes
-            if there.resident is None:
-                self.pinned_bytes = sizes.n_buffers * there.window_bytes
-        self.sources = [SourceExplained.of(one, plan, jobs, share) for one in readers]
+            wanted = min(wanted, max(1, order.n_rows))
+            self.memory_for_quality = sizes.memory_for(wanted, unkept)
         self.reads = first_reads(plan, jobs, order.mode)
         """What the largest source reads for the first windows, for a picture."""
 
@@ -227,20 +213,41 @@ class Explanation(Viewed):
             path = one.path + (" (kept)" if one.kept else "")
             sizes = format_bytes(one.bytes_read), format_bytes(one.bytes_used)
             lines.append((one.name, path, f"{one.n_reads:,}", *sizes, decoded, one.why))
-        kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
         title = (
             f"Plan of an epoch: {count_words(self.n_rows, 'row')} in "
             f"{count_words(self.n_batches, 'batch')} of {self.batch_rows:,}, "
             f"{shuffle_argument(self.mode)}"
         )
+        kept = f", {format_bytes(self.kept_bytes)} kept for later epochs" if self.kept_bytes else ""
         words = [
             f"reads {about}{format_bytes(read)} of the file for {format_bytes(used)} of rows; "
             f"{about}{count_words(self.n_jobs, 'job')} of up to {self.job_rows:,} rows, "
             f"{count_words(self.threads, 'background thread')}",
             f"memory: at most {format_bytes(self.promised_bytes)} of "
             f"{format_bytes(self.memory_bytes)} ({self.n_buffers} buffers{kept})",
-            *self._where(),
         ]
+        room, there = available_bytes(), format_bytes(self.device_bytes)
+        if self.promised_bytes > room:
+            words.append(f"more than there is: {room_words(room)}")
+        if self.mapped_bytes:
+            words.append(
+                "not counted: pages of files in the system's cache, mapped while rows are picked "
+                f"from them, of {format_bytes(self.mapped_bytes)}"
+            )
+        if self.in_flight:
+            who = f"{self.threads} threads" if self.threads else "the caller"
+            rest = f"; not counted: what {', '.join(self.uncounted)} makes" * bool(self.uncounted)
+            words.append(f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}")
+        if self.device_windows:
+            words.append(
+                f"device {self.device!r}: at most {there} there "
+                f"({count_words(self.device_windows, 'window')}, and batches on their way), copied "
+                f"from {format_bytes(self.pinned_bytes)} of pinned memory"
+            )
+        elif self.device != "cpu":
+            what = "batches go there out of the pipeline"
+            what = what if self.in_flight else f"{there} there, batches gathered from kept rows"
+            words.append(f"device {self.device!r}: {what}")
         if self.mode == "window":
             windows = count_words(self.n_windows, "window")
             words.append(f"{windows} of about {self.window_rows:,} rows")
@@ -253,38 +260,6 @@ class Explanation(Viewed):
             )
         head = ("source", "path", "reads", "read", "used", "chunks decoded", "why")
         return Summary(title, "", [*words, Table(head, lines)])
-
-    def _where(self) -> list[str]:
-        """Say where batches are made, and what memory is not counted."""
-        words, room = list[str](), available_bytes()
-        if self.promised_bytes > room:
-            words.append(f"more than there is: {room_words(room)}")
-        if self.device != "cpu":
-            there, windows = format_bytes(self.device_bytes), self.device_windows
-            what = f"{there} there, rows that are kept and batches that are gathered from them"
-            if self.in_flight:
-                what = "batches go there out of the pipeline"
-            elif windows:
-                what = (
-                    f"at most {there} there ({count_words(windows, 'window')}, and batches on "
-                    f"their way), copied from {format_bytes(self.pinned_bytes)} of pinned memory"
-                )
-            words.append(f"device {self.device!r}: {what}")
-        if self.mapped_bytes:
-            more = ""
-            if self.mapped_bytes > machine_bytes():
-                more = ", more than this machine has: shuffle='window' reads many rows together"
-            words.append(
-                "not counted: pages of files in the system's cache, mapped while rows are picked "
-                f"from them, of {format_bytes(self.mapped_bytes)}{more}"
-            )
-        if permute.describe().startswith("compiled"):
-            words.append("not counted: compiled kernels, about 50 MiB once a process, if needed")
-        if self.in_flight:
-            who = f"{self.threads} threads" if self.threads else "the caller"
-            rest = f"; not counted: what {', '.join(self.uncounted)} makes" * bool(self.uncounted)
-            words.append(f"a pipeline: up to {self.in_flight} batches at a time in {who}{rest}")
-        return words
 
 
 def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> Summary:
@@ -302,18 +277,11 @@ def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> S
         row = sizes_words(one.source.dims[1:], one.source.row_shape)
         where = "kept in memory" if kept else "read ahead"
         rows.append((one.name, row, str(one.source.dtype), where))
-    words = ["a mapping of source to DataArray"]
-    if lay_out.specs is not None:
-        words = [f"arrays as {lay_out.specs.specs} says"]
-    for name in lay_out.casts:
-        words.append(f"{name} as {lay_out.out_dtypes[name]}")
-    words += ["through a pipeline"] if plan.pipeline is not None else []
-    words += [f"on {plan.device.name}"] if plan.device is not None else []
-    words += [f"handed over to {plan.hand_over.to.library}"] if plan.hand_over is not None else []
-    promised, given = format_bytes(sizes.promised_bytes), format_bytes(sizes.memory_bytes)
+    made = "a mapping of source to DataArray" if lay_out.specs is None else lay_out.specs.specs
     more = (
-        f"batches: {', '.join(words)}",
-        f"memory: at most {promised} of {given}, {count_words(sizes.threads, 'background thread')}",
+        f"batches: {made}",
+        f"memory: at most {format_bytes(sizes.promised_bytes)} of "
+        f"{format_bytes(sizes.memory_bytes)}, {count_words(sizes.threads, 'background thread')}",
         "explain() shows what an epoch reads, before it reads; stats() where the time went",
     )
     head = ("source", "a row", "dtype in the file", "rows are")

@@ -44,7 +44,7 @@ from labeled.spaces import (
     Space,
     compile_specs,
 )
-from labeled.spaces.arrays import check_fits, one_hot, why_not_cast
+from labeled.spaces.arrays import check_fits, one_hot, value_for, why_not_cast
 from labeled.spaces.kinds import call_for
 from labeled.transforms.pipeline import CompiledPipeline, Form, Forms
 from labeled.transforms.sample import RowSpec, extreme_shapes
@@ -128,35 +128,25 @@ def casts_of(
     for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot"):
         if isinstance(getattr(options, argument), Mapping):
             _check_names(getattr(options, argument), sources, argument)
-    layout, one_hot, casts = options.layout or {}, options.one_hot or {}, dict[str, Cast]()
+    casts = dict[str, Cast]()
     for name, source in sources.items():
+        n_classes, asked = value_for(name, options.one_hot), dict[str, Any]()
         labels = source.dtype.kind not in "biufc" or isinstance(spaces.get(name), IndexSpace)
-        skips = labels and source.ragged is None
-        asked, named = dict[str, Any](), list[str]()
-        for argument in ("dtype", "scale", "shift"):
+        for argument in ("layout", "dtype", "scale", "shift"):
             option = getattr(options, argument)
-            asked[argument] = None if skips and name not in one_hot else option
-            if isinstance(option, Mapping):
-                asked[argument] = option.get(name)
-                named += [argument] if name in option else []
-        dtype = _checked_dtype(asked["dtype"], source)
-        if name in one_hot:
-            clash = [one for one in named if one != "dtype"] + ["layout"] * (name in layout)
-            if clash:
-                raise LoaderError(
-                    f"{source.where}: {clash[0]}= does not go with one_hot=; leave one of them out"
-                )
-            casts[name] = _one_hot(source, one_hot[name], dtype)
+            asked[argument] = value_for(name, option)
+            if labels and source.ragged is None and not isinstance(option, Mapping):
+                asked[argument] = option if n_classes and argument == "dtype" else None
+        if n_classes is not None:
+            casts[name] = _one_hot(source, n_classes, asked)
             continue
-        scale, shift = (
-            _factor(source, dtype, argument, asked[argument]) for argument in ("scale", "shift")
-        )
-        axes = _axes(source, layout[name]) if name in layout else None
-        cast = Cast(dtype, scale, shift, axes)
-        if dtype is not None:
-            reason = why_not_cast(source.dtype, dtype, scaled=cast.scaled)
-            if reason is not None:
-                raise LoaderError(f"{source.where}: {reason}")
+        dtype = _checked_dtype(asked["dtype"], source)
+        scale = _factor(source, dtype, "scale", asked["scale"])
+        shift = _factor(source, dtype, "shift", asked["shift"])
+        cast = Cast(dtype, scale, shift, _axes(source, asked["layout"]))
+        reason = why_not_cast(source.dtype, dtype, scaled=cast.scaled)
+        if dtype is not None and reason is not None:
+            raise LoaderError(f"{source.where}: {reason}")
         if not cast.nothing:
             casts[name] = cast
     return casts
@@ -169,14 +159,13 @@ def _check_names(option: Any, sources: Mapping[str, Source], argument: str) -> N
             raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
 
 
-def _axes(source: Source, layout: str | Sequence[str]) -> tuple[int, ...] | None:
+def _axes(source: Source, layout: str | Sequence[str] | None) -> tuple[int, ...] | None:
     """Return the order of axes that a layout names; None where it is that of the file."""
+    if layout is None:
+        return None
     names = tuple(layout.split() if isinstance(layout, str) else layout)
     if source.ragged is not None:
-        raise LoaderError(
-            f"{source.where}: layout= orders the axes of arrays, and its examples differ in shape; "
-            "leave it out"
-        )
+        raise LoaderError(f"{source.where}: layout= orders no examples that differ in shape")
     if sorted(names) != sorted(source.dims):
         raise LoaderError(
             f"{source.where}: layout={layout!r} must name each of its dims once: "
@@ -186,17 +175,21 @@ def _axes(source: Source, layout: str | Sequence[str]) -> tuple[int, ...] | None
     return None if axes == tuple(range(len(axes))) else axes
 
 
-def _one_hot(source: Source, n: int, dtype: np.dtype[Any] | None) -> Cast:
+def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
     """Return what makes rows of zeros and a one of labels, in float32 if no dtype is given."""
     n = integer(f"one_hot of {source.name!r}", n, least=1)
+    for argument in ("layout", "scale", "shift"):
+        if asked[argument] is not None:
+            raise LoaderError(
+                f"{source.where}: {argument}= does not go with one_hot=; leave one of them out"
+            )
     whole = source.dtype.kind in "iu" and source.ragged is None
     if not whole or math.prod(source.row_shape) != 1:
         raise LoaderError(
             f"{source.where}: one_hot= takes one whole number a row, and this is {source.dtype} "
-            f"of dims ({', '.join(source.dims)}); without it, say "
-            f"pipeline={{{source.name!r}: lambda y: np.eye({n}, dtype='f4')[int(y.item())]}}"
+            f"of dims ({', '.join(source.dims)}); a pipeline can make such rows of it"
         )
-    dtype = np.dtype(np.float32) if dtype is None else dtype
+    dtype = _checked_dtype(asked["dtype"], source) or np.dtype(np.float32)
     if dtype.kind not in "biufc":
         raise LoaderError(f"{source.where}: one_hot= makes numbers, not dtype={dtype}")
     return Cast(dtype, n_classes=n)
@@ -210,16 +203,17 @@ def _checked_dtype(value: Any, source: Source) -> np.dtype[Any] | None:
     if type(value).__module__ == "torch":
         wanted = str(value).removeprefix("torch.")
     try:
-        if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
-            raise TypeError(
-                "NumPy has none of that name; take float32, and cast where the model is: "
-                "x.to(torch.bfloat16) or torch.autocast, x.astype(jax.numpy.bfloat16)"
-            )
         found: np.dtype[Any] = np.dtype(wanted)
-        if found.subdtype is not None or found.fields is not None:
-            raise TypeError("it is of several values")
+        why = "it is of several values" if found.subdtype or found.fields else ""
     except (TypeError, ValueError) as error:
-        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {error}") from None
+        why = str(error)
+    if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
+        why = (
+            "NumPy has none of that name; take float32, and cast where the model is: "
+            "x.to(torch.bfloat16) or torch.autocast, x.astype(jax.numpy.bfloat16)"
+        )
+    if why:
+        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {why}")
     return found
 
 
@@ -228,11 +222,9 @@ def _factor(source: Source, dtype: np.dtype[Any] | None, option: str, value: Any
     if value is None:
         return None
     shaped, factors, dims = value, as_array("scale or shift", value, LoaderError), source.dims
-    if factors.ndim and source.ragged is not None:
-        raise LoaderError(f"{source.where}: scale and shift of ragged examples are one number")
     if factors.ndim:
         axis = dims.index("channel") if "channel" in dims else len(dims) - 1
-        if axis == 0 or len(value) != source.row_shape[axis - 1]:
+        if axis == 0 or source.ragged or len(value) != source.row_shape[axis - 1]:
             raise LoaderError(
                 f"{source.where}: {len(value)} factors do not fit its dims {dims} of row lengths "
                 f"{source.row_shape}; give one number, or one a channel"
@@ -405,8 +397,33 @@ class BatchLayout:
         self.out_dtypes, self.out_row_bytes = dict[str, np.dtype[Any]](), 0
         if options.specs is None:
             self.casts = casts_of(options, sources, spaces) if options.lays_out else {}
-            for source in sources.values():
-                self._describe(options, source, sources)
+            for name, source in sources.items():
+                cast = self.casts.get(name, Cast())
+                lengths = cast.sizes(source, 1)
+                self.out_dtypes[name] = dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
+                if cast.batch_axis and options.compiled_pipeline is not None:
+                    raise LoaderError(
+                        f"{source.where}: a pipeline takes batches whose first axis counts "
+                        f"examples; put {source.dims[0]!r} first in layout="
+                    )
+                names = class_names_of(getattr(source, "attrs", {}))
+                inner = source.dims[1:] if source.ragged else ()
+                self.info[name] = ExampleInfo(names, inner, cast.batch_axis)
+                if source.ragged is None:
+                    self.dims[name] = tuple(lengths)
+                    if name in self.casts or source.decodes:
+                        self.out_row_bytes += math.prod(lengths.values()) * dtype.itemsize
+                    continue
+                form = RaggedForm(source, options.ragged, self.padding[name], cast)
+                if form.layout == "pad":
+                    _check_padding(source, form.value, form.out_dtype)
+                for added in (form.out_dims.keys() & sources.keys()) - {name}:
+                    raise LoaderError(
+                        f"ragged={form.layout!r} of {name!r} hands out {added!r}, which is a "
+                        "source of its own; leave it out with select()"
+                    )
+                self.ragged[name] = form
+                self.dims.update(form.out_dims)
         else:
             self.specs = compiled_specs(options, sources, spaces)
             used = dict[str, Source]()
@@ -427,41 +444,6 @@ class BatchLayout:
                 change = self.casts.get(name, Cast())
                 made = source.dtype if change.scaled or change.dtype is None else change.dtype
                 _check_padding(source, self.padding[name], source.dtype, made)
-
-    def _describe(
-        self, options: BatchOptions, source: Source, sources: Mapping[str, Source]
-    ) -> None:
-        """Note what a source looks like that no specs lay out."""
-        name, cast, batch_axis = source.name, self.casts.get(source.name), 0
-        lengths, dtype = dict(zip(source.dims, (1, *source.row_shape), strict=False)), source.dtype
-        if cast is not None:
-            dtype = result_dtype(dtype, cast.dtype, cast.scaled)
-            lengths, batch_axis = cast.sizes(source, 1), cast.batch_axis
-        if batch_axis and options.compiled_pipeline is not None:
-            raise LoaderError(
-                f"{source.where}: a pipeline takes batches whose first axis counts examples; put "
-                f"{source.dims[0]!r} first in layout=, or transpose in the pipeline"
-            )
-        self.out_dtypes[name] = dtype
-        if source.ragged is not None:
-            form = RaggedForm(source, options.ragged, self.padding[name], cast or Cast())
-            if form.layout == "pad":
-                _check_padding(source, form.value, form.out_dtype)
-            for added in form.out_dims:
-                if added != name and added in sources:
-                    raise LoaderError(
-                        f"ragged={form.layout!r} of {name!r} hands out {added!r}, which is a "
-                        "source of its own; leave it out with select()"
-                    )
-            self.ragged[name] = form
-            self.dims.update(form.out_dims)
-        else:
-            self.dims[name] = tuple(lengths)
-            if cast is not None or source.decodes:
-                self.out_row_bytes += math.prod(lengths.values()) * dtype.itemsize
-        names = class_names_of(getattr(source, "attrs", {}))
-        inner = () if source.ragged is None else source.dims[1:]
-        self.info[name] = ExampleInfo(names, inner, batch_axis)
 
     @property
     def form(self) -> Form:
@@ -556,13 +538,10 @@ def compiled_specs(
             infos[name] = SourceInfo(name, one.dims, one.row_shape, one.dtype, spaces[name])
     for space, name in DataSpecsMapping(options.specs).specs_to_index:
         if name in sources and name not in infos:
-            what, remedy = "no numbers", "read it without specs"
-            if sources[name].ragged is not None:
-                what = "examples of different shapes"
-                remedy += ": ragged='pad' makes arrays of them"
+            what = "no numbers" if sources[name].ragged is None else "examples of different shapes"
             raise SpecsError(
-                f"{sources[name].where} holds {what}, so that it has no space and is not laid "
-                f"out for {space}; leave it out of the specs, or {remedy}"
+                f"{sources[name].where} holds {what}, so that it is not laid out for {space}; "
+                "leave it out of the specs, or read it without specs"
             )
     asked = {"dtype": options.dtype, "scale": options.scale, "shift": options.shift}
     return compile_specs(options.specs, infos, **asked)
@@ -584,22 +563,62 @@ def pipeline_in_form(pipeline: CompiledPipeline, layout: BatchLayout) -> Compile
 # arrays of other libraries
 
 
-@dataclass(frozen=True)
+def map_nest(data: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the same nest of mappings, tuples and lists, with everything in it changed."""
+    if isinstance(data, Mapping):
+        return {name: map_nest(one, change) for name, one in data.items()}
+    if isinstance(data, tuple | list):
+        made = [map_nest(one, change) for one in data]
+        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
+    return change(data)
+
+
 class HandedOver:
     """Turns what a loader makes into the same nest of another library's arrays.
 
-    Parameters
-    ----------
-    to : HandOff
-    as_tuple : bool
-        Make a tuple of a mapping from source to array.
+    What a pipeline makes is not known before: without `layout` every array of numbers is
+    handed over that is met.
+
+    Raises
+    ------
+    LoaderError
+        If the library has no dtype for a source, or no such arrays.
+
+    Warns
+    -----
+    LabeledWarning
+        If the library makes narrower numbers of a source.
     """
 
-    to: HandOff
-    as_tuple: bool = False
+    def __init__(self, options: BatchOptions, layout: BatchLayout | None) -> None:
+        self.as_tuple = options.as_tuple
+        specs = None if layout is None else layout.specs
+        if self.as_tuple and specs is not None:
+            raise LoaderError("as_tuple=True: batches are nested as specs= asks; leave one out")
+        if options.output is None and options.pinned:
+            raise LoaderError("pinned=True goes with output='torch'")
+        self.to = to = HandOff(options.output or "numpy", options.pinned)
+        if specs is not None and specs.sparse and to.library != "numpy":
+            raise LoaderError(
+                f"output={to.library!r}: sparse batches are scipy's; ask for a dense VectorSpace"
+            )
+        for name, dtype in () if layout is None else layout.out_dtypes.items():
+            found = to.dtype(dtype)
+            if found is None:
+                raise LoaderError(
+                    f"source {name!r} is {'text' if dtype.kind in 'OSU' else dtype}, of which "
+                    f"{to.library} makes no arrays; leave it out with select(), make numbers of "
+                    f"it with pipeline={{{name!r}: ...}}, or give a dtype= such as 'float32'"
+                )
+            if found.itemsize < dtype.itemsize:
+                warn(
+                    f"{to.library} makes {found} of source {name!r}, which is {dtype}, and does "
+                    f"not look whether values fit: give dtype={{{name!r}: {str(found)!r}}}, which "
+                    "does, or turn 64 bits on there"
+                )
 
     def __call__(self, data: Any) -> Any:
-        """Return a batch with arrays of the library.
+        """Return a batch with arrays of the library; `as_tuple` makes a tuple of a mapping.
 
         A pipeline that makes something else of one source leaves the others labelled.
         """
@@ -614,71 +633,3 @@ class HandedOver:
         if dtype_of(data).kind == "O":
             return [map_nest(example, self._handed) for example in data]
         return self.to(data) if dtype_of(data).kind in "biufc" else data
-
-
-def map_nest(data: Any, change: Callable[[Any], Any]) -> Any:
-    """Return the same nest of mappings, tuples and lists, with everything in it changed."""
-    if isinstance(data, Mapping):
-        return {name: map_nest(one, change) for name, one in data.items()}
-    if isinstance(data, tuple | list):
-        made = [map_nest(one, change) for one in data]
-        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
-    return change(data)
-
-
-def handed_over(options: BatchOptions, layout: BatchLayout | None) -> HandedOver:
-    """Check that batches can be handed to a library.
-
-    What a pipeline makes is not known before: without `layout` every array of numbers is
-    handed over that is met.
-
-    Raises
-    ------
-    LoaderError
-        If the library has no dtype for a source, or no such arrays.
-
-    Warns
-    -----
-    LabeledWarning
-        If the library makes narrower numbers of a source, or nothing can be pinned.
-    """
-    output, as_tuple = options.output, options.as_tuple
-    if as_tuple and layout is not None and layout.specs is not None:
-        raise LoaderError("as_tuple=True: batches are nested as specs= asks already; leave one out")
-    if output is None and options.pinned:
-        raise LoaderError("pinned=True goes with output='torch'")
-    to = HandOff(output or "numpy", options.pinned)
-    if options.pinned and not to.pins:
-        warn(
-            "pinned=True: torch finds no CUDA device, so tensors stay in ordinary memory, which is "
-            "all that the CPU needs; leave it out here, or install torch for CUDA"
-        )
-    if layout is None:
-        return HandedOver(to, as_tuple)
-    if layout.specs is not None and layout.specs.sparse and to.library != "numpy":
-        raise LoaderError(
-            f"output={output!r}: sparse batches are scipy's; ask for a dense VectorSpace"
-        )
-    for name, dtype in layout.out_dtypes.items():
-        found = to.dtype(dtype)
-        if found is None:
-            raise LoaderError(f"source {name!r} is {_why_not(name, dtype, to.library)}")
-        if found.itemsize < dtype.itemsize:
-            warn(
-                f"{to.library} makes {found} of source {name!r}, which is {dtype}, and does not "
-                f"look whether values fit: give dtype={{{name!r}: {str(found)!r}}}, which does, or "
-                "turn 64 bits on there"
-            )
-    return HandedOver(to, as_tuple)
-
-
-def _why_not(name: str, dtype: np.dtype[Any], output: Any) -> str:
-    """Say what a source is that is not handed over, and what to do about it."""
-    if dtype.kind == "V":  # of ml_dtypes, say, which JAX and TensorFlow bring
-        return f"{dtype}, which NumPy does not hand over; take dtype='float32', and cast it there"
-    what, remedy = str(dtype), "give a dtype= that it has"
-    if dtype.kind in "OSU":
-        what, remedy = "text", f"make numbers of it with pipeline={{{name!r}: ...}}"
-    elif dtype.kind in "Mm":
-        remedy = f"say pipeline={{{name!r}: lambda times: times.astype('int64')}}"
-    return f"{what}, of which {output} makes no arrays; leave it out with select(), or {remedy}"

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
 from labeled.display.summary import Summary, Viewed
-from labeled.errors import LoaderError, ReadError, StateError, warn
+from labeled.errors import LoaderError, ReadError, StateError
 from labeled.guesses import unknown_attribute
 from labeled.loader.collate import Collator, piped
 from labeled.loader.device import (
@@ -37,7 +37,7 @@ from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Prefetcher
-from labeled.loader.reading import BufferPool
+from labeled.loader.reading import BufferPool, owned
 from labeled.samplers.listed import AnyPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.pipeline import NOTHING
@@ -82,7 +82,16 @@ class Loader(Viewed):
         self._place: tuple[AnyPlan, int, bool] | None = None
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
-        self._pools: tuple[BufferPool, BufferPool] | None = None
+        sizes, read, joined = plan.sizes, {}, {}
+        memory = owned if plan.device_plan is None else plan.device_plan.memory
+        for one in plan.source_readers:
+            read[one.name] = one.buffer_row
+            if one.source.ragged is None:
+                joined[one.name] = one.buffer_row
+        self._pools = (
+            BufferPool(read, max(sizes.job_rows, 1), sizes.n_buffers, memory, fills=True),
+            BufferPool(joined, plan.held_rows, sizes.in_flight + 2, memory),
+        )
         self._device_memory: DeviceMemory | None = None
         self._pid = os.getpid()
 
@@ -142,42 +151,23 @@ class Loader(Viewed):
         return WithRows(self)
 
     def __iter__(self) -> EpochIterator[Any]:
-        return self._start(with_rows=False)
-
-    def _start(self, *, with_rows: bool) -> EpochIterator[Any]:
         if os.getpid() != self._pid:
             # Memory of its own: threads that did not come along seem to use the old one.
-            self._pid, self._pools = os.getpid(), None
+            self._pid = os.getpid()
+            for pool in self._pools:
+                pool.buffers = []
         live = self._live() if self._live is not None else None
         if live is not None:
             live.supersede()
         plan, first = self._next, self._first_batch
         self._stats = Stats()
         log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
-        try:
-            iterator = EpochIterator[Any](self, plan, first, with_rows=with_rows)
-        except MemoryError:
-            with host_memory_errors(self.plan.sizes.memory_bytes):
-                raise
+        with host_memory_errors(self.plan.sizes.memory_bytes):
+            iterator = EpochIterator[Any](self, plan, first)
         following, self._live = plan.at_epoch(plan.order.epoch + 1), weakref.ref(iterator)
         # Only now: whoever interrupts the reading of what is kept finds the same place again.
         self._next, self._first_batch, self._place = following, 0, (plan, first, False)
         return iterator
-
-    def pools(self) -> tuple[BufferPool, BufferPool]:
-        """Return the memory for windows and for single batches, kept across epochs."""
-        if self._pools is None:
-            plan, sizes = self.plan, self.plan.sizes
-            job_rows, read, joined = max(sizes.job_rows, 1), {}, {}
-            for one in plan.source_readers:
-                read[one.name] = one.buffer_row
-                if one.source.ragged is None:
-                    joined[one.name] = one.buffer_row
-            self._pools = (
-                BufferPool(read, job_rows, sizes.n_buffers, plan.allocate, fills=True),
-                BufferPool(joined, plan.held_rows, sizes.in_flight + 2, plan.allocate),
-            )
-        return self._pools
 
     # a place that can be saved
 
@@ -194,15 +184,12 @@ class Loader(Viewed):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a state was saved: the next ``for`` yields the rest of that epoch.
 
+        The seed of the state replaces that of this loader.
+
         Raises
         ------
         StateError
             If the state was saved for other rows, another order, layout or batch size.
-
-        Warns
-        -----
-        LabeledWarning
-            If the seed of the state replaces another seed that was given to this loader.
         """
         live = self._live() if self._live is not None else None
         if live is not None:
@@ -211,11 +198,6 @@ class Loader(Viewed):
         plan = self.plan.epoch_plan
         self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
         self._place = None
-        if self.plan.seed_given and self.seed != plan.order.seed:
-            warn(
-                f"the state was saved with seed={self.seed}, which replaces seed={plan.order.seed} "
-                "of this loader; pass the same seed= to both, or none to this one"
-            )
         log.info("resumed: batch %d of epoch %d comes next", self._first_batch, self.epoch)
 
     @check_arguments(LoaderError)
@@ -253,7 +235,9 @@ class WithRows:
     loader: Loader
 
     def __iter__(self) -> EpochIterator[tuple[Any, Rows, int]]:
-        return self.loader._start(with_rows=True)
+        iterator = iter(self.loader)
+        iterator.with_rows = True
+        return iterator
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -262,16 +246,16 @@ class WithRows:
 class EpochIterator(Generic[T]):
     """One epoch, or the rest of one. Made by iterating a :class:`Loader`."""
 
-    def __init__(self, loader: Loader, plan: AnyPlan, first_batch: int, *, with_rows: bool) -> None:
+    def __init__(self, loader: Loader, plan: AnyPlan, first_batch: int) -> None:
         self._loader, self._loader_plan, self._epoch_plan = loader, loader.plan, plan
-        self._with_rows, self._batch, self._stats = with_rows, first_batch, loader._stats
+        self.with_rows, self._batch, self._stats = False, first_batch, loader._stats
         self._superseded = self._ended = False
         self._error = ""
         """What broke the iteration off."""
         self._lock = RLock()
         self._pid = os.getpid()
         loader_plan, sizes, stats = loader.plan, loader.plan.sizes, self._stats
-        began, pools = perf_counter(), loader.pools()
+        began, pools = perf_counter(), loader._pools
         # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then
         # (`SourceReader.tasks`): they go through the same buffers, but no file is read.
         for source_reader in loader_plan.source_readers:
@@ -293,7 +277,6 @@ class EpochIterator(Generic[T]):
         self._prefetcher, self._pipe = windows, None
         if sizes.in_flight:
             self._pipe = piped(windows, self._collator, range(first_batch, plan.n_batches))
-        windows.start()
         self._bar: Any = None
         if loader_plan.options.progress:
             self._bar = epoch_bar(plan.order.epoch, first_batch, plan.n_batches)
@@ -359,7 +342,7 @@ class EpochIterator(Generic[T]):
                 self._check_lost(stats.n_lost)
             if data is not NOTHING:
                 data = data if plan.hand_over is None else plan.hand_over(data)
-                data = (data, rows(), count) if self._with_rows else data
+                data = (data, rows(), count) if self.with_rows else data
             self._windows.poke()
             self._asked = perf_counter()
             stats.wall_s += self._asked - began

@@ -211,10 +211,11 @@ class Asked:
         self.worst, self.largest = dict[str, Bound](), dict[str, Bound]()
         self.ragged_bytes = self.layout_bytes = 0
         for name, source in layout.sources.items():
-            selection, form = rows.selections[name], layout.ragged.get(name)
+            selection = rows.selections[name]
             self.nbytes[name] = len(selection) * source.row_bytes
             if source.ragged is None:
                 continue
+            form = layout.ragged[name]
             listed, at = selection.rows, rows.position_of
             listed = listed if at is None else selection.take(at)
             sizes = source.sizes[listed] * source.dtype.itemsize + OBJECT_BYTES
@@ -223,17 +224,16 @@ class Asked:
             single = UniformUnits(len(sizes), 1, 1)
             self.worst[name] = bound = worst_case(sizes, units, repeats=rows.repeats)
             self.largest[name] = largest = worst_case(sizes, single, repeats=rows.repeats)
-            laid_out, bucketed = 0, rows.options.bucket is not False
+            bucketed = rows.options.bucket is not False
             batch_bytes = (largest if bucketed else bound)(rows.held_rows)
-            if form is not None:
-                wider = max(1.0, form.out_dtype.itemsize / max(1, form.dtype.itemsize))
-                laid_out = int(wider * batch_bytes)
-                if form.layout == "pad":
-                    lengths = np.zeros(len(form.dims) - 1, np.int64)
-                    for shapes in shape_blocks(source, selection):
-                        lengths = np.maximum(lengths, shapes.max(axis=0, initial=0))
-                    padded = math.prod(lengths.tolist()) * (form.out_dtype.itemsize + 1)
-                    laid_out += rows.held_rows * padded
+            wider = max(1.0, form.out_dtype.itemsize / max(1, form.dtype.itemsize))
+            laid_out = int(wider * batch_bytes)
+            if form.layout == "pad":
+                lengths = np.zeros(len(form.dims) - 1, np.int64)
+                for shapes in shape_blocks(source, selection):
+                    lengths = np.maximum(lengths, shapes.max(axis=0, initial=0))
+                padded = math.prod(lengths.tolist()) * (form.out_dtype.itemsize + 1)
+                laid_out += rows.held_rows * padded
             self.ragged_bytes += max(batch_bytes, laid_out)
             self.layout_bytes += laid_out
 
@@ -311,10 +311,11 @@ class Needs:
 
         self.unit_rows = max(1, rows.units.max_rows)
         self.n_buffers = max(MIN_BUFFERS, 1 + (0 if self.fills else options.prefetch or 0))
-        fewest_rows = job_rows_of(1, self.unit_rows if self.chunked else 1, rows)
-        if self.windowed:
-            fewest_rows = max(options.window_rows or held_rows, self.unit_rows)
-            fewest_rows = min(fewest_rows, max(rows.n_rows, 1))
+        fewest_rows = max(options.window_rows or held_rows, self.unit_rows)
+        if not self.windowed:
+            step = self.unit_rows if self.chunked else 1
+            fewest_rows = -(-held_rows // step) * step
+        fewest_rows = min(fewest_rows, max(rows.n_rows, 1))
         threads = 1 if self.fills else max(1, options.threads or 1)
         self.least = self.parts(fewest_rows, self.n_buffers, threads, MIN_IN_FLIGHT)
         self.needed_bytes = sum(self.least.values())
@@ -534,24 +535,18 @@ def jobs_within(
     needs: Needs, free: int, job_bytes: int, unit_rows: int, *, alone: bool
 ) -> tuple[int, int]:
     """Return (rows of a buffer, buffers) where jobs may be cut anywhere: as caches like it."""
-    options, n_buffers = needs.asked.rows.options, needs.n_buffers
+    rows, options, n_buffers = needs.asked.rows, needs.asked.rows.options, needs.n_buffers
     if needs.windowed:
         # A batch in which a window ends lies in two; the consumer holds the one before, in a third.
         n_buffers = max(MORE_BUFFERS, 1 + (options.prefetch or 0))
-    least = MORE_BUFFERS if needs.decoded else n_buffers
-    fitting = needs.rows_within(min(job_bytes, free // least))
-    job_rows = job_rows_of(fitting, unit_rows, needs.asked.rows)
+    fitting = needs.rows_within(min(job_bytes, free // max(n_buffers, MORE_BUFFERS)))
+    # Whole batches and whole units, where that fits.
+    together = math.lcm(unit_rows, rows.held_rows)
+    step = together if together <= fitting else unit_rows
+    job_rows = max(step, fitting // step * step, -(-rows.held_rows // step) * step)
+    job_rows = min(job_rows, max(rows.n_rows, 1))
     if options.prefetch is None and not alone:
-        buffer_bytes, most = needs.buffer_bytes(job_rows), MORE_BUFFERS
-        if not needs.decoded:
-            most = max(most, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
+        buffer_bytes = needs.buffer_bytes(job_rows)
+        most = max(MORE_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
         n_buffers = max(n_buffers, min(most, free // buffer_bytes))
     return job_rows, n_buffers
-
-
-def job_rows_of(wanted: int, unit_rows: int, rows: OrderedRows) -> int:
-    """Rows of a job that may be cut anywhere: whole batches and whole units, where that fits."""
-    together = math.lcm(unit_rows, rows.held_rows)
-    step = together if together <= wanted else unit_rows
-    n_rows = max(step, wanted // step * step, -(-rows.held_rows // step) * step)
-    return min(n_rows, max(rows.n_rows, 1))

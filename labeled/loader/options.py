@@ -210,8 +210,7 @@ def shard_of(shard: Any) -> tuple[int, int]:
         distributed = module("torch.distributed")
         if not (distributed.is_available() and distributed.is_initialized()):
             raise LoaderError(
-                "shard='torch' takes rank and world size from torch.distributed, which is not "
-                "initialized; call torch.distributed.init_process_group() before, or pass "
+                "shard='torch' needs torch.distributed.init_process_group() before; or pass "
                 "shard=(rank, world_size)"
             )
         shard = distributed.get_rank(), distributed.get_world_size()
@@ -337,9 +336,10 @@ class OrderedRows:
         self.repeats = self.weights is not None or sampler is not None
         self.measured = None if options.bucket is False else self._bucket_source(sources)
         # Stored chunks of the source that is dearest to read again decide what is read together.
-        lead = max(
-            sources.values(), key=lambda one: (one.layout.expensive, one.row_bytes, one.name)
-        )
+        lead, rank = next(iter(sources.values())), (False, -1, "")
+        for source in sources.values():
+            its_rank = source.layout.expensive, source.row_bytes, source.name
+            lead, rank = (source, its_rank) if its_rank > rank else (lead, rank)
         self.units, self.position_of = group_rows(lead, selections[lead.name], self.mode)
 
     def _bucket_source(self, sources: Mapping[str, Any]) -> Source:
@@ -430,17 +430,11 @@ def read_values(
 
     Errors begin with `option`, the argument that names the source.
     """
-    if not isinstance(name, str) or name not in sources:
-        able = []
-        for one, source in sources.items():
-            if source.ragged is None and np.prod(source.row_shape) == 1:
-                able.append(one)
-        what = "source of one value a row" if able else "source"
+    able = []
+    for one, source in sources.items():
+        if source.ragged is None and np.prod(source.row_shape) == 1:
+            able.append(one)
+    if name not in able:
         hint = did_you_mean(str(name), able or sources)
-        raise LoaderError(f"{option}={name!r} is not a {what}; {hint}")
-    source, n_rows = sources[name], len(selections[name])
-    if int(np.prod(source.row_shape)) != 1:
-        raise LoaderError(
-            f"{option}={name!r}: its rows have shape {source.row_shape}; it takes one value a row"
-        )
-    return load_rows(source, selections[name]).reshape(n_rows)
+        raise LoaderError(f"{option}={name!r} is not a source of one value a row; {hint}")
+    return load_rows(sources[name], selections[name]).reshape(len(selections[name]))

@@ -17,9 +17,9 @@ from dask.utils import format_bytes
 
 from labeled.device import Device, HostArray, Resident, cuda_device, on_gpus
 from labeled.display.text import count_words
-from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
+from labeled.errors import DeviceMemoryError, LoaderError, warn
 from labeled.formats.memory import available_bytes
-from labeled.loader.layout import BatchLayout, HandedOver, handed_over, pipeline_in_form
+from labeled.loader.layout import BatchLayout, HandedOver, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
 from labeled.loader.options import BatchOptions, OrderedRows
 from labeled.loader.reading import RaggedSourceReader, SourceReader, owned
@@ -96,21 +96,14 @@ class DevicePlan:
     def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a buffer: pinned, where copies will start from it."""
         if name not in self.layout:
-            return owned(shape, dtype)
-        try:
+            return owned(name, shape, dtype)
+        with self.memory_errors("host memory that can be pinned for copies to it"):
             made = self.device.pinned(shape, dtype)
-        except self.device.memory_errors as error:
-            n_bytes = format_bytes(math.prod(shape) * dtype.itemsize)
-            raise DeviceMemoryError(
-                f"device {self.device.name!r}: the system has no {n_bytes} more of host memory "
-                f"that can be pinned for copies ({error}); give a smaller memory=, fewer loaders "
-                "at a time, or a higher limit of locked memory"
-            ) from error
         assert made[:0].base is made, "views must refer to it, for buffers to know who is held"
         return made
 
     @contextmanager
-    def memory_errors(self) -> Iterator[None]:
+    def memory_errors(self, what: str = "memory") -> Iterator[None]:
         """Raise an error that says how much memory was needed if the device runs out."""
         try:
             yield
@@ -118,10 +111,8 @@ class DevicePlan:
             free = self.device.free_bytes()
             has = "" if free is None else f" has {format_bytes(free)} free and"
             raise DeviceMemoryError(
-                f"device {self.device.name!r}{has} is out of memory: this loader needs "
-                f"{format_bytes(self.device_bytes)} there ({self.n_windows} windows of "
-                f"{format_bytes(self.window_bytes)}, and batches of "
-                f"{format_bytes(self.batch_bytes)}), besides batches that are kept; give a "
+                f"device {self.device.name!r}{has} is out of {what}: this loader needs "
+                f"{format_bytes(self.device_bytes)} there, besides batches that are kept; give a "
                 f"smaller memory= or window_rows=, or smaller batches"
             ) from error
 
@@ -207,10 +198,10 @@ class LoaderPlan:
         makes_on_host = self.pipeline is not None and self.pipeline.works
         where = None
         if not isinstance(options.device, str) or options.device != "cpu":
-            where = _device_for(options, layout, makes_on_host=makes_on_host)
+            where = _device_for(options, makes_on_host=makes_on_host)
         self.hand_over: HandedOver | None = None
         if options.output is not None or options.pinned or options.as_tuple:
-            self.hand_over = handed_over(options, layout if self.pipeline is None else None)
+            self.hand_over = HandedOver(options, layout if self.pipeline is None else None)
         makes = None
         if self.pipeline is not None and makes_on_host:
             makes = made_of(self.pipeline, layout.forms(selections))
@@ -247,13 +238,11 @@ class LoaderPlan:
         """Log what was decided, and warn of what is hardly meant."""
         options, sizes, n_rows = self.options, self.sizes, rows.n_rows
         if rows.last == "drop" and not self.epoch_plan.n_batches and n_rows:
-            why, drawn = "last='drop' drops short batches", options.draws_rows
-            why = "balance= and weights= make whole batches" if drawn else why
             shards = f" for each of {options.shard[1]} shards" if options.shard[1] > 1 else ""
+            remedy = "" if options.draws_rows else ", or last='keep'"
             warn(
-                f"every epoch is empty: {why}, and {count_words(n_rows, 'row')} do not fill one "
-                f"batch of batch_size={rows.batch_rows}{shards}; pass a smaller batch_size"
-                + ("" if drawn else ", or last='keep'")
+                f"every epoch is empty: {count_words(n_rows, 'row')} do not fill one whole batch "
+                f"of batch_size={rows.batch_rows}{shards}; pass a smaller batch_size{remedy}"
             )
         log.info(
             "%d rows, shuffle=%r, windows of %d; %d threads, %d buffers of %d rows, at most "
@@ -265,20 +254,8 @@ class LoaderPlan:
             warn(f"batches may take {format_bytes(sizes.promised_bytes)}, but {room_words(room)}")
 
     @property
-    def seed_given(self) -> bool:
-        """Whether the caller chose the seed of what is drawn."""
-        drawn = self.epoch_plan.order.mode != "file" or self.options.pipeline_draws
-        return self.options.seed is not None and drawn
-
-    @property
     def batch_rows(self) -> int:
         return self.epoch_plan.batch_rows
-
-    def allocate(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """Make the memory of a source in a buffer."""
-        if self.device_plan is not None:
-            return self.device_plan.memory(name, shape, dtype)
-        return owned(shape, dtype)
 
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
@@ -312,43 +289,23 @@ class LoaderPlan:
         return self.goes_to if self.device_plan is None else self.device_plan.device
 
 
-def _device_for(
-    options: BatchOptions, layout: BatchLayout, *, makes_on_host: bool
-) -> Device | None:
+def _device_for(options: BatchOptions, *, makes_on_host: bool) -> Device | None:
     """Return where batches are made; None for the host.
 
     Raises
     ------
     LoaderError
-        If there is no such device, or an option or a dtype does not go with it.
+        If there is no such device, or an option does not go with it.
     MissingExtraError
-        If it needs CuPy, which is not installed; torch has a way to a GPU without.
+        If it needs CuPy, which is not installed.
     """
-    try:
-        device = device_of(options.device)
-    except MissingExtraError as error:
-        if options.output != "torch":
-            raise
-        raise MissingExtraError(
-            f"{error}. torch needs no CuPy for it: pass output='torch', pinned=True without "
-            f"device=, and in the loop write tensor.to({str(options.device)!r}, non_blocking=True)"
-        ) from None
+    device = device_of(options.device)
     if device is None:
         return None
-    for name, dtype in layout.out_dtypes.items() if options.compiled_pipeline is None else ():
-        if dtype.kind in "fc" and not on_gpus(dtype):
-            wanted = "float64" if dtype.kind == "f" else "complex128"
-            raise LoaderError(
-                f"source {name!r} is {dtype}, which a GPU cannot hold; pass "
-                f"dtype={{{name!r}: {wanted!r}}}, or leave it out with select()"
-            )
-    clash = ""
     if options.skips and not makes_on_host:
         clash = "errors='skip', which leaves rows out on the host"
     elif options.output == "numpy" and device.name != "host":
         clash = "output='numpy', whose arrays are the host's"
-    if clash:
-        raise LoaderError(
-            f"device={options.device!r} does not go with {clash}; leave one of them out"
-        )
-    return device
+    else:
+        return device
+    raise LoaderError(f"device={options.device!r} does not go with {clash}; leave one of them out")

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future
 from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
@@ -55,14 +55,6 @@ class Interrupted(Exception):
     """The jobs ended before the batches did: somebody has stopped the epoch."""
 
 
-@dataclass(eq=False)
-class Transformed:
-    """A batch on its way through a pipeline, then what became of it."""
-
-    work: Callable[[], Made] | None = None
-    made: Made | BaseException | None = None
-
-
 class Prefetcher:
     """Jobs that are read ahead, in order; refers to no iterator, so that one can be collected.
 
@@ -82,26 +74,21 @@ class Prefetcher:
         self._jobs: Iterator[Job] | None = jobs
         self._tasks: deque[Task] = deque()
         self._loading: deque[LoadedJob] = deque()
-        self._batches: deque[Transformed] = deque()
+        self._batches: dict[Future[Made], Callable[[], Made]] = {}
         """Batches that nobody transforms yet."""
         self._changed = threading.Condition(threading.Lock())
         self._sleeping = 0
         self._caller_sleeps = self.stopped = False
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
-
-    def start(self) -> None:
-        """Start threads that work until nothing is left; they do not keep the program alive.
-
-        Where the system allows no more of them there are fewer, even none: whoever waits works.
-        """
-        count = self._plan.sizes.threads
-        for i in range(count):
+        # They do not keep the program alive. Where the system allows no more of them there are
+        # fewer, even none: whoever waits works.
+        for i in range(plan.sizes.threads):
             thread = threading.Thread(target=self._work, name=f"labeled-read-{i}", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
-                log.warning("%d of %d threads could be started: %s", i, count, error)
+                log.warning("%d of %d threads could be started: %s", i, plan.sizes.threads, error)
                 break
             self._threads.append(thread)
 
@@ -159,59 +146,41 @@ class Prefetcher:
         return first
 
     def poke(self) -> None:
-        """Wake the threads if they sleep and enough buffers are free; cheap, for every batch."""
-        if self._sleeping and self._pool.n_free >= self._pool.enough:
+        """Wake the threads if they sleep and half of the buffers are free; for every batch."""
+        if self._sleeping and 2 * self._pool.n_free >= self._pool.count:
             with self._changed:
                 self._changed.notify_all()
 
     # batches of a pipeline
 
-    def transform(self, work: Callable[[], Made]) -> Transformed:
+    def transform(self, work: Callable[[], Made]) -> Future[Made]:
         """Have a batch transformed by whoever comes first."""
-        one = Transformed(work)
+        batch: Future[Made] = Future()
         with self._changed:
-            self._batches.append(one)
+            self._batches[batch] = work
             self._changed.notify_all()
-        return one
+        return batch
 
-    def wait_for(self, one: Transformed) -> Made:
-        """Return a batch once it is made; one that nobody has begun is made here.
-
-        Raises
-        ------
-        Interrupted
-            If the epoch was stopped.
-        Exception
-            Whatever transforming it raised.
-        """
+    def wait_for(self, batch: Future[Made]) -> Made:
+        """Return a batch once it is made; one that nobody has begun is made here."""
         with self._changed:
-            mine = one in self._batches
-            if mine:
-                self._batches.remove(one)
-        if mine:
-            self._make(one)
+            work = self._batches.pop(batch, None)
+        if work is not None:
+            self._make(batch, work)
         began = perf_counter()
-        with self._changed:
-            while one.made is None:
-                if self.stopped:
-                    raise Interrupted
-                self._changed.wait()
-        self._stats.wait_s += perf_counter() - began
-        if isinstance(one.made, BaseException):
-            raise one.made
-        return one.made
-
-    def _make(self, one: Transformed) -> None:
-        began = perf_counter()
-        assert one.work is not None
         try:
-            made: Made | BaseException = one.work()
+            return batch.result()
+        finally:
+            self._stats.wait_s += perf_counter() - began
+
+    def _make(self, batch: Future[Made], work: Callable[[], Made]) -> None:
+        began = perf_counter()
+        try:
+            batch.set_result(work())
         except BaseException as error:
-            made = error
+            batch.set_exception(error)
         with self._changed:
-            one.made = made
             self._stats.pipeline_s += perf_counter() - began
-            self._changed.notify_all()
 
     # what everybody does
 
@@ -232,11 +201,12 @@ class Prefetcher:
     def _next_task(self, *, caller: bool) -> Task | None:
         """Return a task to do, if need be by giving the next job a buffer and cutting it."""
         if self._batches and not caller and not self.stopped:
-            return partial(self._make, self._batches.popleft())
+            batch = next(iter(self._batches))
+            return partial(self._make, batch, self._batches.pop(batch))
         while not self._tasks:
             if self._jobs is None or self.stopped:
                 return None
-            buffer, began = None, perf_counter()
+            began = perf_counter()
             try:
                 buffer = self._pool.take(force=caller and not self._loading)
                 if buffer is None:
@@ -248,7 +218,7 @@ class Prefetcher:
                 start, stop, content = following
                 job = LoadedJob(start, stop, content, {})
                 for one in self._plan.source_readers:
-                    memory, position_of = buffer.arrays[one.name], self._plan.position_of
+                    memory, position_of = buffer[one.name], self._plan.position_of
                     out, tasks = one.tasks(content, position_of, memory, stop - start)
                     job.arrays[one.name] = out
                     job.pending += len(tasks)
@@ -265,9 +235,6 @@ class Prefetcher:
                 self._end_reading(keeps=True)
                 if not isinstance(error, Exception):
                     raise
-            finally:
-                if buffer is not None:
-                    buffer.taken = False  # held from here on by views: a job that is dropped
             self._stats.plan_s += perf_counter() - began
             if self._sleeping and len(self._tasks) > 1:
                 self._changed.notify_all()

@@ -19,7 +19,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -55,8 +55,8 @@ class _Owner(np.ndarray[tuple[int], np.dtype[np.uint8]]):
     """Memory that arrays refer to."""
 
 
-def owned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return new memory, from the start of a cache line.
+def owned(_name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return new memory, from the start of a cache line; follows `Allocate`.
 
     All its views refer to it: NumPy makes the view of a view refer to the array that owns the
     memory, unless that is of another type, as here.
@@ -75,9 +75,7 @@ long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not
 RUN_BYTES = 1 << 22
 """The same for rows that follow one another, unless they are decoded: a piece stays in a cache."""
 TRUSTED_JOBS = 31
-"""Small jobs that are taken for warm after one that was."""
-SMALL_BYTES = 8 << 20
-"""Jobs up to this are small; those of listed rows are in any case."""
+"""Jobs that are taken for warm after one that was."""
 
 OBJECT_BYTES = 208
 """What an array object takes besides its values, with the pointer to it."""
@@ -93,96 +91,67 @@ jobs in full shuffle that were cut in three took twice as long.
 # memory
 
 
-@dataclass(eq=False, slots=True)
-class Buffer:
-    """Arrays of so many rows, one a source; see :class:`BufferPool`."""
-
-    arrays: dict[str, Array]
-    taken: bool = False
-
-    def free(self) -> bool:
-        """Whether nobody fills it, and no view of its arrays is held by anybody."""
-        for array in self.arrays.values():
-            if self.taken or sys.getrefcount(array) != _ALONE:
-                break
-        else:
-            return True
-        return False
-
-
-def _measure() -> int:
-    """Count the references of an array that only a buffer holds, by the same expression."""
-    arrays = {"": owned((1,), np.dtype(float))}
+def _alone() -> int:
+    """Count the references of an array that only its buffer holds, by the same expression."""
+    arrays = {"": owned("", (1,), np.dtype(float))}
     for array in arrays.values():
         count = sys.getrefcount(array)
     return count
 
 
-_ALONE = _measure()
+ALONE = _alone()
 
 
+@dataclass(eq=False)
 class BufferPool:
-    """Buffers of one shape, used again and again, also across epochs.
+    """Buffers of one shape, used again and again, also across epochs; for one thread at a time.
 
-    Parameters
-    ----------
-    layout : mapping of str to (row shape, dtype)
-    capacity : int
-        Rows of each buffer.
-    count : int
-        Buffers that are used again and again.
-    allocate : callable
-        Makes the memory of an array of some name, shape and dtype.
-    fills : bool
-        Make all buffers before one is used again, so that what is promised is taken at once
-        and not when some consumer is slow for the first time.
-
-    Attributes
-    ----------
-    extra : int
-        How often one more had to be made because a consumer holds on to batches.
-    enough : int
-        Free buffers for which it is worth while to wake a thread.
+    A buffer is a mapping from source to array. It is free while nobody holds a view of these.
     """
 
-    def __init__(
-        self,
-        layout: RowTypes,
-        capacity: int,
-        count: int,
-        allocate: Allocate,
-        *,
-        fills: bool = False,
-    ) -> None:
-        self.layout, self.capacity, self.count, self.fills = layout, capacity, count, fills
-        self.allocate, self.buffers = allocate, list[Buffer]()
-        self.extra, self.enough = 0, -(-count // 2)
+    layout: RowTypes
+    capacity: int
+    """Rows of each buffer."""
+    count: int
+    """Buffers that are used again and again."""
+    allocate: Allocate
+    fills: bool = False
+    """Make all buffers before one is used again, so that what is promised is taken at once and
+    not when some consumer is slow for the first time."""
+    buffers: list[dict[str, Array]] = field(default_factory=list)
+    extra: int = 0
+    """How often one more had to be made because a consumer holds on to batches."""
 
-    def take(self, *, force: bool = False) -> Buffer | None:
+    def take(self, *, force: bool = False) -> dict[str, Array] | None:
         """Return a free buffer, or None; `force` makes one more, used once, rather than none."""
         more = len(self.buffers) < self.count
-        for buffer in () if more and self.fills else self.buffers:
-            if buffer.free():
-                buffer.taken = True
-                return buffer
+        if not (more and self.fills):
+            for arrays in self.buffers:
+                for array in arrays.values():
+                    if sys.getrefcount(array) != ALONE:
+                        break
+                else:
+                    return arrays
         if not more and not force:
             return None
-        arrays = {}
+        made = {}
         for name, (shape, dtype) in self.layout.items():
-            arrays[name] = self.allocate(name, (self.capacity, *shape), dtype)
-        buffer = Buffer(arrays)
+            made[name] = self.allocate(name, (self.capacity, *shape), dtype)
         if more:
-            buffer.taken = True
-            self.buffers.append(buffer)
+            self.buffers.append(made)
         self.extra += not more
-        return buffer
+        return made
 
     @property
     def n_free(self) -> int:
         """Buffers that could be taken now, counting those not made yet."""
         free = max(0, self.count - len(self.buffers))
-        for buffer in self.buffers:
-            free += buffer.free()
+        for arrays in self.buffers:
+            for array in arrays.values():
+                if sys.getrefcount(array) != ALONE:
+                    break
+            else:
+                free += 1
         return free
 
 
@@ -280,7 +249,7 @@ class SourceReader:
         """Reads the same rows out of memory, by position."""
         self.buffer_row = source.row_shape, source.stored_dtype
         """Shape and dtype of a row in the memory of a buffer."""
-        self._warm_jobs = 0
+        self._trusted_jobs = 0
         kind, plain = self.reader.kind, not self.layout.expensive
         runs = kind in ("contiguous", "memory") or (kind == "chunked" and plain)
         self._run_bytes = RUN_BYTES if runs else PIECE_BYTES
@@ -326,7 +295,8 @@ class SourceReader:
             tasks: list[Task] = [partial(self.reader.read, rows, out, places)]
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
-        if not isinstance(rows, range) and self._cold(rows, n_bytes):
+        stored = self.reader.kind != "memory"
+        if stored and not isinstance(rows, range) and self._cold(rows):
             tasks.insert(0, partial(advise, self.reader, rows))
         return out, tasks
 
@@ -334,23 +304,18 @@ class SourceReader:
         """Read some file rows to their places in `out`."""
         self.reader.read(rows, out, places)
 
-    def _cold(self, rows: Rows, n_bytes: int) -> bool:
+    def _cold(self, rows: Rows) -> bool:
         """Whether a disk should be advised of scattered rows before threads wait for them.
 
-        The system is asked for a row or two. It looks ahead by itself in one stretch, and
-        better undisturbed. Of a run the row in the middle is asked for: the first and the last may
-        be in memory only because rows near them were read.
+        The system is asked for a row in the middle, where no reading of others has brought it in.
+        It looks ahead by itself in one stretch, and better undisturbed.
         """
-        if not len(rows) or self._warm_jobs:
-            self._warm_jobs = max(0, self._warm_jobs - 1)
+        if self._trusted_jobs or not len(rows):
+            self._trusted_jobs = max(0, self._trusted_jobs - 1)
             return False
-        some = rows[[0, len(rows) // 2]]
-        for row in (some if some.ndim == 1 else some.sum(axis=1) // 2).tolist():
-            if is_cold(self.reader, row):
-                return True
-        if rows.ndim == 1 or n_bytes <= SMALL_BYTES:
-            self._warm_jobs = TRUSTED_JOBS
-        return False
+        cold = is_cold(self.reader, int(np.mean(rows[len(rows) // 2])))
+        self._trusted_jobs = 0 if cold else TRUSTED_JOBS
+        return cold
 
     def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""

@@ -10,6 +10,7 @@ import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,14 @@ ORDERS = st.fixed_dictionaries(
         "window_rows": st.integers(16, 40),
     }
 )
-SIZES, COUNTS = st.integers(1, 16), st.integers(1, 4)
+CASES = st.builds(
+    SimpleNamespace,
+    order=ORDERS,
+    size=st.integers(1, 16),
+    last=st.sampled_from(["keep", "pad", "drop", "wrap"]),
+    count=st.integers(1, 4),  # of shards
+    number=st.integers(0, 1 << 30),  # for what a test chooses besides
+)
 
 law = settings(
     max_examples=max(10, settings().max_examples // 4),
@@ -98,16 +106,17 @@ class LoaderTests:
         real = batch.rows[: batch.count]
         assert (batch.rows[batch.count :] == -1).all()
         for name, values in self.expected().items():
-            self.check_source(batch, name, values, real if rows is None else rows[real])
+            found, places = batch.arrays[name], real if rows is None else rows[real]
+            if isinstance(values, np.ndarray):
+                np.testing.assert_array_equal(found[: len(places)], values[places])
+                continue
+            for one, row in zip(found, places, strict=False):
+                np.testing.assert_array_equal(one, values[row])
 
-    def check_source(self, batch: Batch, name: str, values: Rows, rows: Places) -> None:
-        """Compare the first rows of a batch with `rows` of the values of a source."""
-        found = batch.arrays[name]
-        if isinstance(values, np.ndarray):
-            np.testing.assert_array_equal(found[: len(rows)], values[rows])
-            return
-        for one, row in zip(found, rows, strict=False):
-            np.testing.assert_array_equal(one, values[row])
+    def memory_of(self, case: Any) -> str:
+        """Return one of the memories."""
+        number: int = case.number
+        return self.memories[number % len(self.memories)]
 
     # order
 
@@ -119,56 +128,47 @@ class LoaderTests:
         np.testing.assert_array_equal(rows, np.arange(dataset.n_rows))
 
     @law
-    @given(order=ORDERS, size=SIZES, count=COUNTS, pads=st.booleans(), data=st.data())
+    @given(case=CASES, pads=st.booleans())
     def test_the_shards_of_an_epoch_hold_each_row_once(
-        self,
-        dataset: Dataset,
-        order: Any,
-        size: int,
-        count: int,
-        pads: bool,
-        data: st.DataObject,
+        self, dataset: Dataset, case: Any, pads: bool
     ) -> None:
-        memory, last = data.draw(st.sampled_from(self.memories)), "pad" if pads else "keep"
+        options: Any = {"memory": self.memory_of(case), "last": "pad" if pads else "keep"}
         seen = []
-        for index in range(count):
-            options: Any = {"last": last, "shard": (index, count), "threads": index % 3}
-            for batch in dataset.batches(size, memory=memory, **options, **order):
+        for index in range(case.count):
+            options |= {"shard": (index, case.count), "threads": index % 3}
+            for batch in dataset.batches(case.size, **options, **case.order):
                 self.check(batch)
-                assert len(batch.rows) == (size if pads else batch.count)
+                assert len(batch.rows) == (case.size if pads else batch.count)
                 seen += batch.rows[: batch.count].tolist()
         assert sorted(seen) == list(range(dataset.n_rows))
 
     @law
-    @given(order=ORDERS, size=SIZES, count=COUNTS, last=st.sampled_from(["drop", "wrap"]))
+    @given(case=CASES, last=st.sampled_from(["drop", "wrap"]))
     def test_shards_have_as_many_full_batches_where_none_may_be_short(
-        self, dataset: Dataset, order: Any, size: int, count: int, last: Any
+        self, dataset: Dataset, case: Any, last: Any
     ) -> None:
-        shards = [dataset.batches(size, last=last, shard=(i, count), **order) for i in range(count)]
-        rows = [[batch.rows for batch in shard] for shard in shards]
+        rows = []
+        for index in range(case.count):
+            shard = dataset.batches(case.size, last=last, shard=(index, case.count), **case.order)
+            rows.append([batch.rows for batch in shard])
         assert len({len(batches) for batches in rows}) == 1
-        assert {len(batch) for batches in rows for batch in batches} <= {size}
+        assert {len(batch) for batches in rows for batch in batches} <= {case.size}
         seen = [row for batches in rows for batch in batches for row in batch.tolist()]
         if last == "wrap":
             assert set(seen) == set(range(dataset.n_rows))
         else:
             assert len(set(seen)) == len(seen)
-            assert dataset.n_rows - len(seen) < size * count
+            assert dataset.n_rows - len(seen) < case.size * case.count
 
     @law
-    @given(order=ORDERS, size=SIZES, data=st.data())
+    @given(case=CASES, threads=st.integers(0, 3), prefetch=st.none() | st.integers(0, 3))
     def test_threads_prefetch_and_memory_change_no_order(
-        self, dataset: Dataset, order: Any, size: int, data: st.DataObject
+        self, dataset: Dataset, case: Any, threads: int, prefetch: int | None
     ) -> None:
-        plain = dataset.batches(size, threads=0, **order)
-        other = dataset.batches(
-            size,
-            threads=data.draw(st.integers(0, 3)),
-            prefetch=data.draw(st.none() | st.integers(0, 3)),
-            memory=data.draw(st.sampled_from(self.memories)),
-            output=data.draw(st.sampled_from([None, "numpy"])),
-            **order,
-        )
+        plain = dataset.batches(case.size, threads=0, **case.order)
+        options: Any = {"memory": self.memory_of(case), "output": [None, "numpy"][case.count % 2]}
+        options |= {"threads": threads, "prefetch": prefetch, **case.order}
+        other = dataset.batches(case.size, **options)
         for batch, (_, rows, _) in zip(plain, other.with_rows(), strict=True):
             np.testing.assert_array_equal(batch.rows, rows)
 
@@ -180,14 +180,14 @@ class LoaderTests:
     # selections
 
     @law
-    @given(order=ORDERS, size=SIZES, data=st.data())
+    @given(case=CASES, data=st.data())
     def test_rows_of_a_batch_are_positions_in_its_dataset(
-        self, dataset: Dataset, order: Any, size: int, data: st.DataObject
+        self, dataset: Dataset, case: Any, data: st.DataObject
     ) -> None:
         numbers = st.lists(st.integers(0, dataset.n_rows - 1), max_size=60)
         listed = np.array(data.draw(numbers), np.int64)
         seen = []
-        for batch in dataset.subset(listed).batches(size, **order):
+        for batch in dataset.subset(listed).batches(case.size, **case.order):
             self.check(batch, listed)
             seen += batch.rows.tolist()
         assert sorted(seen) == list(range(len(listed)))
@@ -201,23 +201,19 @@ class LoaderTests:
     # state
 
     @law
-    @given(order=ORDERS, last=st.sampled_from(["keep", "drop", "pad", "wrap"]), data=st.data())
-    def test_a_saved_place_is_found_again(
-        self, dataset: Dataset, order: Any, last: Any, data: st.DataObject
-    ) -> None:
-        memory = data.draw(st.sampled_from(self.memories))
-        whole = dataset.batches(11, last=last, **order)
+    @given(case=CASES)
+    def test_a_saved_place_is_found_again(self, dataset: Dataset, case: Any) -> None:
+        whole = dataset.batches(11, last=case.last, **case.order)
         first, second = _rows(whole), _rows(whole)
-        at = data.draw(st.integers(0, len(first) - 1))
-        saved = dataset.batches(11, last=last, **order)
+        at = case.number % len(first)
+        saved = dataset.batches(11, last=case.last, **case.order)
         with iter(saved) as epoch:
             for _ in range(at):
                 next(epoch)
             state = json.loads(json.dumps(saved.state_dict()))
 
-        other = pickle.loads(pickle.dumps(dataset)).batches(
-            11, last=last, memory=memory, **{**order, "epoch": 7}
-        )
+        options = {"last": case.last, "memory": self.memory_of(case), **case.order, "epoch": 7}
+        other = pickle.loads(pickle.dumps(dataset)).batches(11, **options)
         other.load_state_dict(state)
         found = []
         for batch in other:
@@ -227,17 +223,13 @@ class LoaderTests:
         assert _rows(other) == second
 
     @law
-    @given(order=ORDERS, before=COUNTS, after=COUNTS, data=st.data())
+    @given(case=CASES, after=st.integers(1, 4))
     def test_another_number_of_shards_hands_out_what_is_left(
-        self,
-        dataset: Dataset,
-        order: Any,
-        before: int,
-        after: int,
-        data: st.DataObject,
+        self, dataset: Dataset, case: Any, after: int
     ) -> None:
-        shards = [dataset.batches(8, shard=(i, before), **order) for i in range(before)]
-        step = data.draw(st.integers(0, min(map(len, shards)) - 1))
+        n, order = case.count, case.order
+        shards = [dataset.batches(8, shard=(i, n), **order) for i in range(n)]
+        step = case.number % min(map(len, shards))
         seen, states = [], []
         for shard in shards:
             with iter(shard) as epoch:
@@ -262,12 +254,9 @@ class LoaderTests:
     # ownership, plan, memory
 
     @law
-    @given(order=ORDERS, size=SIZES, data=st.data())
-    def test_a_batch_stays_what_it_was(
-        self, dataset: Dataset, order: Any, size: int, data: st.DataObject
-    ) -> None:
-        memory = data.draw(st.sampled_from(self.memories))
-        loader = dataset.batches(size, memory=memory, **order)
+    @given(case=CASES)
+    def test_a_batch_stays_what_it_was(self, dataset: Dataset, case: Any) -> None:
+        loader = dataset.batches(case.size, memory=self.memory_of(case), **case.order)
         batches = [batch for _ in range(3) for batch in loader]
         for batch in batches:
             self.check(batch)
@@ -297,11 +286,12 @@ class RaggedTests(LoaderTests):
         return {name: rows for name, rows in expected if not isinstance(rows, np.ndarray)}
 
     @law
-    @given(order=ORDERS, size=SIZES, last=st.sampled_from(["keep", "pad"]))
+    @given(case=CASES)
     def test_padded_examples_fill_the_longest_of_the_batch(
-        self, dataset: Dataset, order: Any, size: int, last: Any
+        self, dataset: Dataset, case: Any
     ) -> None:
-        for batch in dataset.batches(size, ragged="pad", last=last, **order):
+        last: Any = ["keep", "pad"][case.number % 2]
+        for batch in dataset.batches(case.size, ragged="pad", last=last, **case.order):
             for name, values in self.ragged().items():
                 examples = [values[row] for row in batch.rows[: batch.count]]
                 padded, inside = batch.arrays[name], batch.arrays[f"{name}_mask"]
@@ -313,9 +303,9 @@ class RaggedTests(LoaderTests):
                 assert not inside[batch.count :].any()
 
     @law
-    @given(order=ORDERS, size=SIZES)
-    def test_flat_values_are_cut_by_offsets(self, dataset: Dataset, order: Any, size: int) -> None:
-        for batch in dataset.batches(size, ragged="flat", **order):
+    @given(case=CASES)
+    def test_flat_values_are_cut_by_offsets(self, dataset: Dataset, case: Any) -> None:
+        for batch in dataset.batches(case.size, ragged="flat", **case.order):
             for name, values in self.ragged().items():
                 flat, offsets = batch.arrays[name], batch.arrays[f"{name}_offsets"]
                 shapes = batch.arrays[f"{name}_shapes"]
