@@ -137,17 +137,13 @@ class Decoding:
     max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
-        check_fields(self, LoaderError, but=("shape",))
-        for name in ("resize", "max_pixels"):
-            value = getattr(self, name)
+        check_fields(self, LoaderError)
+        if self.shape is not None:
+            object.__setattr__(self, "shape", tuple(self.shape))
+        sides = [("shape", side) for side in self.shape or ()]
+        for name, value in (*sides, ("resize", self.resize), ("max_pixels", self.max_pixels)):
             if value is not None:
                 whole(name, value, least=1, error=LoaderError)
-        shape: Any = self.shape
-        if shape is not None:
-            if not isinstance(shape, tuple | list) or len(shape) != 2:
-                raise LoaderError(f"shape={shape!r} must be a pair (height, width)")
-            shape = tuple(whole("shape", side, least=1, error=LoaderError) for side in shape)
-            object.__setattr__(self, "shape", shape)
 
     @property
     def row_shape(self) -> tuple[int, int, int] | None:
@@ -512,7 +508,9 @@ class RecordReader(ExampleReader):
     def stored_sizes(self, rows: AnyRows) -> Rows:
         """Return the bytes that examples take in the file."""
         if self.source.key == "images":
-            return self.records.stored_sizes(rows)
+            listed, offsets = np.asarray(rows, np.int64), self.records.offsets
+            sizes: Rows = offsets[listed + 1] - offsets[listed]
+            return sizes
         return self.sizes(rows) * self.dtype.itemsize
 
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:

@@ -148,11 +148,18 @@ def _scanned(file: OpenFile, stamp: FileStamp) -> Rows:
     return np.frombuffer(offsets, np.int64)
 
 
-def _broken(path: str, record: int, offset: int, fault: Exception) -> FileFormatError:
+def _broken(
+    path: str, record: int, offset: int, fault: Exception, idx: FileStamp | None = None
+) -> FileFormatError:
     """Return the error of a record that is none."""
+    why = "the file is not a RecordIO file, or was cut short, so copy or write it again"
+    if idx is not None:
+        why = (
+            "the file is damaged, so copy or write it again; or "
+            f"{idx.path!r} is of another file, so {REMEDY}"
+        )
     return FileFormatError(
-        f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; the file is not "
-        "a RecordIO file, or was cut short, so copy or write it again"
+        f"record {record} of {path!r}, at byte {offset:,}, is damaged: {fault}; {why}"
     )
 
 
@@ -186,11 +193,6 @@ class RecordFile:
     def largest(self) -> int:
         """Bytes of the longest record as stored."""
         return int(np.diff(self.offsets).max(initial=0))
-
-    def stored_sizes(self, rows: AnyRows) -> Rows:
-        """Return the bytes that records take in the file; payloads are a little smaller."""
-        sizes: Rows = np.diff(self.offsets)[np.asarray(rows, np.int64)]
-        return sizes
 
     def payloads(self, rows: AnyRows) -> Iterator[tuple[int, memoryview]]:
         """Yield (row, payload) for rows in any order; neighbours are read together.
@@ -234,13 +236,7 @@ class RecordFile:
                 )
         except FramingError as fault:
             offset = int(self.offsets[row])
-            if self.idx is None:
-                raise _broken(self.stamp.path, row, offset, fault) from None
-            raise FileFormatError(
-                f"record {row} of {self.stamp.path!r}, at byte {offset:,}, cannot be read: "
-                f"{fault}. It is damaged, so copy or write it again; or {self.idx.path!r} is of "
-                f"another file, so {REMEDY}"
-            ) from None
+            raise _broken(self.stamp.path, row, offset, fault, self.idx) from None
         return payload
 
     def beginnings(self, rows: AnyRows, n_bytes: int) -> tuple[Rows, Array]:
