@@ -531,9 +531,6 @@ class _Once:
     def __init__(self, items: Iterator[Any]) -> None:
         self._items, self._number = items, 0
 
-    def __iter__(self) -> Iterator[Any]:
-        return self.begin(self._number)
-
     def begin(self, number: int) -> Iterator[Any]:
         remedy = "give a list, a loader, or the function that makes the iterator to provider()"
         if number:

@@ -401,8 +401,7 @@ class TextReader(FileReader):
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         self.file().check()
         bands = bands_of(runs, self.chunk_rows)
-        part = self._table.index.starts[bands[:, 0] // self.chunk_rows] // TOGETHER_BYTES
-        for some in np.split(bands, np.flatnonzero(np.diff(part)) + 1):
+        for some in np.split(bands, self._begins(bands)[1:]):
             with naming_rows(self.source, int(some[0, 0]), int(some[-1, 1])):
                 values = self._parsed(some)
             first, n = int(some[0, 2]), len(values[0])
@@ -411,6 +410,11 @@ class TextReader(FileReader):
             for i, column in enumerate(values):
                 flat[place, i] = column
             del values, column  # not held while the next block is parsed
+
+    def _begins(self, bands: Ints) -> Ints:
+        """Return which of some parts of blocks each begins a stretch that is read at once."""
+        starts = self._table.index.starts[bands[:, 0] // self.chunk_rows]
+        return np.flatnonzero(np.diff(starts // TOGETHER_BYTES, prepend=-1))
 
     def _parsed(self, bands: Ints) -> list[Array]:
         """Return the columns of some rows of neighbouring blocks."""
@@ -441,9 +445,11 @@ class TextReader(FileReader):
         return values
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        blocks = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)
-        starts, ends = self._table.index.starts[blocks], self._table.index.starts[blocks + 1]
-        return (ByteRanges(self.file, starts, ends - starts, len(blocks)),)
+        bands, index = bands_of(runs, self.chunk_rows), self._table.index
+        blocks, begins = bands[:, 0] // self.chunk_rows, self._begins(bands)
+        starts = index.starts[blocks[begins]]
+        ends = index.starts[blocks[np.append(begins[1:], len(bands)) - 1] + 1]
+        return (ByteRanges(self.file, starts, ends - starts, len(np.unique(blocks))),)
 
 
 FORMAT = Format(
