@@ -51,7 +51,7 @@ def open_seconds(path: str) -> float:
 
 def chunk_figures(folder: Path, n: int) -> Figures:
     """Open a file of `n` chunks, index it, make its graph."""
-    from labeled.formats.hdf5.chunked import build_index
+    from labeled.formats.hdf5.reader import build_index
 
     path = str(million_chunks(folder, n))
     data = labeled.open_dataset(path)

@@ -25,9 +25,8 @@ import numpy as np
 
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.hdf5.arrays import ArrayInfo
-from labeled.formats.hdf5.chunked import build_index
 from labeled.formats.hdf5.headers import header_of
-from labeled.formats.hdf5.reader import open_reader
+from labeled.formats.hdf5.reader import build_index, open_reader
 from labeled.formats.header import SourceHeader
 from labeled.formats.reader import Reader, pieces
 from labeled.selection import runs_of

@@ -158,7 +158,7 @@ def test_what_not_all_groups_hold_is_left_out_with_the_reason(tmp_path):
     }
     assert ds.files.catalog.headers[0].not_opened == wanted
     for name in ("rare", "kind", "axes"):
-        with pytest.raises(UnknownNameError, match=f"'{name}', which cannot be a source"):
+        with pytest.raises(UnknownNameError, match=f"'{name}' cannot be a source"):
             labeled.open_dataset(tmp_path / "g.h5", examples="g*", sources=[name])
 
 

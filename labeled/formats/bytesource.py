@@ -61,17 +61,8 @@ MAPPED_BYTES = 64 << 20
 
 They belong to the system's cache, but count as this process's own until then: a loop over a
 large file would seem to grow without end. An epoch comes by each page once, so that letting
-go costs nothing that can be measured and keeps about so much mapped.
-"""
-
-SCATTERED_BYTES = 4 << 30
-"""The same for rows in random order, which come back to every page.
-
-Letting go bounds little here: the system maps 64 KiB and more around each row, so that 64 MiB of
-rows of 3 KiB had 600 MB of a file mapped again. It only costs. Against 4 GiB, there were of rows
-of 3 KiB 0.95 as many a second at 1 GiB, 0.75 at 256 MiB and 0.50 at 64 MiB (of 784 bytes: 0.95,
-0.84, 0.53; of 64 KiB: 0.95, 0.74, 0.60), and from a cold file 0.80 at 256 and 0.62 at 64 MiB.
-A call a row instead took five times as long.
+go costs nothing that can be measured and keeps about so much mapped. Rows in random order come
+back to every page, so that it would only cost there.
 """
 
 MIN_BUFFERED_BYTES = 1 << 14
@@ -99,8 +90,8 @@ class LocalFile:
     def __init__(self, stamp: FileStamp) -> None:
         self.stamp = stamp
         self._map: Array | None = None
-        self._mapping: mmap.mmap | None = None
-        self._copied = 0.0  # in parts of what is copied before pages are let go of
+        self._mapping: Any = None
+        self._copied = 0
         try:
             self._fd = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as fault:
@@ -140,38 +131,32 @@ class LocalFile:
             _read_rest(self._fd, buffer, offset + at, 0)
             part[:] = buffer
 
-    def mapped(self, *, scattered: bool = False) -> Array | None:
+    def mapped(self, n_bytes: int = 0) -> Array | None:
         """Return all bytes of the file as a read-only array over a memory map.
 
         None where the system makes none: the file system has no maps, no address space or
         descriptor is left (a map takes one of its own). Reading by calls needs none of that.
 
+        Of one stretch `n_bytes` are copied next; once that is much, pages are let go of (others
+        may be reading: their next touch maps a page again). Without that rows are scattered.
         Around a row that is not in memory the system fetches far more than the row. In a file
-        that fits into memory that pays, for other rows are wanted soon. Of a larger file, whose
-        rows are `scattered`, it is asked not to.
+        that fits into memory that pays, for other rows are wanted soon. Of a larger file it is
+        asked not to.
         """
-        held = self._map
-        if held is None and self.stamp.size:
+        if self._map is None and self.stamp.size:
             self.check()
             try:
                 self._mapping = mmap.mmap(self._fd, self.stamp.size, access=mmap.ACCESS_READ)
             except (OSError, MemoryError):
                 return None
-            if scattered and self.stamp.size > machine_bytes() and hasattr(mmap, "MADV_RANDOM"):
+            if not n_bytes and self.stamp.size > machine_bytes() and hasattr(mmap, "MADV_RANDOM"):
                 self._mapping.madvise(mmap.MADV_RANDOM)
-            held = self._map = np.frombuffer(self._mapping, np.uint8)
-        return held
-
-    def copied(self, n_bytes: int, *, scattered: bool = False) -> None:
-        """Note what was copied out of the map; let go of its pages once that is much.
-
-        Other threads may be reading: their next touch maps a page again.
-        """
-        self._copied += n_bytes / (SCATTERED_BYTES if scattered else MAPPED_BYTES)
-        if self._copied >= 1 and self._mapping is not None:
-            self._copied = 0.0
-            if hasattr(mmap, "MADV_DONTNEED"):
-                self._mapping.madvise(mmap.MADV_DONTNEED)
+            self._map = np.frombuffer(self._mapping, np.uint8)
+        self._copied += n_bytes
+        if self._copied >= MAPPED_BYTES and hasattr(mmap, "MADV_DONTNEED"):
+            self._copied = 0
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+        return self._map
 
     def holds(self, offset: int) -> bool:
         """Whether the system has the byte at `offset` in memory; True where it cannot tell."""
@@ -204,12 +189,9 @@ def _read_rest(descriptor: int, target: Array, offset: int, got: int) -> None:
 class _Unmapped:
     """A file whose bytes are fetched by calls alone."""
 
-    def mapped(self, *, scattered: bool = False) -> Array | None:
+    def mapped(self, n_bytes: int = 0) -> Array | None:
         """Return None: there is no map."""
         return None
-
-    def copied(self, n_bytes: int, *, scattered: bool = False) -> None:
-        """Do nothing: there is no map."""
 
     def holds(self, offset: int) -> bool:
         """Say yes: fetching bytes ahead is not possible."""

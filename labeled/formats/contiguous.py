@@ -197,12 +197,11 @@ class ContiguousReader(FileReader):
         values[...] = values.view(self._plan.dtype)
 
     def _fill(self, file: OpenFile, target: Array, at: int) -> None:
-        mapped = file.mapped() if self.io == "mmap" else None
+        mapped = file.mapped(target.nbytes) if self.io == "mmap" else None
         if mapped is None:
             file.read_into(target, at)
         else:
             target.reshape(-1).view(np.uint8)[:] = mapped[at : at + target.nbytes]
-            file.copied(target.nbytes)
 
     def _box(self, file: OpenFile, at: int, n: int) -> Array:
         """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
@@ -245,7 +244,7 @@ class ContiguousReader(FileReader):
         if not self._picks_rows or (at is not None and (at < 0).any()):
             return False
         file = self.file()
-        mapped = file.mapped(scattered=True)
+        mapped = file.mapped()
         if mapped is None:
             return False
         file.check()
@@ -269,7 +268,6 @@ class ContiguousReader(FileReader):
                     pick_rows(mapped, at[a : a + step], as_bytes)
             if places is not None:
                 put_rows(out, places[a : a + step], target)
-        file.copied(len(rows) * self.row_bytes, scattered=True)
         return True
 
     def copy_spans(self, out: Array, places: Ints, starts: Ints, sizes: Ints) -> bool:
@@ -284,12 +282,11 @@ class ContiguousReader(FileReader):
         cold = any(is_cold(self, int(starts[k])) for k in {0, len(starts) // 2})
         file = self.file()
         file.check()
-        mapped = None if cold or self.io == "pread" else file.mapped(scattered=True)
+        mapped = None if cold or self.io == "pread" else file.mapped()
         if mapped is None:
             return False
         row_bytes, to = self._plan.row_bytes, out.view(np.uint8)
         copy_segments(to, places * row_bytes, mapped, base + starts * row_bytes, n_bytes)
-        file.copied(int(n_bytes.sum()), scattered=True)
         return True
 
     # telling

@@ -39,14 +39,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, did_you_mean
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, describe, native
-from labeled.formats.region import Array, Region
+from labeled.formats.region import Array
 from labeled.ragged import RaggedReader
 
 
@@ -87,12 +87,6 @@ class Head:
     data: bytes
     at: Callable[[int, int], bytes]
     packed: bool = False
-
-
-class OpenReader(Protocol):
-    """What makes the reader of a dense source, without opening anything yet."""
-
-    def __call__(self, source: SourceHeader, *, region: Region, io: Io) -> Reader: ...
 
 
 @dataclass(frozen=True)
@@ -154,7 +148,7 @@ class Format:
     suffixes: tuple[str, ...]
     recognises: Callable[[Head], bool]
     scan: Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]
-    open_reader: OpenReader
+    open_reader: Callable[..., Reader]
     kinds: Mapping[str, str]
     options: type[Any] = NoOptions
     accepts: frozenset[str] = field(default_factory=frozenset)

@@ -218,9 +218,7 @@ class FileHeader:
         by_path = {self.stamp.path: self.stamp}
         for source in self.sources.values():
             by_path[source.file.path] = source.file
-        return (
-            tuple(by_path[path] for path in sorted(by_path)) if len(by_path) > 1 else (self.stamp,)
-        )
+        return tuple(dict(sorted(by_path.items())).values())
 
     @property
     def fingerprint(self) -> str:

@@ -380,7 +380,9 @@ class FileReader:
     def byte_ranges(self, rows: Rows) -> Sequence[ByteRanges]:
         """Return the bytes that are fetched for `rows`; see :class:`Reader`."""
         rows = self._checked(rows)
-        return self._ranges(as_runs(rows)) if len(rows) and self.row_bytes else ()
+        if not len(rows) or not self.row_bytes:
+            return ()
+        return self._ranges(rows if rows.ndim == 2 else runs_of(np.unique(rows)))
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         raise NotImplementedError

@@ -79,7 +79,7 @@ def format_of(path: str) -> Format:
         If it is missing or empty, or neither its first bytes nor its name tell, or if it is known
         to be something that is not opened; says what helps.
     """
-    found = format_of_folder(path)
+    found = format_of_folder(path) if os.path.isdir(path) else None
     if found is not None:
         return found
     at = partial(stored_bytes, stamp_of(path))
@@ -93,7 +93,7 @@ def format_of(path: str) -> Format:
         raise FileFormatError(
             f"{path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it (gunzip)"
         )
-    formats = [format_named(name) for name in FORMATS]
+    formats = list(map(format_named, FORMATS))
     for one in formats:
         if one.recognises(head):
             return one

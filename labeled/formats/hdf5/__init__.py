@@ -9,9 +9,9 @@ with a split table, `per_object` if examples are datasets or groups of their own
 (the header of one source, and its coordinates), `labels` (names of axes, and attributes) and
 `dtypes`.
 
-Rows: `reader` chooses the path, and reads sparse matrices, and through h5py what has no other.
-`chunked` finds and reads chunks, `filters` undoes their filters, and makes chunks to write;
-`ragged` reads examples of different shapes.
+Rows: `reader` chooses the path, finds and reads chunks and sparse matrices, and through h5py what
+has no other; `filters` undoes filters of chunks, and makes chunks to write; `ragged` reads examples
+of different shapes.
 
 Writing: `writing`, `fuel` (splits), `extras` (what is copied from the old file), `metadata` (what
 this library adds).

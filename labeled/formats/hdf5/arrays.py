@@ -232,15 +232,18 @@ def _kinds_of(info: ArrayInfo) -> Infos:
 
 def _one_name_each(opening: Opening, infos: Infos) -> Infos:
     """Keep one name of each dataset, the least deep and then the first, and those asked for."""
-    asked = opening.asked
-    arrays = [info for info in infos if info.is_array and info.matrix is None]
-    arrays.sort(key=lambda info: (info.name not in asked, info.name.count("/"), info.name))
-    first: dict[Any, str] = {}
+    arrays: dict[Any, list[str]] = {}
+    for info in infos:
+        if info.is_array and info.matrix is None:
+            arrays.setdefault((info.address, info.column), []).append(info.name)
     again: dict[str, str] = {}
-    for info in arrays:
-        name = first.setdefault((info.address, info.column), info.name)
-        if name != info.name and info.name not in asked:
-            again[info.name] = f"it is another name of {name!r}"
+    for names in arrays.values():
+        if len(names) > 1:
+            asked = opening.asked
+            names.sort(key=lambda name: (name not in asked, name.count("/"), name))
+            for name in names[1:]:
+                if name not in asked:
+                    again[name] = f"it is another name of {names[0]!r}"
     return [
         replace(info, why_not=again[info.name]) if info.name in again else info for info in infos
     ]

@@ -67,13 +67,14 @@ class DecodeError(ValueError):
 
 
 @functools.cache
-def _inflate(library: Any, _: Any) -> Decode:
+def _inflater() -> Decode:
     """Return libdeflate's decoder, called outside the GIL.
 
     The binding that this library depends on (``deflate``) returns new bytes for every chunk,
     which then have to be copied to their place. Its extension module holds libdeflate itself,
     whose functions are found by name, unless a build hides them.
     """
+    library = importlib.import_module("deflate")
     try:
         functions = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
         found = functions.libdeflate_zlib_decompress
@@ -110,37 +111,27 @@ def _inflate(library: Any, _: Any) -> Decode:
     return inflate
 
 
-def _imagecodecs(name: str, **options: Any) -> Callable[[Any, Any], Decode]:
-    """Return what makes a decoder of the function of imagecodecs of that name."""
+def _imagecodecs(name: str, **options: Any) -> Decode:
+    """Return the decoder of imagecodecs of that name."""
 
-    def decoder(library: Any, _: tuple[int, ...]) -> Decode:
-        decode = getattr(library, f"{name}_decode")
+    def decode(data: Any, out: Any) -> int:
+        function = getattr(importlib.import_module("imagecodecs"), f"{name}_decode")
+        try:
+            return len(function(data, out=out, **options))
+        except (RuntimeError, ValueError) as fault:
+            raise DecodeError(f"{name} data are damaged ({fault})") from fault
 
-        def decoded(data: Any, out: Any) -> int:
-            try:
-                return len(decode(data, out=out, **options))
-            except (RuntimeError, ValueError) as fault:
-                raise DecodeError(f"{name} data are damaged ({fault})") from fault
-
-        return decoded
-
-    return decoder
+    return decode
 
 
-def _blosc(library: Any, options: tuple[int, ...]) -> Decode:
-    decode = _imagecodecs("blosc", numthreads=1)(library, options)
-
-    def checked(data: Array, out: Array) -> int:
-        # The library believes the sizes in the header, so they are checked before it sees them.
-        claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
-        if len(data) < 16 or claimed != len(out) or stored != len(data):
-            raise DecodeError(
-                f"blosc data claim {claimed} bytes in {stored}, where {len(out)} in {len(data)} "
-                "belong"
-            )
-        return decode(data, out)
-
-    return checked
+def _blosc(data: Array, out: Array) -> int:
+    # The library believes the sizes in the header, so they are checked before it sees them.
+    claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
+    if len(data) < 16 or claimed != len(out) or stored != len(data):
+        raise DecodeError(
+            f"blosc data claim {claimed} bytes in {stored}, where {len(out)} in {len(data)} belong"
+        )
+    return _imagecodecs("blosc", numthreads=1)(data, out)
 
 
 _PACKERS = {0: "", 2: "lz4", 3: "zstd"}
@@ -153,39 +144,24 @@ def _bits_of(options: tuple[int, ...]) -> tuple[int, int, int]:
     return item, block, packer
 
 
-def _bitshuffle(library: Any, options: tuple[int, ...]) -> Decode:
+def _bitshuffle(options: tuple[int, ...], data: Array, out: Array) -> int:
     """Undo bitshuffle: bit k of byte j of all elements of a block lies together.
 
     The elements behind the last multiple of 8 stay as they are. Where blocks are packed too, each
     has its packed size in front, and all of them their whole size and that of a block; these are
     big-endian.
     """
-    item, usual_block, packer = _bits_of(options)
-    unpack = _imagecodecs(_PACKERS[packer])(library, ()) if packer else None
-
-    def undo(data: Array, out: Array) -> int:
-        block, n = usual_block, len(out) // item // 8 * 8 * item
-        if unpack is not None:
-            data, block = unpacked(data, len(out), n)
-        elif len(data) != len(out):
-            return len(data)
-        if n:
-            planes: Any = data[:n].data  # an array would set the item size
-            shape = {"itemsize": item, "blocksize": block}
-            _imagecodecs("bitshuffle", **shape)(library, ())(planes, out[:n])
-        out[n:] = data[n:]
-        return len(out)
-
-    def unpacked(data: Array, size: int, n: int) -> tuple[Array, int]:
-        """Return the planes, and how many elements make a block."""
-        assert unpack is not None
+    item, block, packer = _bits_of(options)
+    size = len(out)
+    n = size // item // 8 * 8 * item
+    if packer:
         claimed, block = struct.unpack(">QI", data[:12].tobytes().ljust(12, b"\0"))
         if claimed != size or block == 0 or block % (8 * item):
             raise DecodeError(
                 f"bitshuffle data claim {claimed} bytes in blocks of {block}, where {size} bytes "
                 f"in blocks of 8 elements of {item} bytes belong"
             )
-        planes, at = scratch("planes", size), 12
+        planes, at, unpack = scratch("planes", size), 12, _imagecodecs(_PACKERS[packer])
         for start in range(0, n, block):
             into = planes[start : min(start + block, n)]
             end = at + 4 + int.from_bytes(data[at : at + 4].tobytes(), "big")
@@ -196,9 +172,14 @@ def _bitshuffle(library: Any, options: tuple[int, ...]) -> Decode:
         if len(data) - at < size - n:
             raise DecodeError("bitshuffle data end early")
         planes[n:] = data[at : at + size - n]
-        return planes, block // item
-
-    return undo
+        data, block = planes, block // item
+    elif len(data) != size:
+        return len(data)
+    if n:
+        mixed: Any = data[:n].data  # an array would set the item size
+        _imagecodecs("bitshuffle", itemsize=item, blocksize=block)(mixed, out[:n])
+    out[n:] = data[n:]
+    return size
 
 
 class Codec(NamedTuple):
@@ -206,8 +187,8 @@ class Codec(NamedTuple):
 
     number: int
     library: str
-    decoder: Callable[[Any, tuple[int, ...]], Decode]
-    """Makes the decoder, of the library and the options of the filter."""
+    decode: Decode | None
+    """None for bitshuffle, which its options tell how to undo."""
     encode: Callable[[Any, Array, int], Any] | None = None
     """``encode(library, bytes, option)``; None where rows are not written with it."""
     levels: tuple[int, int, int] = (0, 0, 0)
@@ -220,7 +201,7 @@ _CODECS = {
     "gzip": Codec(
         DEFLATE,
         "deflate",
-        _inflate,
+        lambda data, out: _inflater()(data, out),
         lambda library, *given: library.zlib_compress(*given),
         (1, 9, 4),
     ),
@@ -240,7 +221,7 @@ _CODECS = {
     ),
     "lzf": Codec(LZF, "imagecodecs", _imagecodecs("lzf", header=False)),
     "blosc": Codec(BLOSC, "imagecodecs", _blosc),
-    "bitshuffle": Codec(BITSHUFFLE, "imagecodecs", _bitshuffle),
+    "bitshuffle": Codec(BITSHUFFLE, "imagecodecs", None),
 }
 
 _BY_NUMBER = {codec.number: codec for codec in _CODECS.values()}
@@ -277,9 +258,8 @@ class Pipeline:
             if step.id == FLETCHER32:
                 self._decoders.append((1 << i, None))
             elif step.id != SHUFFLE:
-                codec = _BY_NUMBER[step.id]
-                made = codec.decoder(import_optional(codec.library), step.options)
-                self._decoders.append((1 << i, made))
+                bits = functools.partial(_bitshuffle, step.options)
+                self._decoders.append((1 << i, _BY_NUMBER[step.id].decode or bits))
             elif item > 1:
                 self._decoders.append((1 << i, functools.partial(_unshuffle, item)))
 
@@ -299,7 +279,10 @@ class Pipeline:
         DecodeError
             If the bytes are damaged; `out` may hold anything then.
         """
-        left = [decode for bit, decode in self._decoders if not mask & bit]
+        left = []
+        for bit, decode in self._decoders:
+            if not mask & bit:
+                left.append(decode)
         while left:
             decode = left.pop()
             if decode is None:

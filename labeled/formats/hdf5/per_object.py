@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from labeled.errors import FileFormatError, UnknownNameError, did_you_mean, listed
+from labeled.errors import FileFormatError, UnknownNameError, listed
 from labeled.formats.bytesource import check_same, open_bytes, stamp_of
-from labeled.formats.format import ExampleReader, Options, all_rows
+from labeled.formats.format import ExampleReader, Options, all_rows, chosen_sources
 from labeled.formats.hdf5.arrays import matching, name_of
 from labeled.formats.hdf5.dtypes import (
     bytes_are_numpy,
@@ -288,17 +288,13 @@ def scan_examples(path: str, options: Options) -> FileHeader:
             if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc":
                 values[f"{ATTRIBUTES}{key}"] = Each(pattern, None, key, allowed)
         each = values | parts
-        wanted = tuple(parts) if options.sources is None else options.sources
-        for argument, names in (("sources=", wanted), ("dims=", given)):
-            for name in names:
-                if name in not_opened:
-                    what = f"cannot be a source of file {path!r}: {not_opened[name]}"
-                    raise UnknownNameError(f"{argument} names {name!r}, which {what}")
-                if name not in each:
-                    raise UnknownNameError(
-                        f"{argument} names {name!r}, which is not in the examples of file "
-                        f"{path!r}; {did_you_mean(name, each)}"
-                    )
+        for name in (*(options.sources or ()), *given):
+            if name in not_opened:
+                raise UnknownNameError(
+                    f"{name!r} cannot be a source of file {path!r}: {not_opened[name]}"
+                )
+        asked = chosen_sources(each, options, f"the examples of file {path!r}")
+        wanted = tuple(parts) if options.sources is None else asked
         for name in wanted:
             made, axes = _header(stamp, name, each[name], objects, file, given.get(name))
             headers[name] = made

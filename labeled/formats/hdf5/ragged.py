@@ -87,35 +87,31 @@ def open_ragged(source: SourceHeader, io: Io = "auto") -> RaggedReader:
 
 
 def _check_vlen(source: SourceHeader) -> None:
-    where = describe(source)
+    shapes, what = source.parts.get("shapes"), ""
     if vlen_base(source.dtype) is None:
-        raise FileFormatError(
-            f"{where} has a scale 'shapes' but holds {source.dtype}, no rows of variable length; "
-            "detach the scale, or write the source again as rows of variable length"
+        what = (
+            f" has a scale 'shapes' but holds {source.dtype}, no rows of variable length; detach "
+            "the scale, or write the source again as rows of variable length"
         )
-    if len(source.shape) != 1:
-        raise FileFormatError(
-            f"{where} has shape {source.shape}; rows of variable length must lie along one axis, "
-            "so write it flattened, with the scale 'shapes'"
+    elif len(source.shape) != 1:
+        what = (
+            f" has shape {source.shape}; rows of variable length must lie along one axis, so write "
+            "it flattened, with the scale 'shapes'"
         )
-    shapes = source.parts.get("shapes")
-    if shapes is None:
-        if source.ragged is not None and "shapes" in source.ragged:
-            raise FileFormatError(
-                f"{where}: its scale 'shapes' has no name in the file; link it to one, or write "
-                "the source again"
-            )
-        return
-    if len(shapes.shape) != 2 or shapes.dtype.kind not in "iu":
-        raise FileFormatError(
-            f"{where}: its scale 'shapes' is {shapes.shape} {shapes.dtype}; it must be integers, "
-            "one row an example"
+    elif shapes is None and source.ragged is not None and "shapes" in source.ragged:
+        what = ": its scale 'shapes' has no name in the file; link it to one, or write it again"
+    elif shapes is not None and (len(shapes.shape) != 2 or shapes.dtype.kind not in "iu"):
+        what = (
+            f": its scale 'shapes' is {shapes.shape} {shapes.dtype}; it must be integers, one row "
+            "an example"
         )
-    if shapes.n_rows != source.n_rows:
-        raise FileFormatError(
-            f"{where} has {source.n_rows} rows, but its scale 'shapes' has {shapes.n_rows}; the "
-            f"first row without its other half is {min(shapes.n_rows, source.n_rows)}"
+    elif shapes is not None and shapes.n_rows != source.n_rows:
+        what = (
+            f" has {source.n_rows} rows, but its scale 'shapes' has {shapes.n_rows}; the first row "
+            f"without its other half is {min(shapes.n_rows, source.n_rows)}"
         )
+    if what:
+        raise FileFormatError(f"{describe(source)}{what}")
 
 
 @dataclass(frozen=True, eq=False)

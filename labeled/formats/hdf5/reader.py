@@ -3,52 +3,84 @@
 Contiguous and chunked data are read by byte range (outside HDF5's lock), the rest through
 h5py, with the reason in `why`. Names of dims, order and threads belong to others.
 
-The trade-off: a header is trusted for what it says of types and places, and checked only
-against the size of the file; damage inside uncompressed data without a checksum comes
-back as numbers, as it does from HDF5 itself.
+Where chunks are stands in one compact table (:class:`ChunkIndex`), built in one pass: HDF5 visits
+a million chunks in two seconds when asked once (`chunk_iter`), and in days when asked chunk by
+chunk. Tables are shared by all readers of a file through a process-wide cache of bounded size.
+Every offset is checked against the size of the file there, before anything is read.
+
+Chunks without filters that are as wide as rows lie in the file as they are, so that their rows are
+read like contiguous ones (:class:`PlainChunks`). All others are fetched, those that lie together
+with one call, and decoded one by one: directly to their place where all of a chunk is wanted as it
+is, else into memory that stays in cache, from which the wanted elements are copied.
+
+A *band* is all chunks that hold the same rows, a *tile* one column of chunks: the elements wanted
+of each, and where they go in a row of the result::
+
+                     tile 0    tile 1    tile 2       (along the axes after the first)
+    band 0                                            rows 0 .. chunk_rows - 1
+    band 1                                            rows chunk_rows .. 2 * chunk_rows - 1
+
+The trade-off: a header is trusted for what it says of types and places, and checked only against
+the size of the file; damage inside uncompressed data without a checksum comes back as numbers, as
+it does from HDF5 itself. A chunk is read and decoded whole even for one element of it.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import threading
+from array import array
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from labeled.errors import ReadError
-from labeled.formats.bytesource import is_remote
-from labeled.formats.contiguous import ContiguousReader
-from labeled.formats.hdf5.chunked import ChunkedReader, PlainChunks, tiles_of
+from labeled.errors import FileFormatError, ReadError
+from labeled.formats.bytesource import is_remote, open_bytes
+from labeled.formats.contiguous import FAR, ContiguousReader
 from labeled.formats.hdf5.dtypes import Column
-from labeled.formats.hdf5.filters import require_filters, why_not
+from labeled.formats.hdf5.filters import DecodeError, Pipeline, require_filters, why_not
 from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
-from labeled.formats.header import SourceHeader
+from labeled.formats.header import FileStamp, SourceHeader
+from labeled.formats.memory import put_rows, scratch
 from labeled.formats.reader import (
+    PIECE_BYTES,
     UNSTORED,
     ByteRanges,
     FileReader,
     Io,
     Reader,
     ValuesReader,
+    decoding,
     describe,
     failed,
     groups_of,
+    naming_rows,
     native,
     put_parts,
     read_rows,
+    row_nbytes,
 )
 from labeled.formats.region import (
+    GAP_BYTES,
     Array,
+    BoxPlan,
+    Indexer,
     Ints,
     Region,
     box_of,
+    box_plan,
+    is_whole,
     normal_region,
+    outer_put,
     outer_take,
     region_shape,
 )
@@ -258,3 +290,396 @@ def read_scalar(source: SourceHeader) -> Array:
         external = source.storage == "external"
         value = resolve(file, source.key, allow_external=external).thing[()]
     return np.asarray(value, source.dtype).astype(native(source.dtype), copy=False)
+
+
+# where chunks are
+
+CACHE_BYTES = 128 * 1024 * 1024
+"""Tables kept in memory, all together; the one in use always is."""
+
+SLACK_BYTES = 64 * 1024
+"""How much larger than twice its decoded size a stored chunk may be before it is refused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkIndex:
+    """Offsets and stored sizes of the chunks of one dataset: 12 bytes a chunk.
+
+    Chunks are numbered in C order over their grid.
+
+    Attributes
+    ----------
+    offsets : uint64 array
+    sizes : uint32 array (uint64 where a chunk needs it)
+    masks : uint32 array or None
+        Bit i set: filter i was not applied to that chunk. None where all were.
+    numbers : int64 array or None
+        The chunk number of each entry, ascending; None where entry i is chunk i. They are kept
+        where so many chunks were never written that a full table would be larger.
+    """
+
+    offsets: Array
+    sizes: Array
+    masks: Array | None
+    numbers: Ints | None
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that it takes."""
+        parts = self.offsets, self.sizes, self.masks, self.numbers
+        return sum(part.nbytes for part in parts if part is not None)
+
+    def entry(self, number: int) -> tuple[int, int, int]:
+        """Return the offset (-1 if it was never written), size and filter mask of one chunk."""
+        if self.numbers is not None:
+            entry = int(self.numbers.searchsorted(number))
+            if entry == len(self.numbers) or self.numbers[entry] != number:
+                return UNSTORED, 0, 0
+            number = entry
+        mask = 0 if self.masks is None else int(self.masks[number])
+        return self.offsets.item(number), self.sizes.item(number), mask
+
+
+def build_index(source: SourceHeader) -> ChunkIndex:
+    """Read the chunk table of a source, which must be consistent in itself.
+
+    Raises
+    ------
+    FileFormatError
+        If a chunk lies outside the file, off the grid or where another one lies, is there twice
+        or out of order, or if the table cannot be read.
+    """
+    chunks = source.chunks
+    assert chunks is not None
+    grid, found = np.array(_grid(source.shape, chunks), np.int64), array("Q")
+
+    def visitor() -> Generator[None, Any]:
+        """Take one step a chunk: to resume a generator costs less than to call a function."""
+        while True:
+            at, mask, offset, size = yield
+            found.extend((*at, mask, offset, size))
+
+    with h5_of(source.file) as file:
+        dataset = file[source.key]
+        visit = visitor()
+        next(visit)
+        try:
+            dataset.id.chunk_iter(visit.send)
+            base = _base(source, dataset) if dataset.file.userblock_size else 0
+        except (RuntimeError, OSError) as error:
+            raise FileFormatError(
+                f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
+                "damaged; copy it again."
+            ) from error
+    table = np.frombuffer(found, np.uint64).reshape(-1, len(chunks) + 3)
+    begins, masks, lengths = table[:, :-3], table[:, -3].astype(np.uint32), table[:, -1]
+    starts, size = table[:, -2] + np.uint64(base), np.uint64(source.file.size)
+
+    def refuse(bad: Array, what: str) -> None:
+        if bad.any():
+            entry = int(np.argmax(bad))
+            coord, start = tuple(begins[entry].tolist()), int(starts[entry])
+            where = f"bytes {start} to {start + int(lengths[entry])}"
+            raise FileFormatError(
+                f"{describe(source)}: the chunk at position {coord} {what.format(where)}. The "
+                "chunk table is truncated or damaged; copy the file again."
+            )
+
+    steps, within = np.divmod(begins, np.array(chunks, np.uint64))
+    off_grid = (within != 0).any(axis=1) | (steps >= grid.astype(np.uint64)).any(axis=1)
+    refuse(off_grid, "is off the grid")
+    beyond = (starts > size) | (lengths > size - np.minimum(starts, size))
+    refuse(beyond, f"should lie at {{}}, but the file has {size}")
+    # HDF5 searches a table by its order, and takes a chunk that it misses for one never written.
+    numbers = steps.astype(np.int64) @ np.append(np.cumprod(grid[:0:-1])[::-1], 1)
+    refuse(np.append(False, numbers[1:] == numbers[:-1]), "is there twice")
+    refuse(np.append(False, numbers[1:] < numbers[:-1]), "is out of order")
+    order, shared = np.argsort(starts, kind="stable"), np.zeros(len(starts), bool)
+    shared[order[1:]] = starts[order][1:] < (starts + lengths)[order][:-1]
+    refuse(shared, "shares bytes with another chunk")
+    if not source.filters and not source.dtype.hasobject:  # whose references HDF5 sizes
+        whole = math.prod(chunks) * source.dtype.itemsize
+        refuse(lengths != whole, f"does not have the {whole} bytes of a whole chunk")
+    fits = not len(lengths) or int(lengths.max()) < 2**32
+    return ChunkIndex(
+        starts,
+        lengths.astype(np.uint32 if fits else np.uint64),
+        masks if masks.any() else None,
+        None if len(numbers) == grid.prod() else numbers,
+    )
+
+
+def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
+    """Return what must be added to offsets: some HDF5 versions count from the user block's end."""
+    if not dataset.id.get_num_chunks():
+        return 0
+    info = dataset.id.get_chunk_info(0)
+    _, wanted = dataset.id.read_direct_chunk(info.chunk_offset)
+    file = open_bytes(source.file)
+    found = np.empty(len(wanted), np.uint8)
+    for base in (0, dataset.file.userblock_size):
+        if info.byte_offset + base + len(wanted) <= source.file.size:
+            file.read_into(found, info.byte_offset + base)
+            if found.tobytes() == wanted:
+                return int(base)
+    raise RuntimeError("its chunks are not where HDF5 says they are")
+
+
+_TABLES: dict[tuple[FileStamp, str], ChunkIndex] = {}
+"""By file and dataset, most recently used last; one is made at a time."""
+
+_lock = threading.Lock()
+
+
+def chunk_index(source: SourceHeader) -> ChunkIndex:
+    """Return the chunk table of a source, from the cache where it is known already."""
+    key = source.file, source.key
+    with _lock:
+        index = _TABLES.pop(key, None)
+        if index is None:
+            index, n_bytes = build_index(source), 0
+            for other, table in reversed([*_TABLES.items()]):
+                n_bytes += table.nbytes
+                if n_bytes + index.nbytes > CACHE_BYTES:
+                    del _TABLES[other]
+        _TABLES[key] = index
+        return index
+
+
+def _forget() -> None:
+    global _lock
+    _lock = threading.Lock()  # a fork may have left the old one taken
+    _TABLES.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+# chunks across a row
+
+
+class Tile(NamedTuple):
+    """One chunk of the grid over the axes after the first."""
+
+    number: int
+    """In C order over that grid."""
+    local: Region
+    """The elements wanted, counted within the chunk."""
+    trail: Region
+    """Their places in a row of the result; integers have dropped their axis."""
+
+
+def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Tile]:
+    """Return the tiles of a region, which is full and normal.
+
+    Parameters
+    ----------
+    region : Region
+    shape, chunks : tuple of int
+        Of the axes after the first.
+
+    Examples
+    --------
+    >>> [tuple(tile) for tile in tiles_of((slice(3, 7, 1), 2), (8, 6), (4, 6))]
+    [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),)), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),))]
+    """
+    tiles = []
+    grid = _grid(shape, chunks)
+    for cut in itertools.product(*map(_cut, region, chunks)):
+        number, local, trail = 0, [], []
+        for (coord, inside, place), n in zip(cut, grid, strict=True):
+            number = number * n + coord
+            local.append(inside)
+            if place is not None:
+                trail.append(place)
+        tiles.append(Tile(number, tuple(local), tuple(trail)))
+    return tiles
+
+
+def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
+    grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
+    return tuple(grid.tolist())
+
+
+def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:
+    """Return the chunks that an indexer touches, what it takes of each, and where that goes."""
+    if isinstance(index, int):
+        return [(index // chunk, index % chunk, None)]
+    wanted = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
+    coords, which = np.unique(wanted // chunk, return_inverse=True)
+    found: list[tuple[int, Indexer, Indexer | None]] = []
+    for i, coord in enumerate(coords.tolist()):
+        place: Any = np.flatnonzero(which == i)
+        inside: Any = wanted[place] - coord * chunk
+        if place[-1] - place[0] == len(place) - 1:
+            place = slice(int(place[0]), int(place[-1]) + 1, 1)
+        if isinstance(index, slice):
+            inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
+        found.append((coord, inside, place))
+    return found
+
+
+# readers of chunks
+
+
+class PlainChunks(ContiguousReader):
+    """Rows of chunks without filters, each row in one chunk: at other places, and nothing more."""
+
+    kind = "chunked"
+    why = "chunks without filters: read by file offset"
+
+    def _box_plan(self) -> BoxPlan:
+        assert self.source.chunks is not None
+        chunks = self.source.chunks[1:]
+        (tile,) = tiles_of(self.region, self.source.row_shape, chunks)
+        self._number, self._per_band = tile.number, math.prod(_grid(self.source.row_shape, chunks))
+        return box_plan(tile.local, chunks, self.source.dtype)
+
+    @cached_property
+    def _stretches(self) -> tuple[Ints, Ints]:
+        index = chunk_index(self.source)
+        numbers = np.arange(len(index.offsets)) if index.numbers is None else index.numbers
+        mine = numbers % self._per_band == self._number
+        firsts = numbers[mine] // self._per_band * self.chunk_rows
+        ends = np.append(0, firsts + self.chunk_rows)
+        gone = np.setdiff1d(ends[ends < self.n_rows], firsts)  # chunks that are not there begin
+        offsets = np.append(index.offsets[mine].astype(np.int64), np.full(len(gone), UNSTORED))
+        firsts = np.append(firsts, gone)
+        order = np.argsort(firsts, kind="stable")
+        firsts = firsts[order]
+        bases = offsets[order] - firsts * self._plan.row_bytes
+        bases[offsets[order] < 0] = FAR
+        begins = np.append(True, bases[1:] != bases[:-1])
+        return firsts[begins], bases[begins]
+
+
+class _Chunk(NamedTuple):
+    """A chunk that is read, and what is wanted of it."""
+
+    offset: int
+    """Where it begins in the file; -1 if it was never stored."""
+    size: int
+    mask: int
+    """Bit i set: filter i was not applied to it."""
+    band: int
+    tile: Tile
+    rows: slice | Ints
+    """Those that are wanted, counted within the chunk; they ascend."""
+    first: int
+    """The number of the first of them, counted through all rows that are read."""
+    n: int
+
+
+class ChunkedReader(FileReader):
+    """Rows put together from chunks, with filters or without; a :class:`~.reader.Reader`."""
+
+    kind = "chunked"
+
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        super().__init__(source, region, io)
+        assert source.chunks is not None
+        self._chunks, inner = source.chunks, source.chunks[1:]
+        self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
+        self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
+        self._tiles = tiles_of(self.region, source.row_shape, inner)
+        self._per_band = math.prod(_grid(source.row_shape, inner))
+        self._whole_rows = len(self._tiles) == 1 and is_whole(self._tiles[0].local, inner)
+        """Whether chunks are as wide as rows, and rows wanted whole."""
+        self._direct = self._whole_rows and source.dtype.isnative
+        self._together = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
+
+    @property
+    def why(self) -> str:  # type: ignore[override]
+        """What is done with chunks, for people."""
+        names = ", ".join(step.words for step in self.source.filters)
+        if not names:
+            return "chunks without filters: read by file offset, several a row"
+        return f"chunks decoded outside HDF5's lock ({names})"
+
+    def _reads(self, runs: Ints) -> Iterator[tuple[list[_Chunk], int, int]]:
+        """Yield the chunks that each call fetches, and the offset and length of what it fetches.
+
+        Chunks that lie together come together, band by band and tile by tile; those that were
+        never stored come alone.
+        """
+        index, each = chunk_index(self.source), self.chunk_rows
+        some: list[_Chunk] = []
+        begin = end = UNSTORED
+        for bands in groups_of(runs, each):
+            (start, stop, first), last = bands[0].tolist(), int(bands[-1, 1])
+            number, n = start // each, last - start
+            rows: slice | Ints = slice(start - number * each, last - number * each)
+            if stop < last:
+                rows = listed = rows_of(bands) - number * each
+                n = len(listed)
+            for tile in self._tiles:
+                at, size, mask = index.entry(number * self._per_band + tile.number)
+                near = begin >= 0 and 0 <= at - end <= GAP_BYTES
+                if some and not (near and len(some) < self._together):
+                    yield some, begin, end - begin
+                    some = []
+                begin, end = begin if some else at, at + size
+                some.append(_Chunk(at, size, mask, number, tile, rows, first, n))
+        if some:
+            yield some, begin, end - begin
+
+    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
+        starts, lengths, n_decoded = [], [], 0
+        for some, at, n in self._reads(runs):
+            if at >= 0:
+                starts.append(at)
+                lengths.append(n)
+                n_decoded += len(some) if self.source.filters else 0
+        ranges = np.array(starts, np.int64), np.array(lengths, np.int64)
+        return (ByteRanges(self.file, *ranges, n_decoded),)
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        file, each = self.file(), self.chunk_rows
+        file.check()
+        for some, at, n in self._reads(runs):
+            most = max(some, key=attrgetter("size"))
+            if most.size > 2 * self._chunk_bytes + SLACK_BYTES:
+                raise self._damaged(most, "more bytes stored than it can need")
+            stored = scratch("stored", n, at)
+            if at >= 0:
+                with naming_rows(self.source, some[0].band * each, (some[-1].band + 1) * each):
+                    file.read_into(stored, at)
+            for chunk in some:
+                self._put(chunk, stored[chunk.offset - at :][: chunk.size], out, places)
+
+    def _put(self, chunk: _Chunk, stored: Array, out: Array, places: Ints | None) -> None:
+        """Decode a chunk to its place in `out`, or copy what is wanted of it there."""
+        place = slice(chunk.first, chunk.first + chunk.n)
+        where, dtype = place if places is None else places[place], self.source.dtype
+        in_place = self._direct and places is None and chunk.n == self.chunk_rows
+        if in_place:
+            target = out[place].reshape(-1).view(np.uint8)
+        else:
+            target = scratch("chunk", self._chunk_bytes)
+        if chunk.offset < 0:
+            target.view(dtype)[:] = self.source.fill_value
+        else:
+            try:
+                with decoding():
+                    self._pipeline.undo(stored, chunk.mask, target)
+            except DecodeError as fault:
+                raise self._damaged(chunk, str(fault)) from fault
+        if in_place:
+            return
+        box = np.ndarray(self._chunks, dtype, target)
+        if not self._whole_rows:
+            tile = chunk.tile
+            outer_put(out, where, tile.trail, outer_take(box, tile.local, chunk.rows))
+        elif isinstance(chunk.rows, slice):
+            put_rows(out, where, box[chunk.rows])
+        else:
+            put_rows(out, where, box, chunk.rows)
+
+    def _damaged(self, chunk: _Chunk, what: str) -> ReadError:
+        start = chunk.band * self.chunk_rows
+        stop = min(start + self.chunk_rows, self.n_rows)
+        return ReadError(
+            f"{self.where}, rows {start} to {stop - 1}: the chunk at byte {chunk.offset} is "
+            f"damaged: {what}. Copy or download the file again."
+        )
