@@ -73,8 +73,8 @@ class Dataset(Viewed):
     ----------
     files : Files
         Paths and options; the files are opened again where a pickled dataset arrives.
-    names : tuple of str, optional
-        Sources and their order; every source, alphabetically, when None.
+    sources : tuple of str
+        Names of the sources, in the order in which batches provide them.
     selections : mapping of str to Selection, optional
         Rows of each source; every row when None.
     steps : tuple
@@ -88,7 +88,7 @@ class Dataset(Viewed):
     """
 
     files: Files
-    names: tuple[str, ...] | None = None
+    sources: tuple[str, ...] = ()
     selections: Mapping[str, Selection] | None = None
     steps: tuple[tuple[str, Any], ...] = ()
     loaded: Mapping[str, Rows] | None = None
@@ -99,14 +99,6 @@ class Dataset(Viewed):
     """The device on which loaded rows are kept, too."""
 
     # what is there
-
-    @cached_property
-    def sources(self) -> tuple[str, ...]:
-        """Names of the sources, in the order in which batches provide them."""
-        if self.names is not None:
-            return self.names
-        given = self.selections if self.selections is not None else self.files.known.sources
-        return tuple(sorted(given))
 
     @property
     def splits(self) -> dict[str, dict[str, int]]:
@@ -240,9 +232,8 @@ class Dataset(Viewed):
         from labeled.dataset.selecting import rows_of_splits
 
         rows = rows_of_splits(self, _names_of(names))
-        ordered = tuple(rows) if self.names is not None else None
         chosen = tuple(map(str, _names_of(names)))
-        return replace(self, names=ordered, selections=_shared(rows), chosen=chosen)
+        return replace(self, sources=tuple(rows), selections=_shared(rows), chosen=chosen)
 
     @check_arguments()
     def subset(self, rows: Request) -> Dataset:
@@ -439,7 +430,7 @@ class Dataset(Viewed):
         for name in names:
             self._check_source(name)
         check_once("select()", names)
-        return replace(self, names=names)
+        return replace(self, sources=names)
 
     def with_spaces(self, **spaces: Space) -> Dataset:
         """Set the space of a source whose dims and dtype do not determine it.
@@ -599,8 +590,7 @@ class Dataset(Viewed):
                         advance(len(rows[name]) * source.row_bytes)
         in_files = _shared({name: self._file_rows[name] for name in self.sources})
         resident = None if there is None else Resident(there)
-        out = replace(self, names=self.sources, selections=in_files)
-        return replace(out, loaded=loaded, resident=resident)
+        return replace(self, selections=in_files, loaded=loaded, resident=resident)
 
     @check_arguments(LoaderError, but=("layout", "sampler"))
     def batches(

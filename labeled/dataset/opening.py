@@ -152,7 +152,8 @@ def open_dataset(
         format=chosen.name,
         own=own,
     )
-    dataset = Dataset(Files.open(paths, asked, names), names=asked.sources, chunks=chunks)
+    files = Files.open(paths, asked, names)
+    dataset = Dataset(files, asked.sources or tuple(sorted(files.known.sources)), chunks=chunks)
     is_notes = format is None and paths[0].lower().endswith((".txt", ".txt.gz"))
     if is_notes and [dtype.kind for dtype in dataset.dtypes.values()] == ["O"]:
         raise FileFormatError(
@@ -210,14 +211,14 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
         files = Files.open(paths, first.files.options, names)
     chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()
-    joined = replace(first, files=files, names=first.names, chosen=chosen)
+    joined = replace(first, files=files, chosen=chosen)
     if all(part.selections is None for part in parts):
         return joined
     rows = {}
     for name in first.sources:
         each = [(one.selection(name), one.files.known.sources[name].n_rows) for one in parts]
         rows[name] = joined_rows(each)
-    return replace(joined, names=first.sources, selections=rows)
+    return replace(joined, selections=rows)
 
 
 def _check_joinable(first: Dataset, other: Dataset) -> None:
