@@ -60,7 +60,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> suggestion("drop_last", ["last", "seed"])
+    >>> suggestion("drop_remainder", ["last", "seed"])
     "use last='drop'"
     >>> suggestion("sed", ["last", "seed"])
     "did you mean 'seed'? There are: 'last', 'seed'"

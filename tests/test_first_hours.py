@@ -146,7 +146,9 @@ def test_random_state_of_batches_is_seed(ds):
 def test_a_file_that_is_written_elsewhere_is_called_so(tmp_path):
     with h5py.File(tmp_path / "w.hdf5", "w") as file:
         file["x"] = np.arange(1000)
-        with pytest.raises(FileChangedError, match=r"w\.hdf5'.*open for writing.*close it"):
+        with pytest.raises(
+            FileChangedError, match=r"w\.hdf5'.*Close it where it is open for writing"
+        ):
             labeled.open_dataset(tmp_path / "w.hdf5")
     np.testing.assert_array_equal(labeled.open_dataset(tmp_path / "w.hdf5")["x"], np.arange(1000))
 
