@@ -127,15 +127,9 @@ class Node:
             data[self.output] = made
             return data
         if not isinstance(made, Sequence):
-            raise TypeError(
-                f"Node {name!r} output is expected to be a sequence: it is to make {self.output}, "
-                f"but made {type(made).__name__}"
-            )
+            raise TypeError(f"Node {name!r} output is expected to be a sequence, not {made!r:.30}")
         if len(made) != len(self.output):
-            raise ValueError(
-                f"Node {name!r} output length mismatch: it is to make {self.output}, but made "
-                f"{len(made)} values"
-            )
+            raise ValueError(f"Node {name!r} output length mismatch: {len(made)} for {self.output}")
         data.update(zip(self.output, made, strict=True))
         return data
 

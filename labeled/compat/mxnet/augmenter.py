@@ -218,10 +218,7 @@ class Augmenter:
     def _square_crop(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
         if min(height, width) < self.p.max_crop_size:
-            raise AugmentError(
-                f"a picture of {height} x {width} is smaller than max_crop_size="
-                f"{self.p.max_crop_size}; use resize, or a smaller crop"
-            )
+            raise AugmentError(f"a picture of {height} x {width} is smaller than max_crop_size")
         edge = draws.whole(self.p.min_crop_size, self.p.max_crop_size)
         top, left = self._place(height - edge, width - edge, draws)
         return self._resized_to_shape(picture, top, left, (edge, edge), draws)
@@ -239,10 +236,7 @@ class Augmenter:
             picture = self._enlarged(picture, draws)
         height, width = picture.shape[:2]
         if height < down or width < across:
-            raise AugmentError(
-                f"a picture of {height} x {width} is smaller than data_shape={self.p.data_shape}; "
-                f"version {self.rules!r} does not enlarge it"
-            )
+            raise AugmentError(f"a picture of {height} x {width} is smaller than data_shape")
         top, left = self._place(height - down, width - across, draws)
         return picture[top : top + down, left : left + across]
 
@@ -406,10 +400,8 @@ class Output:
         """Return a picture (height, width, channels) as new planes (channels, height, width)."""
         values = picture.transpose(2, 0, 1)
         if self.mean_img is not None and self.mean_img.shape != values.shape:
-            raise AugmentError(
-                f"the mean image has shape {self.mean_img.shape}, pictures have {values.shape}; "
-                "let the iterator compute another one, or load one of this data_shape"
-            )
+            wrong = self.mean_img.shape
+            raise AugmentError(f"the mean image has shape {wrong}, pictures have {values.shape}")
         # the newest version draws for mirroring first, and nothing else for raw bytes
         newest = self.rules == "1.9.1"
         mirrored = newest and self._coin(draws)

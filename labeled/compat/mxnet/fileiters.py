@@ -94,8 +94,7 @@ class CSVIter(MXDataProvider):
                 found = next(labels, None)
                 if found is None:
                     raise FileFormatError(
-                        f"{asked.label_csv!r} has {number} rows of labels, {asked.data_csv!r} has "
-                        "more"
+                        f"{asked.label_csv!r} has {number} rows of labels, data more"
                     )
                 yield Row(number, row, found)
 
@@ -291,10 +290,8 @@ class MNISTIter(MXDataProvider):
             for values in (_read(asked.image, 2), _read(asked.label, 0))
         )
         if len(labels) < len(images):
-            raise FileFormatError(
-                f"{asked.label!r} holds {len(labels)} labels for the {len(images)} pictures of "
-                f"{asked.image!r} (part {part} of {parts}); name files that belong together"
-            )
+            few = f"{len(labels)} labels for the {len(images)} pictures"
+            raise FileFormatError(f"{asked.label!r} holds {few} of {asked.image!r}, part {part}")
         if asked.shuffle:
             order = Twister(asked.seed).shuffled(len(images))
             images, labels = images[order], labels[order]

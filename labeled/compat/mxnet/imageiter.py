@@ -252,9 +252,7 @@ def _read_labels(path: str, width: int) -> dict[int, FloatArray] | None:
         if not id:
             continue
         if len(words) < width or not id.isdigit():
-            raise FileFormatError(
-                f"Bad ImageList format: line {number} of {path!r} has no id and {width} labels"
-            )
+            raise FileFormatError(f"Bad ImageList format: line {number} of {path!r}")
         found = map(LEADING_NUMBER.match, words[:width])
         listed[int(id)] = np.array([float(one[0]) if one else 0.0 for one in found], np.float32)
     return listed
@@ -350,10 +348,7 @@ def _indexed(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[
     row_of = {head: row for row, head in enumerate(records.heads.tolist()[:-1])}
     for offset in offsets:
         if offset not in row_of:
-            raise FileFormatError(
-                f"{path!r} lists a record at byte {offset:,}, where none begins: it is the index "
-                "of another file, or damaged"
-            )
+            raise FileFormatError(f"{path!r} lists a record at byte {offset:,}, where none begins")
     bounds = [*map(row_of.__getitem__, offsets), len(records.heads) - 1]
     n, parts = len(offsets), asked.num_parts
     step = -(-n // parts)

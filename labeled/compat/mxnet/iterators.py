@@ -157,10 +157,8 @@ class AbstractDataProvider:
                     raise ArrayError(f"{which} is not within a batch of {self.batch_size}")
                 part = array[self._at(which.start, which.stop)]
                 if part.size != place.size:
-                    raise ArrayError(
-                        f"samples {which} have the shape {part.shape}, their target {place.shape}; "
-                        "give an array of the same number of elements"
-                    )
+                    shapes = f"shape {part.shape}, their target {place.shape}"
+                    raise ArrayError(f"samples {which} have the {shapes}")
                 place[...] = part.reshape(place.shape)
 
     def _at(self, start: int, stop: int) -> Any:
@@ -378,10 +376,8 @@ class RoundBatches:
         numbers, data, labels = self._last = [array.copy() for array in self._last]
         for place, row in enumerate(self.taken):
             if row.data.shape != data.shape[1:]:
-                raise FileFormatError(
-                    f"the row with index {row.number} has shape {row.data.shape}, those before it "
-                    f"have {data.shape[1:]}: they make no batch; give files whose rows are alike"
-                )
+                shapes = f"{row.data.shape}, those before it {data.shape[1:]}"
+                raise FileFormatError(f"the row with index {row.number} has shape {shapes}")
             numbers[place], data[place], labels[place] = row
         return DataBatch([data], [labels], pad, numbers)
 
