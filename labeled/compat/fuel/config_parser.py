@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
-from labeled.compat.errors import OldAttributeError, OldValueError
+from labeled.compat.errors import OldAttributeError, OldValueError, require
 from labeled.errors import LabeledError
 
 
@@ -83,10 +83,8 @@ class Configuration:
         with open(path) as file:
             found = yaml.safe_load(file) or {}
         for key, value in found.items():
-            if key not in self.config:
-                raise OldValueError(
-                    f"{path!r} sets {key!r}, which is not one of {sorted(self.config)}"
-                )
+            known = key in self.config
+            require(known, f"{path!r} sets {key!r}; there are {sorted(self.config)}", OldValueError)
             self.config[key]["yaml"] = value
 
     def __getattr__(self, key: str) -> Any:
@@ -108,25 +106,22 @@ class Configuration:
             self.__dict__[key] = value
 
 
-def paths_of(value: Any) -> Any:
-    """Return folders given as one text, as PATH holds them, as a list; a list stays as it is."""
-    return value.split(os.pathsep) if isinstance(value, str) else value
-
-
-def words_of(value: Any) -> Any:
-    """Return names given as one text, apart by spaces, as a list; a list stays as it is."""
-    return value.split() if isinstance(value, str) else value
+def names_of(separator: str | None) -> Callable[[Any], Any]:
+    """Return what makes a list of names given as one text; a list stays as it is."""
+    return lambda value: value.split(separator) if isinstance(value, str) else value
 
 
 def _settings() -> Configuration:
     made = Configuration()
-    made.add_config("data_path", paths_of, default=(), env_var="FUEL_DATA_PATH")
+    made.add_config("data_path", names_of(os.pathsep), default=(), env_var="FUEL_DATA_PATH")
     made.add_config("floatX", str, default="float64", env_var="FUEL_FLOATX")
     made.add_config("default_seed", int, default=1)
     made.add_config("local_data_path", str, default="", env_var="FUEL_LOCAL_DATA_PATH")
     # Nothing asks for these two; files of settings that have them are still good.
-    made.add_config("extra_downloaders", words_of, default=(), env_var="FUEL_EXTRA_DOWNLOADERS")
-    made.add_config("extra_converters", words_of, default=(), env_var="FUEL_EXTRA_CONVERTERS")
+    made.add_config(
+        "extra_downloaders", names_of(None), default=(), env_var="FUEL_EXTRA_DOWNLOADERS"
+    )
+    made.add_config("extra_converters", names_of(None), default=(), env_var="FUEL_EXTRA_CONVERTERS")
     made.load_yaml()
     return made
 

@@ -180,14 +180,8 @@ class Space:
     _lazy_batch: Callable[..., Any] = _missing
     _check: Callable[..., None] = _missing
 
-    @property
-    def dtype(self) -> Any:
-        """Name of the dtype, None for any; nested for composites. Settable."""
-        return self._missing()
-
-    @dtype.setter
-    def dtype(self, value: Any) -> None:
-        self._missing()
+    dtype: Any
+    """Name of the dtype, None for any; nested for composites. Settable."""
 
     def get_batch_axis(self) -> int:
         """Return the position of the batch axis."""

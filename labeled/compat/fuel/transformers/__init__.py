@@ -121,8 +121,7 @@ class AgnosticTransformer(Transformer, ABC):
     def transform_example(self, example: Any) -> Any:
         return self.transform_any(example)
 
-    def transform_batch(self, batch: Any) -> Any:
-        return self.transform_any(batch)
+    transform_batch = transform_example
 
 
 class SourcewiseTransformer(Transformer):
