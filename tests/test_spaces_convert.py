@@ -286,17 +286,6 @@ def test_joined_pieces_must_share_a_dtype_or_the_target_give_one():
     assert pair.np_format_as(batch, VectorSpace(2, dtype="f4")).dtype == np.float32
 
 
-# ---------------------------------------------------------------- sequences
-def test_sequences_convert_among_themselves():
-    steps = np.array([[0], [2], [1]])
-    hot = IndexSequenceSpace(3, 1).np_format_as(steps, VectorSequenceSpace(3, dtype="f4"))
-    np.testing.assert_array_equal(hot, np.eye(3)[[0, 2, 1]])
-    same = VectorSequenceSpace(3).np_format_as(hot, VectorSequenceSpace(3, dtype="f8"))
-    assert same.dtype == np.float64
-    cast = IndexSequenceSpace(3, 1).np_format_as(steps, IndexSequenceSpace(3, 1, dtype="i2"))
-    assert cast.dtype == np.int16
-
-
 # ---------------------------------------------------------------- sparse
 @pytest.mark.parametrize("kind", ["csr_matrix", "coo_array"])
 def test_sparse_batches_of_any_format(kind):

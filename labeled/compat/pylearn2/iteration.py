@@ -107,8 +107,8 @@ class _OneEpoch(SubsetIterator):
         num_batches: int | None = None,
         rng: Any = None,
     ) -> None:
-        silent = rng is None or self.stochastic
-        require(silent, f"{type(self).__name__} draws nothing, but rng={rng!r}", OldValueError)
+        drawn = rng is None or self.stochastic
+        require(drawn, f"{type(self).__name__} draws nothing, but rng={rng!r}", OldValueError)
         self._dataset_size = dataset_size
         self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
         self._rng = make_np_rng(rng, which_method=["shuffle"])
