@@ -127,8 +127,8 @@ def test_pictures_are_encoded_in_order(path, threads):
 @pytest.mark.parametrize(
     ("examples", "options", "words"),
     [
-        ([b"1", b"2"], {"labels": [1]}, "examples and labels differ in number"),
-        ([b"1"], {"labels": [1], "ids": [1, 2]}, "examples and labels, ids differ in number"),
+        ([b"1", b"2"], {"labels": [1]}, "examples, labels and ids differ in number"),
+        ([b"1"], {"labels": [1], "ids": [1, 2]}, "differ in number: zip"),
         ([b"1"], {"ids": [-1]}, "record 0: labels 0 with id -1"),
         ([b"1"], {"labels": ["cat"]}, "record 0: labels 'cat'"),
         ([b"1", "text"], {}, "record 1: str is neither bytes nor a picture"),

@@ -7,13 +7,14 @@ piece and never held as a whole; pictures are encoded by several threads, a few 
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -99,30 +100,20 @@ def write_records(
         replacing(target, overwrite=overwrite) as rec_part,
         replacing(beside, overwrite=overwrite) as idx_part,
     ):
+        lines, at = list[str](), 0
         with open(rec_part, "wb") as rec:
-            offsets, keys = _written(rec, records, target)
+            for key, payload in records:
+                try:
+                    stored = frame(payload)
+                except FramingError as fault:
+                    raise WriteError(f"record {len(lines)} of {target!r}: {fault}") from None
+                with explained(target):
+                    rec.write(stored)
+                lines.append(f"{key}\t{at}\n")
+                at += len(stored)
         with open(idx_part, "w", encoding="ascii", newline="\n") as out:
-            out.writelines(f"{k}\t{o}\n" for k, o in zip(keys, offsets, strict=True))
-    return len(offsets)
-
-
-def _written(
-    rec: BinaryIO, records: Iterator[tuple[int, bytes]], target: str
-) -> tuple[list[int], list[int]]:
-    offsets: list[int] = []
-    keys: list[int] = []
-    at = 0
-    for key, payload in records:
-        try:
-            stored = frame(payload)
-        except FramingError as fault:
-            raise WriteError(f"record {len(offsets)} of {target!r}: {fault}") from None
-        with explained(target):
-            rec.write(stored)
-        offsets.append(at)
-        keys.append(key)
-        at += len(stored)
-    return offsets, keys
+            out.writelines(lines)
+    return len(lines)
 
 
 def _records(
@@ -132,24 +123,20 @@ def _records(
     if labels is None and ids is None:
         yield from enumerate(examples)
         return
-    given = {"labels": labels, "ids": ids}
-    columns = {name: column for name, column in given.items() if column is not None}
-    rows, number = zip(examples, *columns.values(), strict=True), 0
-    while True:
+    columns = [column for column in (labels, ids) if column is not None]
+    rows = zip(examples, *columns, strict=True)
+    for number in itertools.count():
         try:
             row = next(rows, None)
         except ValueError as fault:  # lengths differ
-            names = ", ".join(columns)
-            raise WriteError(f"examples and {names} differ in number: {fault}") from None
+            raise WriteError(f"examples, labels and ids differ in number: {fault}") from None
         if row is None:
             return
-        of = dict(zip(columns, row[1:], strict=True))
         try:
-            key = operator.index(of.get("ids", number))
-            yield key, pack(row[0], _exact(of.get("labels", 0)), key)
+            key = number if ids is None else operator.index(row[-1])
+            yield key, pack(row[0], 0 if labels is None else _exact(row[1]), key)
         except (HeaderError, TypeError) as fault:
             raise WriteError(f"record {number}: {fault}") from None
-        number += 1
 
 
 def _exact(labels: Any) -> Any:
