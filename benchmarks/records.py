@@ -23,8 +23,7 @@ from benchmarks.subject import Array, Batch, as_objects
 from benchmarks.timing import Epoch, Run, run, settle_allocator
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import encode
-from labeled.formats.recordio.framing import HEADER_BYTES
-from labeled.formats.recordio.records import RecordFile
+from labeled.formats.recordio.records import HEADER_BYTES, RecordFile
 from labeled.formats.recordio.writing import write_records
 from labeled.loader.reading import owned
 

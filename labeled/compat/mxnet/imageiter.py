@@ -43,8 +43,7 @@ from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import PictureError, decode, kind_of
-from labeled.formats.recordio.framing import HEADER, HEADER_BYTES, HeaderError, unpack
-from labeled.formats.recordio.records import RecordFile
+from labeled.formats.recordio.records import HEADER, HEADER_BYTES, HeaderError, RecordFile, unpack
 from labeled.transforms import read_mean_file, write_mean_file
 
 FloatArray = npt.NDArray[np.float32]

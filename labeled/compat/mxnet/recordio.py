@@ -20,8 +20,7 @@ import numpy.typing as npt
 from labeled.errors import FileFormatError, LabeledError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import opencv
-from labeled.formats.recordio.framing import HEADER, FramingError, frame, unframe
-from labeled.formats.recordio.records import offsets_of
+from labeled.formats.recordio.records import HEADER, FramingError, frame, offsets_of, unframe
 
 
 class ForkError(LabeledError, RuntimeError):

@@ -57,16 +57,20 @@ from labeled.formats.reader import (
     describe,
     native,
 )
-from labeled.formats.recordio.framing import LABEL, MAGIC_BYTES, HeaderError, body_of, unpack
 from labeled.formats.recordio.records import (
+    LABEL,
+    MAGIC_BYTES,
     READ_BYTES,
     SUFFIX,
+    HeaderError,
     RecordFile,
+    body_of,
     header_labels,
     labels_behind,
     sizes_by_blocks,
     sizes_of,
     table_of,
+    unpack,
 )
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
 from labeled.permute.workers import processors, share

@@ -20,8 +20,7 @@ import numpy as np
 
 from labeled.errors import ArrayError, WriteError
 from labeled.formats.pictures import encode
-from labeled.formats.recordio.framing import FramingError, HeaderError, frame, pack
-from labeled.formats.recordio.records import SUFFIX
+from labeled.formats.recordio.records import SUFFIX, FramingError, HeaderError, frame, pack
 from labeled.formats.replacing import check_target, explained, replacing
 
 MAX_EXACT = 1 << 24
