@@ -3,7 +3,7 @@
 A *request* is the rows of one batch: a slice of consecutive rows, or an int64 array of rows in any
 order, with repeats if so wished. A sampler lists requests, epoch after epoch; they are served in
 that order and of those lengths, and shards take them in turn. All rows of an epoch are listed, so
-this costs eight bytes a row where the sampler does not yield slices.
+this costs eight bytes a row, and as many again where a sampler yields arrays.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import hashlib
 import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -49,6 +48,15 @@ class ListedBatches:
 
     requests: tuple[Request, ...]
     epoch: int = 0
+    rows: IntArray = field(init=False)
+    """The rows of all batches, one batch after another."""
+    edges: IntArray = field(init=False)
+    """Places at which batches begin, and the number of all places, (batches + 1,)."""
+
+    def __post_init__(self) -> None:
+        each = [np.zeros(0, np.int64), *(np.r_[one].astype(np.int64) for one in self.requests)]
+        edges = np.cumsum(list(map(len, each)), dtype=np.int64)
+        self.__dict__.update(rows=np.concatenate(each), edges=edges)
 
     @classmethod
     def of(cls, requests: Iterable[Any]) -> ListedBatches:
@@ -56,7 +64,7 @@ class ListedBatches:
         return cls(tuple(as_request(item) for item in requests))
 
     def __repr__(self) -> str:
-        n, shown = len(self), ", ".join(reprlib.repr(request) for request in self.requests[:3])
+        n, shown = len(self), ", ".join(map(reprlib.repr, self.requests[:3]))
         return f"<{n:,} listed batches, {self.edges[-1]:,} rows: {shown}{', ...' * (n > 3)}>"
 
     def __len__(self) -> int:
@@ -68,35 +76,20 @@ class ListedBatches:
     def at_epoch(self, epoch: int) -> ListedBatches:
         return ListedBatches(self.requests, epoch)
 
-    @cached_property
-    def edges(self) -> IntArray:
-        """Places at which batches begin, and the number of all places, (batches + 1,)."""
-        return np.cumsum([0, *map(_length_of, self.requests)], dtype=np.int64)
-
     @property
     def batch_rows(self) -> int:
         return int(np.diff(self.edges).max(initial=0))
 
-    @property
-    def highest(self) -> int:
-        """The highest row that is asked for; -1 if none is."""
-        asked = filter(_length_of, self.requests)
-        tops = (one.stop - 1 if isinstance(one, slice) else int(one.max()) for one in asked)
-        return max(tops, default=-1)
-
     @cached_property
     def digest(self) -> str:
-        return _digest_of(*self.requests)
+        return _digest_of(self.edges, self.rows)
 
     def content(self, first: int, last: int) -> WindowRows:
         """Return the rows of batches ``[first, last)``: one run where they are consecutive."""
-        asked = list(filter(_length_of, self.requests[first:last]))
-        slices = [request for request in asked if isinstance(request, slice)]
-        follow = all(one.stop == two.start for one, two in pairwise(slices))
-        if slices and len(slices) == len(asked) and follow:
-            return WindowRows(run=(slices[0].start, slices[-1].stop))
-        rows = [np.r_[one].astype(np.int64) for one in asked]
-        return WindowRows(listed=np.concatenate([np.zeros(0, np.int64), *rows]))
+        rows = self.rows[self.edges[first] : self.edges[last]]
+        if len(rows) and (np.diff(rows) == 1).all():
+            return WindowRows(run=(int(rows[0]), int(rows[-1]) + 1))
+        return WindowRows(listed=rows)
 
 
 def as_request(item: Any) -> Request:
@@ -145,19 +138,10 @@ def as_request(item: Any) -> Request:
     return rows
 
 
-def _length_of(request: Request) -> int:
-    return request.stop - request.start if isinstance(request, slice) else request.size
-
-
-def _digest_of(*requests: Request) -> str:
-    """Return a text that differs where rows differ."""
-    found = hashlib.blake2b(digest_size=16)
-    for rows in requests:
-        if isinstance(rows, slice):
-            found.update(repr(rows).encode())
-        else:
-            found.update(b"rows%d" % rows.size + np.ascontiguousarray(rows, "<i8").tobytes())
-    return found.hexdigest()
+def _digest_of(*arrays: IntArray) -> str:
+    """Return a text that differs where integers differ."""
+    content = b"".join(np.ascontiguousarray(one, "<i8").tobytes() for one in arrays)
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 # ---------------------------------------------------------------- a plan of listed batches
@@ -232,10 +216,11 @@ class SampledPlan:
     @cached_property
     def _batches(self) -> ListedBatches:
         listed = ListedBatches(tuple(self.order.sampler)[self._own], self.order.epoch)
-        if listed.highest >= self.order.n_rows:
+        highest = listed.rows.max(initial=-1)
+        if highest >= self.order.n_rows:
             raise SelectionError(
-                f"the sampler asks for row {listed.highest} in epoch {self.order.epoch}, but there "
-                f"are {self.order.n_rows} rows"
+                f"the sampler asks for row {highest} in epoch {self.order.epoch}, but there are "
+                f"{self.order.n_rows} rows"
             )
         return listed
 
