@@ -374,11 +374,6 @@ class HandOff:
         elif self.library == "cupy":
             cupy_module()
 
-    @property
-    def pins(self) -> bool:
-        """Whether tensors of the host are pinned: for a CUDA device, which torch has to find."""
-        return self.pinned and bool(module("torch").cuda.is_available())
-
     def __call__(self, x: Array) -> Any:
         """Return `x` as an array of the library."""
         if self.library == "numpy":
@@ -390,17 +385,15 @@ class HandOff:
             if not x.flags.writeable:  # torch would write to it, and JAX refuses it
                 x = x.copy()
         with kernels_at(x):  # the library waits for its current stream
-            return self._taken(x)
-
-    def _taken(self, x: Array) -> Any:
-        if self.library == "jax":
-            return module("jax.dlpack").from_dlpack(x)
-        if self.library == "tensorflow":
-            return _tensorflow(x)
-        made = module("torch").from_dlpack(x)
-        if made.device.type == "cpu" and self.pins:
-            return made if made.is_pinned() else made.pin_memory()
-        return made
+            if self.library == "jax":
+                return module("jax.dlpack").from_dlpack(x)
+            if self.library == "tensorflow":
+                return _tensorflow(x)
+            torch = module("torch")
+            made = torch.from_dlpack(x)
+            if self.pinned and made.device.type == "cpu" and torch.cuda.is_available():
+                return made if made.is_pinned() else made.pin_memory()
+            return made
 
     def dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
         """Return what dtype an array of `dtype` has in the library; None if it takes none such."""
