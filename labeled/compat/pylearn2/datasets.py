@@ -454,7 +454,7 @@ def _check_labels(values: Any, labels: int | None, what: str) -> None:
     if labels is None or values is None:
         return
     require(values.ndim <= 2, f"{what}: labels have 1 or 2 axes, found {values.ndim}")
-    high = values.max(initial=0)
+    high = values[:].max(initial=0)
     require(high < labels, f"{what} holds the label {high}, which is not below {labels}")
 
 
@@ -522,10 +522,6 @@ class FileRows:
         assert loaded is not None, "it was loaded just now"
         array = loaded[self._source]
         return array[0] if single else array
-
-    def max(self, initial: Any) -> Any:
-        """Return the highest value of all rows."""
-        return self[:].max(initial=initial)
 
 
 class ImageRows:

@@ -64,13 +64,7 @@ class SubsetIterator(_Iterator):
     _batch_size: int
     _num_batches: float
 
-    def __init__(
-        self,
-        dataset_size: Any,
-        batch_size: int | None = None,
-        num_batches: int | None = None,
-        rng: Any = None,
-    ) -> None:
+    def __init__(self, *sizes: Any, **options: Any) -> None:
         raise OldNotImplementedError(f"{type(self).__name__} is made through its subclasses")
 
     def __next__(self) -> Any:

@@ -200,9 +200,8 @@ class OneHotFormatter:
         """
         return one_hot(targets, self._max_labels, mode, self._dtype, sparse=sparse)
 
-    def theano_expr(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
-        """Return the lazy indicator rows of a dask array; labels are checked when computed."""
-        return one_hot(targets, self._max_labels, mode, self._dtype, sparse=sparse)
+    theano_expr = format
+    """The same, of a dask array; labels are checked when they are computed."""
 
 
 def one_hot(
