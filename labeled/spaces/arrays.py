@@ -290,12 +290,7 @@ def check_labels(labels: Array, max_labels: int | None) -> None:
 
 
 def one_hot(
-    labels: Array,
-    max_labels: int,
-    mode: Mode = "concatenate",
-    dtype: DTypeLike = np.float64,
-    *,
-    sparse: bool = False,
+    labels: Array, max_labels: int, mode: Mode, dtype: DTypeLike, *, sparse: bool = False
 ) -> Any:
     """Return indicator rows of `labels`, after checking every label.
 
