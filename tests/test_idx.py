@@ -217,7 +217,7 @@ def test_packed_damage_is_reported_when_rows_are_read(tmp_path):
         labeled.open_dataset(path)["data"].compute()
     claims = gzip.compress(idx_bytes(rows, shape=(400, 10)))
     path.write_bytes(claims)
-    with pytest.raises(ReadError, match="contents end at byte 3012, before 4012"):
+    with pytest.raises(ReadError, match="contents end at byte 3012, not 4012"):
         labeled.open_dataset(path)["data"].compute()
 
 

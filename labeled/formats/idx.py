@@ -112,14 +112,7 @@ _CHANNELS = (1, 3, 4)
 
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
-    """Return one header for each set of files that belong together, in the order of the first."""
-    units = _units(paths)
-    found = [split for split, _ in units if split is not None]
-    return tuple(_unit_header(unit, split, found, options) for split, unit in units)
-
-
-def _units(paths: Sequence[str]) -> list[tuple[str | None, dict[str, str]]]:
-    """Put files that differ only in their source together: (split, source -> path)."""
+    """Return one header for each set of files that differ only in their source, in their order."""
     units: list[tuple[str, str | None, dict[str, str]]] = []
     for path in paths:
         group, split, source = what_is_in(path)
@@ -129,7 +122,8 @@ def _units(paths: Sequence[str]) -> list[tuple[str | None, dict[str, str]]]:
                 break
         else:
             units.append((group, split, {source: path}))
-    return [(split, unit) for _, split, unit in units]
+    splits = [split for _, split, _ in units if split is not None]
+    return tuple(_unit_header(unit, split, splits, options) for _, split, unit in units)
 
 
 def _unit_header(

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from labeled._optional import extra_module, import_optional
 from labeled._validation import whole as integer
-from labeled.errors import ArrayError, MissingExtraError
+from labeled.errors import ArrayError
 
 Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
@@ -241,16 +241,15 @@ def picture_head(data: Data) -> PictureHead:
     head = head_of(data)
     if head is not None:
         return head
+    pillow = _pillow()
     try:  # Pillow reads headers only
-        with _pillow().open(io.BytesIO(data)) as image:
+        with pillow.open(io.BytesIO(data)) as image:
             (width, height), bands = image.size, image.getbands()
             alpha = "A" in bands or "transparency" in image.info
             grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
             is_turned = image.format == "WEBP" and "exif" in image.info  # a TIFF turns itself
             turn = _orientation_of(image.info["exif"]) if is_turned else 1
-    except MissingExtraError:
-        raise
-    except _pillow().DecompressionBombError as error:
+    except pillow.DecompressionBombError as error:
         raise PictureError(f"it claims more pixels than Pillow decodes: {error}") from error
     except Exception as error:
         what = f"{len(data):,} bytes, beginning with {bytes(data[:8])!r}" if data else "no bytes"
@@ -369,14 +368,12 @@ def _by_pillow(data: Data, head: PictureHead, channels: int) -> Array:
     try:
         with _pillow().open(io.BytesIO(data)) as image:
             if image.mode in ("F", "I"):  # Pillow would cut them off at 255
-                raise PictureError("its values are of 32 bits, no bytes or words")
+                raise ValueError("its values are of 32 bits, no bytes or words")
             if channels == 1:
                 image.draft("L", image.size)  # the luma plane of a JPEG
             if image.mode.startswith("I;16"):
                 image = _pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
             pixels = np.array(image.convert(_MODES[channels]))
-    except PictureError:
-        raise
     except Exception as error:
         raise PictureError(f"the {head.kind.upper()} cannot be decoded: {error}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
@@ -446,10 +443,9 @@ def encode(image: npt.ArrayLike, format: str = ".jpg", quality: int | None = Non
     if pixels.ndim == 3:
         codes = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
         pixels = cv2.cvtColor(np.ascontiguousarray(pixels), codes[pixels.shape[2]])
-    try:
+    done, encoded = False, b""
+    with contextlib.suppress(cv2.error):
         done, encoded = cv2.imencode(suffix, np.ascontiguousarray(pixels), options)
-    except cv2.error as error:
-        raise ArrayError(f"a picture {pixels.shape} as {format}: {error.err}") from error
     if not done:
         raise ArrayError(f"a picture {pixels.shape} cannot be encoded as {format}")
     return bytes(encoded)
