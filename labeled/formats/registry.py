@@ -93,17 +93,16 @@ def format_of(path: str) -> Format:
         raise FileFormatError(
             f"{path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it (gunzip)"
         )
-    formats = list(map(format_named, FORMATS))
-    for one in formats:
+    for one in all_formats():  # a format that is asked in vain is imported for it
         if one.recognises(head):
             return one
     foreign = describe_foreign_file(path, data)
     if foreign is not None:
         raise FileFormatError(f"{path!r} is {foreign}")
-    for one in formats:
+    for one in all_formats():
         if one.claims(path):
             return one
-    there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in formats)
+    there = "; ".join(f"{one.name!r} ({', '.join(one.suffixes)})" for one in all_formats())
     raise FileFormatError(
         f"neither the first bytes of {path!r} nor its name tell its format; check the path, or "
         f"pass format= if you know it: {there}. If xarray opens it, use "
