@@ -352,9 +352,8 @@ class SimplyTypedSpace(Space):
         pairs = enumerate(zip(batch.shape, sizes, strict=False))
         fits = [at == axis or found == wanted or found != found for at, (found, wanted) in pairs]
         if batch.ndim != len(sizes) or not all(fits):
-            raise OldValueError(
-                f"{self}: {batch.shape} is not {sizes} of any length of axis {axis}"
-            )
+            found = f"the batch has shape {batch.shape}"
+            raise OldValueError(f"{self}: {found}, expected {sizes}, axis {axis} of any length")
 
 
 class VectorSpace(SimplyTypedSpace):
@@ -594,7 +593,8 @@ class CompositeSpace(Space):
         if not isinstance(batch, tuple):
             raise OldTypeError(f"{self}: expected a tuple, found {type(batch).__name__}")
         if len(batch) != len(self.components):
-            raise OldValueError(f"{self}: expected another number of batches than {len(batch)}")
+            n = len(self.components)
+            raise OldValueError(f"{self}: expected {n} batches, found {len(batch)}")
         for component, part in zip(self.components, batch, strict=True):
             component._checked(part, numeric=numeric)
 
