@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import platform
 import signal
@@ -208,24 +207,6 @@ def kill_writer(client, folder, killed):
 def is_writing(dask_worker):
     tasks = dask_worker.state.tasks.values()
     return any(t.state == "long-running" and t.key.startswith("labeled-write") for t in tasks)
-
-
-def test_no_worker_lost_later_has_the_file_written_again(client, ds, tmp_path):
-    """A scheduler makes what it lost once more for as long as somebody has a future of it."""
-    before = client.run_on_scheduler(writings)  # those that failed may be held by their errors
-    gc.disable()
-    try:
-        cl.write(client, tmp_path / "x.hdf5", ds, writer="0")
-        end = time.monotonic() + 20
-        while client.run_on_scheduler(writings) - before and time.monotonic() < end:
-            time.sleep(0.05)
-        assert not client.run_on_scheduler(writings) - before
-    finally:
-        gc.enable()
-
-
-def writings(dask_scheduler):
-    return {key for key in dask_scheduler.tasks if str(key).startswith("labeled-write")}
 
 
 @pytest.mark.slow

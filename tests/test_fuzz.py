@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.skipif(sys.platform == "win32", reason="children are forked")
 def test_damaged_files_are_refused_by_name_or_read_as_h5py_reads_them(tmp_path: Path) -> None:
-    each = 3 * len(LAYOUTS)
+    each = 8 * len(LAYOUTS)
     words = ["--mutants", str(each), "--seed", "5", "--minutes", "3", "--keep", str(tmp_path)]
     ran = subprocess.run(
         [sys.executable, fuzz.__file__, *words], capture_output=True, text=True, timeout=200

@@ -263,22 +263,6 @@ def test_decoding_agrees_with_xarray_bit_for_bit(
     assert set(dataset["v"].attrs) == set(theirs.attrs)
 
 
-def test_durations_and_booleans_written_by_xarray(tmp_path: Path) -> None:
-    ds = xr.Dataset(
-        {
-            "lag": ("n", np.arange(4).astype("m8[ms]")),
-            "flag": ("n", np.array([True, False, True, True])),
-        }
-    )
-    path = write(tmp_path / "d.nc", ds)
-
-    header = scan(path)
-
-    assert header.sources["lag"].cf.dtype == np.dtype("m8[ms]")
-    assert header.sources["flag"].cf.dtype == np.dtype(bool)
-    compare(path)
-
-
 def test_calendars_and_units_that_are_no_times_stay_numbers(tmp_path: Path) -> None:
     path = str(tmp_path / "c.nc")
     with h5netcdf.File(path, "w") as f:

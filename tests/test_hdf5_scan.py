@@ -90,16 +90,6 @@ def test_group_opens_below_a_group(tmp_path: Path) -> None:
         scan(path, group="b")
 
 
-def test_unknown_names_are_guessed(tmp_path: Path) -> None:
-    path = plain_file(tmp_path / "p.h5", {"features": np.zeros(3)}, {"features": ("n",)})
-
-    for options in ({"sources": ["feature"]}, {"dims": {"feature": ("n",)}}):
-        with pytest.raises(UnknownNameError, match=r"p\.h5.*did you mean 'features'"):
-            scan(path, **options)
-    with pytest.raises(UnknownNameError, match="example_dim='m' is not a dim"):
-        scan(path, example_dim="m")
-
-
 # Names of axes -------------------------------------------------------------------------------
 
 

@@ -4,10 +4,10 @@
 (nothing outside the file, no more than it stores).
 
 Headers: `arrays` walks a file and lists what lies there, with what conventions say of it (pandas,
-AnnData, scales; which groups are alike), and `format` makes sources of it; `fuel` does in a file
-with a split table, `per_object` if examples are datasets or groups of their own. They use `headers`
-(the header of one source, and its coordinates), `labels` (names of axes, and attributes) and
-`dtypes`.
+AnnData, scales; which groups are alike); in a file with a split table, `fuel` lists what that
+names. `format` makes sources of either list, with `headers` (the header of one source, and its
+coordinates), `labels` (names of axes, and attributes) and `dtypes`. `per_object` does if examples
+are datasets or groups of their own.
 
 Rows: `reader` chooses the path, finds and reads chunks and sparse matrices, and through h5py what
 has no other; `filters` undoes filters of chunks, and makes chunks to write; `ragged` reads examples
