@@ -197,7 +197,7 @@ def test_what_cannot_travel_is_named_before_anything_is_sent(client, ds, which):
 
 def test_only_files_that_workers_can_open_are_shared_out(client, ds):
     for given in (ds.to_xarray(), ds["features"], "path.hdf5"):
-        words = rf"not \w+'s {type(given).__name__}\. cluster\.write"
+        words = rf"not a {type(given).__name__}; cluster\.write"
         with pytest.raises(ClusterError, match=words):
             cl.run_parts(client, given, count_rows, nothing_yet, operator.add, batch_size=8)
         with pytest.raises(ClusterError, match=r"what labeled\.open_dataset returns"):
@@ -219,6 +219,7 @@ def test_a_gpu_is_asked_for_where_workers_have_one(client, ds):
         cl.run_parts(client, ds, count_rows, nothing_yet, operator.add, **options)
 
 
+@pytest.mark.skipif(find_spec("dask_cuda") is not None, reason="dask-cuda is installed")
 def test_a_worker_a_gpu_needs_dask_cuda():
-    with pytest.raises((MissingExtraError, ClusterError), match=r"gpu-cu13|NVIDIA driver"):
+    with pytest.raises(MissingExtraError, match="gpu-cu13"):
         cl.cuda_cluster()

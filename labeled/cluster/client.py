@@ -89,21 +89,13 @@ def cuda_cluster(**options: Any) -> Any:
     ------
     MissingExtraError
         If dask-cuda is not installed.
-    ClusterError
+    NVMLError
         If there is no NVIDIA driver or no GPU.
     """
     needed = "a worker a GPU needs dask-cuda and CuPy (for CUDA 13, or 12 to match the driver)"
     dask_cuda = extra_module("dask_cuda", needed, "dask-cuda cupy-cuda13x", "gpu-cu13")
     known = {"host": LOOPBACK, "dashboard_address": f"{LOOPBACK}:0", "resources": {"GPU": 1}}
-    try:
-        return dask_cuda.LocalCUDACluster(**{**known, **options})
-    except Exception as error:
-        if not type(error).__name__.startswith("NVML"):
-            raise
-        raise ClusterError(
-            f"no GPU to start a worker for: the NVIDIA driver says {error}; "
-            "local_cluster() starts workers without one"
-        ) from error
+    return dask_cuda.LocalCUDACluster(**{**known, **options})
 
 
 @contextmanager
@@ -249,9 +241,8 @@ def check_dataset(dataset: Any) -> None:
     """Raise :class:`ClusterError` unless workers can open the files they are to read."""
     if not isinstance(dataset, Dataset):
         raise ClusterError(
-            f"workers open files by themselves: give what labeled.open_dataset returns, not "
-            f"{type(dataset).__module__.partition('.')[0]}'s {type(dataset).__name__}. "
-            "cluster.write makes a file of arrays and xarray objects"
+            "workers open files by themselves: give what labeled.open_dataset returns, not a "
+            f"{type(dataset).__name__}; cluster.write makes a file of arrays and xarray objects"
         )
 
 

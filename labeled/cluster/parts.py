@@ -10,7 +10,6 @@ goes on from the last pair. So no row counts twice whatever was lost on the way.
 
 from __future__ import annotations
 
-import logging
 import math
 import pickle
 import time
@@ -42,8 +41,6 @@ from labeled.display.progress import progress_bar
 from labeled.errors import ArrayError, ClusterError, LoaderError, warn
 from labeled.loader.batch import Batch
 from labeled.writing.statistics import Measure, Moments, can_measure, plain
-
-log = logging.getLogger(__name__)
 
 LISTEN_S, LOOK_S, WAIT_S = 0.05, 0.5, 60.0
 """How often reports are looked for, how often it is asked who is there, and how long a worker is
@@ -156,7 +153,9 @@ def run_parts(
         total = None if batches_options.get("sampler") is not None else dataset.n_rows
         with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as advance:
             find = partial(workers_of, at, workers, needs)
-            accs = _Run(at, work, find, needs, retries, set(there), advance).finish()
+            accs = _Run(
+                at, work, find, needs, retries, dict.fromkeys(there, True), advance
+            ).finish()
     return reduce(combine, accs)
 
 
@@ -309,12 +308,11 @@ class _Run:
     needs: Mapping[str, float]
     """Resources that a part takes."""
     retries: int
-    known: set[str]
-    """Addresses of workers that see the files; others are asked when they join."""
+    known: dict[str, bool]
+    """Whether workers see the files, by address; others are asked when they join."""
     advance: Callable[[int], None]
     """Called with the number of rows folded."""
     workers: dict[str, Worker] = field(default_factory=dict)
-    rejected: set[str] = field(default_factory=set)
     seen_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -349,12 +347,12 @@ class _Run:
         for share in self._shares:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._lose(share)
-        new = [there[address] for address in there.keys() - self.known]
-        for worker, words in ask(self.client, new, read_problem, self.work.dataset).items():
-            self.rejected.add(worker.address)
+        new = [there[address] for address in there.keys() - self.known.keys()]
+        unable = ask(self.client, new, read_problem, self.work.dataset)
+        for worker, words in unable.items():
             warn(f"worker {worker} joined and is left out, for it cannot read the files: {words}")
-        self.known |= there.keys()
-        self.workers = {a: w for a, w in there.items() if a not in self.rejected}
+        self.known |= {worker.address: worker not in unable for worker in new}
+        self.workers = {a: w for a, w in there.items() if self.known[a]}
         if self.workers:
             self.seen_s = time.monotonic()
         elif time.monotonic() - self.seen_s > WAIT_S:
@@ -409,7 +407,6 @@ class _Run:
         """
         words, at = f"part {share.part} of {self.work.n_parts} lost its worker", share.step
         share.lost.append(str(share.worker))
-        log.warning("%s %s after batch %d", words, share.worker, at)
         share.take_back()
         self._waiting.append(share)
         losses = len(share.lost)

@@ -55,7 +55,6 @@ from labeled.formats.hdf5.labels import (
 )
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import (
-    Address,
     FoundObject,
     NotThereError,
     address,
@@ -106,7 +105,7 @@ class ArrayInfo:
     """Where it is below the base; of a field, where the table is."""
     dataset: Any = None
     """Open as long as the file; None where it cannot be reached, a group for a sparse matrix."""
-    address: Address = (b"", 0)
+    address: int = 0
     outside: bool = False
     """Whether a link led out of the file."""
     why_not: str | None = None
@@ -162,22 +161,22 @@ def _walk(opening: Opening) -> Iterator[ArrayInfo]:
     while pending:
         prefix, group, outside = pending.pop()
         below: list[tuple[str, h5py.Group, bool]] = []
-        file, links = h5py.h5f.get_name(group.id), group.id.links
+        links = group.id.links
         for raw in sorted(group.id):
             name = to_text(raw)
             path, beyond = prefix + name, outside
             shown = prefix + name.removeprefix(NON_COORDINATE)  # the name a netCDF user knows
-            link = links.get_info(raw)
             try:
-                if link.type == h5py.h5l.TYPE_HARD:
-                    thing, at = open_object(group, raw), (file, int(link.u))
+                if links.get_info(raw).type == h5py.h5l.TYPE_HARD:
+                    thing = open_object(group, raw)
                 else:
                     thing, leads_out = resolve(group, name, allow_external=allow_external)
-                    at, beyond = address(thing), outside or leads_out
+                    beyond = outside or leads_out
             except (NotThereError, UnsafeFileError) as error:
                 lost = None if type(error) is NotThereError else error
                 yield ArrayInfo(shown, path, why_not=str(error), error=lost)
                 continue
+            at = address(thing)
             if isinstance(thing, h5py.Dataset):
                 yield ArrayInfo(shown, path, thing, at, beyond)
             elif isinstance(thing, h5py.Group) and at not in entered:

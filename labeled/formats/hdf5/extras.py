@@ -24,7 +24,7 @@ from labeled.formats.hdf5.dtypes import item_of, refers, why_not_read
 from labeled.formats.hdf5.fuel import SplitTable, read_table
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, is_scale, scale_of
 from labeled.formats.hdf5.metadata import OWN
-from labeled.formats.hdf5.safety import Address, address, opened, to_bytes
+from labeled.formats.hdf5.safety import address, opened, to_bytes
 from labeled.formats.hdf5.writing import store_objects
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array
@@ -44,8 +44,8 @@ class Extras:
     """What of a file is copied into a new one, by path."""
 
     header: FileHeader
-    datasets: tuple[str, ...]
-    groups: tuple[str, ...]
+    objects: tuple[str, ...]
+    """Groups, datasets and named types; what lies in a group comes after it."""
     links: Mapping[str, str | h5py.SoftLink]
     """Soft links, and further names of datasets with the first."""
     along: frozenset[str]
@@ -62,14 +62,12 @@ class Extras:
     def copy(self, file: h5py.File) -> None:
         """Copy everything into a file that has its sources, whose axes have no names yet."""
         with opened(self.header.stamp.path) as old:
-            for path in self.groups:
-                _copy_attributes(old[path], file.require_group(path))
-            for path in self.datasets:
+            for path in self.objects:
                 self._copy(old, file, path)
             for path, to in self.links.items():
                 if path not in file:
                     file[path] = file[to] if isinstance(to, str) else to
-            copied = {address(old[path]): path for path in self.datasets}
+            copied = {address(old[path]): path for path in self.objects}
             for name, axis, scale in _scales_of_sources(old, self.header):
                 if address(scale.dataset) in copied:
                     file[name].dims[axis].attach_scale(file[copied[address(scale.dataset)]])
@@ -87,8 +85,9 @@ class Extras:
         """
         thing, order = old[path], self.order if path in self.along else None
         by_hand = isinstance(thing, h5py.Dataset) and thing.dtype.hasobject
-        if by_hand:
-            new.require_group(path.rpartition("/")[0] or "/")
+        if isinstance(thing, h5py.Group):
+            new.require_group(path)
+        elif by_hand:
             plist, space = thing.id.get_create_plist(), thing.id.get_space()
             h5py.h5d.create(new.id, to_bytes(path), thing.id.get_type(), space, dcpl=plist)
         else:
@@ -108,13 +107,13 @@ class Extras:
         """Give copies their scales, and sources their coordinates, once sources have names."""
         variables = self.header.variables
         with opened(self.header.stamp.path) as old:
-            new = {address(old[path]): file[path] for path in self.datasets}
+            new = {address(old[path]): file[path] for path in self.objects}
             for name, number, scale in _scales_of_sources(old, self.header):
                 scales = [*file[name].dims[number].values()]
                 named = [each for each in scales if scale_of(each).name == scale.name]
                 for each in (named or scales)[-1:]:
                     new.setdefault(address(scale.dataset), each)
-            for path in self.datasets:
+            for path in self.objects:
                 axes = axes_of(old[path], path) if isinstance(old[path], h5py.Dataset) else ()
                 for number, axis in enumerate(axes):
                     for scale in axis.scales:
@@ -126,7 +125,7 @@ class Extras:
                     file[variable.key] = file[name]
         for name, source in self.header.sources.items():
             keys = [variables[coordinate].key.strip("/") for coordinate in source.coords]
-            copies = [key for key in keys if key in self.datasets]
+            copies = [key for key in keys if key in self.objects]
             if copies:
                 names = str(file[name].attrs.get("coordinates", "")).split()
                 file[name].attrs["coordinates"] = " ".join(dict.fromkeys([*names, *copies]))
@@ -151,8 +150,7 @@ def extras_of(header: FileHeader) -> Extras:
             f"dense; if you want that, labeled.convert with sources=[...] writes what you name"
         )
     links: dict[str, str | h5py.SoftLink] = {}
-    datasets: list[str] = []
-    groups: list[str] = []
+    objects: list[str] = []
     with opened(where) as file:
         table = read_table(file["/"]) if header.kind == "fuel" else None
         scales = [*_scales_of_sources(file, header)]
@@ -170,13 +168,13 @@ def extras_of(header: FileHeader) -> Extras:
             elif not isinstance(link, h5py.HardLink):
                 obstacles[path] = "it leads out of the file, see allow_external=True"
             elif isinstance(thing := file[path], h5py.Group):
-                groups.append(path)
+                objects.append(path)
             elif (here := address(thing)) in names:
                 if path != names[here]:
                     links[path] = names[here]
             elif here not in written:
                 names[here] = path
-                datasets.append(path)
+                objects.append(path)
                 why_not = _why_not(thing)
                 if why_not is not None:
                     obstacles[path] = why_not
@@ -190,7 +188,7 @@ def extras_of(header: FileHeader) -> Extras:
         first = ((name, scale) for name, axis, scale in scales if axis == 0)
         of_rows = {address(scale.dataset): header.sources[name].n_rows for name, scale in first}
         along, as_long = [], []
-        for path in datasets:
+        for path in objects:
             thing = file[path]
             if isinstance(thing, h5py.Dataset) and thing.shape:
                 n_rows = of_rows.get(address(thing), lengths.get(axes_of(thing, path)[0].name))
@@ -200,8 +198,7 @@ def extras_of(header: FileHeader) -> Extras:
                     as_long.append(path)  # one without values only says how long a dim is
         return Extras(
             header,
-            tuple(datasets),
-            tuple(groups),
+            tuple(objects),
             links,
             frozenset(along),
             tuple(as_long),
@@ -222,7 +219,7 @@ def _obstacles(header: FileHeader) -> dict[str, str]:
 
 def _written_anew(
     file: h5py.File, header: FileHeader, scales: list[ScaleOf], table: SplitTable | None
-) -> Iterator[Address]:
+) -> Iterator[int]:
     """Yield the objects besides sources that are written anew."""
     for source in header.sources.values():
         yield from (address(file[part.key]) for part in source.parts.values())

@@ -230,10 +230,7 @@ def scan_group(opening: Opening) -> FileHeader:
     """
     table, options = read_table(opening.base), opening.options
     infos = arrays_of(opening) if table is None else arrays_in_table(opening, table)
-    scales: Scales = {}
-    for info in infos:
-        if info.scale is not None and info.why_not is None:
-            scales[info.name] = info.scale
+    scales = {i.name: i.scale for i in infos if i.scale is not None and i.why_not is None}
     netcdf, faults = bool(scales), opening.faults
     opening = replace(opening, single_values=netcdf)
     described, not_opened, lost = _described(opening, infos, scales, strict=table is not None)
@@ -330,12 +327,13 @@ def _described(
         not_opened[name] = why_not
     if scales:
         described |= _scales_of_several_axes(opening, scales)
-    for owner, one in [*described.items()]:
+    held: dict[str, str] = {}
+    for owner, one in described.items():
         for role, part in one.header.parts.items():
-            held = [name for name, each in described.items() if each.header.key == part.key]
-            for name in held if role != "values" else ():
-                del described[name]
-                not_opened[name] = f"it holds the {role} of ragged source {owner!r}"
+            if role != "values":
+                held[part.key] = f"it holds the {role} of ragged source {owner!r}"
+    for name in [name for name, each in described.items() if each.header.key in held]:
+        not_opened[name] = held[described.pop(name).header.key]
     return dict(sorted(described.items())), not_opened, lost
 
 

@@ -32,7 +32,6 @@ from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.safety import (
-    Address,
     NotThereError,
     address,
     check_claim,
@@ -42,7 +41,7 @@ from labeled.formats.hdf5.safety import (
 from labeled.formats.header import Rows, SourceHeader
 
 Integers = np.ndarray[Any, Any]
-Lists = dict[Address, Integers]
+Lists = dict[int, Integers]
 """Lists of rows that were read before, by where they are."""
 
 TABLE = "split"
@@ -115,18 +114,18 @@ def read_table(base: h5py.Group) -> SplitTable | None:
             f"{where} has shape {table.shape}; it must be a list of at "
             f"least one (split, source) pair. Delete the attribute to open every dataset"
         )
-    columns: dict[str, list[Any]] = {}
-    for name in FIELDS:
-        values = table[name] if name in names else None
-        if values is not None and name in ("start", "stop") and values.dtype.kind not in "iu":
+    columns: dict[str, list[Any]] = {name: [None] * len(table) for name in FIELDS}
+    for name in set(names).intersection(FIELDS):
+        values = table[name]
+        if name in ("start", "stop") and values.dtype.kind not in "iu":
             raise SplitError(
                 f"field {name!r} of {where} is {values.dtype}; row numbers must be integers"
             )
-        if values is not None and values.size != len(table):  # shapes () and (1,) were both written
+        if values.size != len(table):  # shapes () and (1,) were both written
             raise SplitError(
                 f"field {name!r} of {where} holds {values.shape[1:]} values a row; expected one"
             )
-        columns[name] = [None] * len(table) if values is None else values.reshape(-1).tolist()
+        columns[name] = values.reshape(-1).tolist()
     rows: dict[tuple[str, str], TableRow] = {}
     for number, row in enumerate(zip(*columns.values(), strict=True)):
         split, source, start, stop, listed, available, comment = row

@@ -149,11 +149,11 @@ def header_of(
 
 def filters_of(plist: Any) -> tuple[Filter, ...]:
     """Return the filters that a creation property list names, in the order they are applied."""
-    steps = []
-    for number in range(plist.get_nfilters()):
-        code, _flags, options, name = plist.get_filter(number)
-        steps.append(Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options))))
-    return tuple(steps)
+    found = map(plist.get_filter, range(plist.get_nfilters()))
+    return tuple(
+        Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options)))
+        for code, _, options, name in found
+    )
 
 
 # what a source is

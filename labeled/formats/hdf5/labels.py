@@ -23,7 +23,7 @@ from labeled.dims import likely_axis, likely_image
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import FILLS
 from labeled.formats.hdf5.dtypes import refers, why_not_a_source
-from labeled.formats.hdf5.safety import Address, address, check_dataset, to_text
+from labeled.formats.hdf5.safety import address, check_dataset, to_text
 from labeled.formats.header import SourceHeader
 
 Names = Sequence[str | None]
@@ -52,7 +52,7 @@ class Scale:
     has_values: bool = True
 
 
-Scales = dict[Address, Scale]
+Scales = dict[int, Scale]
 """The scales of an open file by their addresses: hundreds of variables share a few."""
 
 
@@ -83,9 +83,9 @@ def likely_dims(header: SourceHeader, unnamed: Collection[int]) -> tuple[str, ..
     """
     dims = header.dims
     inner: tuple[str, ...] | None = None
-    for axis, dim in enumerate(dims):
-        if axis and axis not in unnamed and dim != default_name(header.name, axis):
-            return dims
+    numbered = [default_name(header.name, axis) for axis in range(len(dims))]
+    if any(dims[i] != numbered[i] and i not in unnamed for i in range(1, len(dims))):
+        return dims
     if len(dims) == 2:
         length = None if header.ragged is not None else header.shape[1]
         inner = (likely_axis(length, header.dtype.kind),)

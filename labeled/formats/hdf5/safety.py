@@ -37,9 +37,7 @@ HEADER_BYTES = 64 * 1024
 _LOCKINGS: tuple[str | bool, ...] = ("best-effort", False, True)
 
 _CAUSES = {
-    "file signature not found": (
-        "is not an HDF5 file (or the beginning of it is missing); check the path"
-    ),
+    "file signature not found": "is not an HDF5 file, or its beginning is missing; check the path",
     "truncated file": (
         "is truncated: it is shorter than its own header says; copy or download it again"
     ),
@@ -143,10 +141,6 @@ FREE_BYTES = 1 << 30
 
 MAX_EXPANSION = 1100
 """Bytes that one stored byte may stand for: deflate cannot pass 1032."""
-
-
-Address = tuple[bytes, int]
-"""What identifies an object, whatever path led to it: (name of its file, address)."""
 
 
 class NotThereError(FileFormatError):
@@ -310,19 +304,13 @@ def _check_virtual(dataset: h5py.Dataset, path: str, allow_external: bool, depth
         )
 
 
-def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> Address:
-    """Return what identifies an object.
+def address(thing: h5py.Group | h5py.Dataset | h5py.Datatype) -> int:
+    """Return what identifies an object, whatever path led to it: h5py's own hash of its place.
 
-    HDF5, asked of a dataset, adds up its table of chunks, which may be 100 MB on a disk, and may
-    be damaged: that has ended the process. Its link is asked instead.
+    H5Oget_info would add up a table of chunks first, which may be 100 MB on a disk, and may be
+    damaged: that has ended the process.
     """
-    file = h5py.h5f.get_name(thing.id)
-    if isinstance(thing, h5py.Dataset):
-        name, root = h5py.h5i.get_name(thing.id), h5py.h5i.get_file_id(thing.id)
-        link = root.links.get_info(name) if name else None
-        if link is not None and link.type == h5py.h5l.TYPE_HARD:
-            return file, int(link.u)
-    return file, int(h5py.h5o.get_info(thing.id).addr)
+    return hash(thing.id)
 
 
 def stored_bytes(headers: Sequence[SourceHeader]) -> list[int]:

@@ -112,7 +112,6 @@ class SourceWriter:
         self.dataset = file.create_dataset(
             name, now, file_dtype(dtype), chunks=layout.chunks, maxshape=most, dcpl=plist
         )
-        self._growing = n_rows is None
 
     def put_chunks(self, chunks: Iterable[Chunk], stop: int) -> None:
         """Store encoded chunks of rows that end before row `stop`."""
@@ -130,7 +129,7 @@ class SourceWriter:
 
     def _make_room(self, stop: int) -> None:
         # Never more than that: HDF5 cannot shorten a chunk that is stored without its filters.
-        if self._growing and stop > self.dataset.shape[0]:
+        if stop > self.dataset.shape[0]:
             self.dataset.resize(stop, axis=0)
 
 
