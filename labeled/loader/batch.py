@@ -70,9 +70,7 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
 
     def with_arrays(self, arrays: Mapping[str, Array]) -> Batch:
         """Return the same rows with their values held elsewhere."""
-        rows = self._rows
-        find = rows if callable(rows) else lambda: rows
-        return Batch(arrays, self._dims, find, self.count, self.info)
+        return Batch(arrays, self._dims, self._rows, self.count, self.info)
 
     def part(self, places: Rows) -> Batch:
         """Return some of the rows, by their places in this batch."""

@@ -164,14 +164,13 @@ class Collator:
             return arrays, None, count, length
         left = int(count - lost.sum())
         length = length if self.epoch_plan.last == "pad" else left
-        kept: dict[str, Any] = {}
+        places = np.resize(np.flatnonzero(~lost), length)  # any rows where padding comes
         for name, array in arrays.items():
             if isinstance(array, RaggedRows):
-                kept[name] = array[0:count].kept(~lost, length)
-                continue
-            kept[name] = np.empty((length, *array.shape[1:]), array.dtype)
-            kept[name][:left] = array[:count][~lost]
-        return kept, lost, left, length
+                arrays[name] = array[0:count].kept(~lost, length)
+            else:
+                arrays[name] = array[places]
+        return arrays, lost, left, length
 
     def _advance(self) -> Any:
         """Let go of the job that is used up and take the next one."""

@@ -266,7 +266,7 @@ def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> S
     """Summarize a loader: its order, then a line a source; asks no file, for it may be gone."""
     sizes, order, shard, lay_out = plan.sizes, epoch_plan.order, epoch_plan.shard, plan.lay_out
     title = (
-        f"{epoch_plan.n_batches:,} batches of {plan.batch_rows:,} rows, "
+        f"{epoch_plan.n_batches:,} batches of {epoch_plan.batch_rows:,} rows, "
         f"{shuffle_argument(order.mode)}, seed={order.seed}, epoch={order.epoch}"
     )
     title += f", shard={shard}" if shard[1] > 1 else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,6 @@ SHAPE_ROWS = 1 << 16
 # casts
 
 
-@dataclass(frozen=True)
 class Cast:
     """What becomes of the values of one source; None where nothing is asked.
 
@@ -71,35 +69,35 @@ class Cast:
         Axis ``k`` of a batch is axis ``axes[k]`` of the stored rows.
     n_classes : int, optional
         Labels become rows of as many zeros with a one in each.
+
+    Attributes
+    ----------
+    batch_axis : int
+        Which axis of a batch counts its rows.
     """
 
-    dtype: np.dtype[Any] | None = None
-    scale: Any = None
-    shift: Any = None
-    axes: tuple[int, ...] | None = None
-    n_classes: int | None = None
-
-    @property
-    def scaled(self) -> bool:
-        return self.scale is not None or self.shift is not None
-
-    @property
-    def nothing(self) -> bool:
-        asked = (self.dtype, self.scale, self.shift, self.axes, self.n_classes)
-        return all(one is None for one in asked)
-
-    @property
-    def batch_axis(self) -> int:
-        """Which axis of a batch counts its rows."""
-        return 0 if self.axes is None else self.axes.index(0)
+    def __init__(
+        self,
+        dtype: np.dtype[Any] | None = None,
+        scale: Any = None,
+        shift: Any = None,
+        axes: tuple[int, ...] | None = None,
+        n_classes: int | None = None,
+    ) -> None:
+        self.dtype, self.scale, self.shift = dtype, scale, shift
+        self.axes, self.n_classes = axes, n_classes
+        self.scaled = scale is not None or shift is not None
+        self.nothing = not self.scaled and dtype is None and axes is None and n_classes is None
+        self.batch_axis = 0 if axes is None else axes.index(0)
 
     def sizes(self, source: Source, n_rows: int) -> dict[str, int]:
         """Return the dims of a batch of `n_rows`, with their lengths."""
         if self.n_classes is not None:
             return {source.dims[0]: n_rows, f"{source.name}_class": self.n_classes}
-        lengths = (n_rows, *source.row_shape)
-        axes = range(len(lengths)) if self.axes is None else self.axes
-        return {source.dims[axis]: lengths[axis] for axis in axes}
+        lengths, sizes = (n_rows, *source.row_shape), {}
+        for axis in range(len(lengths)) if self.axes is None else self.axes:
+            sizes[source.dims[axis]] = lengths[axis]
+        return sizes
 
     def __call__(self, array: Any, where: str) -> Array:
         """Return a changed copy; an integer or label that does not fit is an error at `where`."""

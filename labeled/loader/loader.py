@@ -107,7 +107,7 @@ class Loader(Viewed):
 
     @property
     def batch_size(self) -> int:
-        return self.plan.batch_rows
+        return self.plan.epoch_plan.batch_rows
 
     def __len__(self) -> int:
         return self._next.n_batches
@@ -293,10 +293,7 @@ class EpochIterator(Generic[T]):
 
     def __next__(self) -> T:
         if os.getpid() != self._pid:
-            raise LoaderError(
-                "this iterator was made in another process, whose threads it lacks; "
-                "make a new one here with iter(loader)"
-            )
+            raise LoaderError("this iterator is another process's; make one with iter(loader)")
         number = None
         try:
             with self._lock:  # threads that share an iterator get different batches

@@ -102,15 +102,13 @@ KEEP_SHARE, SMALL_SHARE = 16, 4
 and all of them together, for a table of many columns is not small because each of them is."""
 KEPT_SCRATCH = 4
 """Reading a small source takes no more than so many times its size."""
-KEPT_BESIDE_BYTES = 4 << 20
-"""What is left for reading ahead where all sources are kept."""
+KEPT_BESIDE, KEPT_BESIDE_BYTES = 2, 4 << 20
+"""Where all sources are kept, so many threads and batches have room, and so much is read ahead."""
 ALLOCATOR_SHARE = 32
 """The share of what is asked for that the allocator may keep besides: 1.8 % was seen."""
 
 OUTSIZED = 16
 """An example of so many times the median size is named where memory is too small."""
-LARGE_SHARE = 8
-"""Chunks above one of so many parts of the memory are named as what takes too much."""
 
 
 # sizes as people write them
@@ -370,11 +368,15 @@ def plan_memory(
             if max(asked.nbytes[name] * KEEP_SHARE, taken * SMALL_SHARE) > memory_bytes:
                 break
             n_small += 1
-        for kept, beside in ((names, KEPT_BESIDE_BYTES), (names[:n_small], 0), ([], 0)):
+        every = Needs(asked, names)
+        beside = KEPT_BESIDE * (every.thread_bytes + every.each_bytes) + KEPT_BESIDE_BYTES
+        if every.needed_bytes + beside <= memory_bytes:
+            return Sizes(every, memory_bytes)
+        for kept in (names[:n_small], []):
             needs = Needs(asked, kept)
-            if needs.needed_bytes + beside <= memory_bytes:
+            if needs.needed_bytes <= memory_bytes:
                 return Sizes(needs, memory_bytes)
-            if not beside and (least is None or needs.needed_bytes < least.needed_bytes):
+            if least is None or needs.needed_bytes < least.needed_bytes:
                 least = needs
         if rows.options.memory is not None:
             break
@@ -391,8 +393,7 @@ def _too_small(least: Needs) -> str:
         remedies.append("fewer threads")
     if options.window_rows is not None:
         remedies.append("a smaller window_rows")
-    large_bytes = max(1 << 20, options.memory_bytes // LARGE_SHARE)
-    if least.chunked and least.buffer_bytes(least.unit_rows) > large_bytes:
+    if least.windowed and least.unit_rows > rows.held_rows:
         remedies.append("write the file with smaller chunks ('labeled repack')")
     for name, source in least.asked.layout.sources.items():  # a damaged example may claim any size
         sizes = source.sizes[rows.selections[name].rows] if source.ragged is not None else ()
@@ -451,10 +452,10 @@ class Sizes:
             most = min(memory_bytes // IN_FLIGHT_SHARE // needs.each_bytes, MIN_IN_FLIGHT + more)
             in_flight = max(MIN_IN_FLIGHT, min(MAX_IN_FLIGHT, most))
             free -= (in_flight - MIN_IN_FLIGHT) * needs.each_bytes
+        small = needs.all_kept and needs.kept_bytes <= SMALL_KEPT_BYTES
         alone = options.threads == 0
         if options.threads is None:
-            small = needs.all_kept and needs.kept_bytes <= SMALL_KEPT_BYTES and not in_flight
-            alone = options.prefetch == 0 or small
+            alone = options.prefetch == 0 or (small and not in_flight)
 
         if needs.windowed:
             window_rows, job_rows, n_buffers = windows_within(needs, free)
@@ -464,7 +465,7 @@ class Sizes:
             unit_rows, window_rows = needs.unit_rows if needs.chunked else 1, BLOCK_ROWS
             if needs.all_kept and rows.mode == "window":
                 window_rows = options.window_rows or max(rows.n_rows, 1)
-            job_rows, n_buffers = jobs_within(needs, free, job_bytes, unit_rows, alone=alone)
+            job_rows, n_buffers = jobs_within(needs, free, job_bytes, unit_rows, few=alone or small)
         whole_bytes = needs.buffer_bytes(job_rows)
         self.row_bytes = -(-whole_bytes // job_rows)
         affordable = 1 + (free - n_buffers * whole_bytes) // needs.thread_bytes
@@ -483,7 +484,7 @@ class Sizes:
             numbers_bytes = INDEXED_WINDOWS * job_rows * INDEX_BYTES
             room, job_bytes = n_buffers * whole_bytes - numbers_bytes, whole_bytes // PICKED_JOBS
             job_bytes = min(PICKED_JOB_BYTES, job_bytes)
-            picked = jobs_within(needs, room, job_bytes, 1, alone=alone)
+            picked = jobs_within(needs, room, job_bytes, 1, few=alone)
             if 2 * picked[0] <= job_rows:  # else windows are hardly larger than batches
                 self.picks, (job_rows, n_buffers) = True, picked
                 needs.index_bytes += numbers_bytes
@@ -532,7 +533,7 @@ def windows_within(needs: Needs, free: int) -> tuple[int, int, int]:
 
 
 def jobs_within(
-    needs: Needs, free: int, job_bytes: int, unit_rows: int, *, alone: bool
+    needs: Needs, free: int, job_bytes: int, unit_rows: int, *, few: bool
 ) -> tuple[int, int]:
     """Return (rows of a buffer, buffers) where jobs may be cut anywhere: as caches like it."""
     rows, options, n_buffers = needs.asked.rows, needs.asked.rows.options, needs.n_buffers
@@ -545,7 +546,7 @@ def jobs_within(
     step = together if together <= fitting else unit_rows
     job_rows = max(step, fitting // step * step, -(-rows.held_rows // step) * step)
     job_rows = min(job_rows, max(rows.n_rows, 1))
-    if options.prefetch is None and not alone:
+    if options.prefetch is None and not few:
         buffer_bytes = needs.buffer_bytes(job_rows)
         most = max(MORE_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
         n_buffers = max(n_buffers, min(most, free // buffer_bytes))

@@ -253,10 +253,6 @@ class LoaderPlan:
         if sizes.promised_bytes > room:
             warn(f"batches may take {format_bytes(sizes.promised_bytes)}, but {room_words(room)}")
 
-    @property
-    def batch_rows(self) -> int:
-        return self.epoch_plan.batch_rows
-
     def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
         job_rows, offset = self.sizes.job_rows, self.job_offset

@@ -244,7 +244,7 @@ class SourceReader:
     def __init__(self, source: Source, selection: Selection, *, keep: bool = False) -> None:
         self.source, self.selection, self.keep = source, selection, keep
         self.name, self.layout, self.row_bytes = source.name, source.layout, source.row_bytes
-        self.reader: Any = source.reader()
+        self.reader: Any = source.reader() if source.ragged is None else source.examples()
         self.kept: SourceReader | None = None
         """Reads the same rows out of memory, by position."""
         self.buffer_row = source.row_shape, source.stored_dtype
@@ -356,10 +356,8 @@ class RaggedSourceReader(SourceReader):
     def __init__(
         self, source: Source, selection: Selection, buffer_row_bytes: int, *, keep: bool = False
     ) -> None:
-        self.source, self.selection, self.keep, self.kept = source, selection, keep, None
-        self.name, self.layout, self.row_bytes = source.name, source.layout, buffer_row_bytes
-        self.reader, self._by_row = source.examples(), False
-        self.buffer_row = (buffer_row_bytes,), np.dtype(np.uint8)
+        super().__init__(source, selection, keep=keep)
+        self.row_bytes, self.buffer_row = buffer_row_bytes, ((buffer_row_bytes,), np.dtype("u1"))
 
     def load(self, threads: int) -> None:
         if self.keep and self.kept is None:
