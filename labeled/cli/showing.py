@@ -150,8 +150,8 @@ def describe_source(header: SourceHeader, n_rows: int, stored: int) -> Facts:
     """Return what the headers of one source say; `stored` are its bytes in the file."""
     sized = header.ragged is None and header.dtype.kind != "O"
     n_bytes = n_rows * header.row_bytes if sized else None
-    told = ("dims", "storage", "chunks", "coords", "ragged")
-    return {name: plain_values(getattr(header, name)) for name in told} | {
+    as_they_are = ("dims", "storage", "chunks", "coords", "ragged")
+    return {name: plain_values(getattr(header, name)) for name in as_they_are} | {
         "shape": [n_rows, *header.row_shape],
         "dtype": str(dtype_of(header)),
         "stored_dtype": str(header.dtype),
