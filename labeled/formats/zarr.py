@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +86,8 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
 def _file_header(path: str, options: Options) -> FileHeader:
     root = opened(path, options.group)
     single = not hasattr(root, "members")
-    arrays = {Path(path).stem: root} if single else dict(sorted(_arrays_in(root, "")))
+    members = [(Path(path).stem, root)] if single else sorted(root.members(max_depth=None))
+    arrays = {name: array for name, array in members if not hasattr(array, "members")}
     whole = {
         name: f"values of {array.dtype} differ in size; they are not read"
         for name, array in arrays.items()
@@ -115,15 +116,6 @@ def _file_header(path: str, options: Options) -> FileHeader:
         format="zarr",
         group=options.group or "",
     )
-
-
-def _arrays_in(root: Any, begin: str) -> Iterator[tuple[str, Any]]:
-    """Yield the arrays of a group and of all below it, by path."""
-    for name, member in root.members():
-        if hasattr(member, "members"):
-            yield from _arrays_in(member, f"{begin}{name}/")
-        else:
-            yield begin + name, member
 
 
 def _dims_of(name: str, array: Any) -> tuple[str, ...]:
