@@ -175,13 +175,13 @@ def gzip(
         )
     header = header_in(path)
     reader, index = open_reader(header), build_index(header)
-    ratio = rows.nbytes / int(index.sizes.sum())
+    ratio = rows.nbytes / int(index.table["size"].sum())
     window = WINDOW_BYTES // header.row_bytes // chunk * chunk
     slot = np.empty((window, *rows.shape[1:]), rows.dtype)
     chunk_bytes, item = chunk * header.row_bytes, rows.dtype.itemsize
     descriptor = os.open(path, os.O_RDONLY)
     hot = threading.local()
-    offsets, sizes = index.offsets.tolist(), index.sizes.tolist()
+    offsets, sizes = index.table["offset"].tolist(), index.table["size"].tolist()
     n_chunks = len(rows) // chunk
     per_window = window // chunk
 

@@ -34,7 +34,6 @@ from hdf5_layouts import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import labeled
 from labeled.testing import ReaderTests
 
 IO = ["auto", "pread", "mmap"]
@@ -266,35 +265,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(os, "preadv", noting)
     return targets
-
-
-@pytest.mark.parametrize("dtype", ["u1", ">f4", ">c8"])
-@pytest.mark.parametrize("chunks", [None, (64, 4096)])
-def test_large_runs_are_read_with_one_call_directly_to_their_place(
-    folder: Path, reads: list[Any], dtype: str, chunks: Any
-) -> None:
-    path = write(folder, Layout(dtype, (640, 4096), chunks))
-    if chunks is not None:  # whether chunks lie in order is HDF5's affair
-        labeled.repack(path, folder / "repacked.h5", overwrite=True, dims={"x": ("batch", "n")})
-        path = folder / "repacked.h5"
-    reader = reader_of(path)
-    out = np.empty((500, 4096), reader.dtype)
-    reads.clear()
-    reader.read(range(3, 503), out)
-    np.testing.assert_array_equal(out, read_with_h5py(path)[3:503])
-    assert all(np.shares_memory(out, target) for target in reads)
-    assert len(reads) == 1 if chunks is None else len(reads) <= 9
-
-
-def test_a_large_run_goes_to_scattered_places_through_little_memory(
-    folder: Path, reads: list[Any]
-) -> None:
-    path = write(folder, Layout("u1", (768, 4096)))
-    places = np.random.default_rng(1).permutation(768)
-    out = np.empty((768, 4096), np.uint8)
-    reader_of(path).read(range(768), out, places)
-    np.testing.assert_array_equal(out[places], read_with_h5py(path))
-    assert max(target.nbytes for target in reads) <= 1 << 20
 
 
 @pytest.mark.parametrize("distance", [0, 1, 4, 15, 16, 700, 4095])

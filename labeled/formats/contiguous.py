@@ -112,13 +112,15 @@ class ContiguousReader(FileReader):
 
     def _extents(self, runs: Ints) -> Ints:
         """Cut runs where stretches end: (byte offset, number of the first row, rows, first row)."""
-        firsts = self._stretches[0]
-        begin = firsts.searchsorted(runs[:, 0], side="right") - 1
-        n_parts = firsts.searchsorted(runs[:, 1], side="left") - begin
-        part = spread(begin, n_parts)
-        start = np.maximum(np.repeat(runs[:, 0], n_parts), firsts[part])
-        ends = np.append(firsts[1:], self.n_rows)[part]
-        n = np.minimum(np.repeat(runs[:, 1], n_parts), ends) - start
+        firsts, start, stop = self._stretches[0], runs[:, 0], runs[:, 1]
+        if len(firsts) > 1:
+            begin = firsts.searchsorted(start, side="right") - 1
+            n_parts = firsts.searchsorted(stop, side="left") - begin
+            part = spread(begin, n_parts)
+            start = np.maximum(np.repeat(start, n_parts), firsts[part])
+            ends = np.append(firsts[1:], self.n_rows)[part]
+            stop = np.minimum(np.repeat(stop, n_parts), ends)
+        n = stop - start
         return np.stack((self._offsets(start), np.cumsum(n) - n, n, start), axis=1)
 
     # runs
@@ -164,9 +166,12 @@ class ContiguousReader(FileReader):
         """Group extents that one call brings: short ones with small gaps between."""
         row_bytes, at = self._plan.row_bytes, extents[:, 0]
         n_bytes = extents[:, 2] * row_bytes
-        gaps, short = at[1:] - at[:-1] - n_bytes[:-1], n_bytes <= SHORT_BYTES
-        near = short[1:] & short[:-1] & (at[:-1] >= 0) & (gaps >= 0) & (gaps <= GAP_BYTES)
-        near &= (gaps % row_bytes == 0) & self._plan.read_through
+        short = n_bytes <= SHORT_BYTES
+        near = short[1:] & short[:-1] & self._plan.read_through
+        if not near.any():
+            return [extents[i : i + 1] for i in range(len(extents))]
+        gaps = at[1:] - at[:-1] - n_bytes[:-1]
+        near &= (at[:-1] >= 0) & (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
         full = np.cumsum(n_bytes[1:] + gaps * near) // PIECE_BYTES
         near[1:] &= full[1:] == full[:-1]
         return np.split(extents, np.flatnonzero(~near) + 1)
@@ -207,10 +212,12 @@ class ContiguousReader(FileReader):
         """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
         plan, to = self._plan, 0
         buffer = scratch("box", plan.bytes_of(n), at + plan.starts[0])
-        starts, lengths = plan.ranges(np.array([at]), np.array([n]))
-        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
-            self._fill(file, buffer[to : to + length], start)
-            to += length
+        if plan.read_through:
+            self._fill(file, buffer, at + plan.starts[0])
+            return plan.view(buffer, n)
+        for start in plan.ranges(np.array([at]), np.array([n]))[0].tolist():
+            self._fill(file, buffer[to : to + plan.stretch_bytes], start)
+            to += plan.stretch_bytes
         return plan.view(buffer, n)
 
     def _store(self, box: Array, out: Array, place: slice | Ints, rows: Ints | None) -> None:

@@ -5,7 +5,7 @@ A :class:`Pipeline` takes the stored bytes of one chunk back through its filters
 sizes only; where chunks lie and what their numbers mean is known elsewhere. One table
 (:data:`_CODECS`) says for each compressing filter how it is undone and applied: deflate by
 libdeflate (a core dependency), the others by imagecodecs (extra ``codecs``). NumPy sums up
-fletcher32 and undoes byte shuffle, or :mod:`labeled.permute` does, where its kernels are loaded.
+fletcher32 and undoes byte shuffle, or a loop of numba's does, where that is loaded.
 
 Nothing is trusted: the decoded size of a chunk is known before decoding, no other size is ever
 allocated, and a decoder that does not fill it exactly is an error. Sizes that a stream claims
@@ -48,7 +48,7 @@ from labeled.formats.header import (
 from labeled.formats.memory import scratch
 from labeled.formats.reader import describe
 from labeled.formats.region import Array
-from labeled.permute import compiled, copy
+from labeled.permute import compiled
 from labeled.permute.plan import address_of
 
 CHECKSUM_BYTES = 4
@@ -376,6 +376,24 @@ def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
 # ---------------------------------------------------------------- shuffle, checksum
 
 
+@functools.cache
+def _join() -> Callable[..., None]:
+    """Return a compiled loop that joins bytes to words, and leaves the GIL.
+
+    This imports numba, which takes half a second, so it is asked for only where that is loaded.
+    """
+
+    @compiled.loop
+    def join(planes: Any, out: Any) -> None:
+        for i in range(len(out)):
+            word = out.dtype.type(0)
+            for k in range(len(planes)):  # unrolled, for planes come as a tuple
+                word |= out.dtype.type(planes[k][i]) << out.dtype.type(8 * k)
+            out[i] = word
+
+    return join
+
+
 def _unshuffle(item: int, data: Array, out: Array) -> int:
     """Bring the bytes of each element together again.
 
@@ -389,8 +407,8 @@ def _unshuffle(item: int, data: Array, out: Array) -> int:
         return len(data)
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if compiled.pays_off(len(data)):
-        copy(planes, (1, 0), out=elements, threads=1)
+    if item in (2, 4, 8) and compiled.pays_off(len(data)):
+        _join()(tuple(planes), elements.reshape(-1).view(f"<u{item}"))
     else:
         for byte, plane in enumerate(planes):
             elements[:, byte] = plane

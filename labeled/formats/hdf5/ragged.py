@@ -115,12 +115,47 @@ def _check_vlen(source: SourceHeader) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class FlatReader(ExampleReader):
-    """Examples in the flat layout; follows :class:`~labeled.ragged.RaggedReader`."""
+class StoredExamples(ExampleReader):
+    """What the two readers of ragged datasets share."""
 
     io: Io = "auto"
-    kind: str = "flat"
     chunk_rows: int = 1
+
+    def sizes(self, rows: AnyRows) -> Rows:
+        raise NotImplementedError
+
+    def shapes(self, rows: AnyRows) -> Rows:
+        return self._checked(rows, self.sizes(rows))
+
+    def _checked(self, rows: AnyRows, sizes: Rows) -> Rows:
+        """Return the shapes of examples, after comparing them with what is stored.
+
+        Raises
+        ------
+        FileFormatError
+            If a shape is impossible or has another number of elements; names the row.
+        """
+        header = self.source.parts.get("shapes")
+        if header is None:
+            return sizes.reshape(-1, 1)
+        check_claim(header, len(rows) * header.row_bytes)
+        shapes = _integers(open_reader(header, io=self.io), rows)
+        wrong = sizes_of(shapes, rows, self.where, self.source.dtype.itemsize) != sizes
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise FileFormatError(
+                f"{self.where}, row {rows[at]}: its shape {tuple(shapes[at].tolist())} does not "
+                f"fit the {sizes[at]} values that are stored; correct the shapes, or leave the "
+                "row out"
+            )
+        return shapes
+
+
+@dataclass(frozen=True, eq=False)
+class FlatReader(StoredExamples):
+    """Examples in the flat layout; follows :class:`~labeled.ragged.RaggedReader`."""
+
+    kind: str = "flat"
 
     @property
     def why(self) -> str:
@@ -137,13 +172,10 @@ class FlatReader(ExampleReader):
     def sizes(self, rows: AnyRows) -> Rows:
         return self._bounds(rows)[1]
 
-    def shapes(self, rows: AnyRows) -> Rows:
-        return checked_shapes(self.source, rows, self.sizes(rows), self.io)
-
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         """Return the examples one after another; compressed chunks by so many threads."""
         starts, sizes = self._bounds(rows)
-        shapes = checked_shapes(self.source, rows, sizes, self.io)
+        shapes = self._checked(rows, sizes)
         offsets, cf = offsets_of(sizes), self.source.cf
         check_claim(self.source.parts["values"], int(offsets[-1]) * self._values.dtype.itemsize)
         out = np.empty(int(offsets[-1]), self._values.dtype)
@@ -154,7 +186,7 @@ class FlatReader(ExampleReader):
         """Read examples to their places; see :func:`labeled.ragged.flat.read_at`."""
         starts, found = self._bounds(rows)
         check_sizes(self.where, rows, found, sizes)
-        shapes = checked_shapes(self.source, rows, sizes, self.io)
+        shapes = self._checked(rows, sizes)
         if self.source.cf is None:
             self._read(out, places, starts, sizes, 1)
         else:
@@ -226,12 +258,10 @@ class FlatReader(ExampleReader):
 
 
 @dataclass(frozen=True, eq=False)
-class VlenReader(ExampleReader):
+class VlenReader(StoredExamples):
     """Rows of variable length, with or without shapes; follows ``RaggedReader``."""
 
-    io: Io = "auto"
     kind: str = "vlen"
-    chunk_rows: int = 1
 
     @property
     def n_axes(self) -> int:
@@ -272,12 +302,9 @@ class VlenReader(ExampleReader):
             )
         return lengths
 
-    def shapes(self, rows: AnyRows) -> Rows:
-        return checked_shapes(self.source, rows, self.sizes(rows), self.io)
-
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         listed, sizes, source = np.asarray(rows, np.int64), self.sizes(rows), self.source
-        shapes = checked_shapes(source, rows, sizes, self.io)
+        shapes = self._checked(rows, sizes)
         _, first = np.unique(listed, return_index=True)
         total = float(sizes[first].sum(dtype=np.float64)) * self.dtype.itemsize
         if total > source.file.size:
@@ -349,30 +376,6 @@ def _joined(starts: Rows, sizes: Rows) -> Rows:
     fresh = np.flatnonzero(starts[1:] > ends[:-1]) + 1
     begins = np.append(starts[:1], starts[fresh])
     return np.stack((begins, np.append(ends[fresh - 1], ends[-1:])), axis=1)
-
-
-def checked_shapes(source: SourceHeader, rows: AnyRows, sizes: Rows, io: Io) -> Rows:
-    """Return the shapes of examples, after comparing them with what is stored.
-
-    Raises
-    ------
-    FileFormatError
-        If a shape is impossible or has another number of elements; names the row.
-    """
-    header = source.parts.get("shapes")
-    if header is None:
-        return sizes.reshape(-1, 1)
-    check_claim(header, len(rows) * header.row_bytes)
-    shapes = _integers(open_reader(header, io=io), rows)
-    where = describe(source)
-    wrong = sizes_of(shapes, rows, where, source.dtype.itemsize) != sizes
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise FileFormatError(
-            f"{where}, row {rows[at]}: its shape {tuple(shapes[at].tolist())} does not fit the "
-            f"{sizes[at]} values that are stored; correct the shapes, or leave the row out"
-        )
-    return shapes
 
 
 def _integers(reader: Reader, rows: AnyRows) -> Rows:

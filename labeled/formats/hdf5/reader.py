@@ -34,9 +34,8 @@ import os
 import threading
 from array import array
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import h5py
@@ -301,33 +300,23 @@ SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChunkIndex:
-    """Offsets and stored sizes of the chunks of one dataset: 12 bytes a chunk.
+ENTRY = np.dtype([("offset", "<i8"), ("size", "<u4"), ("mask", "<u4")])
+"""Where a chunk begins, its stored bytes, and (bit i) whether filter i was not applied to it."""
 
-    Chunks are numbered in C order over their grid.
 
-    Attributes
-    ----------
-    offsets : uint64 array
-    sizes : uint32 array (uint64 where a chunk needs it)
-    masks : uint32 array or None
-        Bit i set: filter i was not applied to that chunk. None where all were.
-    numbers : int64 array or None
-        The chunk number of each entry, ascending; None where entry i is chunk i. They are kept
-        where so many chunks were never written that a full table would be larger.
-    """
+class ChunkIndex(NamedTuple):
+    """Where the chunks of a dataset are, which are numbered in C order over their grid."""
 
-    offsets: Array
-    sizes: Array
-    masks: Array | None
+    table: Array
+    """Of :data:`ENTRY`."""
     numbers: Ints | None
+    """The chunk number of each entry, ascending; None where entry i is chunk i. They are kept
+    where so many chunks were never written that a full table would be larger."""
 
     @property
     def nbytes(self) -> int:
         """The memory that it takes."""
-        parts = self.offsets, self.sizes, self.masks, self.numbers
-        return sum(part.nbytes for part in parts if part is not None)
+        return self.table.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
 
     def entry(self, number: int) -> tuple[int, int, int]:
         """Return the offset (-1 if it was never written), size and filter mask of one chunk."""
@@ -336,8 +325,8 @@ class ChunkIndex:
             if entry == len(self.numbers) or self.numbers[entry] != number:
                 return UNSTORED, 0, 0
             number = entry
-        mask = 0 if self.masks is None else int(self.masks[number])
-        return self.offsets.item(number), self.sizes.item(number), mask
+        found: tuple[int, int, int] = self.table.item(number)
+        return found
 
 
 def build_index(source: SourceHeader) -> ChunkIndex:
@@ -372,7 +361,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
                 "damaged; copy it again."
             ) from error
     table = np.frombuffer(found, np.uint64).reshape(-1, len(chunks) + 3)
-    begins, masks, lengths = table[:, :-3], table[:, -3].astype(np.uint32), table[:, -1]
+    begins, lengths = table[:, :-3], table[:, -1]
     starts, size = table[:, -2] + np.uint64(base), np.uint64(source.file.size)
 
     def refuse(bad: Array, what: str) -> None:
@@ -400,13 +389,10 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     if not source.filters and not source.dtype.hasobject:  # whose references HDF5 sizes
         whole = math.prod(chunks) * source.dtype.itemsize
         refuse(lengths != whole, f"does not have the {whole} bytes of a whole chunk")
-    fits = not len(lengths) or int(lengths.max()) < 2**32
-    return ChunkIndex(
-        starts,
-        lengths.astype(np.uint32 if fits else np.uint64),
-        masks if masks.any() else None,
-        None if len(numbers) == grid.prod() else numbers,
-    )
+    index = np.empty(len(numbers), ENTRY)
+    index["offset"], index["mask"] = starts, table[:, -3]
+    index["size"] = np.minimum(lengths, 2**32 - 1)  # which no chunk can need
+    return ChunkIndex(index, None if len(numbers) == grid.prod() else numbers)
 
 
 def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
@@ -539,12 +525,12 @@ class PlainChunks(ContiguousReader):
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:
         index = chunk_index(self.source)
-        numbers = np.arange(len(index.offsets)) if index.numbers is None else index.numbers
+        numbers = np.arange(len(index.table)) if index.numbers is None else index.numbers
         mine = numbers % self._per_band == self._number
         firsts = numbers[mine] // self._per_band * self.chunk_rows
         ends = np.append(0, firsts + self.chunk_rows)
         gone = np.setdiff1d(ends[ends < self.n_rows], firsts)  # chunks that are not there begin
-        offsets = np.append(index.offsets[mine].astype(np.int64), np.full(len(gone), UNSTORED))
+        offsets = np.append(index.table["offset"][mine], np.full(len(gone), UNSTORED))
         firsts = np.append(firsts, gone)
         order = np.argsort(firsts, kind="stable")
         firsts = firsts[order]
@@ -638,9 +624,9 @@ class ChunkedReader(FileReader):
         file, each = self.file(), self.chunk_rows
         file.check()
         for some, at, n in self._reads(runs):
-            most = max(some, key=attrgetter("size"))
-            if most.size > 2 * self._chunk_bytes + SLACK_BYTES:
-                raise self._damaged(most, "more bytes stored than it can need")
+            for chunk in some:
+                if chunk.size > 2 * self._chunk_bytes + SLACK_BYTES:
+                    raise self._damaged(chunk, "more bytes stored than it can need")
             stored = scratch("stored", n, at)
             if at >= 0:
                 with naming_rows(self.source, some[0].band * each, (some[-1].band + 1) * each):
