@@ -144,8 +144,6 @@ LONG[3] = "NaT"
     ("rows", "meant"),
     [
         ((2, 9), np.arange(2, 9)),
-        (slice(None, 5), np.arange(5)),
-        (range(1, 12, 4), np.arange(1, 12, 4)),
         ([5, 1, 3], np.array([5, 1, 3])),
         (np.arange(12) % 2 == 0, np.arange(0, 12, 2)),
         ({"when": (0, 4), "long": [3, 2, 1, 0]}, None),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import dask.array as da
 import h5py
 import hdf5plugin  # noqa: F401 - registers zstd and lz4 with HDF5
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
@@ -209,27 +207,6 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
     assert labeled.open_dataset(path).n_rows == 9
 
 
-def test_splits_that_overlap_are_said_with_numbers(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        labeled.write(tmp_path / "a", {"x": np.arange(9)}, {"a": (0, 5), "b": [8, 5]})
-    with pytest.warns(LabeledWarning, match="2 rows of source 'x' .such as 'a' and 'b'"):
-        labeled.write(tmp_path / "b", {"x": np.arange(9)}, {"a": (0, 5), "b": [4, 3, 8]})
-
-
-def test_tables_tensors_and_series_are_written(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    frame = pd.DataFrame({"a": [1, 2, 3], "kind": pd.Categorical(["x", "y", "x"])})
-    dataset = labeled.open_dataset(labeled.write(tmp_path / "frame.hdf5", frame))
-    np.testing.assert_array_equal(dataset["a"].values, [1, 2, 3])
-    assert dataset["kind"].values.tolist() == ["x", "y", "x"]
-
-    given = {"t": torch.arange(6).reshape(3, 2), "s": frame["a"]}
-    dataset = labeled.open_dataset(labeled.write(tmp_path / "tensors.hdf5", given))
-    np.testing.assert_array_equal(dataset["t"].values, np.arange(6).reshape(3, 2))
-    np.testing.assert_array_equal(dataset["s"].values, [1, 2, 3])
-
-
 def test_single_values_of_an_xarray_dataset_are_left_out_and_reported(tmp_path: Path) -> None:
     given = xr.Dataset({"x": ("batch", np.arange(3)), "crs": 4326})
     with pytest.warns(labeled.LabeledWarning, match=r"variables \['crs'\] are single values"):
@@ -254,10 +231,3 @@ def test_masked_values_of_lazy_blocks_are_refused(tmp_path: Path) -> None:
         labeled.write(tmp_path / "x.h5", {"x": array})
     path = labeled.write(tmp_path / "x.h5", {"x": da.ma.masked_equal(array.compute().data, 99)})
     assert labeled.open_dataset(path)["x"].values.tolist() == list(range(8))
-
-
-def test_a_later_batch_of_another_shape_is_named(tmp_path: Path) -> None:
-    batches = [{"x": [np.arange(2), np.arange(2)]}, {"x": [np.arange(4)]}]
-    with pytest.raises(ArrayError, match=r"batch 1: .* rows of shape \(4,\).*Ragged\.of"):
-        labeled.write(tmp_path / "x.h5", iter(batches))
-    assert list(tmp_path.iterdir()) == []

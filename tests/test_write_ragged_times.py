@@ -94,7 +94,7 @@ def test_what_does_not_fit_is_refused(
 
 def test_numbers_and_times_do_not_mix_in_a_file(tmp_path: Path) -> None:
     numbers = labeled.write(tmp_path / "x", {"x": [np.arange(2), np.arange(1)]})
-    with pytest.raises(ArrayError, match=r"rows in 'nanoseconds since .* in None; convert them"):
+    with pytest.raises(ArrayError, match=r"rows in 'nanoseconds since .* in 'None'; convert them"):
         labeled.append(numbers, {"x": DAYS})
-    with pytest.raises(ArrayError, match=r"rows in None, .*; convert them"):
+    with pytest.raises(ArrayError, match=r"rows in 'None', .*; convert them"):
         labeled.write(tmp_path / "y", iter([{"x": DAYS}, {"x": [np.arange(2), np.arange(1)]}]))

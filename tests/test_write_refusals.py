@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,15 +87,10 @@ def test_what_is_no_array_is_named(tmp_path: Path, sources: Any, words: str) -> 
     ("options", "error", "words"),
     [
         ({"dims": ("batch", "w")}, ArgumentError, r"dims=\('batch', 'w'\) must be a mapping"),
-        ({"coords": [1]}, ArgumentError, r"coords=\[1\] must be a mapping"),
-        ({"attrs": [1]}, ArgumentError, r"attrs=\[1\] must be a mapping"),
         ({"source_attrs": {"x": 3}}, ArgumentError, "source_attrs=.* must be a mapping"),
-        ({"provenance": "me"}, ArgumentError, "provenance='me' must be a mapping"),
         ({"compression": "gzip", "level": "9"}, ArgumentError, "level='9' must be a whole number"),
-        ({"chunks": 1.5}, ArgumentError, "chunks=1.5 must be a whole number"),
         ({"memory": [1]}, ArgumentError, r"memory=\[1\] must be a number, text"),
         ({"threads": "2"}, ArgumentError, "threads='2' must be a whole number"),
-        ({"threads": 1.5}, ArgumentError, "threads=1.5 must be a whole number"),
         ({"attrs": {"": 1}}, ArrayError, "an attribute of the file has no name"),
         ({"splits": {"a": slice(0, 1.5)}}, SplitTypeError, "'a' of source 'x'.*whole numbers"),
     ],
@@ -127,11 +121,6 @@ def test_one_dim_has_one_set_of_coordinates(tmp_path: Path) -> None:
         for name, array in given.items():
             np.testing.assert_array_equal(ds[name]["h"].values, array["h"].values)
     labeled.write(tmp_path / "x.h5", labelled([1, 2, 3], [7, 8]), overwrite=True)
-
-
-def tables() -> Iterator[pd.DataFrame]:
-    yield pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
-    yield pd.DataFrame({"a": [3], "b": ["zz"]}, index=[9])
 
 
 def test_a_column_is_written_as_in_its_table(tmp_path: Path) -> None:
@@ -234,20 +223,6 @@ def test_rows_that_cannot_be_added_name_the_file(
         labeled.append(path, sources, split=split)
     assert Path(path).read_bytes() == before
     assert os.listdir(tmp_path) == ["a.h5"]
-
-
-@pytest.mark.parametrize("path", [None, 3, b"a.h5", ["a.h5"]])
-def test_what_is_no_path_is_refused(tmp_path: Path, path: Any) -> None:
-    words = f"the path of one file, not {type(path).__name__}"
-    for call in (
-        labeled.verify,
-        labeled.doctor,
-        lambda given: labeled.append(given, {"x": [1]}),
-        lambda given: labeled.repack(given, tmp_path / "b.h5"),
-    ):
-        with pytest.raises(FileFormatError, match=words):
-            call(path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_pictures_that_would_be_cut_off_are_refused(tmp_path: Path) -> None:

@@ -159,18 +159,6 @@ def test_of_two_writers_of_a_new_file_one_has_it(
     assert os.listdir(tmp_path) == ["x.hdf5"]
 
 
-def test_targets_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(WriteError, match="does not exist"):
-        labeled.write(tmp_path / "no" / "x", {"x": np.arange(3)})
-    with pytest.raises(WriteError, match="is a folder"):
-        labeled.write(tmp_path, {"x": np.arange(3)}, overwrite=True)
-    if os.geteuid():
-        tmp_path.chmod(0o500)
-        with pytest.raises(WriteError, match="may not write"):
-            labeled.write(tmp_path / "x", {"x": np.arange(3)})
-        tmp_path.chmod(0o700)
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_devices_and_pipes_are_not_replaced(tmp_path: Path) -> None:
     pipe, link, records = (tmp_path / name for name in ("pipe", "link.hdf5", "link.rec"))

@@ -27,7 +27,7 @@ from labeled.formats.cf import decode
 from labeled.formats.header import CF, Rows
 from labeled.formats.memory import scratch
 from labeled.formats.region import Array, Ints
-from labeled.ragged.flat import block_cuts, copy_segments, elements_of, offsets_of
+from labeled.ragged.flat import block_cuts, elements_of, offsets_of
 
 Part = tuple[tuple[str, ...], slice | Array]
 """Splits (``""`` is every row), and which rows of a block they share."""
@@ -200,36 +200,21 @@ class Measure:
 
     def examples(self, values: Array, shapes: Ints, which: Ints) -> Moments:
         """Measure some examples; `values` are those of all, `shapes` (n, axes of an example)."""
-        edges = offsets_of(elements_of(shapes))
-        held = which[np.diff(edges)[which] > 0]
-        total = Moments()
-        for a, b in pairwise(block_cuts(np.diff(edges)[held], PIECE_VALUES)):
-            some = held[a:b]
-            if (np.diff(some) == 1).all():  # they follow one another: no copy
-                piece = values[edges[some[0]] : edges[some[-1] + 1]]
-            else:
-                sizes = np.diff(edges)[some]
-                piece = np.empty(int(sizes.sum()), values.dtype)
-                copy_segments(piece, offsets_of(sizes)[:-1], values, edges[some], sizes)
-            total = total.merge(self._piece(piece, shapes[some]))
-        return replace(total, n_rows=len(which))
-
-    def _piece(self, values: Array, shapes: Ints) -> Moments:
-        """Measure examples that are not empty, channel by channel if all have as many."""
-        axis = self.channel_axis
-        channels = 0 if axis is None else int(shapes[0, axis - 1])
-        if axis is None or channels > MAX_CHANNELS or (shapes[:, axis - 1] != channels).any():
-            return replace(self, channel_axis=None, by=None).rows(values)
-        if axis < shapes.shape[1] and len(shapes) == 1:
-            before = math.prod(shapes[0, : axis - 1].tolist())
-            values = np.moveaxis(values.reshape(before, channels, -1), 1, 2)
-        elif axis < shapes.shape[1]:  # sort the values of many small examples by their channel
-            sizes = elements_of(shapes)
-            step = np.arange(len(values)) - np.repeat(offsets_of(sizes)[:-1], sizes)
-            channel = step // np.repeat(elements_of(shapes[:, axis:]), sizes) % channels
-            values = values[np.argsort(channel.astype(np.uint16), kind="stable")]
-            values = values.reshape(channels, -1).T
-        return replace(self, channel_axis=1).rows(values.reshape(-1, channels))
+        sizes = elements_of(shapes)
+        edges, found, axis = offsets_of(sizes).tolist(), [Moments()], self.channel_axis
+        if axis is None:
+            for a, b in pairwise(block_cuts(sizes[which], PIECE_VALUES)):
+                pieces = [values[edges[i] : edges[i + 1]] for i in which[a:b].tolist()]
+                found.append(self.rows(np.concatenate(pieces)))
+        for i in which.tolist() if axis is not None else ():
+            one = values[edges[i] : edges[i + 1]].reshape(shapes[i])
+            turned = np.moveaxis(one, (axis or 1) - 1, -1)
+            channels = turned.shape[-1]
+            if channels > MAX_CHANNELS:
+                found.append(replace(self, channel_axis=None, by=None).rows(one.reshape(-1)))
+            elif one.size:
+                found.append(replace(self, channel_axis=1).rows(turned.reshape(-1, channels)))
+        return replace(merged(found), n_rows=len(which))
 
 
 def _measured(raw: Array) -> tuple[Array, int, bool]:
