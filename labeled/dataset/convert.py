@@ -191,7 +191,9 @@ def convert(
         splits = found.splits
         if split is not None:
             splits = _drawn(found, split, seed, in_order, labels)
-            provenance |= _of_split(split, seed, labels)
+            rules = {name: _said(rule, "rows") for name, rule in split.items()}
+            by = {name: _said(one, "values") for name, one in labels.items() if one is not None}
+            provenance |= {"split": rules, "seed": seed, **by}
         provenance |= written.provenance or {}
         if found.kind == "labeled":  # its sources were opened with the names of dims=
             written = replace(written, dims=None)
@@ -338,6 +340,11 @@ def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
 # splits
 
 
+def _said(given: Any, what: str) -> Any:
+    """Return what is kept in the file of how rows were divided."""
+    return given if isinstance(given, str | int | float) else f"{what} given one by one"
+
+
 def _drawn(
     found: _Origin,
     rules: Mapping[str, Any],
@@ -357,17 +364,6 @@ def _drawn(
     return splits_by_rules(
         rules, n_rows, seed=seed, in_order=in_order, classes=classes, groups=groups
     )
-
-
-def _of_split(rules: Mapping[str, Any], seed: int, labels: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how rows were divided, as it is kept in the file."""
-
-    def said(given: Any, what: str) -> Any:
-        return given if isinstance(given, str | int | float) else f"{what} given one by one"
-
-    split = {name: said(rule, "rows") for name, rule in rules.items()}
-    by = {option: said(given, "values") for option, given in labels.items() if given is not None}
-    return {"split": split, "seed": seed, **by}
 
 
 def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray[Any] | None:
@@ -390,20 +386,18 @@ def _called(found: _Origin, option: str, name: str) -> Any:
     """Return the source of a name, or else the column of a table."""
     if name in found.names:
         return found.sources[name]
-    able: list[str] = []
-    for called in found.names:
-        source = found.sources[called]
-        if isinstance(source, xr.DataArray) and "columns" in source.attrs:
-            columns = list(source.attrs["columns"])
-            if name in columns:  # integers side by side with others have their dtype
-                values = source[:, columns.index(name)].values
-                is_whole = np.isfinite(values).all() and not (values % 1).any()
-                return values.astype(np.int64) if is_whole else values
-            able += columns
-        elif getattr(source, "shape", (0, 2))[1:] in ((), (1,)) and source.dtype.kind in LABELS:
-            able.append(called)
-    hint = did_you_mean(name, dict.fromkeys(able or found.names))
-    raise UnknownNameError(f"{option}={name!r} is not a source of labels in {found.where}; {hint}")
+    columns: dict[str, tuple[Any, int]] = {}
+    for source in (found.sources[called] for called in found.names):
+        for at, column in enumerate(getattr(source, "attrs", {}).get("columns", ())):
+            columns[str(column)] = source, at
+    if name not in columns:
+        hint = did_you_mean(name, [*found.names, *columns])
+        raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")
+    source, at = columns[name]
+    values = source[:, at].values  # integers side by side with others have their dtype
+    return (
+        values.astype(np.int64) if np.isfinite(values).all() and not (values % 1).any() else values
+    )
 
 
 # what is given
@@ -461,11 +455,12 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
         formats = [*registry.all_formats()]
         known = [name for name in os.listdir(path) if any(one.claims(name) for one in formats)]
         notes = all(name.lower().endswith(TEXTS) for name in known)
-        if notes and pictures.more_pictures(path, len(known)):
+        found = pictures.picture_paths(path) if notes else []
+        if len(found) > len(known):
             if known:
                 warn(f"{known} beside the pictures of {path!r} are left out")
             own = pictures.decoding_of(asked.opened)
-            return _of_pictures(pictures.list_pictures(path), own, asked)
+            return _of_pictures(pictures.list_pictures(path, found), own, asked)
     elif path and (os.path.exists(path) or not glob.has_magic(path)):
         stamp_of(path)  # refuses what is not there, and pipes, which would block
         if path.lower().endswith(".npz"):

@@ -417,7 +417,7 @@ def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
 
 def _as_array(name: str, value: Any) -> Any:
     """Return something with dtype, shape and slices."""
-    where = f"source {name!r}"
+    where, why = f"source {name!r}", f"is {type(value).__name__}, not an array"
     if has_dlpack(value):
         try:
             return adopted(value)
@@ -429,39 +429,30 @@ def _as_array(name: str, value: Any) -> Any:
         return without_mask(where, value)
     if isinstance(value, xr.DataArray | np.ndarray):
         return value
+    if is_column(value):
+        return frame_column(name, value)
     if is_dask_collection(value):
         if isinstance(getattr(value, "chunks", None), tuple):
             return value
-        raise ArrayError(  # another of dask's collections, which has no chunks of rows
-            f"{where} is dask's {type(value).__name__}, not an array; make one of it, with "
-            f".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
-        )
-    if is_column(value):
-        return frame_column(name, value)
-    if hasattr(value, "toarray"):
-        raise ArrayError(
-            f"{where} is a sparse {type(value).__name__}; write .toarray(), or its data, indices "
-            f"and indptr as sources"
-        )
-    if all(hasattr(value, each) for each in ("dtype", "shape", "__getitem__")):
+        why = f"is dask's {type(value).__name__}, not an array; make one of it, with "
+        why += ".to_dask_array(lengths=True), dask.array.from_delayed, or .compute()"
+    elif hasattr(value, "toarray"):
+        why = f"is a sparse {type(value).__name__}; write .toarray(), or its data, indices, indptr"
+    elif all(hasattr(value, each) for each in ("dtype", "shape", "__getitem__")):
         # columns of a table have dtypes of their own
         return value if isinstance(value.dtype, np.dtype) else np.asarray(value)
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise ArrayError(
-            f"{where} is {type(value).__name__}, not an array; for batches give one iterable of "
-            f"mappings {{name: array}} in place of all sources"
-        )
-    for row, one in enumerate(value):
-        if isinstance(one, np.ma.MaskedArray):
-            without_mask(f"{where}, row {row}", one)
-    check_integers(where, {one.dtype for one in value if isinstance(one, np.ndarray)})
-    try:
-        return np.asarray(value)
-    except ValueError as error:
-        raise ArrayError(
-            f"{where} is a list that is neither an array ({error}) nor one of arrays; give an "
-            f"array, or a list of arrays"
-        ) from None
+    elif isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        why += "; for batches give one iterable of mappings {name: array} in place of all sources"
+    else:
+        for row, one in enumerate(value):
+            if isinstance(one, np.ma.MaskedArray):
+                without_mask(f"{where}, row {row}", one)
+        check_integers(where, {one.dtype for one in value if isinstance(one, np.ndarray)})
+        try:
+            return np.asarray(value)
+        except ValueError as error:
+            why = f"is a list that is neither an array ({error}) nor one of arrays; give an array"
+    raise ArrayError(f"{where} {why}")
 
 
 def _stored(

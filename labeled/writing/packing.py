@@ -161,20 +161,16 @@ def checked_rows(
     """
     where, dtype = recipe.where, recipe.dtype
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
-    if np.ma.is_masked(array):
-        raise ArrayError(
-            f"{where} gave a block with masked values, and a file cannot store a mask; fill it in "
-            f"with .filled(value)"
-        )
-    rows = np.asarray(array)
+    rows, why = np.asarray(array), None
     if encode is not None:
         rows = encode(rows)
     expected = (n_rows, *recipe.row_shape)
-    if rows.shape != expected:
-        raise ArrayError(
-            f"{where} gave a block of shape {rows.shape} where {expected} was announced; correct "
-            f"what computes it"
-        )
+    if np.ma.is_masked(array):
+        why = "with masked values, and a file cannot store a mask; fill it in with .filled(value)"
+    elif rows.shape != expected:
+        why = f"of shape {rows.shape} where {expected} was announced; correct what computes it"
+    if why is not None:
+        raise ArrayError(f"{where} gave a block {why}")
     base = vlen_base(dtype)
     if base is not None:
         out = np.empty(len(rows), object)

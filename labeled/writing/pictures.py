@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -105,71 +105,53 @@ class PictureFiles:
             raise error if found is None else self.bad(int(found[1]), found[2]) from error
 
 
-def more_pictures(folder: str, than: int) -> bool:
-    """Whether a folder, and those below it, hold more than so many pictures."""
-    return next(islice(_pictures(folder, ""), than, None), None) is not None
+def picture_paths(folder: str) -> list[str]:
+    """Return the pictures in a folder and below it, relative to it: files before folders.
+
+    Raises
+    ------
+    FileFormatError
+        If a folder cannot be read.
+    """
+    found: list[str] = []
+
+    def refuse(error: OSError) -> None:
+        raise FileFormatError(f"folder {folder!r} cannot be read: {error.strerror}") from error
+
+    for top, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        names = [n for n in sorted(files) if n[0] != "." and n.lower().endswith(SUFFIXES)]
+        found += [os.path.relpath(os.path.join(top, name), folder) for name in names]
+    return found
 
 
-def list_pictures(folder: str) -> PictureFiles:
-    """List the pictures of a folder, by split, class and name.
+def list_pictures(folder: str, paths: Sequence[str]) -> PictureFiles:
+    """Tell splits and classes of pictures by the folders they lie in.
 
     Raises
     ------
     FileFormatError
         If pictures lie both in folders and beside them.
     """
-    tops = _folders(folder, "")
-    by_split = [top for top in tops if top.lower() in SPLITS and _folders(folder, top)]
-    roots = by_split if by_split and len(by_split) == len(tops) else [""]
-    names = sorted({cls for root in roots for cls in _folders(folder, root)})
-    paths: list[str] = []
-    labels: list[int] = []
-    splits: dict[str, tuple[int, int]] = {}
-    for root in roots:
-        start = len(paths)
-        for path in _loose(folder, root) if names else ():
+    parts = [path.split(os.sep) for path in paths]
+    tops = sorted({part[0] for part in parts if len(part) > 1})
+    deep = {part[0] for part in parts if len(part) > 2}
+    by_split = bool(tops) and all(top.lower() in SPLITS and top in deep for top in tops)
+    level = 1 if by_split else 0
+    names = sorted({part[level] for part in parts if len(part) > level + 1})
+    for path, part in zip(paths, parts, strict=True):
+        if names and len(part) <= level + 1:
             raise FileFormatError(
                 f"picture {os.path.join(folder, path)!r} lies beside folders of classes; move it "
                 f"into one of {names}, or away"
             )
-        for number, name in enumerate(names):
-            found = list(_pictures(folder, os.path.join(root, name)))
-            paths += found
-            labels += [number] * len(found)
-        if root:
-            splits[SPLITS[root.lower()]] = (start, len(paths))
-    if not names:
-        paths = list(_loose(folder, ""))
-    return PictureFiles(folder, tuple(paths), tuple(names), tuple(labels), splits)
-
-
-def _entries(folder: str, below: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(os.path.join(folder, below)) as entries:
-            return sorted((e for e in entries if e.name[:1] != "."), key=lambda e: e.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise FileFormatError(f"folder {folder!r} cannot be read: {error.strerror}") from error
-
-
-def _folders(folder: str, below: str) -> list[str]:
-    """Return the folders that hold pictures, however deep."""
-    found = [e.name for e in _entries(folder, below) if e.is_dir()]
-    return [n for n in found if next(_pictures(folder, os.path.join(below, n)), None) is not None]
-
-
-def _loose(folder: str, below: str) -> Iterator[str]:
-    for entry in _entries(folder, below):
-        if entry.is_file() and entry.name.lower().endswith(SUFFIXES):
-            yield os.path.join(below, entry.name)
-
-
-def _pictures(folder: str, below: str) -> Iterator[str]:
-    yield from _loose(folder, below)
-    for entry in _entries(folder, below):
-        if entry.is_dir():
-            yield from _pictures(folder, os.path.join(below, entry.name))
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = tuple(numbers[part[level]] for part in parts) if names else ()
+    splits: dict[str, tuple[int, int]] = {}
+    for top in tops if by_split else ():
+        rows = [row for row, part in enumerate(parts) if part[0] == top]
+        splits[SPLITS[top.lower()]] = (rows[0], rows[-1] + 1)
+    return PictureFiles(folder, tuple(paths), tuple(names), labels, splits)
 
 
 def decoding_of(options: Mapping[str, Any]) -> dict[str, Any]:

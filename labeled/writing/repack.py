@@ -32,7 +32,7 @@ from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.writing import Coordinate, Names, storable
+from labeled.formats.hdf5.writing import Names, storable
 from labeled.formats.header import FileHeader, SourceHeader
 from labeled.formats.reader import native, read_rows
 from labeled.formats.region import Array
@@ -61,7 +61,7 @@ from labeled.writing.source import (
     read_by,
     slices,
 )
-from labeled.writing.splits import ORDERS, RowOrder, Splits, order_of
+from labeled.writing.splits import ORDERS, IntArray, Splits, moved, order_of
 from labeled.writing.verify import differences_of
 from labeled.writing.write import Planned, check_ending, checked_effort
 
@@ -157,10 +157,9 @@ def repack(
         header, check_target(target, overwrite=storage.overwrite), budget // 6, moves
     )
     if table is not None and moves is not None:
-        table = {
-            split: {name: moves.moved(rows) for name, rows in by.items()}
-            for split, by in table.items()
-        }
+        positions = np.argsort(moves)
+        for by_source in table.values():
+            by_source |= {name: moved(positions, rows) for name, rows in by_source.items()}
     check = partial(_check, stored, verify, n_threads)
     passes = 1 + verify + (moves is not None)
     return rewrite(stored, stored.inputs(ragged), table, storage, check, "repack", passes)
@@ -213,7 +212,7 @@ def rewrite(
     }
     plan = fitting(PackingPlan.of(inputs, layouts, table, effort), storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
-    rows = None if order is None else order.rows.__getitem__
+    rows = None if order is None else order.__getitem__
     extras = replace(extras_of(header), order=rows, budget=effort[0] // 4)
     attrs = storable("the file", header.attrs)
     new = Planned(plan, table, attrs, header.kind != "plain", extras=extras, counted=counted)
@@ -273,8 +272,8 @@ class StoredSources:
         Beside which temporary files lie.
     budget : int
         Bytes of memory for what is read.
-    order : RowOrder, optional
-        Where rows change places.
+    order : int64 (n,), optional
+        Which row goes to each position.
     advance : callable of int
         Hears how many bytes were laid out for another order.
     """
@@ -282,7 +281,7 @@ class StoredSources:
     header: FileHeader
     target: str
     budget: int
-    order: RowOrder | None = None
+    order: IntArray | None = None
     advance: Callable[[int], None] = lambda _: None
 
     @property
@@ -305,11 +304,15 @@ class StoredSources:
         return Inputs(given, ragged=raggeds)
 
     def _dense(self, source: SourceHeader) -> SourceToWrite:
-        coords = []
-        for each in coordinates_of(self.header, source):
-            if self.order is not None and each.dim == source.dims[0]:
-                each = replace(each, values=each.values[self.order.rows])
-            coords.append(each)
+        coords = []  # those along one dim; others are carried over as they are
+        for name in source.coords:
+            variable = self.header.variables[name]
+            if len(variable.dims) == 1:
+                kept = read_rows(open_reader(variable), range(variable.n_rows))
+                if self.order is not None and variable.dims[0] == source.dims[0]:
+                    kept = kept[self.order]
+                kept = kept if kept.dtype.kind == "O" else kept.astype(variable.dtype)
+                coords.append(coordinate(name, variable.dims[0], kept, variable.attrs))
         made = SourceToWrite(
             source.name,
             np.dtype(object) if source.dtype.kind == "O" else source.dtype,
@@ -332,12 +335,10 @@ class StoredSources:
             rows = -(-rows // step) * step
             return slices(lambda a, b: read_rows(reader, range(a, b)), n_rows, rows)
         laid = self._laid_out(source)
-        if self.order is None:
-            return slices(lambda a, b: laid[a:b], n_rows, rows)
         return slices(lambda a, b: laid[self._rows(a, b)], n_rows, rows)
 
     def _rows(self, start: int, stop: int) -> Any:
-        return range(start, stop) if self.order is None else self.order.rows[start:stop]
+        return range(start, stop) if self.order is None else self.order[start:stop]
 
     def _examples(self, source: SourceHeader) -> Examples:
         """Return a source of examples of different shapes."""
@@ -352,7 +353,7 @@ class StoredSources:
             return laid[0].read_flat(self._rows(start, stop)).values
 
         attrs = {k: v for k, v in source.attrs.items() if k not in ATTRIBUTES}
-        moved = shapes if self.order is None else shapes[self.order.rows]
+        moved = shapes if self.order is None else shapes[self.order]
         return Examples(reader.dtype, moved, source.dims, attrs, values)
 
     def _laid_flat(self, reader: RaggedReader, shapes: Any) -> FlatRows:
@@ -400,13 +401,3 @@ class StoredSources:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
             return np.asarray(np.memmap(file, np.uint8, "r+", shape=(n_bytes,)))
-
-
-def coordinates_of(header: FileHeader, source: SourceHeader) -> Iterator[Coordinate]:
-    """Yield the coordinates along one dim of a source; others are carried over as they are."""
-    for name in source.coords:
-        variable = header.variables[name]
-        if len(variable.dims) == 1:
-            values = read_rows(open_reader(variable), range(variable.n_rows))
-            kept = values if values.dtype.kind == "O" else values.astype(variable.dtype)
-            yield coordinate(name, variable.dims[0], kept, variable.attrs)

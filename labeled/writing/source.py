@@ -451,18 +451,15 @@ def _listed(where: str, value: Any) -> Examples:
         )
     check_integers(where, dtypes)
     n_axes = arrays[0].ndim if arrays else 1
-    for row, array in enumerate(arrays):
-        if array.ndim != n_axes:
-            raise ArrayError(
-                f"{where}, row {row}: an example of {array.ndim} axes among others of {n_axes}; "
-                f"examples may differ in lengths only"
-            )
+    odd = next((row for row, array in enumerate(arrays) if array.ndim != n_axes), None)
+    if odd is not None:
+        raise ArrayError(
+            f"{where}, row {odd}: an example of {arrays[odd].ndim} axes among others of {n_axes}; "
+            f"examples may differ in lengths only"
+        )
     labelled = {tuple(map(str, one.dims)) for one in value if hasattr(one, "dims")}
     if len(labelled) > 1:
-        raise DimsError(
-            f"{where} has examples with dims {' and with '.join(map(str, sorted(labelled)))}; "
-            f"transpose them alike"
-        )
+        raise DimsError(f"{where} has examples with dims {sorted(labelled)}; transpose them alike")
     inner = labelled.pop() if labelled else ("",) * n_axes
     dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
     shapes = np.array([array.shape for array in arrays], np.int64).reshape(-1, n_axes)
@@ -481,14 +478,12 @@ def _example(where: str, one: Any) -> Array:
         array = np.asarray(_taken(one))
     except ValueError as error:
         raise ArrayError(f"{where}: no array ({error}); correct it") from None
+    if array.dtype.kind in "biufcmM" and array.ndim:
+        return array
+    why = f"a single number; give it an axis: [{array.item()!r}]" if not array.ndim else ""
     if array.dtype.kind not in "biufcmM":
-        raise ArrayError(
-            f"{where}: an example of {array.dtype}; examples of different shapes must be arrays of "
-            f"numbers or times"
-        )
-    if array.ndim == 0:
-        raise ArrayError(f"{where}: a single number; give it an axis: [{array.item()!r}]")
-    return array
+        why = f"an example of {array.dtype}; those of different shapes hold numbers or times"
+    raise ArrayError(f"{where}: {why}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

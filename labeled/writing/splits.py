@@ -25,8 +25,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -112,33 +110,31 @@ def check_split_name(name: Any) -> None:
 
 
 def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
+    if isinstance(asked, slice):
+        asked = _range_of(where, asked, n_rows)
     if isinstance(asked, tuple):
         if len(asked) != 2 or not all(isinstance(n, int | np.integer) for n in asked):
             raise SplitTypeError(
                 f"{where} is {asked!r}; a tuple is (start, stop), other rows are a list"
             )
         return range(int(asked[0]), int(asked[1]))
-    if isinstance(asked, slice):
-        asked = _range_of(where, asked, n_rows)
-    if isinstance(asked, range):
-        return asked if asked.step == 1 else np.array(asked, np.int64)
+    if isinstance(asked, range) and asked.step == 1:
+        return asked
     if np.ma.is_masked(asked):
         raise SplitTypeError(f"{where} has masked rows; leave them out with .compressed()")
     rows = np.asarray(asked)
-    if rows.size == 0 and rows.ndim == 1:
-        return np.empty(0, np.int64)
-    if rows.ndim != 1 or rows.dtype.kind not in "iub":
+    if rows.dtype.kind == "b" and rows.ndim == 1:
+        if len(rows) != n_rows:
+            there = "an unknown number of" if n_rows is None else n_rows
+            raise SplitError(
+                f"{where} is a mask of {len(rows)} values for {there} rows; they must agree"
+            )
+        return np.flatnonzero(rows)
+    if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
         raise SplitTypeError(
             f"{where} is {asked!r:.60}; give (start, stop), a slice, a range, a list of row "
             f"numbers or a boolean mask"
         )
-    if rows.dtype.kind == "b":
-        if n_rows is None or len(rows) != n_rows:
-            raise SplitError(
-                f"{where} is a mask of {len(rows)} values for "
-                f"{'an unknown number of' if n_rows is None else n_rows} rows; they must agree"
-            )
-        return np.flatnonzero(rows)
     return np.ascontiguousarray(rows, np.int64)
 
 
@@ -171,21 +167,18 @@ def check_inside(splits: Splits, n_rows: Mapping[str, int | None]) -> None:
     """
     for split, by_source in splits.items():
         for source, rows in by_source.items():
-            n = n_rows[source]
+            n, why = n_rows[source], None
             most = np.iinfo(np.int64).max if n is None else n
             if isinstance(rows, range):
                 if not 0 <= rows.start <= rows.stop <= most:
-                    raise SplitError(
-                        f"split {split!r} of source {source!r} is rows {rows.start} to "
-                        f"{rows.stop}, but the source has {n} rows; expected "
-                        f"0 <= start <= stop <= {n}"
-                    )
+                    why = f"is rows {rows.start} to {rows.stop}, but the source has {n} rows; "
+                    why += f"expected 0 <= start <= stop <= {n}"
             elif rows.size and (int(rows.min()) < 0 or int(rows.max()) >= most):
                 at = int(np.flatnonzero((rows < 0) | (rows >= most))[0])
-                raise SplitError(
-                    f"split {split!r} of source {source!r} lists row {rows[at]} (at position "
-                    f"{at}), but the source has {n} rows, numbered from 0"
-                )
+                why = f"lists row {rows[at]} (at position {at}), but the source has {n} rows, "
+                why += "numbered from 0"
+            if why is not None:
+                raise SplitError(f"split {split!r} of source {source!r} {why}")
         lengths = {source: len(rows) for source, rows in by_source.items()}
         if len(set(lengths.values())) > 1:
             raise SplitError(
@@ -458,30 +451,17 @@ def _ascending(rows: IntArray) -> Rows:
 # by changing places: an order says which row goes where
 
 
-@dataclass(frozen=True, eq=False)
-class RowOrder:
-    """Any order of rows: ``rows[i]`` goes to position i. Sixteen bytes a row."""
+def moved(positions: IntArray, rows: Rows) -> Rows:
+    """Return where the rows of a split are, once row i is at ``positions[i]``.
 
-    rows: IntArray = field(repr=False)
-
-    @cached_property
-    def positions(self) -> IntArray:
-        """Where each row goes."""
-        out = np.empty_like(self.rows)
-        out[self.rows] = np.arange(len(self.rows))
-        return out
-
-    def moved(self, rows: Rows) -> Rows:
-        """Return where the rows of a split are.
-
-        Stretches and ascending lists mean sets of rows, and ascend again; other lists keep their
-        sequence of examples.
-        """
-        listed = np.asarray(rows, np.int64)
-        found = self.positions[listed]
-        if isinstance(rows, range) or bool((np.diff(listed) > 0).all()):
-            return _ascending(found)
-        return found
+    Stretches and ascending lists mean sets of rows, and ascend again; other lists keep their
+    sequence of examples.
+    """
+    listed = np.asarray(rows, np.int64)
+    found = positions[listed]
+    if isinstance(rows, range) or bool((np.diff(listed) > 0).all()):
+        return _ascending(found)
+    return found
 
 
 def order_of(
@@ -489,8 +469,8 @@ def order_of(
     splits: Mapping[str, Mapping[str, Rows]],
     counts: Mapping[str, int],
     seed: int,
-) -> RowOrder | None:
-    """Return the order to write rows in; None where they keep their own.
+) -> IntArray | None:
+    """Return which row goes to each position; None where rows keep their places.
 
     Parameters
     ----------
@@ -508,7 +488,7 @@ def order_of(
     Examples
     --------
     >>> lists = {"a": {"x": np.array([4, 0])}, "b": {"x": np.array([1, 3])}}
-    >>> order_of("splits", lists, {"x": 5}, 0).rows.tolist()
+    >>> order_of("splits", lists, {"x": 5}, 0).tolist()
     [4, 0, 1, 3, 2]
     """
     if kind == "keep":
@@ -546,4 +526,4 @@ def order_of(
         for rows in reversed(by_split):  # the first split that has a row says where it goes
             first_of, places = np.unique(np.asarray(rows, np.int64), return_index=True)
             place[first_of] = places
-    return RowOrder(np.lexsort((place, group)).astype(np.int64))
+    return np.lexsort((place, group)).astype(np.int64)
