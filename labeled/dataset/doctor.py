@@ -17,9 +17,10 @@ from typing import Any
 from labeled._validation import check_arguments
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
-from labeled.errors import LoaderError
+from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.header import SourceHeader
 from labeled.formats.registry import check_hdf5
+from labeled.formats.replacing import parts_of
 from labeled.loader.loader import Loader
 from labeled.writing.doctor import Diagnosis, Options, examine, merged
 from labeled.writing.layouts import codec_of
@@ -74,7 +75,11 @@ def doctor(
     >>> [finding.kind for finding in labeled.doctor(path).findings]
     ['one-row chunks']
     """
-    check_hdf5(path, "the doctor")
+    try:
+        check_hdf5(path, "the doctor")
+    except FileFormatError:  # of a file that is gone, parts may be left
+        if not parts_of(os.path.realpath(os.path.expanduser(str(path)))):
+            raise
     found = examine(os.path.expanduser(os.fspath(path)), target, allow_external)
     if not seconds or found.command is None or "examples" in found.options:
         return found
