@@ -729,16 +729,12 @@ class CompositeSpace(Space):
     components: Sequence[Space]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.components, list | tuple):
+        listed = isinstance(self.components, list | tuple)
+        if not listed or not all(isinstance(part, Space) for part in self.components):
             found = f"found {self.components!r}"
             raise SpaceTypeError(
                 f"CompositeSpace: components are a list or tuple of spaces, {found}"
             )
-        for component in self.components:
-            if not isinstance(component, Space):
-                raise SpaceTypeError(
-                    f"CompositeSpace: a component must be a space, found {component!r}"
-                )
         object.__setattr__(self, "components", tuple(self.components))
 
     def __repr__(self) -> str:
