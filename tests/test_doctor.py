@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import labeled
 from labeled.cli.main import main
 from labeled.compat.fuel.datasets import H5PYDataset
-from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
+from labeled.errors import FileFormatError, LabeledWarning
 
 N = 3000
 
@@ -264,13 +264,3 @@ def test_datasets_that_are_an_example_each_become_rows(tmp_path: Path, even: boo
             path, tmp_path / "again.h5", **labeled.doctor(path, seconds=0).options
         )
     assert labeled.open_dataset(again).n_rows == 60
-
-
-def test_a_pattern_that_means_no_source_is_refused(tmp_path: Path) -> None:
-    path = labeled.write(tmp_path / "x.h5", {"x1": np.arange(6), "x2": np.arange(6)})
-    for option in ({"chunks": {"y*": 2}}, {"dims": {"y*": ("b",)}}):
-        with pytest.raises(UnknownNameError, match=r"names 'y\*', which is not a source"):
-            labeled.repack(path, tmp_path / "new.h5", **option)
-    labeled.repack(path, tmp_path / "new.h5", chunks={"x*": 2, "x2": 3})
-    with h5py.File(tmp_path / "new.h5") as file:
-        assert (file["x1"].chunks, file["x2"].chunks) == ((2,), (3,))

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,8 @@ from labeled.writing.layouts import RaggedAs
 
 TEXT_BYTES = 256  # of a text in memory, as long as none has been read
 BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
-_ARRAYS = (np.ndarray, xr.DataArray, xr.Variable, list, tuple)
+_LABELLED = (xr.DataArray, xr.Variable)
+_ARRAYS = (np.ndarray, *_LABELLED, list, tuple)
 FIRST_TEXTS, PLACES = 64, 8  # texts that are read first, and where, to estimate their length
 
 Read = Callable[[int, int], Any]  # returns rows start to stop
@@ -389,8 +390,12 @@ def is_ragged(value: Any) -> bool:
         return _holds_arrays(value)
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         return False
+    if not _holds_arrays(value):
+        return False
     try:
-        return _holds_arrays(value) and len({np.shape(_taken(one)) for one in value}) > 1
+        shapes = map(np.shape, map(_taken, value))
+        first = next(shapes)
+        return any(shape != first for shape in shapes)
     except ValueError:  # an example that is not an array itself: named when it is written
         return True
 
@@ -457,12 +462,13 @@ def _listed(where: str, value: Any) -> Examples:
             f"{where}, row {odd}: an example of {arrays[odd].ndim} axes among others of {n_axes}; "
             f"examples may differ in lengths only"
         )
-    labelled = {tuple(map(str, one.dims)) for one in value if hasattr(one, "dims")}
+    labelled = {tuple(map(str, one.dims)) for one in value if isinstance(one, _LABELLED)}
     if len(labelled) > 1:
         raise DimsError(f"{where} has examples with dims {sorted(labelled)}; transpose them alike")
     inner = labelled.pop() if labelled else ("",) * n_axes
     dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
-    shapes = np.array([array.shape for array in arrays], np.int64).reshape(-1, n_axes)
+    lengths = chain.from_iterable(array.shape for array in arrays)
+    shapes = np.fromiter(lengths, np.int64, len(arrays) * n_axes).reshape(-1, n_axes)
 
     def values(start: int, stop: int) -> Array:
         pieces = [array.reshape(-1) for array in arrays[start:stop]]

@@ -335,14 +335,12 @@ def plain(moments: Moments) -> dict[str, Any]:
     }
     out: dict[str, Any] = {"n_rows": moments.n_rows}
     for name, column in columns.items():
-        values = [_number(value) for value in column.tolist()]
+        values = [
+            None if isinstance(v, float) and not math.isfinite(v) else v for v in column.tolist()
+        ]
         out[name] = values[0] if moments.by is None else values
     if moments.by is not None:
         out["by"] = moments.by
     if moments.classes:
         out["classes"] = {str(value): n for value, n in sorted(moments.classes.items())}
     return out
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
