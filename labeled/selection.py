@@ -114,13 +114,11 @@ class Selection:
 
     def shift(self, by: int) -> Selection:
         """Add `by` to every row (rows of one file among many)."""
-        pieces: list[Piece] = []
-        for piece in self.pieces:
-            if isinstance(piece, range):
-                pieces.append(range(piece.start + by, piece.stop + by, piece.step))
-            else:
-                pieces += Selection.of(piece + by).pieces
-        return Selection(tuple(pieces))
+        moved = (
+            range(one.start + by, one.stop + by, one.step) if isinstance(one, range) else one + by
+            for one in self.pieces
+        )
+        return Selection(tuple(moved))
 
     def __getitem__(self, request: Request) -> Selection:
         """Select among the selected rows; see :func:`as_positions` for what may be asked."""

@@ -362,13 +362,6 @@ class Reads:
     called: str = "window"
     kept: bool = False
 
-    @property
-    def edges(self) -> range:
-        """Rows at which stored chunks begin, if few enough to be seen."""
-        step = self.chunk_rows
-        few = step > 1 and self.n_rows <= step * MAX_EDGES
-        return range(step, self.n_rows, step) if few else range(0)
-
 
 def draw_reads(reads: Reads, title: str, ax: Axes | None = None) -> Axes:
     """Draw what windows read: rows that are wanted, over the chunks decoded for them."""
@@ -376,8 +369,10 @@ def draw_reads(reads: Reads, title: str, ax: Axes | None = None) -> Axes:
     for number, window in enumerate(reads.windows):
         for stretches, alpha in ((window.chunks, PALE), (window.runs, 1.0)):
             _draw_bars(ax, number, stretches, facecolors="C0", alpha=alpha, linewidth=0)
-    for edge in reads.edges:
-        ax.axvline(edge, color="0.5", alpha=PALE, linewidth=0.5)
+    step = reads.chunk_rows
+    if step > 1 and reads.n_rows <= step * MAX_EDGES:
+        for edge in range(step, reads.n_rows, step):
+            ax.axvline(edge, color="0.5", alpha=PALE, linewidth=0.5)
     names = [f"{reads.called} at row {window.start:,} of the epoch" for window in reads.windows]
     where = "kept in memory" if reads.kept else "in the file"
     return _rows_along(ax, names, reads.n_rows, title, f"row of {reads.source!r} {where}")

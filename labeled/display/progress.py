@@ -68,15 +68,14 @@ def _interruptible() -> Iterator[Callable[[], None]]:
     if not main or signal.getsignal(signal.SIGINT) is not usual:
         yield lambda: None
         return
-    interrupted = False
+    interrupts: list[Any] = []
 
     def note(*args: Any) -> None:
-        nonlocal interrupted
-        interrupted = True
+        interrupts.append(args)
         usual(*args)
 
     def check() -> None:
-        if interrupted:
+        if interrupts:
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, note)
