@@ -103,7 +103,7 @@ def test_both_doors_take_the_same_options_with_the_same_defaults(ds):
 
 
 def test_dropping_every_row_warns(ds):
-    with pytest.warns(LabeledWarning, match=r"last='drop'.*30 rows.*batch_size=64"):
+    with pytest.warns(LabeledWarning, match=r"30 rows.*batch_size=64.*last='keep'"):
         loader = ds.batches(64, last="drop")
     assert len(list(loader)) == 0
     with warnings.catch_warnings():

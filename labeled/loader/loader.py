@@ -22,7 +22,7 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
 from labeled.display.summary import Summary, Viewed
-from labeled.errors import LoaderError, ReadError, StateError
+from labeled.errors import LoaderError, ReadError, StateError, warn
 from labeled.guesses import unknown_attribute
 from labeled.loader.collate import Collator, piped
 from labeled.loader.device import (
@@ -184,7 +184,7 @@ class Loader(Viewed):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a state was saved: the next ``for`` yields the rest of that epoch.
 
-        The seed of the state replaces that of this loader.
+        The seed of the state replaces that of this loader, with a warning if it was given.
 
         Raises
         ------
@@ -198,6 +198,13 @@ class Loader(Viewed):
         plan = self.plan.epoch_plan
         self._next, self._first_batch = restore(found, plan, self.plan.plan_hash)
         self._place = None
+        asked, order = self.plan.options, plan.order
+        drawn = order.mode != "file" or asked.pipeline_draws
+        if drawn and asked.seed is not None and order.seed != self.seed:
+            warn(
+                f"the state was saved with seed={self.seed}, which replaces seed={order.seed} of "
+                "this loader; pass the same seed= to both, or none to this one"
+            )
         log.info("resumed: batch %d of epoch %d comes next", self._first_batch, self.epoch)
 
     @check_arguments(LoaderError)

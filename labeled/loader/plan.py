@@ -17,7 +17,7 @@ from dask.utils import format_bytes
 
 from labeled.device import Device, HostArray, Resident, cuda_device, on_gpus
 from labeled.display.text import count_words
-from labeled.errors import DeviceMemoryError, LoaderError, warn
+from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, HandedOver, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
@@ -293,9 +293,17 @@ def _device_for(options: BatchOptions, *, makes_on_host: bool) -> Device | None:
     LoaderError
         If there is no such device, or an option does not go with it.
     MissingExtraError
-        If it needs CuPy, which is not installed.
+        If it needs CuPy, which is not installed; torch has a way to a GPU without.
     """
-    device = device_of(options.device)
+    try:
+        device = device_of(options.device)
+    except MissingExtraError as error:
+        if options.output != "torch":
+            raise
+        raise MissingExtraError(
+            f"{error}. torch needs no CuPy for it: pass output='torch', pinned=True without "
+            f"device=, and in the loop write tensor.to({str(options.device)!r}, non_blocking=True)"
+        ) from None
     if device is None:
         return None
     if options.skips and not makes_on_host:
