@@ -281,7 +281,7 @@ def test_an_unreadable_attribute_costs_only_itself(tmp_path: Path) -> None:
         h5py.h5a.create(f["x"].id, b"when", time_type, h5py.h5s.create(h5py.h5s.SCALAR))
         assert odd is not None
 
-    with pytest.warns(LabeledWarning, match="attributes of 'x' cannot be read: 'when'"):
+    with pytest.warns(LabeledWarning, match="attribute 'when' of 'x' cannot be read"):
         header = scan(path)
     assert header.sources["x"].attrs == {"good": 1}
 

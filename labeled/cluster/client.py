@@ -231,7 +231,7 @@ def readers_of(
         If there are none, or some cannot.
     """
     found = workers_of(client, named, resources, required=True)
-    unable = ask(client, found.values(), read_problem, dataset)
+    unable = ask(client, found.values(), dataset.files.check_times)
     if unable:
         raise ClusterError(unable_words(unable, len(found)))
     return found
@@ -285,11 +285,6 @@ def problem(
         return question(*args)
     except Exception as error:
         return f"{type(error).__name__}: {error}"
-
-
-def read_problem(dataset: Dataset) -> None:
-    """Open the files on a worker."""
-    dataset.files.check_times()  # and opens them
 
 
 def unable_words(

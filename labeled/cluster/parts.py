@@ -32,7 +32,6 @@ from labeled.cluster.client import (
     check_dataset,
     connected,
     large_graphs,
-    read_problem,
     readers_of,
     workers_of,
 )
@@ -348,7 +347,7 @@ class _Run:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._lose(share)
         new = [there[address] for address in there.keys() - self.known.keys()]
-        unable = ask(self.client, new, read_problem, self.work.dataset)
+        unable = ask(self.client, new, self.work.dataset.files.check_times)
         for worker, words in unable.items():
             warn(f"worker {worker} joined and is left out, for it cannot read the files: {words}")
         self.known |= {worker.address: worker not in unable for worker in new}

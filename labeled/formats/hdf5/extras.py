@@ -175,8 +175,7 @@ def extras_of(header: FileHeader) -> Extras:
             elif here not in written:
                 names[here] = path
                 objects.append(path)
-                why_not = _why_not(thing)
-                if why_not is not None:
+                if (why_not := _why_not(thing)) is not None:
                     obstacles[path] = why_not
         if obstacles:
             named = "; ".join(f"{path!r}: {why}" for path, why in obstacles.items())

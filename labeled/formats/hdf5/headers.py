@@ -194,8 +194,7 @@ def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) ->
         shapes = scales[SHAPES]
         ragged["ragged"] = "every example has its own shape (scale 'shapes')"
         if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
-            what = f"{name} (its scale 'shapes')"
-            ragged["parts"] = {"shapes": scale_header(opening, what, shapes, ())}
+            ragged["parts"] = {"shapes": scale_header(opening, f"{name} (shapes)", shapes, ())}
     elif base is not None:
         names += [""] if len(axes) == 1 else []
         ragged["ragged"] = f"every example is a row of {base} of its own length (vlen dtype)"
@@ -208,9 +207,8 @@ def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) ->
 
 def _header(opening: Opening, info: ArrayInfo, dims: Sequence[str]) -> SourceHeader:
     """Return the header of a dataset with its attributes, and what its numbers mean."""
-    attrs: dict[str, Any] = {}
+    attrs, what = dict[str, Any](), repr(info.name)
     if info.column is None or not info.column.fields:  # attributes of a table are of no column
-        what = repr(info.name)
         attrs = attrs_of(info.dataset, what, opening.faults, scalars=opening.single_values)
     attrs |= _meaning_of(info, attrs)
     info = replace(info, path=opening.path_of(info.path))
@@ -267,9 +265,8 @@ def times_meant(words: object) -> dict[str, Any]:
         return {}
     unit = found[2] or "ns"
     attrs = time_attrs("M" if found[1] == "datetime" else "m")
-    units = str(attrs["units"]).replace("nanoseconds", _UNITS[unit])
-    dtype = {"dtype": f"timedelta64[{unit}]"} if found[1] == "timedelta" else {}
-    return {**attrs, "units": units, **dtype}
+    attrs["units"] = str(attrs["units"]).replace("nanoseconds", _UNITS[unit])
+    return attrs if found[1] == "datetime" else {**attrs, "dtype": f"timedelta64[{unit}]"}
 
 
 def _flat(opening: Opening, info: ArrayInfo) -> Described:

@@ -336,7 +336,6 @@ def attrs_of(
     are left out like HDF5's own.
     """
     values: dict[str, Any] = {}
-    unreadable: list[str] = []
     attributes = thing.attrs if h5py.h5a.get_num_attrs(thing.id) else {}
     for name in attributes:
         text = to_text(name)
@@ -348,13 +347,11 @@ def attrs_of(
                 isinstance(value, np.ndarray | np.void) and refers(value.dtype)
             )
         except Exception:  # any exception may come of a foreign or damaged type
-            unreadable.append(text)
+            faults.append(f"attribute {text!r} of {what} cannot be read")
             continue
         if not refers_to:
             fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text
             values[text] = value if fill else plain_value(value, scalars=scalars)
-    if unreadable:
-        faults.append(f"attributes of {what} cannot be read: {', '.join(map(repr, unreadable))}")
     return values
 
 

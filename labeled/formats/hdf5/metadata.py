@@ -116,24 +116,21 @@ def read_checksums(path: str) -> dict[str, Checksums]:
     with opened(path) as file:
         group = find(file["/"], f"{OWN}/{CHECKSUMS}").thing
 
-        def visit(name: str, thing: Any) -> None:
-            if isinstance(thing, h5py.Dataset):
-                found[name] = _checked(path, name, thing)
+        def visit(name: str, dataset: Any) -> None:
+            if not isinstance(dataset, h5py.Dataset):
+                return
+            rows, n_rows = int(dataset.attrs["rows"]), int(dataset.attrs["n_rows"])
+            good = rows > 0 and n_rows >= 0 and dataset.dtype == np.dtype("<u4")
+            if not good or dataset.shape != (-(-n_rows // rows),):
+                raise FileFormatError(
+                    f"the checksums of source {name!r} in file {path!r} do not fit {n_rows} rows "
+                    f"in stretches of {rows}; write the file again"
+                )
+            found[name] = Checksums(rows, n_rows, dataset[()])
 
         if isinstance(group, h5py.Group):
             group.visititems(visit)
     return found
-
-
-def _checked(path: str, name: str, dataset: h5py.Dataset) -> Checksums:
-    rows, n_rows = int(dataset.attrs["rows"]), int(dataset.attrs["n_rows"])
-    good = rows > 0 and n_rows >= 0 and dataset.dtype == np.dtype("<u4")
-    if not good or dataset.shape != (-(-n_rows // rows),):
-        raise FileFormatError(
-            f"the checksums of source {name!r} in file {path!r} do not fit {n_rows} rows in "
-            f"stretches of {rows}; write the file again"
-        )
-    return Checksums(rows, n_rows, dataset[()])
 
 
 def checksum(rows: Array) -> int:

@@ -262,8 +262,7 @@ def check_dataset(
     """
     plist = dataset.id.get_create_plist()
     if plist.get_external_count() > 0:
-        what = "keeps its data in other files (external storage)"
-        _refuse(dataset, path, what, allow_external)
+        _refuse(dataset, path, "keeps its data in other files (external storage)", allow_external)
         return "external"
     if plist.get_layout() == h5py.h5d.VIRTUAL:
         _check_virtual(dataset, path, allow_external, depth)
@@ -291,8 +290,7 @@ def _check_virtual(dataset: h5py.Dataset, path: str, allow_external: bool, depth
             if isinstance(inner, h5py.Dataset):
                 check_dataset(inner, path, allow_external=allow_external, depth=depth + 1)
             continue
-        what = f"is a virtual dataset over {name!r}:{dataset_name!r}"
-        _refuse(dataset, path, what, allow_external)
+        _refuse(dataset, path, f"is virtual, over {name!r}:{dataset_name!r}", allow_external)
         places = (name, os.path.join(folder, name), os.path.join(folder, os.path.basename(name)))
         if searched and name != "." and "%" not in name and not any(map(os.path.exists, places)):
             gone.add(name)
