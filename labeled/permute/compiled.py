@@ -75,6 +75,9 @@ SHORT_RUN_BYTES = 64
 SMALL_TILE_BYTES = 256
 """Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
 
+KEPT_FACTORS = 64
+"""Scales and shifts of so many numbers are laid out once."""
+
 TILE_RUN = 128
 """Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
 
@@ -328,13 +331,23 @@ def _offsets(lengths: Shape, steps: Sequence[int], axes: Shape) -> Rows:
 
 
 def _factors(call: _Call, factor: Array | None, neutral: float, ndim: int) -> Array:
-    """Lay a factor out for a kernel, which may read a few numbers past the end."""
-    n, compute = math.prod(call.factor_shape), call.plan.compute
-    if factor is None or factor.size == 1:
-        return np.full(n + 4, neutral if factor is None else factor.reshape(()), compute)
-    table: Array = np.zeros(n + 4, compute)
-    laid = call.plan.over_axes(factor, ndim).transpose(call.factor_axes)
-    table[:n].reshape(call.factor_shape)[...] = laid
+    """Lay a factor out for a kernel; few numbers are laid out once, and known by their bytes."""
+    given = np.array(neutral, call.plan.compute) if factor is None else factor
+    if given.size > KEPT_FACTORS:
+        return _factor_table(call, given, ndim)
+    return _kept_factors(call, given.shape, given.tobytes(), ndim)
+
+
+@lru_cache(maxsize=512)
+def _kept_factors(call: _Call, shape: Shape, values: bytes, ndim: int) -> Array:
+    return _factor_table(call, np.frombuffer(values, call.plan.compute).reshape(shape), ndim)
+
+
+def _factor_table(call: _Call, factor: Array, ndim: int) -> Array:
+    """Return what kernels read as a factor; they may read a few numbers past the end."""
+    n, laid = math.prod(call.factor_shape), call.plan.over_axes(factor, ndim)
+    table: Array = np.zeros(n + 4, call.plan.compute)
+    table[:n].reshape(call.factor_shape)[...] = laid.transpose(call.factor_axes)
     return table
 
 
