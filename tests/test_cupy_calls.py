@@ -237,5 +237,5 @@ def test_tensors_are_made_on_their_device_and_those_of_the_host_are_pinned(
 
 
 def test_what_is_not_an_array_is_named():
-    with pytest.raises(ArrayError, match="memoryview is no array"):
+    with pytest.raises(ArrayError, match="memoryview is not an array"):
         permute.gather(memoryview(b"abc"), [0], (0,))

@@ -303,7 +303,7 @@ def _namespace(src: Any) -> Any:
         return device.namespace(src)
     except TypeError:
         what = type(src).__name__
-        raise ArrayError(f"{what} is no array; pass numpy.asarray(...) of it") from None
+        raise ArrayError(f"{what} is not an array; pass numpy.asarray(...) of it") from None
 
 
 def _in_its_library(read: plan.Operands, axes: Sequence[int], out: Any, dtype: Any) -> Any:

@@ -543,7 +543,9 @@ def _named(given: Any, name: str, what: str) -> Named:
         raise ArrayError(f"Invalid {what} argument type: {type(given).__name__}")
     for pair in given:
         if not _is_pair(pair):
-            raise ArrayError(f"Invalid {what} argument type: {pair!r:.30} is no (name, array) pair")
+            raise ArrayError(
+                f"Invalid {what} argument type: {pair!r:.26} is not a (name, array) pair"
+            )
     return [(key, np.asarray(array, np.float32)) for key, array in given]
 
 
