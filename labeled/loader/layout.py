@@ -185,7 +185,8 @@ def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
     if not whole or math.prod(source.row_shape) != 1:
         raise LoaderError(
             f"{source.where}: one_hot= takes one whole number a row, and this is {source.dtype} "
-            f"of dims ({', '.join(source.dims)}); a pipeline can make such rows of it"
+            f"of dims ({', '.join(source.dims)}); without it, say "
+            f"pipeline={{{source.name!r}: lambda y: np.eye({n}, dtype='f4')[int(y.item())]}}"
         )
     dtype = _checked_dtype(asked["dtype"], source) or np.dtype(np.float32)
     if dtype.kind not in "biufc":
