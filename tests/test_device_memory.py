@@ -17,6 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import labeled
+from labeled import permute
 from labeled.device import Device
 from labeled.errors import LoaderError
 from labeled.spaces import CompositeSpace, Conv2DSpace, VectorSpace
@@ -60,7 +61,9 @@ def nothing_is_compiled():
     """Compiling takes memory that is nobody's promise."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABELED_FAST", "0")
+        permute.forget()
         yield
+    permute.forget()
 
 
 @st.composite

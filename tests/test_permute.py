@@ -341,6 +341,7 @@ def test_where_compiled_kernels_are_not_to_be_had_the_same_copies_are_made(monke
         permute.forget()
     else:
         monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+        permute.forget()
         assert "NUMBA_DISABLE_JIT" in permute.describe()
         assert not permute.available()
     np.testing.assert_array_equal(permute.copy(src, (1, 2, 3, 0)), src.transpose(1, 2, 3, 0))

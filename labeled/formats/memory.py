@@ -199,6 +199,7 @@ def items(rows: Array, row_bytes: int) -> Array:
     return rows.reshape(-1).view(np.dtype((np.void, row_bytes)))
 
 
+@functools.cache
 def _kernels() -> Any:
     """Return compiled loops, which import numba."""
     return importlib.import_module("labeled.permute.kernels")

@@ -91,8 +91,12 @@ _moved_bytes = 0
 
 
 # ---------------------------------------------------------------- whether numba is there
+@cache
 def wanted() -> bool:
-    """Whether compiled loops may be used: neither numba's compiler nor our use of it is off."""
+    """Whether compiled loops may be used: neither numba's compiler nor our use of it is off.
+
+    Looked at once: to ask the environment takes longer than to scatter a chunk's rows.
+    """
     return os.environ.get(OFF, "") in ("", "0") and os.environ.get(SWITCH) != "0"
 
 
@@ -123,6 +127,7 @@ def forget() -> None:
     global _kernels, _failed
     _kernels, _failed = None, ""
     installed.cache_clear()
+    wanted.cache_clear()
 
 
 def pays_off(n_bytes: int) -> bool:
