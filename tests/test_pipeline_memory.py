@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from dask.utils import parse_bytes
 
 import labeled
+from labeled import permute
 from labeled.errors import LoaderError, PipelineError
 from labeled.transforms import (
     Affine,
@@ -58,6 +60,8 @@ TRANSFORMS = [
 def test_transforms_take_what_they_state(transform, dtype):
     images = np.random.default_rng(0).integers(0, 200, SHAPE).astype(dtype)
     form = RowSpec(DIMS[1:], (SHAPE[1:],), images.dtype)
+    if permute.available():
+        importlib.import_module("numba")  # else in whichever call pays for it
     transform(images, seed=3, dims=DIMS)  # imports, and compiled loops
     tracemalloc.start()
     try:
@@ -74,6 +78,7 @@ SCRIPT = """
 import ctypes, json, sys, threading, time
 import numpy as np
 import labeled
+from labeled import permute
 from labeled.transforms import *
 from labeled.transforms import takes
 

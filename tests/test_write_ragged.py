@@ -225,3 +225,10 @@ def test_lists_of_examples_that_happen_to_be_alike_are_appended(tmp_path: Path, 
         labeled.append(path, {"x": [np.ones((2, 2))] * 2})
     with pytest.raises(ArrayError):
         labeled.append(path, {"x": [1, 2]})
+
+
+def test_axes_of_ragged_arrays_without_names_are_called_after_their_source(tmp_path):
+    values = labeled.Ragged.from_flat(np.arange(6), [0, 2, 6])
+    path = labeled.write(tmp_path / "x.hdf5", {"a": values, "b": [np.zeros(1), np.zeros(2)]})
+    dims = labeled.open_dataset(path).dims
+    assert dims == {"a": ("batch", "a_axis_1"), "b": ("batch", "b_axis_1")}

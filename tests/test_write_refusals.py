@@ -236,7 +236,7 @@ def test_pictures_that_would_be_cut_off_are_refused(tmp_path: Path) -> None:
         labeled.convert(tmp_path / "all", tmp_path / "y.h5", channels=0)
     for dtype in (np.float32, np.int32):
         pillow.fromarray(values.astype(dtype)).save(tmp_path / "all" / "cat" / "b.tif")
-        with pytest.raises(FileFormatError, match=r"row 1, .*b\.tif': its values are of 32 bits"):
+        with pytest.raises(FileFormatError, match=r"row 1, .*b\.tif'.* its values are of 32 bits"):
             labeled.convert(tmp_path / "all", tmp_path / "y.h5", channels=1)
     assert sorted(os.listdir(tmp_path)) == ["all", "x.h5"]
 

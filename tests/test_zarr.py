@@ -15,6 +15,7 @@ import labeled
 from labeled.errors import (
     FileChangedError,
     FileFormatError,
+    LabeledWarning,
     MissingExtraError,
     ReadError,
     UnknownNameError,
@@ -133,11 +134,11 @@ def test_stores_are_joined(tmp_path):
 
 
 def test_an_array_and_a_group_of_a_store_are_opened(tmp_path):
-    zarr.create_array(tmp_path / "y.zarr", data=TARGETS)
+    zarr.create_array(tmp_path / "y.zarr", data=TARGETS, dimension_names=("batch", "y_axis_1"))
     ds = labeled.open_dataset(tmp_path / "y.zarr")
     assert ds["y"].dims == ("batch", "y_axis_1")
     group = zarr.open_group(tmp_path / "z.zarr", mode="w")
-    group.create_array("deep/a", data=TARGETS)
+    group.create_array("deep/a", data=TARGETS, dimension_names=("batch", "index"))
     assert labeled.open_dataset(tmp_path / "z.zarr").sources == ("deep/a",)
     inner = labeled.open_dataset(tmp_path / "z.zarr", group="deep")
     np.testing.assert_array_equal(inner["a"].values, TARGETS)
@@ -172,3 +173,13 @@ def test_a_store_that_changed_or_is_damaged_is_not_read(tmp_path):
     meta.write_text(json.dumps(told))
     with pytest.raises(FileChangedError, match=r"x\.zarr' .*changed"):
         ds["targets"].values  # noqa: B018
+
+
+def test_a_store_that_names_no_axes_warns_and_shows_the_remedy(tmp_path):
+    zarr.save_array(tmp_path / "x.zarr", np.zeros((4, 3)))
+    with pytest.warns(LabeledWarning, match=r"does not name the axes of 'x'.*x_axis_1.*dims="):
+        labeled.open_dataset(tmp_path / "x.zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ds = labeled.open_dataset(tmp_path / "x.zarr", dims={"x": ("batch", "feature")})
+    assert ds.dims == {"x": ("batch", "feature")}

@@ -69,7 +69,7 @@ In Python:
   for batch in ds.batches(256, shuffle=True, seed=7): ...
 
 \b
-Files may be HDF5, netCDF-4, IDX, CSV or RecordIO. Progress and warnings go to stderr.
+Files may be HDF5, netCDF-4, IDX, CSV, RecordIO or zarr. Progress and warnings go to stderr.
 Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage.""",
 )
 @click.version_option(__version__, prog_name="labeled")

@@ -102,6 +102,15 @@ def _file_header(path: str, options: Options) -> FileHeader:
         names = dims_of(name, dims[name], options, repr(path))
         coords = tuple(sorted(scales.intersection(names)))
         sources[name] = replace(_header(path, name, arrays[name], names, options), coords=coords)
+    unnamed = {n: each.dims for n, each in sources.items() if not _names_in(arrays[n])}
+    unnamed = {n: each for n, each in unnamed.items() if len(each) > 1}
+    if unnamed.keys() - dict(options.dims).keys():
+        first = next(iter(unnamed))
+        warn(
+            f"{path!r} does not name the axes of {', '.join(map(repr, unnamed))}; those of "
+            f"{first!r} are called {', '.join(unnamed[first])}. Give the array dimension_names "
+            f"where it is written, or pass dims={{{first!r}: (...)}} when opening it"
+        )
     others = dims.keys() - along
     return FileHeader(
         stamp=_stamp(path, options.group or ""),
@@ -118,9 +127,14 @@ def _file_header(path: str, options: Options) -> FileHeader:
     )
 
 
+def _names_in(array: Any) -> Sequence[str | None]:
+    """Return the names of axes in the metadata of an array; none where it has none."""
+    return getattr(array.metadata, "dimension_names", None) or array.attrs.get(XARRAY_DIMS) or ()
+
+
 def _dims_of(name: str, array: Any) -> tuple[str, ...]:
     """Return the names of all axes; those that nobody named are numbered."""
-    given = getattr(array.metadata, "dimension_names", None) or array.attrs.get(XARRAY_DIMS) or ()
+    given = _names_in(array)
     last = name.rpartition("/")[2]
     usual = ["batch", *(f"{last}_axis_{axis}" for axis in range(1, array.ndim))][: array.ndim]
     if len(given) != array.ndim:

@@ -589,7 +589,7 @@ class ConvNDSpace(ArraySpace):
                 f"{name}: shape must be a sequence of lengths, found {self.shape!r}"
             )
         given = [n for n in (self.channels, self.num_channels) if n is not None]
-        if len({*given}) != 1:
+        if not given or given[0] != given[-1]:
             raise SpaceError(
                 f"{name} takes exactly one of channels= and num_channels=, found channels="
                 f"{self.channels}, num_channels={self.num_channels}"

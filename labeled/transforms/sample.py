@@ -271,22 +271,25 @@ stack: Callable[[Sequence[Any]], Any] = Stack()
 def _check_alike(parts: list[Any], where: str) -> None:
     first = _structure(parts[0])
     for number, part in enumerate(parts):
-        if (found := _structure(part)) != first:
+        if _structure(part) != first:
+            found, expected = (
+                f"{kind.__name__} of {sorted(map(str, inner)) if isinstance(inner, set) else inner}"
+                for kind, inner in (_structure(part), first)
+            )
             raise PipelineError(
                 f"samples differ{' at ' + where if where else ''}: sample {number} of the batch is "
-                f"{found}, the first one {first}; let the transform make all alike, or give a "
+                f"{found}, the first one {expected}; let the transform make all alike, or give a "
                 "collate= of your own"
             )
 
 
-def _structure(part: Any) -> str:
+def _structure(part: Any) -> tuple[type, Any]:
     """Return what has to be the same in all samples: type, and names, length or dims."""
-    inner: Any = 1
     if isinstance(part, Mapping):
-        inner = sorted(map(str, part))
-    elif isinstance(part, xr.DataArray | tuple | list):
-        inner = part.dims if isinstance(part, xr.DataArray) else len(part)
-    return f"{type(part).__name__} of {inner}"
+        return type(part), set(part)
+    if isinstance(part, tuple | list):
+        return type(part), len(part)
+    return type(part), part.dims if isinstance(part, xr.DataArray) else 1
 
 
 def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.DataArray:

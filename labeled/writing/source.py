@@ -427,7 +427,10 @@ def examples_of(name: str, value: Any) -> Examples:
             some: Ragged = ragged[start:stop]
             return some.flat(threads=1).values
 
-        found = Examples(value.dtype, value.shapes, value.dims, value.attrs, lazy)
+        dims, own = value.dims, name.rpartition("/")[2]
+        if not value.name:  # axes without names are called after their source
+            dims = tuple(dim.replace("example_axis_", f"{own}_axis_") for dim in dims)
+        found = Examples(value.dtype, value.shapes, dims, value.attrs, lazy)
     else:
         found = _listed(where, value)
     kind = found.dtype.kind
