@@ -2,7 +2,7 @@
 
 Integers only: no file and no array of data. Everything is a pure function of (mode, units,
 window_rows, seed, epoch, shard), and any place of an epoch can be worked out without those
-before it. Another run order is a `Mode`; another way to deal out the rows of a window is a
+before it. Another run order is a `Mode`; another way to arrange the rows of a window is a
 parameter of `Order`, as `Buckets` and `Weights` are.
 
 The *run order* is the sequence of rows before anything is shuffled inside a window: file order,
