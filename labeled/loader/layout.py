@@ -316,11 +316,11 @@ class RaggedForm:
             }
 
     def __call__(self, rows: RaggedRows) -> dict[str, Array]:
-        """Lay out examples, of which nothing but the batch is to keep the memory."""
+        """Lay out examples; those that are only a part of a job are not to keep all of it."""
         flat = rows.flat()
         if not self.cast.nothing:
             flat = flat._replace(values=self.cast(flat.values, f"source {self.name!r}"))
-        elif self.layout != "pad" and rows.values.base is not None:  # memory of a job
+        elif self.layout != "pad" and len(flat.values) < len(rows.values):
             flat = flat._replace(values=flat.values.copy())
         if self.layout == "list":
             return {self.name: flat.examples()}
