@@ -17,8 +17,8 @@ stay in the nearest cache between visits; a short last axis (channels) is copied
 cast with scale and shift goes through one scratch tile in the order of the *source*, where the
 arithmetic runs over contiguous memory, and never through a full-size temporary.
 
-The environment variable ``LABELED_FAST=0`` turns the compiled kernels off; it is read when a
-shape is copied for the first time.
+The environment variable ``LABELED_FAST=0`` turns the compiled kernels off; it is read once, when
+something is copied that they might copy.
 """
 
 from __future__ import annotations
