@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import (
     DimsError,
+    FileChangedError,
     FileFormatError,
     LabeledWarning,
     OptionError,
@@ -245,3 +246,15 @@ def test_bytes_after_the_last_row_are_reported(tmp_path):
     with pytest.warns(LabeledWarning, match="goes on for 3 bytes after its last row"):
         ds = labeled.open_dataset(path)
     assert ds.n_rows == 5
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_changed_file_is_not_read_on(tmp_path, ending):
+    path = write(tmp_path / f"train-images-idx2-ubyte{ending}", np.zeros((20, 3), "u1"))
+    ds = labeled.open_dataset(path)
+    kept = pickle.dumps(ds)
+    write(path, np.ones((25, 3), "u1"))
+    with pytest.raises(FileChangedError):
+        list(ds.batches(8))
+    with pytest.raises((FileChangedError, FileFormatError)):
+        np.asarray(pickle.loads(kept)["images"])

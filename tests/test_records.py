@@ -35,6 +35,7 @@ from record_files import write_records as made_by_hand
 import labeled
 from labeled.compat.mxnet.recordio import MXIndexedRecordIO, MXRecordIO, unpack
 from labeled.errors import (
+    FileChangedError,
     FileFormatError,
     LabeledError,
     LabeledWarning,
@@ -548,3 +549,12 @@ def test_genuine_files():
     words = labeled.open_dataset(REFERENCE / "dmlc_core_sample.rec", content="labelled")
     assert words["encoded"][0].values.tobytes() == b"1\n" * 10
     assert words["labels"].values.tolist() == [1, 0] * 5
+
+
+def test_a_changed_file_is_not_read_on(path):
+    Path(path).write_bytes(record(b"1") + record(b"2"))
+    ds = labeled.open_dataset(path)
+    assert ds["records"][1].values.tobytes() == b"2"
+    Path(path).write_bytes(record(b"1") + record(b"2") + record(b"3"))
+    with pytest.raises(FileChangedError):
+        list(ds.batches(1))
