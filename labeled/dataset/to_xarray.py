@@ -220,18 +220,20 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
         wanted = tuple(chunks)
     else:
         given = chunks if isinstance(chunks, dict) else {dims[0]: -1 if chunks is None else chunks}
-        rest = "auto" if chunks == "auto" else -1
+        rest = "auto" if isinstance(chunks, str) and chunks == "auto" else -1
         wanted = (given.get(dims[0], "auto"), *[given.get(dim, rest) for dim in dims[1:]])
+    auto = [axis for axis, each in enumerate(wanted) if isinstance(each, str) and each == "auto"]
     try:
-        asked = tuple(-1 if each == "auto" else each for each in wanted)
+        asked = tuple(-1 if axis in auto else each for axis, each in enumerate(wanted))
         sizes = list(da.core.normalize_chunks(asked, shape, dtype=source.dtype))
-    except (ValueError, TypeError) as error:
+        if any(length < 0 for each in sizes for length in each):
+            raise ValueError("lengths are at least 1, or -1 for the whole dim")
+    except (ValueError, TypeError, ZeroDivisionError) as error:
         raise DimsError(
             f"chunks={wanted} do not fit {source.where}, whose dims are "
             f"{dict(zip(dims, shape, strict=True))}: {error}; pass chunks={{dim: length}}"
         ) from None
     stored = stored_along(source)
-    auto = [axis for axis, each in enumerate(wanted) if each == "auto"]
     lengths = [stored[axis] if axis in auto else max(each) for axis, each in enumerate(sizes)]
     limit = min(BLOCK_BYTES, int(parse_bytes(dask.config.get("array.chunk-size"))))
     limit //= TEXT_BYTES if source.dtype.kind in "OT" else max(1, source.dtype.itemsize)

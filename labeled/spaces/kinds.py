@@ -589,12 +589,13 @@ class ConvNDSpace(ArraySpace):
                 f"{name}: shape must be a sequence of lengths, found {self.shape!r}"
             )
         given = [n for n in (self.channels, self.num_channels) if n is not None]
-        if not given or given[0] != given[-1]:
+        counts = {_whole(f"{name}: channels", n) for n in given}
+        if len(counts) != 1:
             raise SpaceError(
                 f"{name} takes exactly one of channels= and num_channels=, found channels="
                 f"{self.channels}, num_channels={self.num_channels}"
             )
-        length: dict[str | int, int] = {"c": _whole(f"{name}: channels", given[0])}
+        length: dict[str | int, int] = {"c": counts.pop()}
         for i, n in enumerate(self.shape):
             length[i] = _whole(f"{name}: shape[{i}]", n)
         channels, *shape = length.values()
