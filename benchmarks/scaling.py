@@ -151,7 +151,7 @@ def plan_of(
 ) -> EpochPlan:
     """Return a shard of the first epoch: chunks of 64 rows, or any row for a full shuffle."""
     unit = 1 if mode == "full" else CHUNK_ROWS
-    order = Order(mode, UniformUnits(scale.n_rows, unit, unit), window_rows, 7, 0, sticky)
+    order = Order(mode, UniformUnits(scale.n_rows, unit), window_rows, 7, 0, sticky)
     return EpochPlan(order, (shard, scale.n_workers), BATCH_ROWS, "keep")
 
 

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import LoaderError, SelectionError, SelectionTypeError, StateError
 from labeled.samplers import row_sequences, shuffled
-from labeled.samplers.listed import ListedBatches, SampledOrder, SampledPlan
+from labeled.samplers.listed import ListedBatches
+from labeled.samplers.plan import SampledPlan
+from labeled.samplers.units import UniformUnits
+from labeled.samplers.windows import Order
 from make_files import fuel_file
 
 N = 120
@@ -118,11 +121,12 @@ def test_parts_of_different_lengths_merge_at_their_end(dataset):
     st.integers(0, 30), st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3))), st.integers(1, 4)
 )
 def test_however_often_parts_change_each_batch_is_served_once(n_batches, changes, last):
-    order = SampledOrder(ListedBatches.of([[k] for k in range(n_batches)]), N, 8)
+    batches = ListedBatches.of([[k] for k in range(n_batches)])
+    order = Order("sampler", UniformUnits(N, 1), 8, seed=0, sampler=batches)
     served, history = [], ()
     for count, step in [*changes, (last, n_batches)]:
         for index in range(count):
-            plan = SampledPlan(order, (index, count), history)
+            plan = SampledPlan(order, (index, count), history=history)
             served += [int(plan.batch(k)[0][0]) for k in range(min(step, plan.n_batches))]
         history = (*history, (count, step))
     assert sorted(served) == list(range(n_batches))

@@ -12,7 +12,7 @@ import numpy as np
 
 from labeled.samplers.permutation import ORDER_VERSION, Permutation, explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
-from labeled.samplers.units import units_of_groups, units_of_range
+from labeled.samplers.units import UniformUnits, units_of_groups
 from labeled.samplers.windows import Buckets, Order, Weights
 
 LISTED = units_of_groups(np.repeat(np.arange(40), np.arange(40) % 7 + 1))
@@ -58,7 +58,7 @@ def test_bijections():
 
 
 def test_window_order():
-    order = Order("window", units_of_range(5, 1005, 30), 100, seed=7, epoch=2)
+    order = Order("window", UniformUnits(1000, 30, 5), 100, seed=7, epoch=2)
     assert EpochPlan(order, batch_rows=8).batch(3)[0].tolist() == [
         788,
         775,
@@ -87,14 +87,14 @@ def test_bucket_order():
 
 
 def test_sticky_order():
-    order = Order("window", units_of_range(5, 1005, 30), 100, seed=7, sticky_shards=True)
+    order = Order("window", UniformUnits(1000, 30, 5), 100, seed=7, sticky_shards=True)
     assert digest(EpochPlan(order, (1, 3), 8)) == "11c104ef27c18951"
 
 
 def test_full_order():
-    small = Order("full", units_of_range(0, 1000, 30), 100, seed=7)
+    small = Order("full", UniformUnits(1000, 30), 100, seed=7)
     assert digest(EpochPlan(small, batch_rows=8)) == "17630e3c60334117"
-    large = Order("full", units_of_range(0, 10**8, 30), 100, seed=7)
+    large = Order("full", UniformUnits(10**8, 30), 100, seed=7)
     assert EpochPlan(large, batch_rows=4).batch(10**6)[0].tolist() == [
         55491710,
         53261785,
@@ -109,7 +109,7 @@ def test_draws():
 
 
 def test_plan_hashes():
-    order = Order("window", units_of_range(5, 1005, 30), 100, seed=7, epoch=2)
+    order = Order("window", UniformUnits(1000, 30, 5), 100, seed=7, epoch=2)
     assert plan_hash(EpochPlan(order, batch_rows=8), "layout") == "5cadbe8a3f3d3055b13d0f834d76b493"
     draws = Order("weights", LISTED, 20, seed=7, weights=WEIGHTS)
     assert plan_hash(EpochPlan(draws, batch_rows=8), "layout") == "fa3f6a6d0724fef1ef3c0bac1284ea3e"

@@ -19,7 +19,6 @@ from labeled.samplers.units import (
     UniformUnits,
     units_of_boundaries,
     units_of_groups,
-    units_of_range,
     units_of_ranges,
 )
 from labeled.samplers.windows import Order, Weights, balanced_weights, checked_weights
@@ -48,7 +47,7 @@ def borders_by_counting(chunk_of_row):
 @small
 @given(st.integers(0, 50), st.integers(0, 120), st.integers(1, 30))
 def test_units_of_a_range_are_whole_chunks(start, n_rows, unit_rows):
-    units = units_of_range(start, start + n_rows, unit_rows)
+    units = UniformUnits(n_rows, unit_rows, start)
     expected = borders_by_counting(row // unit_rows for row in range(start, start + n_rows))
     assert offsets_of(units) == expected
 
@@ -190,7 +189,7 @@ def test_rows_are_drawn_in_proportion_to_their_weight(window_rows, grouped):
     """Also where positions do not divide evenly among units, and with a short last unit."""
     weights = np.random.default_rng(3).exponential(size=60) * (np.arange(60) % 4 > 0)
     sizes = [11, 3, 20, 1, 25]
-    units = units_of_groups(np.repeat(range(5), sizes)) if grouped else units_of_range(4, 64, 11)
+    units = units_of_groups(np.repeat(range(5), sizes)) if grouped else UniformUnits(60, 11, 4)
     epochs = 400 if window_rows > 20 else 100
     drawn = times_drawn(drawing(units, weights, window_rows), epochs)
     assert (drawn[:, weights == 0] == 0).all()
@@ -205,7 +204,7 @@ def assert_mean(samples, expected):
 
 def test_balance_fills_every_window_with_every_class_when_sorted():
     labels = np.repeat(range(4), [5000, 2000, 900, 100])
-    draws = drawing(units_of_range(0, 8000, 50), balanced_weights(labels), 1000)
+    draws = drawing(UniformUnits(8000, 50), balanced_weights(labels), 1000)
     for window in EpochPlan(draws).windows():
         shares = np.bincount(labels[window.content.rows], minlength=4) / (
             window.stop - window.start
@@ -216,7 +215,7 @@ def test_balance_fills_every_window_with_every_class_when_sorted():
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 120), st.integers(1, 50), st.integers(1, 6), st.integers(1, 20))
 def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, batch_rows):
-    draws = drawing(units_of_range(2, 2 + n_rows, 7), np.arange(n_rows) + 0.5, window_rows)
+    draws = drawing(UniformUnits(n_rows, 7, 2), np.arange(n_rows) + 0.5, window_rows)
     whole = epoch_rows(draws)
     assert whole.size == n_rows
     for index in range(count):

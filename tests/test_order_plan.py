@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from labeled.samplers.permutation import explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan, Last
-from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups, units_of_range
+from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups
 from labeled.samplers.windows import Mode, Order, shard_bounds
 
 many = settings(max_examples=100, deadline=None)
@@ -23,7 +23,7 @@ def units(draw):
     n_rows = draw(st.integers(0, 200))
     if draw(st.booleans()):
         start = draw(st.integers(0, 40))
-        return units_of_range(start, start + n_rows, draw(st.integers(1, 40)))
+        return UniformUnits(n_rows, draw(st.integers(1, 40)), start)
     ids = draw(st.lists(st.integers(0, 25), min_size=n_rows, max_size=n_rows))
     return units_of_groups(sorted(ids), draw(st.integers(1, 9)))
 
@@ -183,7 +183,7 @@ def test_sticky_shards_keep_their_stretch_of_the_file(order, count):
 
 @pytest.mark.parametrize("mode", ["window", "full"])
 def test_neighbouring_seeds_and_epochs_share_nothing(mode):
-    order = Order(mode, units_of_range(0, 10_000, 10), window_rows=1000, seed=7)
+    order = Order(mode, UniformUnits(10_000, 10), window_rows=1000, seed=7)
     found = {
         EpochPlan(replace(order, seed=seed, epoch=epoch), batch_rows=100).batch(0)[0].tobytes()
         for seed in range(6)
@@ -193,7 +193,7 @@ def test_neighbouring_seeds_and_epochs_share_nothing(mode):
 
 
 def test_file_order_is_file_order():
-    order = Order("file", units_of_range(5, 105, 8), window_rows=20, seed=7)
+    order = Order("file", UniformUnits(100, 8, 5), window_rows=20, seed=7)
     np.testing.assert_array_equal(
         joined(batches_of(EpochPlan(order, batch_rows=7))), np.arange(100)
     )
@@ -205,7 +205,7 @@ def test_file_order_is_file_order():
 def test_window_order_agrees_with_a_plain_rendering():
     """The rule of the window mode, written out with lists."""
     n_rows, unit_rows, window_rows, seed, epoch = 1000, 30, 100, 3, 5
-    order = Order("window", UniformUnits(n_rows, unit_rows, unit_rows), window_rows, seed, epoch)
+    order = Order("window", UniformUnits(n_rows, unit_rows), window_rows, seed, epoch)
     stored = [list(range(at, min(at + unit_rows, n_rows))) for at in range(0, n_rows, unit_rows)]
     permuted = explicit_permutation(len(stored), key_of(seed, epoch, "units"))
     n_windows = -(-len(stored) // (window_rows // unit_rows))
@@ -220,7 +220,7 @@ def test_window_order_agrees_with_a_plain_rendering():
 
 def test_nothing_grows_with_the_rows():
     plan = EpochPlan(
-        Order("window", units_of_range(17, 10**15, 64), 20_000, seed=7), (5, 8), 256, "pad"
+        Order("window", UniformUnits(10**15 - 17, 64, 17), 20_000, seed=7), (5, 8), 256, "pad"
     )
     assert plan.n_batches == -(-((10**15 - 17 + 7) // 8) // 256)
     last, number = plan.batch(plan.n_batches - 1)
@@ -237,7 +237,7 @@ def test_nothing_grows_with_the_rows():
     st.booleans(),
 )
 def test_a_window_that_holds_every_row_is_one(n_rows, start, chunk_rows, more, listed):
-    units = units_of_range(start, start + n_rows, chunk_rows)
+    units = UniformUnits(n_rows, chunk_rows, start)
     if listed:
         units = ListedUnits(np.append(units.bounds(np.arange(units.count))[0], n_rows))
     order = Order("window", units, n_rows + more, seed=3)

@@ -13,7 +13,7 @@ from labeled.samplers.quality import (
     expected_quality,
     rows_for_quality,
 )
-from labeled.samplers.units import units_of_range
+from labeled.samplers.units import UniformUnits
 from labeled.samplers.windows import Order, Weights, balanced_weights
 
 
@@ -60,7 +60,7 @@ SKEWED = (
     ],
 )
 def test_predicted_and_measured_agree(labels, mode, chunk_rows, window_rows, batch_rows):
-    order = Order(mode, units_of_range(0, 100_000, chunk_rows), window_rows, seed=7)
+    order = Order(mode, UniformUnits(100_000, chunk_rows), window_rows, seed=7)
     plan = EpochPlan(order, batch_rows=batch_rows)
     foretold = expected_quality(plan, labels)
     assert abs(foretold - measured_quality(plan, labels)) < 0.01
@@ -68,7 +68,7 @@ def test_predicted_and_measured_agree(labels, mode, chunk_rows, window_rows, bat
 
 def test_predicted_and_measured_agree_for_draws():
     labels = np.repeat(range(5), [50_000, 20_000, 20_000, 9_000, 1_000])
-    units = units_of_range(0, 100_000, 500)
+    units = UniformUnits(100_000, 500)
     draws = Order(
         "balance", units, 20_000, seed=7, weights=Weights(balanced_weights(labels), units)
     )
@@ -79,7 +79,7 @@ def test_predicted_and_measured_agree_for_draws():
 
 
 def test_the_smallest_window_for_a_quality_is_found():
-    units = units_of_range(0, 1_000_000, 500)
+    units = UniformUnits(1_000_000, 500)
     plan = EpochPlan(Order("file", units, 500, 7), batch_rows=256)
     window_rows = rows_for_quality(0.95, plan)
     assert 40 <= window_rows / 500 <= 50  # at least 45 chunks of a single class each, theory says
@@ -92,10 +92,10 @@ def test_the_smallest_window_for_a_quality_is_found():
 
 
 def test_quality_at_the_ends():
-    order = Order("window", units_of_range(0, 1000, 100), 1000, 7)
+    order = Order("window", UniformUnits(1000, 100), 1000, 7)
     assert expected_quality(EpochPlan(order, batch_rows=2000)) == 1.0
     assert expected_quality(EpochPlan(order, batch_rows=10), np.zeros(1000)) == 1.0
-    empty = replace(order, units=units_of_range(0, 0, 100))
+    empty = replace(order, units=UniformUnits(0, 100))
     assert expected_quality(EpochPlan(empty)) == 1.0
     assert rows_for_quality(0.95, EpochPlan(empty)) == 1
     assert rows_for_quality(0.999, EpochPlan(order, batch_rows=500)) == 1000

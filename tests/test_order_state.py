@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from labeled.errors import StateError
 from labeled.samplers.plan import EpochPlan, Last, plan_hash
 from labeled.samplers.state import State, merge_states, restore, state_of
-from labeled.samplers.units import units_of_groups, units_of_range
+from labeled.samplers.units import UniformUnits, units_of_groups
 from labeled.samplers.windows import Mode, Order, Weights
 
 many = settings(max_examples=80, deadline=None)
@@ -51,7 +51,7 @@ class Run:
 def orders(draw):
     n_rows = draw(st.integers(1, 150))
     if draw(st.booleans()):
-        some = units_of_range(3, 3 + n_rows, draw(st.integers(1, 30)))
+        some = UniformUnits(n_rows, draw(st.integers(1, 30)), 3)
     else:
         some = units_of_groups(sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=99))))
     window_rows, seed = draw(st.integers(1, 80)), draw(st.integers(0, 9))
@@ -124,7 +124,7 @@ def test_the_epoch_after_a_change_is_that_of_a_fresh_run(order, old, new, batch_
 @pytest.mark.parametrize("last", get_args(Last))
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_finished_epoch_restores_to_the_next_with_any_shard_count(last, count):
-    order = Order("window", units_of_range(0, 119, 10), 30, seed=7)  # drop leaves out 9 and 10
+    order = Order("window", UniformUnits(119, 10), 30, seed=7)  # drop leaves out 9 and 10
     run = Run(order, (1, 2), 10, last)
     run.take(10**6)
     other = Run(order, (0, count), 10, last)
@@ -133,14 +133,14 @@ def test_a_finished_epoch_restores_to_the_next_with_any_shard_count(last, count)
 
 
 def test_the_state_stays_small():
-    order = Order("window", units_of_range(0, 10**8, 64), 20_000, seed=7)
+    order = Order("window", UniformUnits(10**8, 64), 20_000, seed=7)
     run = Run(order, (0, 64), 256, "drop")
     run.take(1)
     assert len(json.dumps(run.save())) < 500
 
 
 def test_merging_lets_a_finished_shard_be_one_batch_behind():
-    order = Order("file", units_of_range(0, 61, 10), 30, seed=7)
+    order = Order("file", UniformUnits(61, 10), 30, seed=7)
     runs = [Run(order, (index, 3), 10, "keep") for index in range(3)]  # 20, 20 and 21 rows
     for run in runs:
         run.take(10**6)
@@ -153,7 +153,7 @@ def test_merging_lets_a_finished_shard_be_one_batch_behind():
 
 
 def test_merging_refuses_missing_shards_and_strangers():
-    order = Order("file", units_of_range(0, 100, 10), 30, seed=7)
+    order = Order("file", UniformUnits(100, 10), 30, seed=7)
     saved = [Run(order, (index, 3), 10, "keep").save() for index in range(3)]
     with pytest.raises(StateError, match=r"\[0, 2\] of 3"):
         merge_states([saved[0], saved[2]])
@@ -166,7 +166,7 @@ def test_merging_refuses_missing_shards_and_strangers():
 
 
 def base():
-    return Order("window", units_of_range(0, 100, 10), 30, seed=7)
+    return Order("window", UniformUnits(100, 10), 30, seed=7)
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,8 @@ def base():
         (replace(base(), mode="full"), 10, "keep", ("shuffle", "'window'", "'full'")),
         (replace(base(), window_rows=50), 10, "keep", ("window_rows", "30", "50")),
         (replace(base(), sticky_shards=True), 10, "keep", ("sticky_shards", "False", "True")),
-        (replace(base(), units=units_of_range(0, 99, 10)), 10, "keep", ("n_rows", "100", "99")),
-        (replace(base(), units=units_of_range(0, 100, 5)), 10, "keep", ("plan", "stored chunks")),
+        (replace(base(), units=UniformUnits(99, 10)), 10, "keep", ("n_rows", "100", "99")),
+        (replace(base(), units=UniformUnits(100, 5)), 10, "keep", ("plan", "stored chunks")),
         (base(), 20, "keep", ("batch_size", "10", "20")),
         (base(), 10, "drop", ("last", "'keep'", "'drop'")),
     ],

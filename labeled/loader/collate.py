@@ -29,7 +29,7 @@ from labeled.loader.explain import Stats
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
 from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, SourceReader
-from labeled.samplers.listed import AnyPlan
+from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of
 from labeled.transforms.pipeline import SampleContext, Stopped
@@ -48,7 +48,7 @@ class Collator:
     Parameters
     ----------
     plan : LoaderPlan
-    epoch_plan : EpochPlan or SampledPlan
+    epoch_plan : EpochPlan
     jobs : Prefetcher or DeviceWindows
     pools : pair of BufferPool
         Memory for jobs and for batches joined.
@@ -57,7 +57,7 @@ class Collator:
     def __init__(
         self,
         plan: LoaderPlan,
-        epoch_plan: AnyPlan,
+        epoch_plan: EpochPlan,
         jobs: Any,
         pools: tuple[BufferPool, BufferPool],
         stats: Stats,
@@ -235,7 +235,9 @@ def rows_of_spans(
     return out
 
 
-def batch_stage(plan: LoaderPlan, epoch_plan: AnyPlan, rows: Callable[[], Rows], data: Any) -> Any:
+def batch_stage(
+    plan: LoaderPlan, epoch_plan: EpochPlan, rows: Callable[[], Rows], data: Any
+) -> Any:
     """Apply the last stage of a pipeline, where the batch is."""
     if plan.pipeline is None or not plan.pipeline.batch:
         return data

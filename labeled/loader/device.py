@@ -37,7 +37,7 @@ from labeled.loader.layout import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Made, Prefetcher
 from labeled.loader.reading import BufferPool, LoadedJob, RaggedRows
-from labeled.samplers.listed import AnyPlan
+from labeled.samplers.plan import EpochPlan
 from labeled.transforms.pipeline import NOTHING
 
 T = TypeVar("T")
@@ -304,7 +304,7 @@ class ResidentCollator(DeviceCollator):
 # batches that a pipeline makes on the host
 
 
-def handed_out(plan: LoaderPlan, epoch_plan: AnyPlan, made: Made) -> Any:
+def handed_out(plan: LoaderPlan, epoch_plan: EpochPlan, made: Made) -> Any:
     """Apply the batch stage of a pipeline, on the device where one was asked for.
 
     The batch goes there now that the consumer asks for it: nothing of the next one is on its way

@@ -29,7 +29,6 @@ from labeled.formats.reader import Cost, as_runs
 from labeled.loader.memory import room_words, size_words
 from labeled.loader.options import read_classes
 from labeled.loader.plan import Job, LoaderPlan
-from labeled.samplers.listed import AnyPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
 from labeled.samplers.windows import shuffle_argument
@@ -155,7 +154,11 @@ class Explanation(Viewed):
     """
 
     def __init__(
-        self, plan: LoaderPlan, epoch: AnyPlan, labels: npt.ArrayLike | str | None, first_batch: int
+        self,
+        plan: LoaderPlan,
+        epoch: EpochPlan,
+        labels: npt.ArrayLike | str | None,
+        first_batch: int,
     ) -> None:
         sizes, order, there = plan.sizes, epoch.order, plan.device_plan
         place = epoch.span(first_batch)[0] if first_batch else 0
@@ -262,7 +265,7 @@ class Explanation(Viewed):
         return Summary(title, "", [*words, Table(head, lines)])
 
 
-def loader_summary(plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int) -> Summary:
+def loader_summary(plan: LoaderPlan, epoch_plan: EpochPlan, first_batch: int) -> Summary:
     """Summarize a loader: its order, then a line a source; asks no file, for it may be gone."""
     sizes, order, shard, lay_out = plan.sizes, epoch_plan.order, epoch_plan.shard, plan.lay_out
     title = (
@@ -298,7 +301,7 @@ DRAWN_JOBS, DRAWN_RUNS = 8, 120
 
 
 def sampled_jobs(
-    plan: LoaderPlan, epoch_plan: AnyPlan, first_batch: int, n_rows: int
+    plan: LoaderPlan, epoch_plan: EpochPlan, first_batch: int, n_rows: int
 ) -> tuple[list[Job], float]:
     """Return the jobs that are left, or some of them where they are many, and which share."""
     most = COUNTED_JOBS
@@ -341,7 +344,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
 
 
 def shuffle_quality(
-    plan: LoaderPlan, epoch_plan: AnyPlan, labels: npt.ArrayLike | str | None
+    plan: LoaderPlan, epoch_plan: EpochPlan, labels: npt.ArrayLike | str | None
 ) -> tuple[float | None, int | None]:
     """Return the expected entropy of batches, and the rows a window must have where it is low.
 
@@ -353,7 +356,7 @@ def shuffle_quality(
         If there is not one label a row, or no such source.
     """
     order, known = epoch_plan.order, None
-    if not isinstance(epoch_plan, EpochPlan) or not epoch_plan.n_batches or order.mode == "file":
+    if order.sampler is not None or not epoch_plan.n_batches or order.mode == "file":
         return None, None
     if isinstance(labels, str):
         sources = {one.name: one.source for one in plan.source_readers}

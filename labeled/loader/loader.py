@@ -38,7 +38,7 @@ from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Prefetcher
 from labeled.loader.reading import BufferPool, owned
-from labeled.samplers.listed import AnyPlan
+from labeled.samplers.plan import EpochPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.transforms.pipeline import NOTHING
 
@@ -76,10 +76,10 @@ class Loader(Viewed):
 
     def __init__(self, plan: LoaderPlan) -> None:
         self.plan = plan
-        self._next: AnyPlan = plan.epoch_plan
+        self._next: EpochPlan = plan.epoch_plan
         self._first_batch = 0
         self._live: weakref.ref[EpochIterator[Any]] | None = None
-        self._place: tuple[AnyPlan, int, bool] | None = None
+        self._place: tuple[EpochPlan, int, bool] | None = None
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
         sizes, read, joined = plan.sizes, {}, {}
@@ -253,7 +253,7 @@ class WithRows:
 class EpochIterator(Generic[T]):
     """One epoch, or the rest of one. Made by iterating a :class:`Loader`."""
 
-    def __init__(self, loader: Loader, plan: AnyPlan, first_batch: int) -> None:
+    def __init__(self, loader: Loader, plan: EpochPlan, first_batch: int) -> None:
         self._loader, self._loader_plan, self._epoch_plan = loader, loader.plan, plan
         self.with_rows, self._batch, self._stats = False, first_batch, loader._stats
         self._superseded = self._ended = False

@@ -219,7 +219,7 @@ class Asked:
             sizes = source.sizes[listed] * source.dtype.itemsize + OBJECT_BYTES
             units = None if rows.mode == "file" else rows.units
             self.nbytes[name] = int(sizes.sum())
-            single = UniformUnits(len(sizes), 1, 1)
+            single = UniformUnits(len(sizes), 1)
             self.worst[name] = bound = worst_case(sizes, units, repeats=rows.repeats)
             self.largest[name] = largest = worst_case(sizes, single, repeats=rows.repeats)
             bucketed = rows.options.bucket is not False

@@ -22,15 +22,14 @@ from dask.utils import parse_bytes
 from labeled._validation import check_classes, check_fields, whole
 from labeled.device import AnyDevice, Library, Resident, module
 from labeled.errors import LoaderError, did_you_mean
-from labeled.samplers.listed import AnyPlan, ListedBatches, SampledOrder, SampledPlan, Sampler
+from labeled.samplers.listed import ListedBatches, Sampler
 from labeled.samplers.permutation import key_of
-from labeled.samplers.plan import EpochPlan, Last
+from labeled.samplers.plan import EpochPlan, Last, SampledPlan
 from labeled.samplers.units import (
     UniformUnits,
     Units,
     units_of_boundaries,
     units_of_groups,
-    units_of_range,
     units_of_ranges,
 )
 from labeled.samplers.windows import (
@@ -359,13 +358,13 @@ class OrderedRows:
         found: Source = sources[name]
         return found
 
-    def epoch_plan(self, window_rows: int) -> AnyPlan:
+    def epoch_plan(self, window_rows: int) -> EpochPlan:
         """Arrange the first epoch."""
         options, epoch, buckets = self.options, self.options.epoch, None
         if options.sampler is not None:
             sampler: Any = options.sampler
-            listed = SampledOrder(sampler.at_epoch(epoch), self.n_rows, window_rows, self.seed)
-            plan = SampledPlan(listed, options.shard)
+            order = Order("sampler", self.units, window_rows, self.seed, epoch, sampler=sampler)
+            plan = SampledPlan(order, options.shard, self.batch_rows)
             _ = plan.n_rows  # complain about rows that are not there now
             return plan
         mode, weights = str(self.mode), None
@@ -385,7 +384,7 @@ def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units,
     """Find the units of a selection; index lists are grouped by stored chunk when shuffled."""
     n, least = len(selection), max(1, -(-UNIT_BYTES // max(1, source.row_bytes)))
     if mode == "full":
-        return UniformUnits(n, 1, 1), None
+        return UniformUnits(n, 1), None
     layout, span = source.layout, selection.span
     chunk_rows = layout.chunk_rows or 1
     unit_rows = chunk_rows * -(-least // chunk_rows)
@@ -393,12 +392,12 @@ def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units,
         start, stop = span.start, max(span.start, span.stop)
         if layout.edges is not None:
             return units_of_boundaries(start, stop, layout.edges, least), None
-        return units_of_range(start, stop, unit_rows), None
+        return UniformUnits(stop - start, unit_rows, start), None
     ranges = [p for p in selection.pieces if isinstance(p, range) and p.step > 0]
     if len(ranges) == len(selection.pieces):
         return units_of_ranges(ranges, unit_rows), None
     if mode == "file":
-        return UniformUnits(n, least, least), None
+        return UniformUnits(n, least), None
     # A list is sorted by stored chunk, once: each chunk is then decoded once an epoch.
     chunk = selection.rows // (layout.chunk_rows or least)
     if layout.edges is not None:

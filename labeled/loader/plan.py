@@ -23,9 +23,8 @@ from labeled.loader.layout import BatchLayout, HandedOver, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
 from labeled.loader.options import BatchOptions, OrderedRows
 from labeled.loader.reading import RaggedSourceReader, SourceReader, owned
-from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import key_of
-from labeled.samplers.plan import plan_hash
+from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import UniformUnits
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection
@@ -153,7 +152,7 @@ class LoaderPlan:
     ----------
     source_readers : sequence of SourceReader
         The sources that are read.
-    epoch_plan : EpochPlan or SampledPlan
+    epoch_plan : EpochPlan
         Of the first epoch; later ones differ in the epoch number alone.
     position_of : int64 array, optional
         Dataset position of each position of the order, where they differ; see `OrderedRows`.
@@ -253,7 +252,7 @@ class LoaderPlan:
         if sizes.promised_bytes > room:
             warn(f"batches may take {format_bytes(sizes.promised_bytes)}, but {room_words(room)}")
 
-    def jobs(self, epoch_plan: AnyPlan, first_batch: int) -> Iterator[Job]:
+    def jobs(self, epoch_plan: EpochPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
         job_rows, offset = self.sizes.job_rows, self.job_offset
         for window in epoch_plan.windows(first_batch):

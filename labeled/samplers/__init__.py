@@ -1,9 +1,9 @@
 """Which rows are read together, and in what order they are handed out: integers only.
 
 `permutation` makes keyed bijections, `units` defines the smallest runs of rows that are read
-together, `windows` orders an epoch (file order, full shuffle, windows, buckets, draws with
-replacement), and `plan` shares an epoch out and walks through its windows and batches. `listed`
-serves batches that a sampler lists, among them shuffled rows and sequences of consecutive rows.
+together, `listed` has samplers, which list batches themselves, `windows` orders an epoch (file
+order, full shuffle, windows, buckets, draws with replacement, listed rows), and `plan` shares an
+epoch out and walks through its windows and batches.
 `state` saves a place and finds it again; `quality` predicts how well batches are mixed.
 """
 

@@ -1,4 +1,4 @@
-"""Batches that somebody else lists: samplers, and the plan that serves their rows.
+"""Batches that somebody else lists: samplers.
 
 A *request* is the rows of one batch: a slice of consecutive rows, or an int64 array of rows in any
 order, with repeats if so wished. A sampler lists requests, epoch after epoch; they are served in
@@ -8,11 +8,10 @@ this costs eight bytes a row, and as many again where a sampler yields arrays.
 
 from __future__ import annotations
 
-import hashlib
 import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -21,9 +20,7 @@ import numpy.typing as npt
 
 from labeled._validation import as_array, check_arguments, whole
 from labeled.errors import LoaderError, SelectionError, SelectionTypeError, explain_memory_errors
-from labeled.samplers.permutation import IntArray, explicit_permutation, key_of
-from labeled.samplers.plan import EpochPlan, History, Last
-from labeled.samplers.windows import Window, WindowRows
+from labeled.samplers.permutation import IntArray, digest_of, explicit_permutation, key_of
 
 Request: TypeAlias = slice | IntArray
 Seed: TypeAlias = int | tuple[int, ...]
@@ -42,21 +39,11 @@ class ListedBatches:
     Examples
     --------
     >>> batches = ListedBatches.of([slice(0, 3), [7, 7], range(3, 5)])
-    >>> batches.content(0, 3).rows, batches.edges
-    (array([0, 1, 2, 7, 7, 3, 4]), array([0, 3, 5, 7]))
+    >>> list(batches), batches.batch_rows
+    ([slice(0, 3, None), array([7, 7]), slice(3, 5, None)], 3)
     """
 
     requests: tuple[Request, ...]
-    epoch: int = 0
-    rows: IntArray = field(init=False)
-    """The rows of all batches, one batch after another."""
-    edges: IntArray = field(init=False)
-    """Places at which batches begin, and the number of all places, (batches + 1,)."""
-
-    def __post_init__(self) -> None:
-        each = [np.zeros(0, np.int64), *(np.r_[one].astype(np.int64) for one in self.requests)]
-        edges = np.cumsum(list(map(len, each)), dtype=np.int64)
-        self.__dict__.update(rows=np.concatenate(each), edges=edges)
 
     @classmethod
     def of(cls, requests: Iterable[Any]) -> ListedBatches:
@@ -65,7 +52,8 @@ class ListedBatches:
 
     def __repr__(self) -> str:
         n, shown = len(self), ", ".join(map(reprlib.repr, self.requests[:3]))
-        return f"<{n:,} listed batches, {self.edges[-1]:,} rows: {shown}{', ...' * (n > 3)}>"
+        n_rows = rows_of_requests(self.requests)[1].size
+        return f"<{n:,} listed batches, {n_rows:,} rows: {shown}{', ...' * (n > 3)}>"
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -73,23 +61,28 @@ class ListedBatches:
     def __iter__(self) -> Iterator[Request]:
         return iter(self.requests)
 
-    def at_epoch(self, epoch: int) -> ListedBatches:
-        return ListedBatches(self.requests, epoch)
+    def at_epoch(self, _epoch: int) -> ListedBatches:
+        return self
 
-    @property
+    @cached_property
     def batch_rows(self) -> int:
-        return int(np.diff(self.edges).max(initial=0))
+        return int(np.diff(rows_of_requests(self.requests)[0]).max(initial=0))
 
     @cached_property
     def digest(self) -> str:
-        return _digest_of(self.edges, self.rows)
+        return digest_of(*rows_of_requests(self.requests))
 
-    def content(self, first: int, last: int) -> WindowRows:
-        """Return the rows of batches ``[first, last)``: one run where they are consecutive."""
-        rows = self.rows[self.edges[first] : self.edges[last]]
-        if len(rows) and (np.diff(rows) == 1).all():
-            return WindowRows(run=(int(rows[0]), int(rows[-1]) + 1))
-        return WindowRows(listed=rows)
+
+def rows_of_requests(requests: Iterable[Request]) -> tuple[IntArray, IntArray]:
+    """Return the places at which batches begin and the last ends, and the rows of all of them.
+
+    Examples
+    --------
+    >>> rows_of_requests([slice(0, 3), np.array([7, 7])])
+    (array([0, 3, 5]), array([0, 1, 2, 7, 7]))
+    """
+    each = [np.zeros(0, np.int64), *(np.r_[one].astype(np.int64) for one in requests)]
+    return np.cumsum(list(map(len, each)), dtype=np.int64), np.concatenate(each)
 
 
 def as_request(item: Any) -> Request:
@@ -136,132 +129,6 @@ def as_request(item: Any) -> Request:
         )
     rows.flags.writeable = False
     return rows
-
-
-def _digest_of(*arrays: IntArray) -> str:
-    """Return a text that differs where integers differ."""
-    content = b"".join(np.ascontiguousarray(one, "<i8").tobytes() for one in arrays)
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
-
-
-# ---------------------------------------------------------------- a plan of listed batches
-@dataclass(frozen=True, eq=False)
-class SampledOrder:
-    """The order a sampler gives to one epoch; stands where an `Order` stands.
-
-    Its `seed` decides nothing about rows: random transforms draw from it.
-    """
-
-    sampler: Sampler
-    n_rows: int
-    window_rows: int
-    seed: int = 0
-
-    mode = "sampler"
-    sticky_shards = False
-
-    @property
-    def epoch(self) -> int:
-        return self.sampler.epoch
-
-    @property
-    def digest(self) -> str:
-        return self.sampler.digest
-
-
-@dataclass(frozen=True, eq=False)
-class SampledPlan:
-    """The batches of one shard of one epoch of a sampler.
-
-    Parameters
-    ----------
-    order : SampledOrder
-    shard : (int, int)
-        This shard serves batches ``index, index + count, ...`` of those that are left.
-    history : tuple of (count, step)
-        Changes of the number of shards within this epoch.
-
-    Raises
-    ------
-    SelectionError
-        If the sampler asks for a row that is not there.
-
-    Examples
-    --------
-    >>> order = SampledOrder(ListedBatches.of([[3, 1], slice(0, 4), [2]]), 4, window_rows=8)
-    >>> plan = SampledPlan(order)
-    >>> plan.n_batches, [plan.span(k) for k in range(3)]
-    (3, [(0, 2), (2, 6), (6, 7)])
-    """
-
-    order: SampledOrder
-    shard: tuple[int, int] = (0, 1)
-    history: History = ()
-
-    last: Last = "keep"
-
-    def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> SampledPlan:
-        """Return the same plan for another epoch and history; a sampler keeps its own seed."""
-        order = self.order
-        sampler, seed = order.sampler.at_epoch(epoch), order.seed if seed is None else seed
-        return replace(self, order=replace(order, sampler=sampler, seed=seed), history=history)
-
-    @property
-    def _own(self) -> slice:
-        """Which batches of the sampler are this shard's."""
-        index, count = self.shard
-        served = sum(shards * step for shards, step in self.history)
-        return slice(served + index, None, count)
-
-    @cached_property
-    def _batches(self) -> ListedBatches:
-        listed = ListedBatches(tuple(self.order.sampler)[self._own], self.order.epoch)
-        highest = listed.rows.max(initial=-1)
-        if highest >= self.order.n_rows:
-            raise SelectionError(
-                f"the sampler asks for row {highest} in epoch {self.order.epoch}, but there are "
-                f"{self.order.n_rows} rows"
-            )
-        return listed
-
-    @property
-    def batch_rows(self) -> int:
-        """Rows of the longest batch of any epoch."""
-        return max(1, self.order.sampler.batch_rows)
-
-    @property
-    def n_batches(self) -> int:
-        return len(range(len(self.order.sampler))[self._own])
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of all batches of this shard, repeats counted."""
-        return int(self._batches.edges[-1])
-
-    def span(self, number: int) -> tuple[int, int]:
-        """Return the places of batch `number`: ``[start, stop)``."""
-        edges = self._batches.edges
-        return int(edges[number]), int(edges[number + 1])
-
-    def batch(self, number: int) -> tuple[IntArray, int]:
-        """Return the rows of one batch, and how many they are."""
-        rows = self._batches.content(number, number + 1).rows
-        return rows, len(rows)
-
-    @property
-    def n_windows(self) -> int:
-        return sum(1 for _ in self.windows())
-
-    def windows(self, first_batch: int = 0) -> Iterator[Window]:
-        """Walk through windows of whole batches, from batch `first_batch` on."""
-        edges, first = self._batches.edges, first_batch
-        while first < self.n_batches:
-            fitting = edges.searchsorted(edges[first] + self.order.window_rows, "right")
-            end = max(int(fitting) - 1, first + 1)
-            if edges[first] < edges[end]:  # else there are no rows
-                content = self._batches.content(first, end)
-                yield Window(int(edges[first]), int(edges[end]), content)
-            first = end
 
 
 # ---------------------------------------------------------------- samplers of our own
@@ -322,18 +189,16 @@ class RowSequences:
     @cached_property
     def digest(self) -> str:
         numbers = (self.length, self.batch_sequences, self.last, repr(self.seed))
-        return f"{key_of('row sequences', *numbers, _digest_of(self.starts)):032x}"
+        return f"{key_of('row sequences', *numbers, digest_of(self.starts)):032x}"
 
 
 Sampler: TypeAlias = ListedBatches | RowSequences
 """Batches of rows, epoch after epoch: re-iterable, and the same each time.
 
-`epoch` says which epoch iterating gives, and ``at_epoch`` gives another; `batch_rows` are the rows
-of the longest batch of any epoch; `digest` differs where the batches differ, the epoch aside.
+Iterating gives the batches of one epoch, and that of ``at_epoch`` those of another; `batch_rows`
+are the rows of the longest batch of any epoch; `digest` differs where the batches differ, the epoch
+aside.
 """
-
-AnyPlan: TypeAlias = EpochPlan | SampledPlan
-"""The plan of one shard of one epoch, whoever orders its rows."""
 
 
 @check_arguments(LoaderError)
@@ -405,7 +270,7 @@ def row_sequences(
     with _room_for(int(counts.sum())):
         numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = np.repeat(borders[:-1], counts) + numbers * step
-    return RowSequences(starts, length, size, last, _checked(seed), _whole("epoch", epoch))
+    return RowSequences(starts, length, size, last, seed, _whole("epoch", epoch))
 
 
 @check_arguments(LoaderError)
@@ -430,17 +295,11 @@ def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> Row
     n, size = _whole("n_rows", n_rows), _whole("batch_rows", batch_rows, 1)
     with _room_for(n):
         starts = np.arange(n)
-    return RowSequences(starts, 1, size, "keep", _checked(seed), _whole("epoch", epoch))
+    return RowSequences(starts, 1, size, "keep", seed, _whole("epoch", epoch))
 
 
 def _room_for(n: int) -> AbstractContextManager[None]:
     return explain_memory_errors(lambda why: f"{n:,} row numbers do not fit in memory: {why}")
-
-
-def _checked(seed: Seed | None) -> Seed | None:
-    for one in seed if isinstance(seed, tuple) else () if seed is None else (seed,):
-        whole("seed", one, error=LoaderError)
-    return seed
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:

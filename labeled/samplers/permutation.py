@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,14 @@ def key_of(*parts: int | str) -> int:
         text += f"\x1fs{part}" if isinstance(part, str) else f"\x1fi{int(part)}"
     digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
     return int.from_bytes(digest, "little")
+
+
+def digest_of(*arrays: npt.NDArray[Any]) -> str:
+    """Return a text that differs where the values of arrays differ."""
+    digest = hashlib.blake2b(digest_size=16)
+    for one in arrays:
+        digest.update(np.ascontiguousarray(one, one.dtype.newbyteorder("<")).data)
+    return digest.hexdigest()
 
 
 def explicit_permutation(n: int, key: int) -> IntArray:

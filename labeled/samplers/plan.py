@@ -24,12 +24,14 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from labeled.errors import SelectionError
+from labeled.samplers.listed import rows_of_requests
 from labeled.samplers.permutation import ORDER_VERSION, IntArray
+from labeled.samplers.units import ListedUnits
 from labeled.samplers.windows import Order, Window, WindowOrder, even_share, shard_bounds
 
 Last = Literal["keep", "pad", "drop", "wrap"]
@@ -59,7 +61,7 @@ class EpochPlan:
     Examples
     --------
     >>> from labeled.samplers.units import UniformUnits
-    >>> order = Order("file", UniformUnits(10, 4, 4), window_rows=8, seed=7)
+    >>> order = Order("file", UniformUnits(10, 4), window_rows=8, seed=7)
     >>> plan = EpochPlan(order, shard=(1, 2), batch_rows=3, last="pad")
     >>> plan.n_batches, plan.batch(1)
     (2, (array([ 8,  9, -1]), 2))
@@ -72,13 +74,16 @@ class EpochPlan:
     history: History = ()
     n_batches: int = field(init=False, repr=False)
     """Batches of this shard."""
-    n_rows: int = field(init=False, repr=False)
-    """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
 
     def __post_init__(self) -> None:
         n_rows = self.order.units.n_rows
-        found = share_of(self.last, n_rows, self.history, self.shard, self.batch_rows)
-        self.__dict__.update(zip(("n_batches", "n_rows"), found, strict=True))
+        found = n_batches_of(self.last, n_rows, self.history, self.shard, self.batch_rows)
+        self.__dict__["n_batches"] = found
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
+        return sum(hi - lo for _, lo, hi in self.parts)
 
     def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> EpochPlan:
         """Return the same plan for another epoch, seed and history."""
@@ -167,25 +172,83 @@ class EpochPlan:
         return sum(1 for _ in self.spans(0, self.n_rows))
 
 
-def share_of(
-    last: Last, n_rows: int, history: History, shard: tuple[int, int], batch_rows: int
-) -> tuple[int, int]:
-    """Return a shard's batches under the rule `last`, after the changes in `history`, and its rows.
+@dataclass(frozen=True, eq=False)
+class SampledPlan(EpochPlan):
+    """The batches of one shard of one epoch of a sampler: each has the length it is listed with.
+
+    Shard `index` serves batches ``index, index + count, ...`` of those that are left.
+
+    Raises
+    ------
+    SelectionError
+        If the sampler asks for a row that is not there.
 
     Examples
     --------
-    >>> share_of("keep", 12, (), (0, 2), 4), share_of("keep", 12, ((2, 1),), (0, 1), 4)
-    ((2, 6), (1, 4))
+    >>> from labeled.samplers.listed import ListedBatches
+    >>> from labeled.samplers.units import UniformUnits
+    >>> batches = ListedBatches.of([[3, 1], slice(0, 4), [2]])
+    >>> plan = SampledPlan(Order("sampler", UniformUnits(4, 1), 8, seed=7, sampler=batches))
+    >>> plan.n_batches, [plan.span(k) for k in range(3)]
+    (3, [(0, 2), (2, 6), (6, 7)])
+    """
+
+    def __post_init__(self) -> None:
+        assert self.order.sampler is not None
+        self.__dict__["n_batches"] = len(range(len(self.order.sampler))[self._own])
+
+    @property
+    def _own(self) -> slice:
+        """Which batches of the sampler are this shard's."""
+        served = sum(count * step for count, step in self.history)
+        return slice(served + self.shard[0], None, self.shard[1])
+
+    @cached_property
+    def _listed(self) -> tuple[IntArray, IntArray]:
+        """The places at which batches begin and end, and their rows, one batch after another."""
+        order = self.order
+        assert order.sampler is not None
+        requests = tuple(order.sampler.at_epoch(order.epoch))[self._own]
+        edges, rows = rows_of_requests(requests)
+        highest = rows.max(initial=-1)
+        if highest >= order.n_rows:
+            raise SelectionError(
+                f"the sampler asks for row {highest} in epoch {order.epoch}, but there are "
+                f"{order.n_rows} rows"
+            )
+        return edges, rows
+
+    @cached_property
+    def parts(self) -> list[tuple[WindowOrder, int, int]]:
+        """All places: windows hold whole batches, as many as fit."""
+        edges, rows = self._listed
+        places = replace(self.order, mode="file", units=ListedUnits(np.unique(edges)))
+        return [(WindowOrder(places, (0, 1), rows), 0, len(rows))]
+
+    def span(self, number: int) -> tuple[int, int]:
+        edges, _ = self._listed
+        return int(edges[number]), int(edges[min(number + 1, self.n_batches)])
+
+
+def n_batches_of(
+    last: Last, n_rows: int, history: History, shard: tuple[int, int], batch_rows: int
+) -> int:
+    """Return how many batches a shard has under the rule `last`, after the changes in `history`.
+
+    Examples
+    --------
+    >>> n_batches_of("keep", 12, (), (0, 2), 4), n_batches_of("keep", 12, ((2, 1),), (0, 1), 4)
+    (2, 1)
     """
     for count, step in history:  # what no shard had handed out yet
         each, longer = divmod(n_rows, count)
         done = step * batch_rows
         n_rows = (count - longer) * max(0, each - done) + longer * max(0, each + 1 - done)
     start, stop = shard_bounds(n_rows, *shard)
+    if last == "drop":
+        return n_rows // shard[1] // batch_rows
     longest = stop - start if last == "keep" else -(-n_rows // shard[1])
-    n_batches = n_rows // shard[1] // batch_rows if last == "drop" else -(-longest // batch_rows)
-    room = n_batches * batch_rows
-    return n_batches, room if last == "wrap" and n_rows else min(stop - start, room)
+    return -(-longest // batch_rows)
 
 
 def _left_after(pieces: Sequence[range], count: int, done: int) -> list[range]:
@@ -209,12 +272,12 @@ def _left_after(pieces: Sequence[range], count: int, done: int) -> list[range]:
     return [piece for piece in left if piece]
 
 
-def plan_hash(plan: Any, layout_hash: str) -> str:
+def plan_hash(plan: EpochPlan, layout_hash: str) -> str:
     """Hash what the batches of a plan depend on, besides seed, epoch and shards.
 
     Parameters
     ----------
-    plan : EpochPlan or SampledPlan
+    plan : EpochPlan
     layout_hash : str
         The caller's hash over the selection and the stored chunks of its sources.
     """

@@ -83,7 +83,7 @@ def expected_quality(plan: EpochPlan, labels: Labels | None = None) -> float:
     --------
     >>> from labeled.samplers.units import UniformUnits
     >>> from labeled.samplers.windows import Order
-    >>> order = Order("window", UniformUnits(10**8, 1000, 1000), window_rows=64_000, seed=7)
+    >>> order = Order("window", UniformUnits(10**8, 1000), window_rows=64_000, seed=7)
     >>> round(expected_quality(EpochPlan(order, batch_rows=256)), 2)
     0.97
     """

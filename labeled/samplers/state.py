@@ -24,9 +24,8 @@ from typing import Any
 
 from labeled._validation import check_arguments, check_fields
 from labeled.errors import StateError
-from labeled.samplers.listed import AnyPlan
 from labeled.samplers.permutation import ORDER_VERSION
-from labeled.samplers.plan import EpochPlan, History, Last, share_of
+from labeled.samplers.plan import EpochPlan, History, Last, n_batches_of
 
 STATE_VERSION = 4
 MAX_SHARDS = 1 << 20  # keeps a damaged state from making us count to 10**12
@@ -91,7 +90,7 @@ class State:
         for number, (count, step) in enumerate(places if self.mode != "sampler" else ()):
             last, before = (count - 1, count), self.history[:number]  # no shard has more rows
             if possible:  # the number of shards changes before the last batch is handed out
-                most, _ = share_of(self.last, self.n_rows, before, last, self.batch_rows)
+                most = n_batches_of(self.last, self.n_rows, before, last, self.batch_rows)
                 is_now = number == len(self.history)
                 possible = (self.n_batches if is_now else step + 1) <= most
         if not possible:
@@ -129,7 +128,7 @@ class State:
         return cls(**found)
 
 
-def state_of(plan: AnyPlan, step: int, plan_hash: str, *, finished: bool = False) -> State:
+def state_of(plan: EpochPlan, step: int, plan_hash: str, *, finished: bool = False) -> State:
     """Return the state of a loader that has handed out `step` batches of `plan`.
 
     `finished` says that the loop has ended, not only that no batch is left for it.
@@ -143,7 +142,7 @@ def state_of(plan: AnyPlan, step: int, plan_hash: str, *, finished: bool = False
     return State(**known, count=count, shard=index, finished=finished)
 
 
-def restore(state: State, plan: AnyPlan, plan_hash: str) -> tuple[AnyPlan, int]:
+def restore(state: State, plan: EpochPlan, plan_hash: str) -> tuple[EpochPlan, int]:
     """Find the place again: the plan to go on with, and its first batch.
 
     With another number of shards, what none had handed out is shared out anew: rows, or the
@@ -153,7 +152,7 @@ def restore(state: State, plan: AnyPlan, plan_hash: str) -> tuple[AnyPlan, int]:
     ----------
     state : State
         As saved, perhaps with another number of shards.
-    plan : EpochPlan or SampledPlan
+    plan : EpochPlan
         A plan of the loader that goes on, of any epoch: its shard, its order parameters.
     plan_hash : str
         That plan's hash.
@@ -178,7 +177,7 @@ def restore(state: State, plan: AnyPlan, plan_hash: str) -> tuple[AnyPlan, int]:
         )
     index, count = plan.shard
     there = plan.at_epoch(state.epoch, state.seed, state.history)
-    longest = state.count - 1 if isinstance(plan, EpochPlan) else 0
+    longest = state.count - 1 if plan.order.sampler is None else 0
     most = replace(there, shard=(longest, state.count)).n_batches
     ended = state.finished and count == state.count and state.shard in (None, index)
     if ended or 0 < state.step == most:

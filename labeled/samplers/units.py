@@ -10,19 +10,21 @@ Anything else lists the offsets (`ListedUnits`: eight bytes a unit).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled.samplers.permutation import IntArray
+from labeled.samplers.permutation import IntArray, digest_of
 
 
 @dataclass(frozen=True)
 class UniformUnits:
     """Units of `unit_rows` rows; the first and the last may be shorter.
+
+    They begin at multiples of `unit_rows`, counted from row 0 of the file: whole stored chunks,
+    or any number of rows where these can be read at any place.
 
     Parameters
     ----------
@@ -30,22 +32,24 @@ class UniformUnits:
         How many positions there are in all.
     unit_rows : int
         Rows of a whole unit.
-    first_rows : int
-        Rows of the first unit, at most `unit_rows`.
+    first_row : int
+        The row of the file at the first position.
     start : int
         The first position; the last is ``start + n_rows - 1``.
 
     Examples
     --------
-    >>> units = UniformUnits(n_rows=10, unit_rows=4, first_rows=3)
+    >>> units = UniformUnits(n_rows=10, unit_rows=4, first_row=101)
     >>> units.bounds(np.arange(units.count))
     (array([0, 3, 7]), array([ 3,  7, 10]))
     """
 
     n_rows: int
     unit_rows: int
-    first_rows: int
+    first_row: int = 0
     start: int = 0
+    first_rows: int = field(init=False, repr=False)
+    """Rows of the first unit, at most `unit_rows`."""
     count: int = field(init=False, repr=False)
     """How many units there are."""
     max_rows: int = field(init=False, repr=False)
@@ -54,10 +58,12 @@ class UniformUnits:
     """A text that differs where the units differ."""
 
     def __post_init__(self) -> None:
-        count = 1 + max(0, -((self.first_rows - self.n_rows) // self.unit_rows))
-        own = self.__dict__
-        own.update(count=count if self.n_rows else 0, max_rows=min(self.unit_rows, self.n_rows))
-        own["digest"] = f"uniform {self.start} {self.n_rows} {self.unit_rows} {self.first_rows}"
+        n_rows, unit_rows = self.n_rows, self.unit_rows
+        first_rows = unit_rows - self.first_row % unit_rows
+        count = 1 + max(0, -((first_rows - n_rows) // unit_rows)) if n_rows else 0
+        digest = f"uniform {self.start} {n_rows} {unit_rows} {first_rows}"
+        max_rows = min(unit_rows, n_rows)
+        self.__dict__.update(first_rows=first_rows, count=count, max_rows=max_rows, digest=digest)
 
     def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
         """Return the first position of each unit, and the one behind its last."""
@@ -67,8 +73,8 @@ class UniformUnits:
 
     def clip(self, start: int, stop: int) -> UniformUnits:
         """Return the units of the positions ``[start, stop)``, which may cut units."""
-        offset = (start - self.start + self.unit_rows - self.first_rows) % self.unit_rows
-        return UniformUnits(max(0, stop - start), self.unit_rows, self.unit_rows - offset, start)
+        first_row = self.first_row + start - self.start
+        return UniformUnits(max(0, stop - start), self.unit_rows, first_row, start)
 
 
 class ListedUnits:
@@ -95,8 +101,7 @@ class ListedUnits:
     @property
     def digest(self) -> str:
         """A text that differs where the units differ."""
-        content = np.ascontiguousarray(self.offsets, "<i8")
-        return hashlib.blake2b(content.tobytes(), digest_size=16).hexdigest()
+        return digest_of(self.offsets)
 
     def bounds(self, ids: IntArray) -> tuple[IntArray, IntArray]:
         """Return the first position of each unit, and the one behind its last."""
@@ -109,20 +114,6 @@ class ListedUnits:
 
 
 Units = UniformUnits | ListedUnits
-
-
-def units_of_range(start: int, stop: int, unit_rows: int = 1) -> UniformUnits:
-    """Return the units of the file rows ``[start, stop)``, one row a position.
-
-    Units begin at multiples of `unit_rows`, counted from row 0 of the file: whole stored chunks,
-    or any number of rows where these can be read at any place.
-
-    Examples
-    --------
-    >>> units_of_range(100, 1000, 128)
-    UniformUnits(n_rows=900, unit_rows=128, first_rows=28, start=0)
-    """
-    return UniformUnits(stop - start, unit_rows, unit_rows - start % unit_rows)
 
 
 def units_of_ranges(ranges: Sequence[range], unit_rows: int = 1) -> ListedUnits:

@@ -15,7 +15,6 @@ an epoch does not end in a window too small to mix.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import LoaderError
-from labeled.samplers.permutation import IntArray, Permutation, explicit_permutation, key_of
+from labeled.samplers.listed import Sampler
+from labeled.samplers.permutation import (
+    IntArray,
+    Permutation,
+    digest_of,
+    explicit_permutation,
+    key_of,
+)
 from labeled.samplers.units import UniformUnits, Units
 from labeled.selection import merged_runs, rows_of, runs_of
 
@@ -148,8 +154,7 @@ class Buckets:
     @cached_property
     def digest(self) -> str:
         """Hash of the sizes and of how they are used."""
-        sizes = hashlib.blake2b(self.sizes.tobytes(), digest_size=16).hexdigest()
-        return f"{key_of('buckets', self.name, self.batch_rows, sizes):032x}"
+        return f"{key_of('buckets', self.name, self.batch_rows, digest_of(self.sizes)):032x}"
 
     def arranged(self, rows: IntArray, places: IntArray, first: int, key: int) -> IntArray:
         """Return where rows of a window go, instead of to `places`.
@@ -213,8 +218,7 @@ class Weights:
     @cached_property
     def digest(self) -> str:
         """Hash of the weights."""
-        content = np.ascontiguousarray(self.values, "<f8").tobytes()
-        return hashlib.blake2b(content, digest_size=16).hexdigest()
+        return digest_of(np.asarray(self.values, np.float64))
 
     @cached_property
     def sums(self) -> FloatArray:
@@ -316,9 +320,9 @@ class Order:
 
     Parameters
     ----------
-    mode : {'file', 'window', 'full', 'weights', 'balance'}
+    mode : {'file', 'window', 'full', 'weights', 'balance', 'sampler'}
         File order; random units fill a window and are shuffled in it; any row may follow any
-        row; rows are drawn by `weights`, given as such or made of classes.
+        row; rows are drawn by `weights`, given as such or made of classes; a sampler lists them.
     units : UniformUnits or ListedUnits
         What is read together at the least; their positions are the rows to order.
     window_rows : int
@@ -331,6 +335,8 @@ class Order:
         Rows of about equal size share a batch; for windows.
     weights : Weights, optional
         Rows are drawn with replacement, as many as there are.
+    sampler : ListedBatches or RowSequences, optional
+        Lists the rows of each batch; `seed` then decides about random transforms alone.
     """
 
     mode: str
@@ -341,6 +347,7 @@ class Order:
     sticky_shards: bool = False
     buckets: Buckets | None = None
     weights: Weights | None = None
+    sampler: Sampler | None = None
 
     @property
     def n_rows(self) -> int:
@@ -350,6 +357,8 @@ class Order:
     @cached_property
     def digest(self) -> str:
         """Hash of everything the order depends on but seed and epoch."""
+        if self.sampler is not None:
+            return self.sampler.digest
         if self.weights is not None:
             drawn = ("draws", self.window_rows, self.units.digest, self.weights.digest)
             return f"{key_of(*drawn):032x}"
@@ -364,26 +373,34 @@ class WindowOrder:
     The n-th unit of the run order is unit ``permuted(n)``. The rows before it follow from a few
     integers where units have one size; else their sums are kept, eight bytes a unit.
 
+    Parameters
+    ----------
+    listed : int64 array, optional
+        The row at each place, where a sampler lists them.
+
     Examples
     --------
-    >>> order = Order("window", UniformUnits(10**8, 64, 64), window_rows=20_000, seed=7)
+    >>> order = Order("window", UniformUnits(10**8, 64), window_rows=20_000, seed=7)
     >>> WindowOrder(order, (1, 4)).n_rows
     25000000
     """
 
-    def __init__(self, order: Order, shard: tuple[int, int]) -> None:
+    def __init__(
+        self, order: Order, shard: tuple[int, int], listed: IntArray | None = None
+    ) -> None:
         units, salt, window_rows = order.units, [order.seed, order.epoch], order.window_rows
         start, stop = shard_bounds(units.n_rows, *shard)
         if order.sticky_shards:
             units, salt = units.clip(units.start + start, units.start + stop), [*salt, *shard]
             start, stop = 0, stop - start
-        in_order = order.mode == "file" or order.weights is not None
-        if order.mode == "full" or order.weights is not None:  # units of one row
-            units = UniformUnits(units.n_rows, 1, 1, units.start)
-        self.order, self.units, self.salt = order, units, salt
+        if order.mode == "full" or order.weights is not None:
+            units = UniformUnits(units.n_rows, 1, start=units.start)
+        self.order, self.units, self.salt, self.listed = order, units, salt, listed
         self.start, self.stop, self.n_rows = start, stop, stop - start
-        key = key_of(*salt, "rows" if order.mode == "full" else "units")
-        self.permuted = None if in_order else Permutation(units.count, key)
+        self.permuted: Permutation | None = None
+        if order.mode in ("window", "full"):
+            key = key_of(*salt, "rows" if order.mode == "full" else "units")
+            self.permuted = Permutation(units.count, key)
         self.sums: IntArray | None = None
         self.cut_units: list[tuple[int, int]] = []
         """Units that are cut: the place of each in the run order, and how many rows it lacks."""
@@ -393,10 +410,7 @@ class WindowOrder:
         """Units of one size: the first, how many they are, and over how many windows spread."""
         if not self.n_rows:
             return
-        if order.weights is not None:  # windows are those of the undivided epoch
-            self.unit_rows = 1
-            self.even_windows = 0, units.n_rows, -(-units.n_rows // window_rows)
-        elif isinstance(units, UniformUnits):
+        if isinstance(units, UniformUnits):
             self.unit_rows = units.unit_rows
             ends = np.array([0, units.count - 1])
             starts, stops = units.bounds(ends)
@@ -405,6 +419,8 @@ class WindowOrder:
                 ends = self.permuted(ends, inverse=True)
             self.cut_units = list(zip(ends.tolist(), lacks.tolist(), strict=True))[: units.count]
             first, last = self.unit_at(start), self.unit_at(stop - 1) + 1
+            if order.weights is not None:  # windows are those of the undivided epoch
+                first, last = 0, units.count
             each = max(1, window_rows // self.unit_rows)
             if window_rows >= units.n_rows:  # short units fit too, or units do not divide it
                 each = last - first
@@ -461,6 +477,11 @@ class WindowOrder:
             _, a, b = even_share(start + lo, *self.even_windows[1:])
             drawn = order.weights.drawn(a, b, (order.seed, order.epoch))
             return WindowRows(listed=drawn[start + lo - a : start + hi - a])
+        if self.listed is not None:
+            rows = self.listed[lo:hi]
+            if (np.diff(rows) == 1).all():
+                return WindowRows(run=(int(rows[0]), int(rows[-1]) + 1))
+            return WindowRows(listed=rows)
         if self.permuted is None:  # rows follow one another whatever the windows
             row = self.units.start + start
             return WindowRows(run=(row + lo, row + hi))
