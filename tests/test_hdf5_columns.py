@@ -125,7 +125,7 @@ def test_columns_that_cannot_be_sources_say_why(tmp_path: Path) -> None:
     ds = labeled.open_dataset(tmp_path / "t.h5")
 
     assert ds.sources == ("t/x",)
-    why = ds.files.known.not_opened
+    why = ds.files.known.headers[0].not_opened
     assert {name: why[f"t/{name}"] for name in ("raw", "ref")} == {
         "raw": "opaque dtype |V3",
         "ref": "reference dtype",

@@ -140,7 +140,7 @@ def describe_file(dataset: Dataset) -> Facts:
             name: {"dims": list(v.dims), "shape": list(v.shape), "dtype": str(dtype_of(v))}
             for name, v in header.variables.items()
         },
-        "not_opened": dict(catalog.not_opened),
+        "not_opened": dict(header.not_opened),
         "attributes": plain_values(dataset.attrs),
         "statistics": dict(format.statistics(header.stamp.path)),
     }

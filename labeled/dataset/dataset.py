@@ -171,7 +171,7 @@ class Dataset(Viewed):
     @property
     def attrs(self) -> dict[str, Any]:
         """Attributes of the file, or of the first of several files."""
-        return dict(self.files.catalog.attrs)
+        return dict(self.files.catalog.headers[0].attrs)
 
     @property
     def n_rows(self) -> int:

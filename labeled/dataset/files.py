@@ -18,12 +18,11 @@ from __future__ import annotations
 import glob
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from io import IOBase
-from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +50,8 @@ MAX_LISTED = 6
 COMPARED_BYTES = 1 << 20
 """Variables carried whole are compared value by value up to this size."""
 
-Scan = Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]
+Stamp = tuple[int, int]
+"""Size and time of a file."""
 
 
 class Mark(NamedTuple):
@@ -68,15 +68,19 @@ class Catalog:
     """What the headers of the files say, joined along the example axis."""
 
     headers: tuple[FileHeader, ...]
-    marks: tuple[Mark, ...]
     sources: Mapping[str, Source]
     variables: Mapping[str, Source]
     """Coordinates and variables carried whole; those along the example dim are joined."""
     splits: Mapping[str, Mapping[str, Selection]]
-    attrs: Mapping[str, Any] = field(default_factory=dict)
-    not_opened: Mapping[str, str] = field(default_factory=dict)
-    coordinates: frozenset[str] = frozenset()
-    """Which of the variables are coordinates, whether a source has their dims or not."""
+
+    @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """What the files are now."""
+        marks = []
+        for header in self.headers:
+            times = tuple(stamp.mtime_ns for stamp in header.stamps)
+            marks.append(Mark(header.n_bytes, header.fingerprint, times))
+        return tuple(marks)
 
 
 # ---------------------------------------------------------------- the recipe
@@ -84,27 +88,23 @@ class Catalog:
 class Files:
     """Paths, options, and what each file was when it was opened.
 
-    With `names`, each path holds one source, which is called by the name given to it.
+    With `names`, each path holds one source, which is called by the name given to it. Files are
+    scanned when this is made.
     """
 
     paths: tuple[str, ...]
     options: Options
-    marks: tuple[Mark, ...] = ()
     names: tuple[str, ...] = ()
-    addresses: tuple[tuple[int, int] | None, ...] = ()
+    marks: tuple[Mark, ...] = field(init=False)
+    addresses: tuple[Stamp | None, ...] = field(init=False)
     """For each path that is not local, which file was there; asking again takes requests."""
 
-    @classmethod
-    def open(cls, paths: Iterable[str], options: Options, names: Iterable[str] = ()) -> Files:
-        """Scan the files once and remember what they were."""
-        paths, names = tuple(paths), tuple(names)
-        stamps, addresses = tuple(map(_stamp, paths)), []
-        for path, stamp in zip(paths, stamps, strict=True):
-            addresses.append(stamp if is_address(path) else None)
-        catalog = _scan_all(paths, options, stamps, names)
-        files = cls(paths, options, catalog.marks, names, tuple(addresses))
-        files.__dict__["_seen"] = catalog
-        return files
+    def __post_init__(self) -> None:
+        stamps = tuple(map(_stamp, self.paths))
+        catalog = _scanned(self.paths, self.options, stamps, self.names)
+        pairs = zip(self.paths, stamps, strict=True)
+        there = tuple(stamp if is_address(path) else None for path, stamp in pairs)
+        self.__dict__.update(marks=catalog.marks, addresses=there, known=catalog)
 
     @property
     def catalog(self) -> Catalog:
@@ -115,15 +115,14 @@ class Files:
         FileChangedError
             If a file is not the one that was opened.
         """
-        stamps = []
-        for path, known in zip(self.paths, self.addresses, strict=True):
-            stamps.append(_stamp(path) if known is None else known)
-        catalog = _scan_all(self.paths, self.options, tuple(stamps), self.names)
-        seen: Catalog | None = self.__dict__.get("_seen")
+        pairs = zip(self.paths, self.addresses, strict=True)
+        stamps = tuple(_stamp(path) if there is None else there for path, there in pairs)
+        catalog = _scanned(self.paths, self.options, stamps, self.names)
+        seen: Catalog | None = self.__dict__.get("known")
         if catalog is not seen:  # within one open no file may be replaced, be it by one alike
             marks = self.marks if seen is None else seen.marks
             _check_same(catalog, marks, times=seen is not None)
-            self.__dict__["_seen"] = catalog
+            self.__dict__["known"] = catalog
         return catalog
 
     def check_times(self) -> None:
@@ -136,19 +135,18 @@ class Files:
         """
         _check_same(self.catalog, self.marks, times=True)
 
-    @property
+    @cached_property
     def known(self) -> Catalog:
         """What the headers said when the files were last looked at, without looking again.
 
         Enough to choose rows by; whoever reads them finds out if a file has changed. Of a
         thousand files on a server, looking takes long.
         """
-        seen: Catalog | None = self.__dict__.get("_seen")
-        return self.catalog if seen is None else seen
+        return self.catalog
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel without headers: they are scanned where the recipe arrives."""
-        return {name: value for name, value in self.__dict__.items() if name != "_seen"}
+        return {name: value for name, value in self.__dict__.items() if name != "known"}
 
 
 def _check_same(catalog: Catalog, marks: Sequence[Mark], *, times: bool) -> None:
@@ -169,7 +167,7 @@ def _check_same(catalog: Catalog, marks: Sequence[Mark], *, times: bool) -> None
                 )
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
+def _stamp(path: str) -> Stamp | None:
     if is_address(path):
         there = stamp_of(path)
         return there.size, there.mtime_ns
@@ -178,16 +176,6 @@ def _stamp(path: str) -> tuple[int, int] | None:
     except OSError:  # the scan says what is wrong
         return None
     return status.st_size, status.st_mtime_ns
-
-
-@lru_cache(maxsize=64)
-def _scan_all(
-    paths: tuple[str, ...], options: Options, stamps: Any, names: tuple[str, ...]
-) -> Catalog:
-    """Scan files; `stamps` is there so that a changed file is scanned again."""
-    assert options.format is not None
-    scan = format_named(options.format).scan
-    return join(scan_named(scan, paths, names, options) if names else scan(paths, options), options)
 
 
 # ---------------------------------------------------------------- which files are meant
@@ -277,6 +265,22 @@ def _check_listed(path: Any) -> None:
 
 
 # ---------------------------------------------------------------- headers joined
+@lru_cache(maxsize=64)
+def _scanned(
+    paths: tuple[str, ...], options: Options, stamps: Any, names: tuple[str, ...]
+) -> Catalog:
+    """Scan files; `stamps` is there so that a changed file is scanned again."""
+    assert options.format is not None
+    scan = format_named(options.format).scan
+    if not names:
+        return join(scan(paths, options), options)
+    asked, found = replace(options, sources=None, dims=()), {}
+    for name in dict.fromkeys(names):
+        own = tuple(path for path, other in zip(paths, names, strict=True) if other == name)
+        found[name] = join(scan(own, asked), asked)
+    return _side_by_side(found, chosen_sources(found, options, repr(paths[0])), options)
+
+
 def join(headers: tuple[FileHeader, ...], options: Options) -> Catalog:
     """Join the headers of files along the example axis.
 
@@ -286,31 +290,23 @@ def join(headers: tuple[FileHeader, ...], options: Options) -> Catalog:
         If a file lacks a source or a split of the first file, or has other dims, row
         shape or dtype; the message names both files.
     """
-    first, marks, by_file, io = headers[0], [], [], options.io
-    for header in headers:
-        if header is not first:
-            _check_compatible(first, header)
-        times = tuple(map(attrgetter("mtime_ns"), header.stamps))
-        marks.append(Mark(header.n_bytes, header.fingerprint, times))
-        by_file.append(header.sources)
+    first, io = headers[0], options.io
+    for header in headers[1:]:
+        _check_compatible(first, header)
     sources: dict[str, Source] = {}
     variables: dict[str, Source] = {}
     splits: dict[str, dict[str, Selection]] = {}
     for name in first.sources:
-        sources[name] = Source.of(tuple(map(itemgetter(name), by_file)), io)
+        sources[name] = Source.of(tuple(header.sources[name] for header in headers), io)
     for name, variable in first.variables.items():  # without the example dim, of the first file
         many = headers if _is_along(variable, first) else headers[:1]
         variables[name] = Source.of(tuple(header.variables[name] for header in many), io)
     for split, provided in first.splits.items():
         rows = splits[split] = {}
         for name in provided:
-            rows[name] = Selection.of(provided[name])
-            if len(headers) > 1:
-                rows[name] = joined_rows(
-                    [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
-                )
-    named = first.attrs, first.not_opened, first.coordinates
-    return Catalog(headers, tuple(marks), sources, variables, splits, *named)
+            each = [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
+            rows[name] = joined_rows(each)
+    return Catalog(headers, sources, variables, splits)
 
 
 def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
@@ -320,6 +316,8 @@ def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
 
 def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
     """Join rows of files, each given with how many its file has, one after another."""
+    if len(parts) == 1:
+        return parts[0][0]
     begin, shifted = 0, []
     for rows, n_rows in parts:
         shifted.append(rows.shift(begin))
@@ -327,54 +325,46 @@ def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
     return Selection.concat(shifted)
 
 
-def scan_named(
-    scan: Scan, paths: Sequence[str], names: Sequence[str], options: Options
-) -> tuple[FileHeader, ...]:
-    """Scan files by name; return one header for each set of files that stand side by side.
+def _side_by_side(found: Mapping[str, Catalog], names: Sequence[str], options: Options) -> Catalog:
+    """Make one catalog of files with one source each, by the names given to them.
 
     Raises
     ------
     FileFormatError
-        If a file holds several sources, or names have different numbers of files or rows.
+        If files hold several sources, or names have different numbers of files or rows.
     SplitError
-        If files that stand side by side do not agree in their splits.
+        If the files do not agree in their splits.
     """
-    asked, by_name = replace(options, sources=None, dims=()), {}
-    for name in dict.fromkeys(names):
-        own = tuple(path for path, other in zip(paths, names, strict=True) if other == name)
-        by_name[name] = scan(own, asked)
-    counts = {name: len(headers) for name, headers in by_name.items()}
+    headers: list[FileHeader] = []
+    sources: dict[str, Source] = {}
+    splits: dict[str, dict[str, Selection]] = {}
+    rows: dict[str, list[int]] = {}
+    counts = {name: len(found[name].headers) for name in names}
     if len(set(counts.values())) > 1:
         raise FileFormatError(f"each source needs as many files as the others, found {counts}")
-    chosen = chosen_sources(by_name, options, repr(paths[0]))
-    beside = zip(*(by_name[name] for name in chosen), strict=True)
-    return tuple(_beside(dict(zip(chosen, headers, strict=True)), options) for headers in beside)
-
-
-def _beside(headers: Mapping[str, FileHeader], options: Options) -> FileHeader:
-    """Make one header of several files with one source each."""
-    first, sources, rows = next(iter(headers.values())), {}, {}
-    splits: dict[str, Any] = {split: {} for split in first.splits}
-    for name, header in headers.items():
-        path = header.stamp.path
-        if len(header.sources) != 1:
+    for name in names:
+        catalog = found[name]
+        path = catalog.headers[0].stamp.path
+        if len(catalog.sources) != 1:
             raise FileFormatError(
                 f"{path!r} was given as source {name!r}, but holds the sources "
-                f"{sorted(header.sources)}; name files with one source each, or open it by itself"
+                f"{sorted(catalog.sources)}; name files with one source each, or open it by itself"
             )
-        (source,) = header.sources.values()
-        dims = dims_of(name, source.dims, replace(options, example_dim=None), repr(path))
-        sources[name], rows[path] = replace(source, name=name, dims=dims, coords=()), source.n_rows
-        if header.splits.keys() != splits.keys():
+        (source,) = catalog.sources.values()
+        dims = dims_of(name, source.file_dims, replace(options, example_dim=None), repr(path))
+        own = tuple(replace(one, name=name, dims=dims, coords=()) for one in source.headers)
+        sources[name], rows[name] = Source.of(own, options.io), [one.n_rows for one in own]
+        if headers and catalog.splits.keys() != splits.keys():
             raise SplitError(
-                f"{path!r} has the splits {sorted(header.splits)}, but {first.stamp.path!r}, which "
-                f"stands beside it, has {sorted(splits)}"
+                f"{path!r} has the splits {sorted(catalog.splits)}, but {headers[0].stamp.path!r}, "
+                f"which stands beside it, has {sorted(splits)}"
             )
-        for split, chosen in header.splits.items():
-            splits[split][name] = next(iter(chosen.values()))
-    if len(set(rows.values())) > 1:
+        for split, provided in catalog.splits.items():
+            splits.setdefault(split, {})[name] = next(iter(provided.values()))
+        headers += catalog.headers
+    if len(set(map(tuple, rows.values()))) > 1:
         raise FileFormatError(f"files side by side hold different numbers of rows: {rows}")
-    return replace(first, sources=sources, splits=splits, variables={})
+    return Catalog(tuple(headers), sources, {}, splits)
 
 
 def _check_compatible(first: FileHeader, other: FileHeader) -> None:

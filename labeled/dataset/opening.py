@@ -152,7 +152,7 @@ def open_dataset(
         format=chosen.name,
         own=own,
     )
-    files = Files.open(paths, asked, names)
+    files = Files(paths, asked, names)
     dataset = Dataset(files, asked.sources or tuple(sorted(files.known.sources)), chunks=chunks)
     is_notes = format is None and paths[0].lower().endswith((".txt", ".txt.gz"))
     if is_notes and [dtype.kind for dtype in dataset.dtypes.values()] == ["O"]:
@@ -205,11 +205,11 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     first = parts[0]
     for other in parts[1:]:
         _check_joinable(first, other)
-    paths = (path for part in parts for path in part.files.paths)
-    names = (name for part in parts for name in part.files.names)
+    paths = tuple(path for part in parts for path in part.files.paths)
+    names = tuple(name for part in parts for name in part.files.names)
     with warnings.catch_warnings():  # each file warned about its axes when it was opened
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
-        files = Files.open(paths, first.files.options, names)
+        files = Files(paths, first.files.options, names)
     chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()
     joined = replace(first, files=files, chosen=chosen)
     if all(part.selections is None for part in parts):

@@ -129,8 +129,9 @@ def why_no_source(dataset: Dataset, name: Any) -> str:
         )
     inside = [source for source in sources if source.startswith(f"{name.rstrip('/')}/")]
     no, hint = f"{name!r} in {where} is", did_you_mean(name, sources)
-    if name in known.not_opened:
-        return f"{no} not a source: {known.not_opened[name]}"
+    not_opened = known.headers[0].not_opened
+    if name in not_opened:
+        return f"{no} not a source: {not_opened[name]}"
     if name in known.variables:
         return f"{no} not a source, but carried along with them: ds[{name!r}] gives it"
     if inside:

@@ -47,7 +47,7 @@ def summary_of(dataset: Dataset) -> Summary:
 def _summary(dataset: Dataset) -> Summary:
     """List each source with its rows, and the splits that the dataset may be cut into."""
     catalog, sources, rows = dataset.files.catalog, dataset._sources, dataset._rows
-    title = _title(dataset)
+    title, first = _title(dataset), catalog.headers[0]
     parts: list[str | Table] = [NO_SOURCES]
     more: list[str | Table] = []
     if sources:
@@ -68,13 +68,13 @@ def _summary(dataset: Dataset) -> Summary:
         (name, f"({', '.join(one.dims)})", str(one.dtype))
         for name, one in sorted(catalog.variables.items())
     ]
-    unread = sorted(catalog.not_opened.items())
+    unread = sorted(first.not_opened.items())
     if variables:
         head = ("name", "dims", "dtype")
         parts.append(Table(head, variables, "coordinates and variables", most=_LISTED))
     if unread:
         parts.append(Table(("dataset", "why"), unread, "not opened", most=_LISTED))
-    attrs = [(str(name), shortened(value, _CHARACTERS)) for name, value in catalog.attrs.items()]
+    attrs = [(str(name), shortened(value, _CHARACTERS)) for name, value in first.attrs.items()]
     more += [Table(("name", "value"), attrs, "attributes")] if attrs else []
     memory = "" if dataset.loaded is None else ", in memory"
     memory += "" if dataset.resident is None else f" and on {dataset.resident.name}"

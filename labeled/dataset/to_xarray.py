@@ -396,7 +396,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
         warn(
             f"variables {left_out} are left out: their dims have other lengths than in the sources"
         )
-    return Arrays(sources, others, coords | (catalog.coordinates & others.keys()))
+    return Arrays(sources, others, coords | (catalog.headers[0].coordinates & others.keys()))
 
 
 def _coordinates(dataset: Dataset, source: Source) -> dict[str, LazyArray]:
