@@ -24,7 +24,8 @@ import h5py
 import numpy as np
 
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5.arrays import ArrayInfo
+from labeled.formats.format import Options
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.reader import build_index, open_reader
 from labeled.formats.header import SourceHeader
@@ -38,7 +39,8 @@ Work = Callable[[], object]
 
 def header_in(path: Path) -> SourceHeader:
     with h5py.File(path, "r") as file:
-        return header_of(stamp_of(path), ArrayInfo("x", "/x", file["x"]), ("b",))
+        opening = Opening(file["/"], stamp_of(path), Options())
+        return header_of(opening, ArrayInfo("x", "/x", file["x"]), ("b",))
 
 
 class Timing(NamedTuple):

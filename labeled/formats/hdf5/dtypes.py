@@ -68,31 +68,29 @@ class Column:
         return values[(slice(None),) * n_axes + box[n_axes:]]
 
 
-def item_of(dataset: h5py.Dataset) -> np.dtype[Any]:
-    """Return the dtype of a dataset's items; a type that NumPy lacks is so many bytes of it."""
-    try:
-        found: np.dtype[Any] = dataset.dtype
-    except (TypeError, ValueError):
-        return _readable(dataset.id.get_type())
-    return found
+def item_of(thing: Any) -> np.dtype[Any]:
+    """Return the dtype of a dataset's items, or of an HDF5 type.
 
-
-def _readable(kind: Any) -> np.dtype[Any]:
-    if isinstance(kind, h5py.h5t.TypeCompoundID):
-        members = range(kind.get_nmembers())
-        return np.dtype(
-            {
-                "names": [kind.get_member_name(i).decode() for i in members],
-                "formats": [_readable(kind.get_member_type(i)) for i in members],
-                "offsets": [kind.get_member_offset(i) for i in members],
-                "itemsize": kind.get_size(),
-            }
-        )
+    A type that NumPy lacks is so many bytes of it, with h5py's message about it.
+    """
     try:
-        found: np.dtype[Any] = kind.dtype
+        found: np.dtype[Any] = thing.dtype
     except (TypeError, ValueError) as error:
-        return np.dtype((np.void, kind.get_size()), metadata={UNKNOWN: str(error)})
-    return found
+        unknown = {UNKNOWN: str(error)}
+    else:
+        return found
+    kind = thing.id.get_type() if isinstance(thing, h5py.Dataset) else thing
+    if not isinstance(kind, h5py.h5t.TypeCompoundID):
+        return np.dtype((np.void, kind.get_size()), metadata=unknown)
+    members = range(kind.get_nmembers())
+    return np.dtype(
+        {
+            "names": [kind.get_member_name(i).decode() for i in members],
+            "formats": [item_of(kind.get_member_type(i)) for i in members],
+            "offsets": [kind.get_member_offset(i) for i in members],
+            "itemsize": kind.get_size(),
+        }
+    )
 
 
 def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str | None]]:

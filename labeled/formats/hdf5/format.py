@@ -17,7 +17,7 @@ read with the rows it has, where netCDF would pad it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -49,12 +49,20 @@ from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.fuel import TABLE, arrays_in_table, read_table, splits_of
 from labeled.formats.hdf5.headers import (
     Described,
-    decode,
+    decoded,
     describe,
     scale_header,
     with_coordinates,
 )
-from labeled.formats.hdf5.labels import Names, Scale, attrs_of, default_name, how_to_name_axes
+from labeled.formats.hdf5.labels import (
+    MAX_SUGGESTED,
+    Axis,
+    Names,
+    Scale,
+    attrs_of,
+    default_name,
+    likely_dims,
+)
 from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
@@ -83,15 +91,21 @@ def recognises(head: Head) -> bool:
     return found == SIGNATURE
 
 
+MAX_LISTED, MAX_NAMED = 12, 4
+"""Sources that a warning lists, and datasets left out that it names."""
+
+Scales = dict[str, Scale]
+"""The scales of a file by their names; there are none but in netCDF-style files."""
+
+
 def scan(
     path: str | os.PathLike[str],
     *,
     sources: Sequence[str] | None = None,
     dims: Mapping[str, Names] | None = None,
-    decode_cf: bool = True,
-    allow_external: bool = False,
     name_all: bool = False,
     quiet: bool = False,
+    **options: Any,
 ) -> FileHeader:
     """Read the headers of one HDF5 file, from its root.
 
@@ -103,12 +117,12 @@ def scan(
         Open only these, in this order; others are not even checked. Default: all, sorted.
     dims : mapping of source to names, optional
         Names of axes, before those in the file; None in place of a name keeps the file's.
-    decode_cf, allow_external : bool
-        As in :class:`~labeled.formats.format.Options`.
     name_all : bool
         Name axes of ragged examples by numbers where the file has no `shape_labels`.
     quiet : bool
         Warn of nothing.
+    **options
+        `decode_cf` and `allow_external`, as in :class:`~labeled.formats.format.Options`.
 
     Returns
     -------
@@ -135,83 +149,59 @@ def scan(
     LabeledWarning
         If axes have no name, or scales or attributes cannot be used.
     """
-    names = None if sources is None else tuple(sources)
-    asked: Any = tuple((dims or {}).items())
-    options = Options(names, asked, decode_cf=decode_cf, allow_external=allow_external)
-    headers = _scan(path, options, name_all=name_all)
-    if not quiet:
-        _warn_of(headers)
-    return headers[0]
+    given: Any = tuple((dims or {}).items())
+    asked = Options(None if sources is None else tuple(sources), given, **options)
+    (header,) = scan_files((os.fspath(path),), asked, name_all=name_all, quiet=quiet)
+    return header
 
 
-def scan_files(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
+def scan_files(
+    paths: tuple[str, ...], options: Options, *, name_all: bool = False, quiet: bool = False
+) -> tuple[FileHeader, ...]:
     """Read the headers of files: one for each group that `options` mean.
 
     What is worth a warning is said once for all that it holds for alike.
     """
+    check_once("sources=", options.sources or ())
     headers: list[FileHeader] = []
     for path in paths:
-        each = options.examples is not None
-        headers += [scan_examples(path, options)] if each else _scan(path, options)
-    _warn_of(headers)
-    return tuple(headers)
-
-
-def _scan(
-    path: str | os.PathLike[str], options: Options, *, name_all: bool = False
-) -> list[FileHeader]:
-    check_once("sources=", options.sources or ())
-    stamp, headers = stamp_of(path), []
-    with opened(path, headers=True) as file:
-        root, group = file["/"], options.group
-        joined = group is not None and is_pattern(root, group)
-        for base in _groups(root, stamp.path, options):
-            opening = Opening(
-                base, stamp, options, dict(options.dims), one_of_many=joined, name_all=name_all
-            )
-            headers.append(scan_group(opening))
-    check_same(stamp, "Close it where it is open for writing, then open it again")
-    return headers
-
-
-def _groups(root: h5py.Group, path: str, options: Options) -> list[h5py.Group]:
-    """Return the groups that are opened: the root, the one asked for, or all that fit a pattern."""
-    group, allow_external = options.group, options.allow_external
-    if group is None:
-        return [root]
-    if is_pattern(root, group):
-        matches = matching(root, group, allow_external=allow_external).values()
-        found = [one.thing for one in matches if isinstance(one.thing, h5py.Group)]
-    else:
-        found = [find(root, group, allow_external=allow_external).thing]
-    if found and isinstance(found[0], h5py.Dataset):
-        raise UnknownNameError(
-            f"{group!r} in file {path!r} is a dataset, not a group; open it with "
-            f"sources=[{group!r}]"
-        )
-    if not found or not isinstance(found[0], h5py.Group):
-        names = [to_text(name) for name in root.id]
-        what = f"that {group!r} matches" if is_pattern(root, group) else repr(group)
-        raise UnknownNameError(f"file {path!r} has no group {what}; {did_you_mean(group, names)}")
-    return found
-
-
-def _warn_of(headers: Sequence[FileHeader]) -> None:
-    """Warn about what files report, once for all files it applies to."""
+        if options.examples is not None:
+            headers.append(scan_examples(path, options))
+            continue
+        stamp = stamp_of(path)
+        with opened(path, headers=True) as file:
+            root, group, dims = file["/"], options.group, dict(options.dims)
+            joined = group is not None and is_pattern(root, group)
+            for base in _groups(root, options):
+                opening = Opening(base, stamp, options, dims, one_of_many=joined, name_all=name_all)
+                headers.append(scan_group(opening))
+        check_same(stamp, "Close it where it is open for writing, then open it again")
     where: dict[str, list[str]] = {}
     for header in headers:
         for text in header.warnings:
             where.setdefault(text, []).append(header.where)
-    for text, paths in where.items():
-        more = f" (like {len(paths) - 1} of the others)" if len(paths) > 1 else ""
-        warn(f"file {paths[0]!r}{more}{text}")
+    for text, alike in {} if quiet else where.items():
+        more = f" (like {len(alike) - 1} of the others)" if len(alike) > 1 else ""
+        warn(f"file {alike[0]!r}{more}{text}")
+    return tuple(headers)
 
 
-MAX_NAMED = 4
-"""Datasets left out that a warning names."""
-
-Scales = dict[str, Scale]
-"""The scales of a file by their names; there are none but in netCDF-style files."""
+def _groups(root: h5py.Group, options: Options) -> list[h5py.Group]:
+    """Return the groups that are opened: the root, the one asked for, or all that fit a pattern."""
+    group, allowed, what = options.group, options.allow_external, repr(options.group)
+    if group is None:
+        return [root]
+    found = [find(root, group, allow_external=allowed)]
+    if is_pattern(root, group):
+        found = [*matching(root, group, allow_external=allowed).values()]
+        what = f"that {group!r} matches"
+    groups = [each.thing for each in found if isinstance(each.thing, h5py.Group)]
+    if not groups:
+        remedy = did_you_mean(group, map(to_text, root.id))
+        if found and isinstance(found[0].thing, h5py.Dataset):
+            remedy = f"{group!r} in it is a dataset, not a group; open it with sources=[{group!r}]"
+        raise UnknownNameError(f"file {root.file.filename!r} has no group {what}; {remedy}")
+    return groups
 
 
 def scan_group(opening: Opening) -> FileHeader:
@@ -236,21 +226,22 @@ def scan_group(opening: Opening) -> FileHeader:
     described, not_opened, lost = _described(opening, infos, scales, strict=table is not None)
     attrs = attrs_of(opening.base, "the file", faults, scalars=netcdf)
     example_dim = _example_dim(opening, described, netcdf=netcdf)
-    carried = {*scales, *(_coordinates_of(described, attrs) if netcdf else ())}
+    carried = scales.keys() | (_coordinates_of(described, attrs) if netcdf else set())
     chosen, variables = _sorted_out(described, not_opened, example_dim, carried)
     if lost:
         error = next(iter(lost.values()))
         if not chosen:
             raise error
         faults.append(f"it opens without {listed([*lost], MAX_NAMED)}: {error}")
-    advice = None
-    known = {*described, *(() if table is None else table.sources)}
+    known = described.keys() | (set() if table is None else table.sources)
     _check_names(opening, chosen, not_opened, known, variables.keys() | scales.keys())
+    advice = None
     if options.sources is not None:
         chosen = {name: chosen[name] for name in options.sources}
     elif table is None and len(chosen) >= MIN_ALIKE and not opening.one_of_many:
         nameless = {name for name, each in chosen.items() if 0 in each.unnamed}
         advice = how_to_join({name: each.header for name, each in chosen.items()}, nameless)
+    advice = advice or _how_to_name_axes(chosen)
     sources = with_coordinates(opening, chosen, variables)
     coordinates = {key for source in sources.values() for key in source.coords}
     if netcdf:
@@ -263,9 +254,10 @@ def scan_group(opening: Opening) -> FileHeader:
         splits = splits_of(table, sources, opening)
         decode_cf &= "labeled_version" in attrs  # others do not mean CF
         attrs.pop(TABLE, None)
-    headers = {**variables, **sources}
-    decode(headers, faults, decode_cf=decode_cf, netcdf=netcdf)
+    headers = decoded({**variables, **sources}, faults, decode_cf=decode_cf, netcdf=netcdf)
     sources = {name: headers[name] for name in sources}
+    faults.extend(describe_missing(sources.values()))
+    text = ": " + "; ".join(dict.fromkeys(faults)) if faults else None
     return FileHeader(
         stamp=opening.stamp,
         sources=sources,
@@ -277,20 +269,32 @@ def scan_group(opening: Opening) -> FileHeader:
         kind="fuel" if table is not None else "netcdf" if netcdf else "plain",
         coordinates=frozenset(coordinates),
         group=opening.base.name.strip("/") if opening.one_of_many else "",
-        warnings=_warnings(chosen, [*faults, *describe_missing(sources.values())], advice),
+        warnings=tuple(filter(None, (advice, text))),
     )
 
 
-def _warnings(
-    chosen: Mapping[str, Described], faults: Sequence[str], advice: str | None
-) -> tuple[str, ...]:
-    """Return what is worth a warning; `advice` stands in place of the axes that nobody named."""
-    if advice is None:  # a single axis counts examples
-        unnamed = {n: (c.header, c.unnamed) for n, c in chosen.items() if len(c.header.dims) > 1}
-        unnamed = {name: each for name, each in unnamed.items() if each[1]}
-        advice = how_to_name_axes(unnamed) if unnamed else None
-    text = ": " + "; ".join(dict.fromkeys(faults)) if faults else None
-    return tuple(each for each in (advice, text) if each is not None)
+def _how_to_name_axes(described: Mapping[str, Described]) -> str | None:
+    """Return the warning about axes without names, with the remedies; None if all have one."""
+    unnamed = {
+        name: each
+        for name, each in described.items()
+        if each.unnamed and len(each.header.dims) > 1  # a single axis counts examples
+    }
+    if not unnamed:
+        return None
+    named = [f"{name!r} (axis {', '.join(map(str, unnamed[name].unnamed))})" for name in unnamed]
+    if len(named) > MAX_LISTED:
+        named[MAX_LISTED:] = [f"... ({len(unnamed):,} sources in all)"]
+    few = sorted(unnamed, key=lambda name: -len(unnamed[name].header.dims))[:MAX_SUGGESTED]
+    likely = {name: likely_dims(unnamed[name].header, unnamed[name].unnamed) for name in few}
+    pictures = any(len(d) > 2 and d != unnamed[name].header.dims for name, d in likely.items())
+    header, _, axes = unnamed[few[0]]
+    return (
+        f" does not name every axis: {', '.join(named)}. Those of {few[0]!r} are called "
+        f"{', '.join(header.dims[axis] for axis in axes)}. Set f[{few[0]!r}].dims[{axes[0]}].label "
+        f"in the file, or pass {'(if these are pictures) ' if pictures else ''}dims={likely} when "
+        "opening it"
+    )
 
 
 def _described(
@@ -305,18 +309,20 @@ def _described(
     described: dict[str, Described] = {}
     not_opened: dict[str, str] = {}
     lost: dict[str, LabeledError] = {}
-    for info in infos:
+    for info in [*infos, *_scales_of_several_axes(opening, scales)]:
         name, error, why_not = info.name, info.error, info.why_not
-        if why_not is None and not info.is_array:
-            continue
-        if why_not is None and info.matrix is None and info.dataset.shape == () and not scales:
-            why_not = "it is a single value (no axis)"
         if why_not is None:
+            if not info.is_array:
+                continue
+            if info.matrix is None and info.dataset.shape == () and not scales:
+                not_opened[name] = "it is a single value (no axis)"
+                continue
             try:
                 described[name] = describe(opening, info)
                 continue
             except (FileFormatError, UnsafeFileError, DimsError) as fault:
                 error, why_not = fault, str(fault)
+        not_opened[name] = why_not
         if error is not None:
             may_be_lost = isinstance(error, GoneError | UnsafeFileError | DimsError)
             asked = any(f"{each}/".startswith(f"{name}/") for each in opening.asked)
@@ -324,34 +330,32 @@ def _described(
                 raise error
             if wanted is None:
                 lost[name] = error
-        not_opened[name] = why_not
-    if scales:
-        described |= _scales_of_several_axes(opening, scales)
-    held: dict[str, str] = {}
-    for owner, one in described.items():
+    names = {each.header.key: name for name, each in described.items()}
+    for owner, one in list(described.items()):
         for role, part in one.header.parts.items():
-            if role != "values":
-                held[part.key] = f"it holds the {role} of ragged source {owner!r}"
-    for name in [name for name, each in described.items() if each.header.key in held]:
-        not_opened[name] = held[described.pop(name).header.key]
+            if role != "values" and part.key in names:
+                not_opened[names[part.key]] = f"it holds the {role} of ragged source {owner!r}"
+                described.pop(names[part.key], None)
     return dict(sorted(described.items())), not_opened, lost
 
 
-def _scales_of_several_axes(opening: Opening, scales: Scales) -> dict[str, Described]:
-    """Describe coordinate variables of several axes, which have no scales themselves."""
+def _scales_of_several_axes(opening: Opening, scales: Scales) -> list[ArrayInfo]:
+    """Return coordinate variables of several axes, which have no scales themselves."""
     ids: dict[int, str] = {}
     for scale in scales.values():
         ids[int(scale.dataset.attrs.get("_Netcdf4Dimid", -1))] = scale.name
-    found = {}
+    found = []
     for name, scale in scales.items():
-        n_axes = len(scale.dataset.shape)
-        if scale.has_values and n_axes > 1:
+        shape = scale.dataset.shape
+        if scale.has_values and len(shape) > 1:
             numbers = scale.dataset.attrs.get("_Netcdf4Coordinates", ())
             dims = [ids[int(number)] for number in numbers if int(number) in ids]
-            if len(dims) != n_axes:
-                dims = [scale.name, *(default_name(scale.name, axis) for axis in range(1, n_axes))]
+            if len(dims) != len(shape):
+                numbered = (default_name(scale.name, axis) for axis in range(1, len(shape)))
+                dims = [scale.name, *numbered]
             path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
-            found[name] = describe(opening, ArrayInfo(name, path, scale.dataset), dims)
+            axes = tuple(map(Axis, shape, dims))
+            found.append(ArrayInfo(name, path, scale.dataset, axes=axes))
     return found
 
 
@@ -371,8 +375,10 @@ def _example_dim(
     found: set[str] = set()
     for each in described.values():
         for own, axis in zip(each.header.dims, each.axes, strict=False):
-            unlimited = any((scale.dataset.maxshape or (0,))[0] is None for scale in axis.scales)
-            if unlimited if netcdf else axis.counts_examples:
+            counts = axis.counts_examples
+            for scale in axis.scales if netcdf else ():
+                counts |= (scale.dataset.maxshape or ())[:1] == (None,)
+            if counts:
                 found.add(own)
     dim = found.pop() if len(found) == 1 else None
     for name in () if netcdf else opening.options.sources or ():
@@ -381,8 +387,8 @@ def _example_dim(
     return dim
 
 
-def _coordinates_of(described: Mapping[str, Described], attrs: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the variables that are coordinates: declared so, or named like a dim.
+def _coordinates_of(described: Mapping[str, Described], attrs: Mapping[str, Any]) -> set[str]:
+    """Return the variables that are coordinates: declared so, or named like a dim.
 
     In a group below, a variable called like a dim is one only where it is the dim's scale: the
     column `obs/batch` of a table is not a coordinate of the dim `batch` of all files.
@@ -390,9 +396,9 @@ def _coordinates_of(described: Mapping[str, Described], attrs: Mapping[str, Any]
     headers = [each.header for each in described.values()]
     declared = named_coordinates([attrs, *(header.attrs for header in headers)])
     dims = {dim for header in headers for dim in header.dims}
-    for name in described:
-        if name in declared | dims or name.rsplit("/", 1)[-1] in declared:
-            yield name
+    return {
+        name for name in described if name in dims or {name, name.rsplit("/", 1)[-1]} & declared
+    }
 
 
 def _sorted_out(
@@ -405,22 +411,19 @@ def _sorted_out(
     chosen: dict[str, Described] = {}
     variables: dict[str, SourceHeader] = {}
     for name, each in described.items():
-        header, place = each.header, 0 if example_dim is None else None
-        if example_dim in header.dims:
-            place = header.dims.index(example_dim)
-        if header.shape == () or name in carried:
-            place = None
-        if place == 0:
+        header, dims = each.header, each.header.dims
+        if header.shape == () or name in carried or example_dim not in (None, *dims):
+            if header.ragged is None:
+                variables[name] = header
+            else:
+                not_opened[name] = f"it is not a source, and ragged: {header.ragged}"
+        elif example_dim in (None, dims[0]):
             chosen[name] = each
-        elif place is not None:
-            not_opened[name] = (
-                f"its example dim {example_dim!r} is axis {place}, not axis 0; write it with that "
-                "axis first, or choose another example_dim="
-            )
-        elif header.ragged is not None:
-            not_opened[name] = f"it is not a source, and ragged: {header.ragged}"
         else:
-            variables[name] = header
+            not_opened[name] = (
+                f"its example dim {example_dim!r} is axis {dims.index(example_dim)}, not axis 0; "
+                "write it with that axis first, or choose another example_dim="
+            )
     return chosen, variables
 
 
@@ -432,28 +435,24 @@ def _check_names(
     carried: Set[str],
 ) -> None:
     """Refuse names in `dims` and `sources` that mean no source."""
-    where, wanted = f"file {opening.stamp.path!r}", opening.options.sources or ()
-    for name in wanted:
+    wanted, where = opening.options.sources or (), f"file {opening.stamp.path!r}"
+    for name in (*wanted, *opening.dims):
+        argument = "sources=" if name in wanted else "dims="
         columns = [n for n, s in sources.items() if s.header.is_column and n.startswith(f"{name}/")]
         if columns:
-            raise UnknownNameError(
-                f"{name!r} in {where} is a table, each column of which is a source: "
-                f"sources={columns}"
-            )
-        if name in not_opened:
+            what = f"in {where} is a table, each column of which is a source: sources={columns}"
+        elif name in wanted and name in not_opened:
             raise FileFormatError(f"{name!r} in {where} cannot be a source: {not_opened[name]}")
-        if name in carried:
-            raise UnknownNameError(
-                f"{name!r} in {where} is not a source but a coordinate, or a variable without the "
-                f"example dim, and is included whole; {did_you_mean(name, sources)}"
+        elif name in wanted and name in carried:
+            what = (
+                f"in {where} is not a source but a coordinate, or a variable without the example "
+                f"dim, and is included whole; {did_you_mean(name, sources)}"
             )
-    for argument, names in (("dims=", opening.dims), ("sources=", wanted)):
-        for name in names:
-            if name not in known:
-                raise UnknownNameError(
-                    f"{argument} names {name!r}, which is not a source of {where}; "
-                    f"{did_you_mean(name, known)}"
-                )
+        elif name not in known:
+            what = f"is not a source of {where}; {did_you_mean(name, known)}"
+        else:
+            continue
+        raise UnknownNameError(f"{argument} names {name!r}, which {what}")
 
 
 def _carry_scales(
@@ -477,21 +476,18 @@ def _carry_scales(
             key = scale.name if scale.name not in variables else name
             variables[key] = scale_header(opening, key, scale, (scale.name,))
     paths = {scale.path for scale in scales.values()}
-    coordinates: list[str] = []
+    found: dict[str, set[tuple[str, int]]] = {}
     for key, header in variables.items():
         # xarray has no place for a coordinate of several dims named like one of them
-        if (key in named or header.key in paths) and (
-            header.dims == (key,) or key not in header.dims
-        ):
-            coordinates.append(key)
+        alone = header.dims == (key,) or key not in header.dims
+        if alone and (key in named or header.key in paths):
+            found[key] = set(zip(header.dims, header.shape, strict=True))
     for name, header in sources.items():
         if header.ragged is None:
-            sizes, coords = dict(zip(header.dims, header.shape, strict=True)), [*header.coords]
-            for key in coordinates:
-                own = dict(zip(variables[key].dims, variables[key].shape, strict=True))
-                coords += [key] if own.items() <= sizes.items() else []
-            sources[name] = replace(header, coords=tuple(dict.fromkeys(coords)))
-    return set(coordinates)
+            sizes = set(zip(header.dims, header.shape, strict=True))
+            more = [key for key, own in found.items() if own <= sizes and key not in header.coords]
+            sources[name] = replace(header, coords=(*header.coords, *more))
+    return set(found)
 
 
 FORMAT = Format(

@@ -103,20 +103,19 @@ def read_table(base: h5py.Group) -> SplitTable | None:
     names = table.dtype.names
     if names is None:
         return None
-    missing = [name for name in FIELDS[:4] if name not in names]
+    missing = [repr(name) for name in FIELDS[:4] if name not in names]
     if missing:
         raise SplitError(
-            f"{where} lacks {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, names))}. Write it with the fields {', '.join(FIELDS)}"
+            f"{where} lacks {', '.join(missing)}; write it with the fields {', '.join(FIELDS)}"
         )
     if table.ndim != 1 or len(table) == 0:
         raise SplitError(
             f"{where} has shape {table.shape}; it must be a list of at "
             f"least one (split, source) pair. Delete the attribute to open every dataset"
         )
-    columns: dict[str, list[Any]] = {name: [None] * len(table) for name in FIELDS}
-    for name in set(names).intersection(FIELDS):
-        values = table[name]
+    columns: list[list[Any]] = []
+    for name in FIELDS:
+        values = table[name] if name in names else np.full(len(table), None)
         if name in ("start", "stop") and values.dtype.kind not in "iu":
             raise SplitError(
                 f"field {name!r} of {where} is {values.dtype}; row numbers must be integers"
@@ -125,11 +124,11 @@ def read_table(base: h5py.Group) -> SplitTable | None:
             raise SplitError(
                 f"field {name!r} of {where} holds {values.shape[1:]} values a row; expected one"
             )
-        columns[name] = values.reshape(-1).tolist()
+        columns.append(values.reshape(-1).tolist())
     rows: dict[tuple[str, str], TableRow] = {}
-    for number, row in enumerate(zip(*columns.values(), strict=True)):
+    for number, row in enumerate(zip(*columns, strict=True)):
         split, source, start, stop, listed, available, comment = row
-        pair = split, source = _text(split), _text(source)
+        pair = split, source = to_text(split), to_text(source)
         if pair in rows:
             raise SplitError(
                 f"{where} names split {split!r} of source {source!r} twice, in rows "
@@ -137,14 +136,10 @@ def read_table(base: h5py.Group) -> SplitTable | None:
             )
         is_list = isinstance(listed, h5py.Reference) and bool(listed)
         place = listed if is_list else range(start, stop)
-        comment = "" if comment is None or _text(comment) == NO_COMMENT else _text(comment)
+        comment = "" if to_text(comment) == NO_COMMENT else to_text(comment)
         is_there = available is None or bool(available)
         rows[pair] = TableRow(number, split, source, place, is_there, comment)
     return SplitTable(tuple(rows.values()))
-
-
-def _text(value: Any) -> str:
-    return to_text(value) if isinstance(value, bytes) else str(value)
 
 
 # scanning
@@ -252,9 +247,7 @@ def _listed(pair: str, row: TableRow, known: Lists, opening: Opening) -> Integer
             f"{pair} refers to index dataset {name!r} of shape {shape} and dtype {dtype}; row "
             f"numbers must be 1-D integers (such as 'i8'): {remedy}"
         )
-    allowed = opening.options.allow_external
-    info = ArrayInfo(name, name, dataset)
-    header = header_of(opening.stamp, info, ("rows",), allow_external=allowed)
+    header = header_of(opening, ArrayInfo(name, name, dataset), ("rows",))
     stored = int(dataset.id.get_storage_size())
     check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
     values = dataset[()]

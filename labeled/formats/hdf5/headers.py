@@ -53,7 +53,6 @@ from labeled.formats.hdf5.metadata import (
 )
 from labeled.formats.hdf5.safety import check_dataset, find
 from labeled.formats.header import (
-    FileStamp,
     Filter,
     SourceHeader,
     Storage,
@@ -85,26 +84,23 @@ class Described(NamedTuple):
     unnamed: tuple[int, ...] = ()
 
 
-# where the bytes are
+# one dataset: where its bytes are, and what they mean
 
 
-def header_of(
-    stamp: FileStamp,
-    info: ArrayInfo,
-    dims: Sequence[str],
-    attrs: Mapping[str, Any] | None = None,
-    *,
-    allow_external: bool = False,
-) -> SourceHeader:
+def header_of(opening: Opening, info: ArrayInfo, dims: Sequence[str] = ()) -> SourceHeader:
     """Return the header of a dataset, refusing one whose bytes lie outside its file.
 
     Those of a column lie among others, where only HDF5 finds them.
     """
-    dataset, column = info.dataset, info.column
-    plist, kind = dataset.id.get_create_plist(), dataset.id.get_type()
-    layout, items = plist.get_layout(), item_of(dataset)
-    beyond = check_dataset(dataset, info.name, allow_external=allow_external, outside=info.outside)
-    dtype = numbers_of(items if column is None else column.dtype_in(items))
+    dataset, column, allowed = info.dataset, info.column, opening.options.allow_external
+    plist, kind, items = dataset.id.get_create_plist(), dataset.id.get_type(), item_of(dataset)
+    beyond = check_dataset(dataset, info.name, allow_external=allowed, outside=info.outside)
+    attrs: dict[str, Any] = {}
+    if column is None or not column.fields:  # attributes of a table are of no column
+        scalars = opening.single_values
+        attrs = attrs_of(dataset, repr(info.name), opening.faults, scalars=scalars)
+    attrs |= _meaning_of(info, attrs)
+    dtype, layout = numbers_of(info.item), plist.get_layout()
     storage = beyond or _LAYOUTS[layout]
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
@@ -112,13 +108,12 @@ def header_of(
     stored: int | None = 0
     if storage in ("contiguous", "compact"):
         stored = math.prod(dataset.shape) * kind.get_size()
+        stored = stored if column is None else int(stored * column.share_of(items))
     elif storage == "chunked":
         stored = None
         most = dataset.id.get_space().get_simple_extent_dims(True)
         if most.count(h5py.h5s.UNLIMITED) == 1 and most[0] != h5py.h5s.UNLIMITED:
             storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
-    if column is not None and stored is not None:
-        stored = int(stored * column.share_of(items))
     is_foreign = column is not None or not bytes_are_numpy(items, kind)
     if is_foreign and storage in ("contiguous", "chunked", "compact"):
         storage, offset = "foreign", None
@@ -130,13 +125,13 @@ def header_of(
     elif is_set and column is None:  # one value cannot stand for the axes a column adds
         fill_value = dataset.fillvalue
     return SourceHeader(
-        file=stamp,
+        file=opening.stamp,
         name=info.name,
-        key=info.path,
+        key=opening.path_of(info.path),
         shape=(*dataset.shape, *dtype.shape),
         dtype=dtype.base,
         dims=tuple(dims),
-        attrs=attrs or {},
+        attrs=attrs,
         storage=storage,
         offset=offset,
         chunks=(*plist.get_chunk(), *dtype.shape) if layout == h5py.h5d.CHUNKED else None,
@@ -149,77 +144,18 @@ def header_of(
 
 def filters_of(plist: Any) -> tuple[Filter, ...]:
     """Return the filters that a creation property list names, in the order they are applied."""
-    found = map(plist.get_filter, range(plist.get_nfilters()))
-    return tuple(
-        Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options)))
-        for code, _, options, name in found
-    )
+    found: tuple[Filter, ...] = ()
+    for number in range(plist.get_nfilters()):
+        code, _, options, name = plist.get_filter(number)
+        found += (Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options))),)
+    return found
 
 
-# what a source is
-
-
-def describe(opening: Opening, info: ArrayInfo, own_dims: Sequence[str] = ()) -> Described:
-    """Return the header of a dataset that may be a source.
-
-    `own_dims` are the dims of a scale of several axes, which has none attached.
-
-    Raises
-    ------
-    FileFormatError
-        If the datasets that it is made of are missing or do not fit.
-    DimsError, UnsafeFileError
-    """
-    if info.matrix is not None:
-        return _sparse(opening, info, info.matrix)
-    if is_flat(info.dataset):
-        return _flat(opening, info)
-    name, given = info.name, opening.dims.get(info.name)
-    axes = axes_of(info.dataset, name, opening.scales, opening.faults)
-    if info.axes:
-        axes = tuple(
-            by_group if own.name in ("", by_group.name) and not own.scales else own
-            for own, by_group in zip(axes, info.axes, strict=False)
-        )
-    owns = own_dims or [axis.name for axis in axes]
-    names = [axis.label or own for axis, own in zip(axes, owns, strict=True)]
-    if info.column is not None:
-        names += [""] * len(info.item.shape)
-    base = vlen_base(info.item)
-    scales = {scale.name: scale for scale in reversed(axes[0].scales)} if axes else {}
-    ragged: dict[str, Any] = {}
-    if SHAPES in scales:
-        required = base is not None and not opening.name_all and None in (given or (None, None))[1:]
-        names += example_names(info.dataset, name, scales, required=required)
-        shapes = scales[SHAPES]
-        ragged["ragged"] = "every example has its own shape (scale 'shapes')"
-        if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
-            ragged["parts"] = {"shapes": scale_header(opening, f"{name} (shapes)", shapes, ())}
-    elif base is not None:
-        names += [""] if len(axes) == 1 else []
-        ragged["ragged"] = f"every example is a row of {base} of its own length (vlen dtype)"
-    dims, unnamed = name_dims(opening.stamp.path, name, names, given)
-    header = replace(_header(opening, info, dims), **ragged)
-    if ragged:
-        unnamed = tuple(axis for axis in unnamed if axis < len(axes))
-    return Described(header, axes, unnamed)
-
-
-def _header(opening: Opening, info: ArrayInfo, dims: Sequence[str]) -> SourceHeader:
-    """Return the header of a dataset with its attributes, and what its numbers mean."""
-    attrs, what = dict[str, Any](), repr(info.name)
-    if info.column is None or not info.column.fields:  # attributes of a table are of no column
-        attrs = attrs_of(info.dataset, what, opening.faults, scalars=opening.single_values)
-    attrs |= _meaning_of(info, attrs)
-    info = replace(info, path=opening.path_of(info.path))
-    return header_of(
-        opening.stamp, info, dims, attrs, allow_external=opening.options.allow_external
-    )
-
-
-def scale_header(opening: Opening, key: str, scale: Scale, dims: tuple[str, ...]) -> SourceHeader:
+def scale_header(
+    opening: Opening, key: str, scale: Scale, dims: tuple[str, ...] = ()
+) -> SourceHeader:
     """Return the header of a scale read as a variable."""
-    return _header(opening, ArrayInfo(key, scale.path or key, scale.dataset), dims)
+    return header_of(opening, ArrayInfo(key, scale.path or key, scale.dataset), dims)
 
 
 def _meaning_of(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,8 +163,8 @@ def _meaning_of(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
     Names of classes among `attrs`, those that it has, go before others.
     """
-    dataset, item, kind = info.dataset, info.item, short_attribute(info.dataset, "CLASS")
-    fields = info.column.fields if info.column is not None else ()
+    dataset, item = info.dataset, info.item
+    fields = () if info.column is None else info.column.fields
     stored, words = dataset.id.get_type(), [attrs.get("value_type", attrs.get("kind"))]
     if len(fields) == 1:
         words = [short_attribute(dataset, f"{fields[0]}_{key}") for key in ("dtype", "kind")]
@@ -237,15 +173,15 @@ def _meaning_of(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if item.base == np.int64:
         found = next(filter(None, map(times_meant, words)), {})
-    elif kind in PYTABLES and isinstance(stored, h5py.h5t.TypeBitfieldID):
-        found = {"dtype": "bool"}
+    elif isinstance(stored, h5py.h5t.TypeBitfieldID):
+        found = {"dtype": "bool"} if short_attribute(dataset, "CLASS") in PYTABLES else {}
     if attrs and class_names_of(attrs):
         return found
     if info.path.endswith("/codes") and info.column is None and not info.outside:
         group = dataset.parent  # of AnnData
         if short_attribute(group, "encoding-type") == "categorical":
             categories = member(group, "categories")
-            texts = texts_of(categories, info.path, MAX_CLASSES) if categories is not None else ()
+            texts = () if categories is None else texts_of(categories, info.path, MAX_CLASSES)
             return {**found, "class_names": [*texts]} if texts else found
     return {**found, **class_attrs(item)} if item.base.metadata is not None else found
 
@@ -267,6 +203,51 @@ def times_meant(words: object) -> dict[str, Any]:
     attrs = time_attrs("M" if found[1] == "datetime" else "m")
     attrs["units"] = str(attrs["units"]).replace("nanoseconds", _UNITS[unit])
     return attrs if found[1] == "datetime" else {**attrs, "dtype": f"timedelta64[{unit}]"}
+
+
+# what a source is
+
+
+def describe(opening: Opening, info: ArrayInfo) -> Described:
+    """Return the header of a dataset that may be a source.
+
+    Raises
+    ------
+    FileFormatError
+        If the datasets that it is made of are missing or do not fit.
+    DimsError, UnsafeFileError
+    """
+    if info.matrix is not None:
+        return _sparse(opening, info, info.matrix)
+    if is_flat(info.dataset):
+        return _flat(opening, info)
+    name, given, base = info.name, opening.dims.get(info.name), vlen_base(info.item)
+    axes = axes_of(info.dataset, name, opening.scales, opening.faults)
+    if info.axes:
+        axes = tuple(
+            by_group if own.name in ("", by_group.name) and not own.scales else own
+            for own, by_group in zip(axes, info.axes, strict=False)
+        )
+    names = [axis.name for axis in axes]
+    if info.column is not None:
+        names += [""] * len(info.item.shape)
+    scales = {scale.name: scale for scale in reversed(axes[0].scales)} if axes else {}
+    ragged: dict[str, Any] = {}
+    if SHAPES in scales:
+        required = base is not None and not opening.name_all and None in (given or (None, None))[1:]
+        names += example_names(info.dataset, name, scales, required=required)
+        shapes = scales[SHAPES]
+        ragged["ragged"] = "every example has its own shape (scale 'shapes')"
+        if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
+            ragged["parts"] = {"shapes": scale_header(opening, f"{name} (shapes)", shapes)}
+    elif base is not None:
+        names += [""] if len(axes) == 1 else []
+        ragged["ragged"] = f"every example is a row of {base} of its own length (vlen dtype)"
+    dims, unnamed = name_dims(opening.stamp.path, name, names, given)
+    header = replace(header_of(opening, info, dims), **ragged)
+    if ragged:
+        unnamed = tuple(axis for axis in unnamed if axis < len(axes))
+    return Described(header, axes, unnamed)
 
 
 def _flat(opening: Opening, info: ArrayInfo) -> Described:
@@ -292,7 +273,7 @@ def _flat(opening: Opening, info: ArrayInfo) -> Described:
     dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     if unnamed:
         opening.faults.append(f"ragged source {name!r} does not name its axes {unnamed}")
-    headers = {role: _header(opening, part, ()) for role, part in parts.items()}
+    headers = {role: header_of(opening, part) for role, part in parts.items()}
     values = headers["values"]
     header = replace(
         values,
@@ -310,7 +291,7 @@ def _sparse(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Descri
     name, headers = info.name, {}
     for role in PARTS:
         path = f"{name}/{role}"
-        headers[role] = _header(opening, ArrayInfo(path, path, info.dataset[role]), ())
+        headers[role] = header_of(opening, ArrayInfo(path, path, info.dataset[role]))
     names = [axis.name for axis in info.axes] or ["", ""]
     dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     data = headers["data"]
@@ -409,24 +390,24 @@ def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
 # values
 
 
-def decode(
-    headers: dict[str, SourceHeader], faults: list[str], *, decode_cf: bool, netcdf: bool
-) -> None:
-    """Let headers of one file decode CF values, if wanted.
+def decoded(
+    headers: Mapping[str, SourceHeader], faults: list[str], *, decode_cf: bool, netcdf: bool
+) -> Mapping[str, SourceHeader]:
+    """Return headers of one file that decode CF values, if wanted.
 
     The attribute `coordinates` of netCDF goes either way: `coords` stand for it.
     """
     attrs: Mapping[str, Mapping[str, Any]] = {name: one.attrs for name, one in headers.items()}
     if not netcdf and (not decode_cf or not any(attrs.values())):
-        return
-    attrs = with_bounds_units(attrs) if decode_cf else attrs
+        return headers
+    attrs, out = with_bounds_units(attrs) if decode_cf else attrs, {}
     for name, header in headers.items():
         cf, used, found = None, frozenset({"coordinates"} if netcdf else ()), attrs[name]
         if decode_cf and (netcdf or found):
             cf, used_up = cf_of(name, header.dtype, found, faults)
             cf = cf if netcdf or used_up else None  # plain files keep their byte order
             used |= used_up
-        if cf is not None or len(found) != len(header.attrs) or not used.isdisjoint(found):
-            kept = {key: value for key, value in found.items() if key not in used}
-            taken = {key: value for key, value in found.items() if key in used}
-            headers[name] = replace(header, cf=cf, attrs=kept, used_attrs=taken)
+        kept = {key: value for key, value in found.items() if key not in used}
+        taken = {key: value for key, value in found.items() if key in used}
+        out[name] = replace(header, cf=cf, attrs=kept, used_attrs=taken)
+    return out

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import h5py
@@ -34,8 +33,8 @@ MAX_EXAMPLE_AXES = 32
 TO_WRITE = "the file to write"
 """What messages call a file that is not there yet."""
 
-MAX_LISTED, MAX_SUGGESTED = 12, 4
-"""Sources that a warning lists, and those whose names it spells out."""
+MAX_SUGGESTED = 4
+"""Sources for which a warning spells out names of axes."""
 
 NOT_A_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 NON_COORDINATE = "_nc4_non_coord_"
@@ -81,37 +80,14 @@ def likely_dims(header: SourceHeader, unnamed: Collection[int]) -> tuple[str, ..
 
     Nothing is guessed where an axis behind the first has a name.
     """
-    dims = header.dims
-    inner: tuple[str, ...] | None = None
-    numbered = [default_name(header.name, axis) for axis in range(len(dims))]
-    if any(dims[i] != numbered[i] and i not in unnamed for i in range(1, len(dims))):
-        return dims
+    dims, inner = header.dims, likely_image(header.shape[1:])
+    for axis, name in enumerate(dims[1:], 1):
+        if name != default_name(header.name, axis) and axis not in unnamed:
+            return dims
     if len(dims) == 2:
         length = None if header.ragged is not None else header.shape[1]
         inner = (likely_axis(length, header.dtype.kind),)
-    elif header.ragged is None:
-        inner = likely_image(header.shape[1:])
     return dims if inner is None else ("batch" if 0 in unnamed else dims[0], *inner)
-
-
-def how_to_name_axes(unnamed: Mapping[str, tuple[SourceHeader, tuple[int, ...]]]) -> str:
-    """Return the warning about sources some of whose axes have no names, with the remedies."""
-    named = [
-        f"{name!r} (axis {', '.join(map(str, axes))})"
-        for name, (_, axes) in islice(unnamed.items(), MAX_LISTED)
-    ]
-    if len(unnamed) > MAX_LISTED:
-        named.append(f"... ({len(unnamed):,} sources in all)")
-    few = sorted(unnamed, key=lambda name: -len(unnamed[name][0].dims))[:MAX_SUGGESTED]
-    likely = {name: likely_dims(*unnamed[name]) for name in few}
-    pictures = any(len(d) > 2 and d != unnamed[name][0].dims for name, d in likely.items())
-    header, axes = unnamed[few[0]]
-    return (
-        f" does not name every axis: {', '.join(named)}. Those of {few[0]!r} are called "
-        f"{', '.join(header.dims[axis] for axis in axes)}. Set f[{few[0]!r}].dims[{axes[0]}].label "
-        f"in the file, or pass {'(if these are pictures) ' if pictures else ''}dims={likely} when "
-        "opening it"
-    )
 
 
 def default_name(source: str, axis: int) -> str:
@@ -136,8 +112,9 @@ def axes_of(
     HDF5's own functions for this trust what they read and crash on damaged files, so the
     attributes they keep are read here instead, and checked.
     """
-    shape, found = dataset.shape or (), dict[str, Any]()
     known, faults = {} if known is None else known, [] if faults is None else faults
+    shape = dataset.shape or ()
+    labels, scales = [""] * len(shape), [tuple[Scale, ...]()] * len(shape)
     for key, what in (("DIMENSION_LABELS", "labels"), ("DIMENSION_LIST", "scales")):
         if not h5py.h5a.exists(dataset.id, key.encode()):
             continue
@@ -147,22 +124,13 @@ def axes_of(
             if values.shape != (len(shape),):
                 raise ValueError(f"attribute {key} has shape {values.shape}")
             kept.read(values)
-            file = dataset.file if what == "scales" else None
-            found[what] = [
-                _text(value) if file is None else _scales(file, value, known)
-                for value in values.tolist()
-            ]
+            if what == "labels":
+                labels = list(map(to_text, values.tolist()))
+            else:
+                scales = [_scales(dataset.file, each, known) for each in values.tolist()]
         except Exception as error:  # damage surfaces as nearly any exception
             faults.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
-    labels, scales = found.get("labels", [""] * len(shape)), found.get("scales", [()] * len(shape))
     return tuple(map(Axis, shape, labels, scales))
-
-
-def _text(value: Any) -> str:
-    """Return an attribute's text; HDF5 marks an axis without a label by a null pointer."""
-    if isinstance(value, bytes):
-        return to_text(value).rstrip("\0")
-    return value if isinstance(value, str) else ""
 
 
 def _scales(file: h5py.File, references: Any, known: Scales) -> tuple[Scale, ...]:
@@ -197,7 +165,7 @@ def attribute_texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
     """Return the texts of an attribute; none where there is no such attribute."""
     if not h5py.h5a.exists(dataset.id, key.encode()):
         return ()
-    return tuple(map(_text, np.reshape(np.asarray(dataset.attrs[key]), -1).tolist()))
+    return tuple(map(to_text, np.reshape(np.asarray(dataset.attrs[key]), -1).tolist()))
 
 
 def name_dims(
@@ -281,7 +249,7 @@ def example_names(
     what = f"source {source!r} of file {dataset.file.filename!r}"
     if n_axes > MAX_EXAMPLE_AXES:
         raise FileFormatError(f"{what} claims {n_axes} axes an example (scale {SHAPES!r})")
-    fault, found = f"no scale {SHAPE_LABELS!r} is attached to its axis 0", ("",) * n_axes
+    fault = f"no scale {SHAPE_LABELS!r} is attached to its axis 0"
     if labels is not None:
         texts = texts_of(labels.dataset, labels.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
         if len(texts) == n_axes:
@@ -291,12 +259,11 @@ def example_names(
         names = ("batch", *(default_name(source, axis) for axis in range(1, n_axes + 1)))
         raise DimsError(
             f"{what} holds examples with {n_axes} axes each (scale {SHAPES!r}) that have no names: "
-            f"{fault}. Attach one with {n_axes} names to f[{source!r}].dims[0], or pass "
-            f"dims={{{source!r}: {names}}} with names of your own when opening it; labeled repack "
-            f"FILE NEW --dims {source}={','.join(names)} writes them into a new file. To open the "
-            "other sources only, pass sources=[...]"
+            f"{fault}. Pass dims={{{source!r}: {names}}} with names of your own when opening it, "
+            f"or write them into a new file: labeled repack FILE NEW --dims "
+            f"{source}={','.join(names)}. To open the other sources only, pass sources=[...]"
         )
-    return found
+    return ("",) * n_axes
 
 
 def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
@@ -306,7 +273,7 @@ def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
     if not texts or len(shape) != 1 or shape[0] > most:
         return ()
     check_dataset(dataset, path)
-    return tuple(map(_text, dataset[()].tolist()))
+    return tuple(map(to_text, dataset[()].tolist()))
 
 
 # attributes

@@ -158,9 +158,14 @@ class FoundObject(NamedTuple):
     outside: bool = False
 
 
-def to_text(name: bytes | str) -> str:
-    """Return an HDF5 name as str; bytes that are not UTF-8 survive as surrogates."""
-    return name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+def to_text(value: object) -> str:
+    """Return a text of HDF5 as str; bytes that are not UTF-8 survive as surrogates.
+
+    What is no text is ``""``.
+    """
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    return value if isinstance(value, str) else ""
 
 
 def to_bytes(name: str) -> bytes:
@@ -317,16 +322,16 @@ def stored_bytes(headers: Sequence[SourceHeader]) -> list[int]:
     Known at once except for chunked data, where HDF5 must add up all chunks (70 ns each:
     0.1 s for a million), so files are opened and asked only here, each of them once.
     """
-    found: dict[int, int] = {}
+    found = [header.stored_bytes or 0 for header in headers]
     asked: dict[str, list[int]] = {}
     for place, header in enumerate(headers):
-        found[place] = header.stored_bytes or 0
         if header.stored_bytes is None:
             asked.setdefault(header.file.path, []).append(place)
     for path, places in asked.items():
         with opened(path, headers=True) as file:
-            found |= {place: _stored_in(file, headers[place]) for place in places}
-    return [*found.values()]
+            for place in places:
+                found[place] = _stored_in(file, headers[place])
+    return found
 
 
 def _stored_in(file: h5py.File, header: SourceHeader) -> int:

@@ -28,7 +28,8 @@ from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
 from labeled.errors import SplitError
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.hdf5.arrays import ArrayInfo
+from labeled.formats.format import Options
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
 from labeled.formats.hdf5.headers import header_of
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
@@ -509,11 +510,11 @@ def _source(
     file: h5py.File, name: str, parts: Mapping[str, h5py.Dataset], shape: tuple[int, ...]
 ) -> Source | None:
     """Return a source of a file on a disk; None where only HDF5 reads it."""
-    stamp = stamp_of(file.filename)
+    opening = Opening(file["/"], stamp_of(file.filename), Options())
 
     def header(dataset: h5py.Dataset, role: str, n_inner: int = 0) -> SourceHeader:
         dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
-        return header_of(stamp, ArrayInfo(role, dataset.name, dataset), dims)
+        return header_of(opening, ArrayInfo(role, dataset.name, dataset), dims)
 
     dataset = file[name]
     if not parts and vlen_base(dataset.dtype) is None:
