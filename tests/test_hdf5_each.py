@@ -287,3 +287,12 @@ def test_examples_that_were_never_stored_are_fill_values_or_refused(tmp_path):
     np.testing.assert_array_equal(huge[0], np.arange(4.0))
     with pytest.raises(UnsafeFileError, match="claims shape"):
         huge[[1]].to_objects()
+
+
+def test_texts_of_examples_are_read_in_any_order(tmp_path):
+    words = [[f"{i}{k}" for k in "abc"] for i in range(6)]
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        for i, some in enumerate(words):
+            f[f"d/{i}/words"] = some
+    ds = labeled.open_dataset(tmp_path / "x.h5", examples="d/*")
+    assert ds.subset([3, 1, 1])["words"].values.tolist() == [words[3], words[1], words[1]]

@@ -33,12 +33,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from labeled.errors import (
-    FileChangedError,
-    FileFormatError,
-    MissingExtraError,
-    ends_early,
-)
+from labeled.errors import FileChangedError, FileFormatError, MissingExtraError, ends_early
 from labeled.formats.header import FileStamp
 from labeled.formats.memory import aliases_pages, machine_bytes, scratch
 from labeled.formats.region import Array
@@ -113,23 +108,17 @@ class LocalFile:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
         want = target.nbytes
         if want >= MIN_BUFFERED_BYTES and aliases_pages(target, offset):
-            self._read_buffered(target.reshape(-1).view(np.uint8), offset)
+            whole = target.reshape(-1).view(np.uint8)
+            for at in range(0, want, BUFFER_BYTES):  # through a buffer that lies better
+                part = whole[at : at + BUFFER_BYTES]
+                buffer = scratch("buffer", len(part), offset + at)
+                _read_rest(self._fd, buffer, offset + at, 0)
+                part[:] = buffer
             return
-        if want <= _SINGLE_READ_BYTES:
-            got = os.preadv(self._fd, [cast(Any, target)], offset) if want else 0
-            if got == want:
-                return
-        else:
-            got = 0
-        _read_rest(self._fd, target.reshape(-1).view(np.uint8), offset, got)
-
-    def _read_buffered(self, target: Array, offset: int) -> None:
-        """Read piece by piece to a buffer that lies better, and copy from there."""
-        for at in range(0, len(target), BUFFER_BYTES):
-            part = target[at : at + BUFFER_BYTES]
-            buffer = scratch("buffer", len(part), offset + at)
-            _read_rest(self._fd, buffer, offset + at, 0)
-            part[:] = buffer
+        small = 0 < want <= _SINGLE_READ_BYTES
+        got = os.preadv(self._fd, [cast(Any, target)], offset) if small else 0
+        if got < want:
+            _read_rest(self._fd, target.reshape(-1).view(np.uint8), offset, got)
 
     def mapped(self, n_bytes: int = 0) -> Array | None:
         """Return all bytes of the file as a read-only array over a memory map.
@@ -160,13 +149,11 @@ class LocalFile:
 
     def holds(self, offset: int) -> bool:
         """Whether the system has the byte at `offset` in memory; True where it cannot tell."""
-        if not hasattr(os, "RWF_NOWAIT"):
-            return True
         try:
             os.preadv(self._fd, [bytearray(1)], offset, os.RWF_NOWAIT)
         except BlockingIOError:
             return False
-        except OSError:  # a file system that cannot tell
+        except (AttributeError, OSError):  # a system, or a file system, that cannot tell
             return True
         return True
 

@@ -66,7 +66,13 @@ class ContiguousReader(FileReader):
     kind = "contiguous"
     why = "stored in one piece: read by file offset"
 
-    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+    def __init__(
+        self,
+        source: SourceHeader,
+        region: Region = (),
+        io: Io = "auto",
+        plan: BoxPlan | None = None,
+    ) -> None:
         super().__init__(source, region, io)
         if source.offset is not None:
             end, stamp = source.offset + source.n_rows * source.row_bytes, source.file
@@ -81,16 +87,13 @@ class ContiguousReader(FileReader):
             self.why = "nothing is stored, or nothing asked for: only fill values are handed out"
         if source.file.unpacked_bytes is not None:
             self.why = "gzip-compressed: inflated once, into a temporary file"
-        plan = self._plan = self._box_plan()
+        plan = self._plan = plan or box_plan(self.region, source.row_shape, source.dtype)
         native = plan.dtype.isnative
         self._direct = plan.whole and native
         # NumPy copies records aside to swap their bytes
         self._in_place = plan.whole and (native or plan.dtype.names is None) and self.row_bytes > 0
         each = plan.row_bytes if plan.read_through else plan.bytes_of(1)
         self._step = max(1, PIECE_BYTES // max(1, each))
-
-    def _box_plan(self) -> BoxPlan:
-        return box_plan(self.region, self.source.row_shape, self.source.dtype)
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:

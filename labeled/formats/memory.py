@@ -149,7 +149,7 @@ def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None =
     """
     alike = rows.dtype == out.dtype and rows.shape[1:] == out.shape[1:] and rows.size > 0
     packed = rows.flags.c_contiguous and out.flags.c_contiguous
-    if isinstance(place, slice) or out.ndim == 1 or not (alike and packed):
+    if isinstance(place, slice) or out.ndim == 1 or out.dtype.hasobject or not (alike and packed):
         out[place] = rows if wanted is None else np.take(rows, wanted, axis=0, mode="clip")
         return
     large = out.nbytes >= STREAMED_BYTES

@@ -182,11 +182,9 @@ def advise(reader: Reader, rows: Rows) -> None:
 def is_cold(reader: Reader, row: int) -> bool:
     """Whether the system would have to fetch a row from storage; no where it cannot tell."""
     for part in reader.byte_ranges(range(row, row + 1)):
-        if part.file is not None:
-            file = part.file()
-            for at in part.starts.tolist():
-                if not file.holds(at):
-                    return True
+        file = None if part.file is None else part.file()
+        if file is not None and not all(map(file.holds, part.starts.tolist())):
+            return True
     return False
 
 
@@ -255,7 +253,8 @@ def put_parts(out: Array, places: Ints | None, bands: Ints, box: Array) -> None:
     """Store the rows of some bands, of a `box` that holds all from the first to the last."""
     rows, first = rows_of(bands) - bands[0, 0], int(bands[0, 2])
     place = slice(first, first + len(rows))
-    out[place if places is None else places[place]] = box if len(rows) == len(box) else box[rows]
+    wanted = None if len(rows) == len(box) else rows
+    put_rows(out, place if places is None else places[place], box, wanted)
 
 
 def as_array(rows: Rows) -> Ints:
@@ -498,13 +497,15 @@ def decoding() -> Iterator[None]:
 
 
 @contextmanager
-def naming_rows(source: SourceHeader, start: int, stop: int) -> Iterator[None]:
-    """Name file, source and rows in an error of the system."""
+def naming_rows(
+    source: SourceHeader, start: int, stop: int, faults: type[Exception] = OSError
+) -> Iterator[None]:
+    """Name file, source and rows in an error of a kind, or in that a file ends early."""
     try:
         yield
     except LabeledError:
         raise
-    except (OSError, EOFError) as fault:
+    except (EOFError, faults) as fault:
         raise failed(source, start, stop, fault) from fault
 
 

@@ -22,7 +22,7 @@ from labeled.display.text import table
 from labeled.errors import LabeledWarning, NotYetError, SplitError
 from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
-from labeled.formats.hdf5.filters import why_not, why_not_undone
+from labeled.formats.hdf5.filters import why_not, why_not_by_hdf5
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.labels import default_name, likely_dims
 from labeled.formats.hdf5.reader import open_reader
@@ -185,12 +185,13 @@ def _obstacle(header: FileHeader) -> str | None:
         extras_of(header)
     except NotYetError as error:
         return str(error)
-    whys = {name: why_not_undone(source.filters) for name, source in header.sources.items()}
+    filters = {name: source.filters for name, source in header.sources.items()}
+    whys = {name: why_not(each) and why_not_by_hdf5(each) for name, each in filters.items()}
     return "; ".join(f"{name!r}: {why}" for name, why in whys.items() if why is not None) or None
 
 
 def _of_source(source: SourceHeader) -> Iterator[Finding]:
-    why = why_not_undone(source.filters)
+    why = why_not(source.filters) and why_not_by_hdf5(source.filters)
     if why is not None:
         yield _found(source, "cannot be read", why)
     elif source.ragged is not None:

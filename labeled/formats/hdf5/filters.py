@@ -53,8 +53,6 @@ from labeled.permute.plan import address_of
 
 CHECKSUM_BYTES = 4
 
-_LZ4_BLOCK_BYTES = 1 << 30
-
 Decode = Callable[[Array, Array], int]
 """Decodes stored bytes into given memory, and returns how many bytes it stored there."""
 
@@ -67,48 +65,50 @@ class DecodeError(ValueError):
 
 
 @functools.cache
-def _inflater() -> Decode:
-    """Return libdeflate's decoder, called outside the GIL.
+def _libdeflate() -> Any:
+    """Return libdeflate, or None where its functions are hidden.
 
     The binding that this library depends on (``deflate``) returns new bytes for every chunk,
     which then have to be copied to their place. Its extension module holds libdeflate itself,
     whose functions are found by name, unless a build hides them.
     """
-    library = importlib.import_module("deflate")
-    try:
-        functions = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
-        found = functions.libdeflate_zlib_decompress
-        make, free = functions.libdeflate_alloc_decompressor, functions.libdeflate_free_decompressor
-    except (ImportError, OSError, AttributeError, TypeError):
-
-        def inflated(data: Array, out: Array) -> int:
-            try:
-                found = np.frombuffer(library.zlib_decompress(data, len(out)), np.uint8)
-            except library.DeflateError as fault:
-                raise DecodeError(f"deflate data are damaged ({fault})") from fault
-            out[: len(found)] = found  # it is never longer
-            return len(found)
-
-        return inflated
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    make.restype, make.argtypes = pointer, []
-    free.restype, free.argtypes = None, [pointer]
-    found.restype, found.argtypes = ctypes.c_int, [pointer, pointer, size, pointer, size, pointer]
-    own = threading.local()
+    try:
+        library = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
+        library.libdeflate_alloc_decompressor.restype = pointer
+        library.libdeflate_free_decompressor.argtypes = [pointer]
+        library.libdeflate_zlib_decompress.argtypes = [pointer, *(pointer, size) * 2, pointer]
+    except (ImportError, OSError, AttributeError, TypeError):
+        return None
+    return library
 
-    def inflate(data: Array, out: Array) -> int:
-        if not hasattr(own, "held"):  # libdeflate decodes one stream at a time with it
-            own.held = make()
-            if not own.held:
-                del own.held
-                raise MemoryError("libdeflate could not allocate a decompressor")
-            weakref.finalize(threading.current_thread(), free, own.held).atexit = False
-        source, target = address_of(data), address_of(out)
-        if found(own.held, source, len(data), target, len(out), None):
-            raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
-        return len(out)
 
-    return inflate
+_OWN = threading.local()
+"""The decompressor of each thread: libdeflate decodes one stream at a time with it."""
+
+
+def _inflate(data: Array, out: Array) -> int:
+    """Decode deflate data outside the GIL."""
+    library = _libdeflate()
+    if library is None:
+        binding = importlib.import_module("deflate")
+        try:
+            found = np.frombuffer(binding.zlib_decompress(data, len(out)), np.uint8)
+        except binding.DeflateError as fault:
+            raise DecodeError(f"deflate data are damaged ({fault})") from fault
+        out[: len(found)] = found  # it is never longer
+        return len(found)
+    if not hasattr(_OWN, "held"):
+        held = library.libdeflate_alloc_decompressor()
+        if not held:
+            raise MemoryError("libdeflate could not allocate a decompressor")
+        free = library.libdeflate_free_decompressor
+        weakref.finalize(threading.current_thread(), free, held).atexit = False
+        _OWN.held = held
+    given = address_of(data), len(data), address_of(out), len(out)
+    if library.libdeflate_zlib_decompress(_OWN.held, *given, None):
+        raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
+    return len(out)
 
 
 def _imagecodecs(name: str, **options: Any) -> Decode:
@@ -189,8 +189,8 @@ class Codec(NamedTuple):
     library: str
     decode: Decode | None
     """None for bitshuffle, which its options tell how to undo."""
-    encode: Callable[[Any, Array, int], Any] | None = None
-    """``encode(library, bytes, option)``; None where rows are not written with it."""
+    encode: tuple[str, str] | None = None
+    """A function of the library and its option; None where rows are not written with it."""
     levels: tuple[int, int, int] = (0, 0, 0)
     """Lowest, highest and usual."""
     option: int | None = None
@@ -198,26 +198,10 @@ class Codec(NamedTuple):
 
 
 _CODECS = {
-    "gzip": Codec(
-        DEFLATE,
-        "deflate",
-        lambda data, out: _inflater()(data, out),
-        lambda library, *given: library.zlib_compress(*given),
-        (1, 9, 4),
-    ),
-    "zstd": Codec(
-        ZSTD,
-        "imagecodecs",
-        _imagecodecs("zstd"),
-        lambda library, *given: library.zstd_encode(*given),
-        (1, 22, 3),
-    ),
+    "gzip": Codec(DEFLATE, "deflate", _inflate, ("zlib_compress", "compresslevel"), (1, 9, 4)),
+    "zstd": Codec(ZSTD, "imagecodecs", _imagecodecs("zstd"), ("zstd_encode", "level"), (1, 22, 3)),
     "lz4": Codec(
-        LZ4,
-        "imagecodecs",
-        _imagecodecs("lz4h5"),
-        lambda library, data, block: library.lz4h5_encode(data, blocksize=block),
-        option=_LZ4_BLOCK_BYTES,
+        LZ4, "imagecodecs", _imagecodecs("lz4h5"), ("lz4h5_encode", "blocksize"), option=1 << 30
     ),
     "lzf": Codec(LZF, "imagecodecs", _imagecodecs("lzf", header=False)),
     "blosc": Codec(BLOSC, "imagecodecs", _blosc),
@@ -338,14 +322,9 @@ def require_filters(source: SourceHeader) -> None:
     MissingExtraError
         If it cannot, and the library that could teach it is not installed.
     """
-    why = _why_not_by_hdf5(source.filters)
+    why = why_not_by_hdf5(source.filters)
     if why is not None:
         raise MissingExtraError(f"{describe(source)}: {why}")
-
-
-def why_not_undone(filters: tuple[Filter, ...]) -> str | None:
-    """Return what is missing to undo filters; None if nothing is."""
-    return None if why_not(filters) is None else _why_not_by_hdf5(filters)
 
 
 def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
@@ -355,12 +334,12 @@ def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
         if source.filters:
             found.setdefault(source.filters, []).append(source.name)
     for filters, names in found.items():
-        why = why_not_undone(filters)
+        why = why_not(filters) and why_not_by_hdf5(filters)
         if why is not None:
             yield f"no row of {listed(names, 4)} can be read: {why}"
 
 
-def _why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
+def why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
     """Return which filters HDF5 has not, and what to install; None if it has all of them."""
     for last in (False, True):
         missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
@@ -570,7 +549,9 @@ def _encoded(raw: Array, filters: tuple[Filter, ...]) -> tuple[Any, int]:
             continue
         codec = _BY_NUMBER[step.id]
         assert codec.encode is not None
-        packed = bytes(codec.encode(importlib.import_module(codec.library), data, step.options[0]))
+        name, option = codec.encode
+        encode = getattr(importlib.import_module(codec.library), name)
+        packed = bytes(encode(data, **{option: step.options[0]}))
         return (packed, 0) if len(packed) < len(raw) else (raw, (1 << len(filters)) - 1)
     return (raw if data is raw else np.array(data)), 0
 

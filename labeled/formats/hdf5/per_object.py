@@ -24,45 +24,20 @@ import numpy as np
 from labeled.errors import FileFormatError, UnknownNameError, listed
 from labeled.formats.bytesource import check_same, open_bytes, stamp_of
 from labeled.formats.format import ExampleReader, Options, all_rows, chosen_sources
+from labeled.formats.hdf5 import dtypes, labels, safety
 from labeled.formats.hdf5.arrays import matching, name_of
-from labeled.formats.hdf5.dtypes import (
-    bytes_are_numpy,
-    class_attrs,
-    item_of,
-    numbers_of,
-    why_not_a_source,
-)
 from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.headers import filters_of
-from labeled.formats.hdf5.labels import (
-    MAX_SUGGESTED,
-    attrs_of,
-    axes_of,
-    default_name,
-    likely_dims,
-    name_dims,
-    plain_value,
-)
-from labeled.formats.hdf5.safety import (
-    check_claim,
-    check_dataset,
-    find,
-    h5_of,
-    opened,
-    to_bytes,
-    to_text,
-)
 from labeled.formats.header import TEXT, FileHeader, FileStamp, SourceHeader, is_text, vlen_base
-from labeled.formats.memory import put_rows
 from labeled.formats.reader import (
     UNSTORED,
     ByteRanges,
     FileReader,
     Io,
     count,
-    failed,
     groups_of,
     naming_rows,
+    put_parts,
 )
 from labeled.formats.region import Array, Ints, Region, outer_take
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
@@ -114,7 +89,6 @@ class ObjectPart:
     """As it is handed out, once all examples are known."""
     kind: Any
     """Its type in HDF5; None for single values of opaque bytes, of any number of them."""
-    n_axes: int
     by_range: bool
     """Whether its bytes are those of `dtype`, so that they are read where they lie."""
     fault: str | None
@@ -128,25 +102,13 @@ class ObjectPart:
         """The shape of all examples; None if they differ."""
         return self.shapes[0] if len(set(self.shapes)) == 1 else None
 
-    @classmethod
-    def like(cls, path: str, dataset: h5py.Dataset) -> ObjectPart:
-        """Return the part of which a dataset is the first example."""
-        shape, kind = _layout(dataset)
-        if kind is None:
-            return cls(path, np.dtype(np.uint8), None, len(shape or ()), False, None)
-        item = item_of(dataset)
-        dtype, fault = numbers_of(item), why_not_a_source(dataset)
-        if vlen_base(dtype) is not None:
-            fault = "each of its examples consists of rows of variable length"
-        plain = dtype.kind not in "OV" and hasattr(os, "preadv") and bytes_are_numpy(item, kind)
-        return cls(path, dtype, kind, len(shape or ()), plain, fault)
-
     def add(self, path: str, dataset: h5py.Dataset, file_number: int) -> None:
         """Take the dataset of one more example, or note how it differs from the first."""
         shape, kind = _layout(dataset)
         if self.fault is not None:
             return
-        if shape is None or (len(shape), kind is None) != (self.n_axes, self.kind is None):
+        n_axes = len(self.shapes[0] if self.shapes else shape or ())
+        if shape is None or (len(shape), kind is None) != (n_axes, self.kind is None):
             self.fault = f"it has other axes in {path!r} than in {self.first!r}"
             return
         if kind is not None and not kind.equal(self.kind):
@@ -164,13 +126,18 @@ class ObjectPart:
         self.stored_bytes += n_bytes
         self.offsets.append(0 if 0 in shape else UNSTORED if offset is None else offset)
 
-    def why_not(self, n: int) -> str | None:
-        """Return why these are not the examples of a source; None if they are."""
-        if self.fault is None and len(self.shapes) < n:
-            return f"only {len(self.shapes):,} of {n:,} groups have it"
-        if self.fault is None and is_text(self.dtype) and self.shape is None:
-            return "its examples are texts, and not equally many in each"
-        return self.fault
+
+def _part_of(path: str, dataset: h5py.Dataset) -> ObjectPart:
+    """Return the part of which a dataset is the first example."""
+    _, kind = _layout(dataset)
+    if kind is None:
+        return ObjectPart(path, np.dtype(np.uint8), None, by_range=False, fault=None)
+    item = dtypes.item_of(dataset)
+    dtype, fault = dtypes.numbers_of(item), dtypes.why_not_a_source(dataset)
+    if vlen_base(dtype) is not None:
+        fault = "each of its examples consists of rows of variable length"
+    plain = dtype.kind not in "OV" and hasattr(os, "preadv") and dtypes.bytes_are_numpy(item, kind)
+    return ObjectPart(path, dtype, kind, plain, fault)
 
 
 class Objects(NamedTuple):
@@ -201,7 +168,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     datasets: list[str] = []  # the names that are datasets themselves
     found: dict[str, ObjectPart] = {}
     where = f"in file {stamp.path!r}"
-    with h5_of(stamp) as file:
+    with safety.h5_of(stamp) as file:
         file_number = h5py.h5o.get_info(file.id).fileno
         matches = matching(file["/"], pattern, allow_external=allow_external)
         for path, (thing, outside) in matches.items():
@@ -209,7 +176,7 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
             datasets += [path] if isinstance(thing, h5py.Dataset) else []
             for part, dataset in _datasets(thing, outside, allow_external, path):
                 if part not in found:
-                    found[part] = ObjectPart.like(path, dataset)
+                    found[part] = _part_of(path, dataset)
                 found[part].add(path, dataset, file_number)
     if not names:
         raise UnknownNameError(f"examples={pattern!r} matches neither groups nor datasets {where}")
@@ -219,9 +186,13 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
             f"{len(datasets):,} datasets ({listed(datasets, 4)}) {where}; give a pattern that "
             "matches one kind"
         )
-    faults = {part: each.why_not(len(names)) for part, each in found.items()}
-    left_out = {part: fault for part, fault in faults.items() if fault is not None}
-    parts = {part: each for part, each in found.items() if part not in left_out}
+    for each in found.values():
+        if each.fault is None and len(each.shapes) < len(names):
+            each.fault = f"only {len(each.shapes):,} of {len(names):,} groups have it"
+        elif each.fault is None and is_text(each.dtype) and each.shape is None:
+            each.fault = "its examples are texts, and not equally many in each"
+    left_out = {part: each.fault for part, each in found.items() if each.fault is not None}
+    parts = {part: each for part, each in found.items() if each.fault is None}
     if not parts:
         reasons = "; ".join(f"{name or 'the dataset'!r}: {why}" for name, why in left_out.items())
         raise UnknownNameError(
@@ -245,7 +216,7 @@ def _datasets(
     """Yield the datasets of an object, by their paths below it."""
     if isinstance(thing, h5py.Dataset):
         where = f"{path}/{prefix}".rstrip("/")
-        check_dataset(thing, where, allow_external=allow_external, outside=outside)
+        safety.check_dataset(thing, where, allow_external=allow_external, outside=outside)
         yield prefix.rstrip("/"), thing
     elif isinstance(thing, h5py.Group):
         if prefix.count("/") == MAX_DEPTH:
@@ -253,8 +224,8 @@ def _datasets(
                 f"groups below {path!r} in file {thing.file.filename!r} nest more than {MAX_DEPTH} "
                 "deep, or run in a circle"
             )
-        for name in map(to_text, thing.id):
-            below, beyond = find(thing, name, allow_external=allow_external)
+        for name in map(safety.to_text, thing.id):
+            below, beyond = safety.find(thing, name, allow_external=allow_external)
             yield from _datasets(below, outside or beyond, allow_external, path, f"{prefix}{name}/")
 
 
@@ -282,9 +253,9 @@ def scan_examples(path: str, options: Options) -> FileHeader:
     not_opened = {name_of(part, pattern): why for part, why in objects.left_out.items()}
     headers: dict[str, SourceHeader] = {}
     likely: dict[str, tuple[str, ...]] = {}
-    with opened(path, headers=True) as file:
+    with safety.opened(path, headers=True) as file:
         values = {NAME: Each(pattern, None, None, allowed)}
-        for key, value in sorted(attrs_of(file[objects.names[0]], "an example", []).items()):
+        for key, value in sorted(labels.attrs_of(file[objects.names[0]], "an example", []).items()):
             if isinstance(value, str) or np.asarray(value).dtype.kind in "biufc":
                 values[f"{ATTRIBUTES}{key}"] = Each(pattern, None, key, allowed)
         each = values | parts
@@ -299,13 +270,13 @@ def scan_examples(path: str, options: Options) -> FileHeader:
             made, axes = _header(stamp, name, each[name], objects, file, given.get(name))
             headers[name] = made
             if axes and name in parts:
-                likely[name] = likely_dims(made, (0, *axes))
+                likely[name] = labels.likely_dims(made, (0, *axes))
     check_same(stamp, "Close it where it is open for writing, then open it again")
     faults = list(describe_missing(headers.values()))
     if likely:
-        some = dict([*likely.items()][:MAX_SUGGESTED])
+        some = dict([*likely.items()][: labels.MAX_SUGGESTED])
         more = ", ..." * (len(likely) > len(some))
-        axes_of_them = f"axes of the examples of {listed([*likely], MAX_SUGGESTED)}"
+        axes_of_them = f"axes of the examples of {listed([*likely], labels.MAX_SUGGESTED)}"
         dims = f"dims={{{str(some)[1:-1]}{more}}}"
         faults.insert(0, f"{axes_of_them} have no names; pass {dims} when opening it")
     left = {name: VALUE_OF_EACH for name in values if name not in parts and name not in wanted}
@@ -338,18 +309,18 @@ def _header(
     else:
         part = objects.parts[each.part]
         first = file["/".join(filter(None, (objects.names[0], each.part)))]
-        inner = [axis.name for axis in axes_of(first, name)] or [""] * part.n_axes
+        inner = [axis.name for axis in labels.axes_of(first, name)] or [""] * len(part.shapes[0])
         dtype, shape = part.dtype, (len(part.shapes), *(part.shape or ()))
         key = "/".join(filter(None, (each.pattern, each.part)))
         fields = {
-            "attrs": class_attrs(item_of(first)),
+            "attrs": dtypes.class_attrs(dtypes.item_of(first)),
             "filters": filters_of(first.id.get_create_plist()),
             "stored_bytes": part.stored_bytes,
             "ragged": "every example is a dataset of its own shape" if part.shape is None else None,
         }
-    usual = default_name(name, 0)
+    usual = labels.default_name(name, 0)
     found = [EXAMPLE if usual in inner else usual, *inner]
-    dims, unnamed = name_dims(stamp.path, name, found, given)
+    dims, unnamed = labels.name_dims(stamp.path, name, found, given)
     header = SourceHeader(
         file=stamp, name=name, key=key, shape=shape, dtype=dtype, dims=dims, storage="records",
         detail=each, **fields,
@@ -373,9 +344,8 @@ class EachRowsReader(FileReader):
         for bands in groups_of(runs, self.chunk_rows):
             wanted = rows_of(bands)
             rows = np.empty((len(wanted), *self.source.row_shape), self.source.dtype)
-            _read(self.source, wanted, [rows[i : i + 1] for i in range(len(rows))])
-            place = slice(int(bands[0, 2]), int(bands[0, 2]) + len(rows))
-            put_rows(out, place if places is None else places[place], outer_take(rows, self.region))
+            _read(self.source, wanted, list(rows[:, np.newaxis]))
+            put_parts(out, places, bands, outer_take(rows, self.region))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Count a call an example: only HDF5 knows where they are."""
@@ -389,8 +359,8 @@ class EachReader(ExampleReader):
     kind, why, chunk_rows = "records", WHY, 1
 
     def shapes(self, rows: AnyRows) -> Rows:
-        part = _objects(self.source).parts[self.source.detail.part]
-        return np.array([part.shapes[row] for row in rows], np.int64).reshape(-1, part.n_axes)
+        shapes = _objects(self.source).parts[self.source.detail.part].shapes
+        return np.array([shapes[row] for row in rows], np.int64).reshape(-1, len(shapes[0]))
 
     def sizes(self, rows: AnyRows) -> Rows:
         return elements_of(self.shapes(rows))
@@ -398,7 +368,7 @@ class EachReader(ExampleReader):
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         shapes = self.shapes(rows)
         offsets = offsets_of(elements_of(shapes))
-        check_claim(self.source, int(offsets[-1]) * self.source.dtype.itemsize)
+        safety.check_claim(self.source, int(offsets[-1]) * self.source.dtype.itemsize)
         out = np.empty(int(offsets[-1]), self.source.dtype)
         _read(self.source, np.asarray(rows, np.int64), np.split(out, offsets[1:-1]))
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
@@ -427,18 +397,16 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
             with naming_rows(source, row, row + 1):
                 bytes_of_file.read_into(target, offset)
         return
-    with h5_of(source.file) as file:
+    with safety.h5_of(source.file) as file:
         for row, target in zip(rows.tolist(), targets, strict=True):
             if not target.size:
                 continue
-            try:
+            with naming_rows(source, row, row + 1, Exception):  # damage is nearly any of them
                 thing = file[objects.names[row]]
                 values = np.asarray((thing[below] if below else thing)[()])
                 if values.dtype.kind == "V":  # opaque bytes
                     values = np.frombuffer(values.tobytes(), source.dtype)
                 target[()] = values.reshape(target.shape)
-            except Exception as fault:  # what HDF5 makes of damage is nearly any of them
-                raise failed(source, row, row + 1, fault) from fault
 
 
 def values_of(source: SourceHeader) -> Array:
@@ -461,15 +429,15 @@ def values_of_each(stamp: FileStamp, value: Each) -> Array:
         n_known = next((i for i, part in enumerate(parts) if has_magic(part)), len(parts) - 1)
         return np.array(["/".join(name.split("/")[n_known:]) for name in names], object)
     found: list[Any] = []
-    with h5_of(stamp) as file:
+    with safety.h5_of(stamp) as file:
         for name in names:
-            stored = file[name].attrs.get(to_bytes(key))
+            stored = file[name].attrs.get(safety.to_bytes(key))
             if stored is None:
                 raise FileFormatError(
                     f"{name!r} in file {stamp.path!r} has no attribute {key!r}, which other "
                     "examples have; leave it out of sources=, or write it there"
                 )
-            found.append(plain_value(stored, scalars=True))
+            found.append(labels.plain_value(stored, scalars=True))
             one, first = np.asarray(found[-1]), np.asarray(found[0])
             if one.shape != first.shape or (one.dtype.kind == "U") != (first.dtype.kind == "U"):
                 raise FileFormatError(

@@ -13,7 +13,6 @@ faster in any other order: ``labeled repack FILE OUT --ragged flat``.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import pairwise
@@ -38,12 +37,13 @@ from labeled.formats.reader import (
     Reader,
     cost,
     describe,
-    failed,
+    naming_rows,
     native,
     pieces,
     read_rows,
 )
 from labeled.formats.region import Array
+from labeled.permute.workers import share
 from labeled.ragged.flat import (
     AnyRows,
     Flat,
@@ -225,8 +225,12 @@ class FlatReader(StoredExamples):
         if len(parts) < MANY_PIECES:
             self._values.read(runs, out)
             return
-        with ThreadPoolExecutor(threads, "labeled-ragged") as pool:
-            list(pool.map(lambda part: self._values.read(part[0], out[part[1]]), parts))
+
+        def read(first: int, last: int) -> None:
+            for some, place in parts[first:last]:
+                self._values.read(some, out[place])
+
+        share(read, len(parts), threads)
 
     def cost(self, rows: AnyRows) -> Cost:
         """Count what reading the values of examples takes, each chunk of them once."""
@@ -339,12 +343,10 @@ class VlenReader(StoredExamples):
             runs = runs_of(rows)
             cuts = [0, *np.cumsum(runs[:, 1] - runs[:, 0]).tolist()]
         out: list[Array] = []
-        try:
-            for a, b in pairwise(cuts):
-                first, some = int(rows[a]), rows[a:b]
-                out += dataset[first : int(rows[b - 1]) + 1][some - first].tolist()
-        except Exception as fault:  # what HDF5 makes of damage is nearly any of them
-            raise failed(self.source, int(rows[0]), int(rows[-1]) + 1, fault) from fault
+        for a, b in pairwise(cuts):
+            first, stop = int(rows[a]), int(rows[b - 1]) + 1
+            with naming_rows(self.source, first, stop, Exception):  # damage is nearly any
+                out += dataset[first:stop][rows[a:b] - first].tolist()
         return out
 
     def _lengths_by_reading(self, rows: Rows) -> Rows:

@@ -33,7 +33,7 @@ import math
 import os
 import threading
 from array import array
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -60,7 +60,6 @@ from labeled.formats.reader import (
     ValuesReader,
     decoding,
     describe,
-    failed,
     groups_of,
     naming_rows,
     native,
@@ -71,7 +70,6 @@ from labeled.formats.reader import (
 from labeled.formats.region import (
     GAP_BYTES,
     Array,
-    BoxPlan,
     Indexer,
     Ints,
     Region,
@@ -81,6 +79,7 @@ from labeled.formats.region import (
     normal_region,
     outer_put,
     outer_take,
+    positions_of,
     region_shape,
 )
 from labeled.selection import rows_of
@@ -192,20 +191,16 @@ class H5pyReader(FileReader):
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         require_filters(self.source)
+        column: Column | None = self.source.detail
         with h5_of(self.source.file) as file:
             for parts in self._calls(runs):
                 start, stop = int(parts[0, 0]), int(parts[-1, 1])
-                try:
-                    box = self._items(file[self.source.key], (slice(start, stop), *self._box))
-                    put_parts(out, places, parts, outer_take(box, self._inner))
-                except Exception as fault:  # what HDF5 makes of damage is nearly any of them
-                    raise failed(self.source, start, stop, fault) from fault
-
-    def _items(self, dataset: h5py.Dataset, box: tuple[slice, ...]) -> Array:
-        column: Column | None = self.source.detail
-        if column is not None:
-            return column.read(dataset, box)
-        return np.asarray(dataset[box])
+                with naming_rows(self.source, start, stop, Exception):  # damage is nearly any
+                    dataset, box = file[self.source.key], (slice(start, stop), *self._box)
+                    items = (
+                        np.asarray(dataset[box]) if column is None else column.read(dataset, box)
+                    )
+                    put_parts(out, places, parts, outer_take(items, self._inner))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""
@@ -255,7 +250,7 @@ class SparseReader(FileReader):
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         n_columns = self.source.shape[1]
         for bands in groups_of(runs, self.chunk_rows):
-            held, rows = self._values(bands[:, :2]), rows_of(bands)
+            held, rows = self._begins[bands[:, :2]], rows_of(bands)
             values, columns = (read_rows(self._parts[role], held) for role in ("data", "indices"))
             if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < n_columns:
                 what = f"a value lies in column {int(columns.max())} of {n_columns}"
@@ -264,20 +259,12 @@ class SparseReader(FileReader):
             made = np.zeros((len(rows), n_columns), out.dtype)
             at = np.repeat(np.arange(len(rows)), n_values) * n_columns + columns
             np.add.at(made.reshape(-1), at, values)  # those that come twice add up
-            first = int(bands[0, 2])
-            place = slice(first, first + len(rows))
-            out[place if places is None else places[place]] = outer_take(made, self.region)
-
-    def _values(self, runs: Ints) -> Ints:
-        """Return the runs of values that rows hold."""
-        values = self._begins[runs]
-        held: Ints = values[values[:, 1] > values[:, 0]]
-        return held
+            put_parts(out, places, bands, outer_take(made, self.region))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        values = self._values(runs)
-        parts = (self._parts[role] for role in ("data", "indices"))
-        return [one for part in parts for one in part.byte_ranges(values)]
+        held = self._begins[runs]
+        parts = self._parts
+        return (*parts["data"].byte_ranges(held), *parts["indices"].byte_ranges(held))
 
 
 def read_scalar(source: SourceHeader) -> Array:
@@ -342,18 +329,14 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     assert chunks is not None
     grid, found = np.array(_grid(source.shape, chunks), np.int64), array("Q")
 
-    def visitor() -> Generator[None, Any]:
-        """Take one step a chunk: to resume a generator costs less than to call a function."""
-        while True:
-            at, mask, offset, size = yield
-            found.extend((*at, mask, offset, size))
+    def visit(info: Any) -> None:
+        at, mask, offset, size = info
+        found.extend((*at, mask, offset, size))
 
     with h5_of(source.file) as file:
         dataset = file[source.key]
-        visit = visitor()
-        next(visit)
         try:
-            dataset.id.chunk_iter(visit.send)
+            dataset.id.chunk_iter(visit)
             base = _base(source, dataset) if dataset.file.userblock_size else 0
         except (RuntimeError, OSError) as error:
             raise FileFormatError(
@@ -364,7 +347,23 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     begins, lengths = table[:, :-3], table[:, -1]
     starts, size = table[:, -2] + np.uint64(base), np.uint64(source.file.size)
 
-    def refuse(bad: Array, what: str) -> None:
+    steps, within = np.divmod(begins, np.array(chunks, np.uint64))
+    # HDF5 searches a table by its order, and takes a chunk that it misses for one never written.
+    numbers = steps.astype(np.int64) @ np.append(np.cumprod(grid[:0:-1])[::-1], 1)
+    order, shared = np.argsort(starts, kind="stable"), np.zeros(len(starts), bool)
+    shared[order[1:]] = starts[order][1:] < (starts + lengths)[order][:-1]
+    whole = math.prod(chunks) * source.dtype.itemsize
+    is_plain = not source.filters and not source.dtype.hasobject  # HDF5 sizes references
+    off_grid = (within != 0).any(axis=1) | (steps >= grid.astype(np.uint64)).any(axis=1)
+    beyond = (starts > size) | (lengths > size - np.minimum(starts, size))
+    for bad, what in (
+        (off_grid, "is off the grid"),
+        (beyond, f"should lie at {{}}, but the file has {size}"),
+        (np.append(False, numbers[1:] == numbers[:-1]), "is there twice"),
+        (np.append(False, numbers[1:] < numbers[:-1]), "is out of order"),
+        (shared, "shares bytes with another chunk"),
+        (is_plain & (lengths != whole), f"does not have the {whole} bytes of a whole chunk"),
+    ):
         if bad.any():
             entry = int(np.argmax(bad))
             coord, start = tuple(begins[entry].tolist()), int(starts[entry])
@@ -373,22 +372,6 @@ def build_index(source: SourceHeader) -> ChunkIndex:
                 f"{describe(source)}: the chunk at position {coord} {what.format(where)}. The "
                 "chunk table is truncated or damaged; copy the file again."
             )
-
-    steps, within = np.divmod(begins, np.array(chunks, np.uint64))
-    off_grid = (within != 0).any(axis=1) | (steps >= grid.astype(np.uint64)).any(axis=1)
-    refuse(off_grid, "is off the grid")
-    beyond = (starts > size) | (lengths > size - np.minimum(starts, size))
-    refuse(beyond, f"should lie at {{}}, but the file has {size}")
-    # HDF5 searches a table by its order, and takes a chunk that it misses for one never written.
-    numbers = steps.astype(np.int64) @ np.append(np.cumprod(grid[:0:-1])[::-1], 1)
-    refuse(np.append(False, numbers[1:] == numbers[:-1]), "is there twice")
-    refuse(np.append(False, numbers[1:] < numbers[:-1]), "is out of order")
-    order, shared = np.argsort(starts, kind="stable"), np.zeros(len(starts), bool)
-    shared[order[1:]] = starts[order][1:] < (starts + lengths)[order][:-1]
-    refuse(shared, "shares bytes with another chunk")
-    if not source.filters and not source.dtype.hasobject:  # whose references HDF5 sizes
-        whole = math.prod(chunks) * source.dtype.itemsize
-        refuse(lengths != whole, f"does not have the {whole} bytes of a whole chunk")
     index = np.empty(len(numbers), ENTRY)
     index["offset"], index["mask"] = starts, table[:, -3]
     index["size"] = np.minimum(lengths, 2**32 - 1)  # which no chunk can need
@@ -470,11 +453,26 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
     >>> [tuple(tile) for tile in tiles_of((slice(3, 7, 1), 2), (8, 6), (4, 6))]
     [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),)), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),))]
     """
-    tiles = []
-    grid = _grid(shape, chunks)
-    for cut in itertools.product(*map(_cut, region, chunks)):
+    cuts: list[list[tuple[int, Indexer, Indexer | None]]] = []
+    for index, chunk in zip(region, chunks, strict=True):
+        if isinstance(index, int):
+            cuts.append([(index // chunk, index % chunk, None)])
+            continue
+        wanted, cut = positions_of(index), []
+        coords, which = np.unique(wanted // chunk, return_inverse=True)
+        for i, coord in enumerate(coords.tolist()):
+            place: Any = np.flatnonzero(which == i)
+            inside: Any = wanted[place] - coord * chunk
+            if place[-1] - place[0] == len(place) - 1:
+                place = slice(int(place[0]), int(place[-1]) + 1, 1)
+            if isinstance(index, slice):
+                inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
+            cut.append((coord, inside, place))
+        cuts.append(cut)
+    tiles, grid = [], _grid(shape, chunks)
+    for parts in itertools.product(*cuts):
         number, local, trail = 0, [], []
-        for (coord, inside, place), n in zip(cut, grid, strict=True):
+        for (coord, inside, place), n in zip(parts, grid, strict=True):
             number = number * n + coord
             local.append(inside)
             if place is not None:
@@ -488,24 +486,6 @@ def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(grid.tolist())
 
 
-def _cut(index: Indexer, chunk: int) -> list[tuple[int, Indexer, Indexer | None]]:
-    """Return the chunks that an indexer touches, what it takes of each, and where that goes."""
-    if isinstance(index, int):
-        return [(index // chunk, index % chunk, None)]
-    wanted = np.arange(index.start, index.stop, index.step) if isinstance(index, slice) else index
-    coords, which = np.unique(wanted // chunk, return_inverse=True)
-    found: list[tuple[int, Indexer, Indexer | None]] = []
-    for i, coord in enumerate(coords.tolist()):
-        place: Any = np.flatnonzero(which == i)
-        inside: Any = wanted[place] - coord * chunk
-        if place[-1] - place[0] == len(place) - 1:
-            place = slice(int(place[0]), int(place[-1]) + 1, 1)
-        if isinstance(index, slice):
-            inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
-        found.append((coord, inside, place))
-    return found
-
-
 # readers of chunks
 
 
@@ -515,12 +495,12 @@ class PlainChunks(ContiguousReader):
     kind = "chunked"
     why = "chunks without filters: read by file offset"
 
-    def _box_plan(self) -> BoxPlan:
-        assert self.source.chunks is not None
-        chunks = self.source.chunks[1:]
-        (tile,) = tiles_of(self.region, self.source.row_shape, chunks)
-        self._number, self._per_band = tile.number, math.prod(_grid(self.source.row_shape, chunks))
-        return box_plan(tile.local, chunks, self.source.dtype)
+    def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
+        assert source.chunks is not None
+        chunks, shape = source.chunks[1:], source.row_shape
+        (tile,) = tiles_of(normal_region(region, shape), shape, chunks)
+        self._number, self._per_band = tile.number, math.prod(_grid(shape, chunks))
+        super().__init__(source, region, io, box_plan(tile.local, chunks, source.dtype))
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:
