@@ -91,7 +91,12 @@ def test_bad_parameters_are_refused(make, kind, match):
         (IMAGES, np.zeros((2, 4, 4, 5)), ValueError, ["axis 1 ('c')", "4", "expected 3"]),
         (IMAGES.with_dtype("u1"), np.zeros((2, 3, 4, 5)), TypeError, ["float64", "uint8"]),
         (IndexSpace(10, 1), np.array([[3], [10]]), ValueError, ["label 10", "row 1", "0 to 9"]),
-        (IndexSpace(10, 1), np.array([[3.0], [np.nan]]), TypeError, ["float64", "cast them first"]),
+        (
+            IndexSpace(10, 1),
+            np.array([[3.0], [np.nan]]),
+            TypeError,
+            ["float64", "cast the batch first"],
+        ),
         (PAIR, [1, 2], TypeError, ["list is not a batch"]),
         (
             PAIR,

@@ -60,7 +60,7 @@ class Route(NamedTuple):
 
     run: Callable[[Batch, Any, Any], Batch]
     """(batch, source, target) -> batch"""
-    checks: tuple[Callable[[Any, Any], None], ...] = ()
+    checks: tuple[Callable[[Any, Any], object], ...] = ()
     """(source, target); raise a `SpaceError` where there is no way between the two."""
     by_chunk: Callable[[Batch, Any, Any], Batch] | None = None
     """Does the same to a dask batch; not given where `run` does."""
@@ -182,10 +182,9 @@ class Space:
         the batch has shape (4, 3)
         """
         if type(batch) is not np.ndarray and is_lazy(batch):
-            raise SpaceTypeError(
-                f"{self}: expected a numeric batch, found a lazy {type(batch).__qualname__}; use "
-                "the name without np_, or pass its values"
-            )
+            found = f"found a lazy {type(batch).__qualname__}"
+            hint = "use the name without np_, or pass its values"
+            raise SpaceTypeError(f"{self}: expected a numeric batch, {found}; {hint}")
         call_for(self, self.check, batch)
 
     def validate(self, batch: Batch) -> None:
@@ -297,6 +296,8 @@ class ArraySpace(Space):
     """Kinds of dtype that a batch may have."""
     family: ClassVar[str] = ""
     """Spaces of one family are equal by value; of its own class if not given."""
+    _names: ClassVar[Axes] = ("b", "feature")
+    """What the axes of a batch are called in messages."""
     sparse = False
     """Whether batches are scipy sparse arrays."""
     dim = 0
@@ -327,9 +328,9 @@ class ArraySpace(Space):
             shown.append(f"dtype={self.dtype.name!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
 
-    def axis_names(self) -> tuple[Any, ...]:
+    def axis_names(self) -> Axes:
         """Return what the axes of a batch are called in messages."""
-        raise NotImplementedError
+        return self._names
 
     def sizes(self, n: int) -> tuple[int, ...]:
         return (n, self.dim)
@@ -376,7 +377,12 @@ class ArraySpace(Space):
             hint = "; ask for VectorSpace(sparse=True)" if sparse else hints.get(found, "")
             raise SpaceTypeError(f"expected {wanted}, found {found}{hint}")
         self._check_shape(batch.shape)
-        self._check_dtype(batch)
+        dtype = dtype_of(batch)
+        reason = why_not_cast(dtype, self.dtype)
+        if reason is None and dtype.kind not in self.kinds:
+            reason = f"labels must be integers, found {dtype}"
+        if reason is not None:
+            raise SpaceTypeError(f"{reason}; cast the batch first")
 
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         expected, names = self.sizes(0), self.axis_names()
@@ -386,15 +392,8 @@ class ArraySpace(Space):
         for axis, (length, wanted) in enumerate(zip(shape, expected, strict=True)):
             if axis != self.get_batch_axis() and length != wanted:
                 shown = "an unknown length" if length != length else f"length {length}"
-                raise SpaceError(
-                    f"axis {axis} ({names[axis]!r}) has {shown}, expected {wanted}; the batch has "
-                    f"shape {shape}"
-                )
-
-    def _check_dtype(self, batch: Batch) -> None:
-        reason = why_not_cast(dtype_of(batch), self.dtype)
-        if reason is not None:
-            raise SpaceTypeError(f"{reason}; cast the batch first")
+                found = f"axis {axis} ({names[axis]!r}) has {shown}, expected {wanted}"
+                raise SpaceError(f"{found}; the batch has shape {shape}")
 
 
 # ---------------------------------------------------------------- rows of numbers and labels
@@ -427,9 +426,6 @@ class VectorSpace(ArraySpace):
         check_fields(self, SpaceTypeError)
         self._settle(dim=_whole("VectorSpace: dim", self.dim, least=0), sparse=bool(self.sparse))
 
-    def axis_names(self) -> tuple[str, str]:
-        return ("b", "feature")
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class LabelSpace(ArraySpace):
@@ -439,6 +435,7 @@ class LabelSpace(ArraySpace):
     dim: int = 1
     dtype: Any = None
     kinds: ClassVar[str] = "iu"
+    _names: ClassVar[Axes] = ("b", "index")
 
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
@@ -446,18 +443,10 @@ class LabelSpace(ArraySpace):
         known = None if known is None else _whole(f"{name}: max_labels", known)
         self._settle(max_labels=known, dim=_whole(f"{name}: dim", self.dim))
 
-    def axis_names(self) -> tuple[str, str]:
-        return ("b", "index")
-
     def check(self, batch: Batch) -> None:
         super().check(batch)
         if is_array(batch):
             check_labels(batch, self.max_labels)
-
-    def _check_dtype(self, batch: Batch) -> None:
-        if dtype_of(batch).kind not in "iu":
-            check_labels(batch, self.max_labels)
-        super()._check_dtype(batch)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -514,13 +503,11 @@ class VectorSequenceSpace(SequenceSpace):
 
     dim: int
     dtype: Any = None
+    _names: ClassVar[Axes] = ("time", "feature")
 
     def __post_init__(self) -> None:
         check_fields(self, SpaceTypeError)
         self._settle(dim=_whole("VectorSequenceSpace: dim", self.dim))
-
-    def axis_names(self) -> tuple[str, str]:
-        return ("time", "feature")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -537,8 +524,7 @@ class IndexSequenceSpace(SequenceSpace, LabelSpace):
         None keeps the dtype of the data.
     """
 
-    def axis_names(self) -> tuple[str, str]:
-        return ("time", "index")
+    _names: ClassVar[Axes] = ("time", "index")
 
 
 # ---------------------------------------------------------------- images
@@ -577,24 +563,24 @@ class ConvNDSpace(ArraySpace):
     axes: Any = None
     dtype: Any = None
     family: ClassVar[str] = "images"
+    n_spatial: ClassVar[int | None] = None
+    """How many spatial axes there must be."""
     # worked out once, because they are looked at for every batch
     _before: tuple[int, ...] = field(default=(), init=False, repr=False)
     _after: tuple[int, ...] = field(default=(), init=False, repr=False)
     _batch_axis: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
+        name, given = type(self).__name__, (self.channels, self.num_channels)
         if not isinstance(self.shape, SEQUENCES):
-            raise SpaceTypeError(
-                f"{name}: shape must be a sequence of lengths, found {self.shape!r}"
-            )
-        given = [n for n in (self.channels, self.num_channels) if n is not None]
-        counts = {_whole(f"{name}: channels", n) for n in given}
+            found = f"found {self.shape!r}"
+            raise SpaceTypeError(f"{name}: shape must be a sequence of lengths, {found}")
+        if self.n_spatial not in (None, len(self.shape)):
+            raise SpaceError(f"{name}: shape must be (rows, columns), found {tuple(self.shape)}")
+        counts = {_whole(f"{name}: channels", n) for n in given if n is not None}
         if len(counts) != 1:
-            raise SpaceError(
-                f"{name} takes exactly one of channels= and num_channels=, found channels="
-                f"{self.channels}, num_channels={self.num_channels}"
-            )
+            wrong = f"found channels={given[0]}, num_channels={given[1]}"
+            raise SpaceError(f"{name} takes exactly one of channels= and num_channels=, {wrong}")
         length: dict[str | int, int] = {"c": counts.pop()}
         for i, n in enumerate(self.shape):
             length[i] = _whole(f"{name}: shape[{i}]", n)
@@ -641,13 +627,8 @@ class Conv2DSpace(ConvNDSpace):
     (3, 32, 32, 128)
     """
 
+    n_spatial: ClassVar[int | None] = 2
     default_axes: ClassVar[Axes] = canonical_axes(2)
-
-    def __post_init__(self) -> None:
-        given: Any = self.shape
-        if isinstance(given, SEQUENCES) and len(given) != 2:
-            raise SpaceError(f"Conv2DSpace: shape must be (rows, columns), found {tuple(given)}")
-        super().__post_init__()
 
 
 _whole: Callable[..., int] = partial(whole, least=1, error=SpaceError)
@@ -669,7 +650,7 @@ def _ordered(axes: Any, expected: Axes, name: str) -> Axes:
 
 
 # ---------------------------------------------------------------- none, and several at once
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class NullSpace(Space):
     """The space of no data: its only batch is None.
 
@@ -680,13 +661,8 @@ class NullSpace(Space):
     (True, 0)
     """
 
-    def __repr__(self) -> str:
-        return "NullSpace()"
-
-    @property
-    def dtype(self) -> None:
-        """Always None, as there is no data."""
-        return None
+    dtype = None
+    """Always None, as there is no data."""
 
     def sizes(self, n: int) -> None:
         return None
@@ -732,10 +708,8 @@ class CompositeSpace(Space):
     def __post_init__(self) -> None:
         listed = isinstance(self.components, list | tuple)
         if not listed or not all(isinstance(part, Space) for part in self.components):
-            found = f"found {self.components!r}"
-            raise SpaceTypeError(
-                f"CompositeSpace: components are a list or tuple of spaces, {found}"
-            )
+            wrong = f"components are a list or tuple of spaces, found {self.components!r}"
+            raise SpaceTypeError(f"CompositeSpace: {wrong}")
         object.__setattr__(self, "components", tuple(self.components))
 
     def __repr__(self) -> str:

@@ -119,47 +119,44 @@ def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace) -> Any:
 Vectors = VectorSpace | VectorSequenceSpace
 
 
-def _labels_fit(source: LabelSpace, target: Vectors) -> None:
-    layout = one_hot_layout(source.max_labels, source.dim, target.dim)
-    if isinstance(layout, str):
-        raise SpaceError(f"{layout} ({target})")
-
-
 def _expanded(x: Any, source: LabelSpace, target: Vectors) -> Any:
-    layout = one_hot_layout(source.max_labels, source.dim, target.dim)
-    assert not isinstance(layout, str)
-    mode, max_labels = layout
-    dtype = np.dtype(np.float64) if target.dtype is None else target.dtype
+    mode, max_labels = one_hot_layout(source, target)
+    dtype = np.dtype(np.float64 if target.dtype is None else target.dtype)
     return one_hot(x, max_labels, mode, dtype, sparse=target.sparse)
 
 
-def one_hot_layout(max_labels: int | None, k: int, dim: int) -> tuple[Mode, int] | str:
-    """Return how `k` labels a row become `dim` columns, and how many labels there are.
+def one_hot_layout(source: Any, target: Any) -> tuple[Mode, int]:
+    """Return how labels become the columns of `target`, and how many labels there are.
 
-    Returns
-    -------
-    (mode, max_labels) or str
-        The reason, where they cannot.
+    Raises
+    ------
+    SpaceError
+        If they cannot; gives the reason.
 
     Examples
     --------
-    >>> one_hot_layout(10, 2, 20), one_hot_layout(10, 2, 10), one_hot_layout(None, 1, 7)
-    (('concatenate', 10), ('merge', 10), ('merge', 7))
-    >>> one_hot_layout(10, 2, 30)
-    '2 labels of 10 become 10 columns (merged) or 20 (side by side), not 30'
+    >>> one_hot_layout(IndexSpace(10, 2), VectorSpace(20))
+    ('concatenate', 10)
+    >>> one_hot_layout(IndexSpace(10, 2), VectorSpace(10))
+    ('merge', 10)
+    >>> one_hot_layout(IndexSpace(10, 2), VectorSpace(30))
+    Traceback (most recent call last):
+    labeled.errors.SpaceError: 2 labels of 10 become 10 columns (merged) or 20 (side by side), not
+    30 (VectorSpace(dim=30))
     """
-    if max_labels is None:
-        if k > 1:
-            return f"max_labels is not known, and {k} labels become {dim} columns; pass max_labels"
-        if dim > 1:
-            return "merge", dim
-        return "one column cannot distinguish labels; use an IndexSpace for the labels"
-    if dim == max_labels:
-        return "merge", max_labels
-    if dim == k * max_labels:
-        return "concatenate", max_labels
-    merged = f"{max_labels} columns (merged) or {k * max_labels} (side by side)"
-    return f"{k} labels of {max_labels} become {merged}, not {dim}"
+    known, k, dim = source.max_labels, source.dim, target.dim
+    if known is None and k > 1:
+        wrong = f"max_labels is not known, and {k} labels become {dim} columns; pass max_labels"
+    elif known is None and dim < 2:
+        wrong = "one column cannot distinguish labels; use an IndexSpace for the labels"
+    elif known in (None, dim):
+        return "merge", dim
+    elif dim == k * known:
+        return "concatenate", known
+    else:
+        both = f"{known} columns (merged) or {k * known} (side by side)"
+        wrong = f"{k} labels of {known} become {both}, not {dim}"
+    raise SpaceError(f"{wrong} ({target})")
 
 
 def _labels_are_the_same(source: LabelSpace, target: LabelSpace) -> None:
@@ -311,7 +308,7 @@ def _refused(source: Space, target: Space) -> None:
     raise kind(f"no conversion leads to {target}")
 
 
-def _chunked(run: Callable[..., Batch], *checks: Callable[[Any, Any], None]) -> Route:
+def _chunked(run: Callable[..., Batch], *checks: Callable[[Any, Any], object]) -> Route:
     return Route(run, checks, partial(_by_chunk, run))
 
 
@@ -321,9 +318,9 @@ ROUTES |= {
     (VectorSpace, CompositeSpace): Route(_cut, (_can_be_cut,)),
     (ConvNDSpace, VectorSpace): _chunked(_flattened, _fits),
     (ConvNDSpace, ConvNDSpace): Route(_moved, (_fits, _shapes_fit)),
-    (IndexSpace, VectorSpace): _chunked(_expanded, _labels_fit),
+    (IndexSpace, VectorSpace): _chunked(_expanded, one_hot_layout),
     (IndexSpace, IndexSpace): _chunked(_relabelled, _labels_are_the_same),
-    (IndexSequenceSpace, VectorSequenceSpace): _chunked(_expanded, _labels_fit),
+    (IndexSequenceSpace, VectorSequenceSpace): _chunked(_expanded, one_hot_layout),
     (IndexSequenceSpace, IndexSequenceSpace): _chunked(_relabelled, _labels_are_the_same),
     (VectorSequenceSpace, VectorSequenceSpace): _chunked(_finish, _fits),
     (CompositeSpace, CompositeSpace): Route(_by_component, (_components_fit,)),

@@ -49,6 +49,7 @@ from labeled.spaces.kinds import (
     Space,
     VectorSpace,
     call_for,
+    convert,
     route_between,
 )
 
@@ -109,12 +110,36 @@ class DataSpecsMapping:
         if not isinstance(space, Space):
             swapped = "; the two are swapped" if isinstance(source, Space) else ""
             raise SpecsError(f"specs are (space, source), but {space!r} is not a space{swapped}")
-        branches: dict[tuple[Space, str], str] = {}
-        tree = _number(space, source, "", branches)
-        index = {pair: number for number, pair in enumerate(branches)}
-        self.specs_to_index, self.n_unique_specs = index, len(index)
-        self.spec_mapping, self.specs = tree, (space, source)
-        self.branches = tuple(branches.values())  # where each distinct pair stands first
+        self.specs, self.specs_to_index = (space, source), dict[tuple[Space, str], int]()
+        self.branches: list[str] = []  # where each distinct pair stands first
+        self.spec_mapping = self._number(space, source, "")
+        self.n_unique_specs = len(self.branches)
+
+    def _number(self, space: Space, source: Source, branch: str) -> Tree:
+        """Number the pairs, after checking that the source is built as the space is."""
+        listed, name = isinstance(source, tuple | list), isinstance(source, str) and source
+        shown = f"has {len(source)} {tuple(source)!r:.120}" if listed else f"is {source!r}"
+        if isinstance(space, CompositeSpace):
+            n = len(space.components)
+            if listed and len(source) == n:
+                parts = enumerate(zip(space.components, source, strict=True))
+                return tuple(self._number(*pair, f"{branch}[{i}]") for i, pair in parts)
+            shown = f"is the single name {source!r}" if name else shown
+            wrong = f"the space has {count_words(n, 'component')} ({space}), the source {shown}; "
+            wrong += f"expected a tuple of {count_words(n, 'source')}, nested as the space is"
+            wrong += f", such as {(source,) * n}" if name else ""
+        elif isinstance(space, NullSpace):
+            if source == "":
+                return None
+            wrong = f"a NullSpace has the source '', found {source!r}"
+        elif name:
+            number = self.specs_to_index.setdefault((space, source), len(self.branches))
+            if number == len(self.branches):
+                self.branches.append(branch)
+            return number
+        else:
+            wrong = f"the space is elementary ({space}), the source {shown}; expected a name"
+        raise SpecsError(f"{_place(branch)}: {wrong}")
 
     def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
         """Return what `nested` holds for each distinct pair.
@@ -168,43 +193,13 @@ class DataSpecsMapping:
         SpecsError
             If the number of entries is not that of the distinct pairs.
         """
-        n, of_spaces = self.n_unique_specs, isinstance(flat, Space)
+        n = self.n_unique_specs
         entries = flat.components if isinstance(flat, CompositeSpace) else flat
         if not isinstance(entries, tuple | list):
             entries = () if n == 0 and _is_nothing(flat) else (flat,)
         if len(entries) != n:
             raise SpecsError(f"expected {n} entries, one per distinct pair, found {len(entries)}")
-        return _nested(self.spec_mapping, entries, of_spaces)
-
-
-def _number(
-    space: Space, source: Source, branch: str, branches: dict[tuple[Space, str], str]
-) -> Tree:
-    """Number the pairs, after checking that the source is built as the space is."""
-    listed = isinstance(source, tuple | list)
-    shown = f"has {len(source)} {tuple(source)!r:.120}" if listed else f"is {source!r}"
-    if isinstance(space, CompositeSpace):
-        n = len(space.components)
-        if listed and len(source) == n:
-            tree: list[Tree] = []
-            for part, name in zip(space.components, source, strict=True):
-                tree.append(_number(part, name, f"{branch}[{len(tree)}]", branches))
-            return tuple(tree)
-        name = isinstance(source, str) and source
-        wrong = f"the space has {count_words(n, 'component')} ({space}), the source "
-        wrong += f"is the single name {source!r}" if name else shown
-        wrong += f"; expected a tuple of {count_words(n, 'source')}, nested as the space is"
-        wrong += f", such as {(source,) * n}" if name else ""
-    elif isinstance(space, NullSpace):
-        if source == "":
-            return None
-        wrong = f"a NullSpace has the source '', found {source!r}"
-    elif isinstance(source, str) and source:
-        branches.setdefault((space, source), branch)
-        return [*branches].index((space, source))
-    else:
-        wrong = f"the space is elementary ({space}), the source {shown}; expected a name"
-    raise SpecsError(f"{_place(branch)}: {wrong}")
+        return _nested(self.spec_mapping, entries, isinstance(flat, Space))
 
 
 def _place(branch: str) -> str:
@@ -215,7 +210,6 @@ def _place(branch: str) -> str:
 def _gather(tree: Tree, nested: Any, branch: str, flat: dict[int, Any]) -> None:
     items = nested.components if isinstance(nested, CompositeSpace) else nested
     listed = isinstance(items, tuple | list)
-    wrong = None
     if isinstance(tree, tuple):
         if listed and len(items) == len(tree):
             for i, (part, item) in enumerate(zip(tree, items, strict=True)):
@@ -224,20 +218,22 @@ def _gather(tree: Tree, nested: Any, branch: str, flat: dict[int, Any]) -> None:
         found = f"{len(items)} parts" if listed else f"{items!r} alone"
         wrong = f"expected {len(tree)} parts, found {found}"
     elif tree is None:
-        wrong = None if _is_nothing(nested) else f"a null position holds None, found {nested!r}"
+        if _is_nothing(nested):
+            return
+        wrong = f"a null position holds None, found {nested!r}"
     elif listed:
         wrong = f"expected one entry, found a {type(nested).__name__} of {len(items)}"
-    elif not _same(flat.setdefault(tree, nested), nested):
+    elif _same(flat.setdefault(tree, nested), nested):
+        return
+    else:
         wrong = f"the same (space, source) pair holds {nested!r} here and a different "
         wrong += f"{flat[tree]!r} before"
-    if wrong is not None:
-        raise SpecsError(f"{_place(branch)}: {wrong}")
+    raise SpecsError(f"{_place(branch)}: {wrong}")
 
 
 def _is_nothing(item: Any) -> bool:
-    if item is None or isinstance(item, NullSpace):
-        return True
-    return isinstance(item, str | tuple | list) and len(item) == 0
+    empty = isinstance(item, str | tuple | list) and not item
+    return empty or item is None or isinstance(item, NullSpace)
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -388,15 +384,16 @@ class SpecStep:
 
     def __call__(self, rows: Any) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
-        if isinstance(rows, permute.Taken) and self.labels is not None:
+        who, labels = f"source {self.source!r}", self.labels
+        if isinstance(rows, permute.Taken) and labels is not None:
             rows = rows.gathered()
         x = reshape(rows, (rows.shape[0], *self.view))
-        if self.labels is not None:
-            made = call_for(f"source {self.source!r}", self.labels.np_format_as, x, self.target)
+        if labels is not None:
+            made = call_for(who, convert, x, labels, self.target)
             kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
             return permute.copy(made, (0, 1)) if kept else made
         if self.scale is None and self.shift is None:
-            call_for(f"source {self.source!r}", check_fits, x, self.dtype)
+            call_for(who, check_fits, x, self.dtype)
         wanted = own_dtype(x, self.dtype)
         y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
         laid_out = reshape(y, self.target.sizes(x.shape[0]))
@@ -460,9 +457,8 @@ class CompiledSpecs:
     @property
     def batch_axes(self) -> Any:
         """Which axis of every array counts examples, nested as the specs; None where nothing is."""
-        return _nested(
-            self.mapping.spec_mapping, [step.target.get_batch_axis() for step in self.steps]
-        )
+        axes = [step.target.get_batch_axis() for step in self.steps]
+        return _nested(self.mapping.spec_mapping, axes)
 
     @property
     def sparse(self) -> bool:
@@ -471,8 +467,10 @@ class CompiledSpecs:
 
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
-        steps = self.steps
-        return sum(math.prod(step.target.sizes(n)) * step.dtype.itemsize for step in steps)
+        total = 0
+        for step in self.steps:
+            total += math.prod(step.target.sizes(n)) * step.dtype.itemsize
+        return total
 
 
 def compile_specs(
@@ -537,18 +535,17 @@ def compile_specs(
                 known = did_you_mean(source, sources)
                 raise SpecsError(f"{name}= names {source!r}, which is not a source; {known}")
     steps: list[SpecStep] = []
-    read: dict[str, None] = {}
     for (space, source), number in mapping.specs_to_index.items():
         try:
             if source not in sources:
                 raise SpecsError(f"{source!r} is not a source; {did_you_mean(source, sources)}")
             steps.append(_step(space, sources[source], options))
-            read[source] = None
         except (SpaceError, SpecsError) as error:
             named = f"source {source!r}: " if isinstance(error, SpaceError) else ""
             branch = mapping.branches[number]
             where = f"{_place(branch)}: " if branch else ""
             raise SpecsError(f"{where}{named}{error}") from error
+    read = dict.fromkeys(source for _, source in mapping.specs_to_index)
     return CompiledSpecs(mapping.specs, tuple(read), tuple(steps), mapping)
 
 
@@ -590,18 +587,16 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
             labels = f"with_spaces({info.name}=IndexSpace(max_labels, {own.dim}))"
             wrong += f". If its integers are labels, say so: {labels}"
         raise SpaceError(wrong) from error
-    view = own.sizes(0)[1:]  # a row with one axis per name
     order: tuple[int, ...] = (0, 1)  # axes of the result
+    if isinstance(space, ConvNDSpace) and not isinstance(own, ConvNDSpace):
+        own = ConvNDSpace(space.shape, space.channels)  # in the order in which rows are flattened
     if isinstance(own, ConvNDSpace):
         to = space.axes if isinstance(space, ConvNDSpace) else canonical_axes(len(own.shape))
         order = tuple(map(own.axes.index, to))
-    elif isinstance(space, ConvNDSpace):
-        view = (*space.shape, space.channels)
-        order = tuple(map(canonical_axes(len(space.shape)).index, space.axes))
+    view = own.sizes(0)[1:]  # a row with one axis per name
     channel = own.axes.index("c") - 1 if isinstance(own, ConvNDSpace) else len(view) - 1
-    scale, shift = (
-        _factor(name, options[name], info, view, channel) for name in ("scale", "shift")
-    )
+    scale = _factor("scale", options, info, view, channel)
+    shift = _factor("shift", options, info, view, channel)
     scaled, asked = scale is not None or shift is not None, options["dtype"]
     stored = info.dtype.newbyteorder("=")
     if not isinstance(own, IndexSpace):
@@ -635,19 +630,19 @@ def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] |
 
 
 def _factor(
-    name: str, option: Any, info: SourceInfo, view: tuple[int, ...], channel: int
+    name: str, options: Any, info: SourceInfo, view: tuple[int, ...], channel: int
 ) -> Array | None:
     """Return one factor so that it broadcasts against (batch, *view)."""
-    value = value_for(info.name, option)
-    numeric = not (info.mask or isinstance(info.space, IndexSpace))
-    if value is None or not (numeric or isinstance(option, Mapping)):
+    value = value_for(info.name, options[name])
+    is_single = not isinstance(options[name], Mapping)
+    if value is None or (is_single and (info.mask or isinstance(info.space, IndexSpace))):
         return None  # a single factor is not for masks and labels
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "biuf" or numbers.ndim > 1:
         raise SpaceError(f"{name} must be a number or a 1-D array per channel")
-    if numbers.ndim and len(numbers) != view[channel]:
-        each = "feature" if len(view) == 1 else "channel"
-        wanted = f"expected {view[channel]}, one per {each}"
+    if not numbers.ndim:
+        return numbers
+    if len(numbers) != view[channel]:
+        wanted = f"expected {view[channel]}, one per {'feature' if len(view) == 1 else 'channel'}"
         raise SpaceError(f"{name} has {len(numbers)} numbers, {wanted}")
-    shape = [-1 if axis == channel else 1 for axis in range(-1, len(view))]
-    return numbers.reshape(shape) if numbers.ndim else numbers
+    return numbers.reshape(-1, *(1,) * (len(view) - 1 - channel))

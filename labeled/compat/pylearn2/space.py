@@ -25,6 +25,7 @@ from labeled.compat.errors import (
     OldNotImplementedError,
     OldTypeError,
     OldValueError,
+    check,
     require,
 )
 from labeled.compat.pylearn2 import config
@@ -387,7 +388,7 @@ class _Labels(SimplyTypedSpace):
     def _clean_dtype_arg(self, dtype: Any) -> str | None:
         wrong = f"{type(self).__name__}: dtype must be a str, of integers; found {dtype!r}"
         require(isinstance(dtype, str), wrong, OldTypeError)
-        require("int" in dtype, wrong, OldValueError)
+        check("int" in dtype, wrong)
         return super()._clean_dtype_arg(dtype)
 
 
@@ -454,7 +455,7 @@ class Conv2DSpace(SimplyTypedSpace):
         require((channels is None) != (num_channels is None), "give channels or num_channels")
         count = num_channels if channels is None else channels
         pair = hasattr(shape, "__len__") and len(shape) == 2
-        require(pair, f"shape must be (rows, columns), found {shape!r}", OldValueError)
+        check(pair, f"shape must be (rows, columns), found {shape!r}")
         for length in (*shape, count):
             whole = isinstance(length, int | np.integer) and length > 0
             require(whole, f"Conv2DSpace: lengths must be integers above 0, found {length!r}")
@@ -552,7 +553,7 @@ class CompositeSpace(Space):
             values = (value,) * len(parts)
         if isinstance(values, tuple):  # anything else was ignored without a word
             n = len(values)
-            require(n == len(parts), f"{self}: {n} dtypes for {len(parts)} parts", OldValueError)
+            check(n == len(parts), f"{self}: {n} dtypes for {len(parts)} parts")
             for part, one in zip(parts, values, strict=True):
                 part.dtype = one
 
@@ -604,8 +605,7 @@ class CompositeSpace(Space):
         sizes = {n for component, n in counts if not _without_data(component)}
         empty = any(_without_data(component) for component, _ in counts)
         require(not (empty and sizes), f"{self}: a mixture of data and of none has no batch size")
-        alike = len(sizes) < 2
-        require(alike, f"{self}: the components hold {sizes} examples", OldValueError)
+        check(len(sizes) < 2, f"{self}: the components hold {sizes} examples")
         return sizes.pop() if sizes else 0
 
 
@@ -658,16 +658,15 @@ def _images_to_images(batch: Any, source: Conv2DSpace, target: Conv2DSpace) -> A
 
 # ---------------------------------------------------------------- labels and sequences
 def _labels_to_vector(batch: Any, source: _Labels, target: Any) -> Any:
-    layout = one_hot_layout(source.max_labels, source.dim, target.dim)
-    require(not isinstance(layout, str), f"{source}: {layout} ({target})", OldValueError)
-    made = one_hot(batch, source.max_labels, str(layout[0]), sparse=bool(target.sparse))
+    mode, _ = one_hot_layout(source, target)
+    made = one_hot(batch, source.max_labels, mode, sparse=bool(target.sparse))
     return cast(made, target.dtype)
 
 
 def _to_the_same(batch: Any, source: Any, target: Any) -> Any:
     """Cast labels or sequences, of as many labels and as long rows."""
     fits = source._key()[:-1] == target._key()[:-1]
-    require(fits, f"{source} is not {target}: all but the dtype must be equal", OldValueError)
+    check(fits, f"{source} is not {target}: all but the dtype must be equal")
     return cast(batch, target.dtype)
 
 
@@ -685,7 +684,7 @@ def _vector_to_composite(batch: Any, source: VectorSpace, target: CompositeSpace
 
 def _composite_to_composite(batch: Any, source: CompositeSpace, target: CompositeSpace) -> Any:
     wrong, parts = f"{source} and {target} are nested differently", []
-    require(len(source.components) == len(target.components), wrong, OldValueError)
+    check(len(source.components) == len(target.components), wrong)
     for part, one, other in zip(batch, source.components, target.components, strict=True):
         alike = isinstance(one, CompositeSpace) == isinstance(other, CompositeSpace)
         require(alike, wrong, OldTypeError)
