@@ -48,3 +48,8 @@ def require(condition: object, message: str, kind: type[LabeledError] = OldAsser
     """Raise an error of a kind unless `condition` holds."""
     if not condition:
         raise kind(message)
+
+
+def check(condition: object, message: str) -> None:
+    """Raise an :class:`OldValueError` unless `condition` holds."""
+    require(condition, message, OldValueError)

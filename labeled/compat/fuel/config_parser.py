@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
-from labeled.compat.errors import OldAttributeError, OldValueError, require
+from labeled.compat.errors import OldAttributeError, OldValueError, check
 from labeled.errors import LabeledError
 
 
@@ -83,8 +83,7 @@ class Configuration:
         with open(path) as file:
             found = yaml.safe_load(file) or {}
         for key, value in found.items():
-            known = key in self.config
-            require(known, f"{path!r} sets {key!r}; there are {sorted(self.config)}", OldValueError)
+            check(key in self.config, f"{path!r} sets {key!r}; there are {sorted(self.config)}")
             self.config[key]["yaml"] = value
 
     def __getattr__(self, key: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldValueError, require
+from labeled.compat.errors import OldValueError, check
 from labeled.compat.fuel.config_parser import config
 
 
@@ -122,7 +122,7 @@ class ConstantScheme(BatchSizeScheme):
     def __init__(
         self, batch_size: int, num_examples: int | None = None, times: int | None = None
     ) -> None:
-        require(not (num_examples and times), "give num_examples or times, not both", OldValueError)
+        check(not (num_examples and times), "give num_examples or times, not both")
         self.batch_size, self.num_examples, self.times = batch_size, num_examples, times
 
     def get_request_iterator(self) -> Iterator[int]:
@@ -206,7 +206,7 @@ class ConcatenatedScheme(IterationScheme):
     def __init__(self, schemes: Iterable[IterationScheme]) -> None:
         self.schemes = list(schemes)
         alike = len({scheme.requests_examples for scheme in self.schemes}) == 1
-        require(alike, "schemes must all ask for examples, or all for batches", OldValueError)
+        check(alike, "schemes must all ask for examples, or all for batches")
 
     @property
     def requests_examples(self) -> bool:  # type: ignore[override]  # read-only here

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from labeled.compat.errors import OldAttributeError, OldValueError, require
+from labeled.compat.errors import OldAttributeError, OldValueError, check
 from labeled.compat.fuel.config_parser import ServerTimeoutError
 from labeled.compat.fuel.schemes import IterationScheme
 from labeled.compat.fuel.server import DEFAULT_PORT, MAX_BYTES, recv_arrays, zeromq
@@ -78,14 +78,17 @@ class AbstractDataStream(ABC):
         if self.iteration_scheme is not None:
             return self.iteration_scheme.requests_examples
         said = hasattr(self, "_produces_examples")
-        require(said, "there is no iteration scheme; assign produces_examples", OldValueError)
+        check(said, "there is no iteration scheme; assign produces_examples")
         return bool(self._produces_examples)
 
     @produces_examples.setter
     def produces_examples(self, value: bool) -> None:
-        free = self.iteration_scheme is None
-        require(free, "the iteration scheme tells what is produced", OldValueError)
+        check(self.iteration_scheme is None, "the iteration scheme tells what is produced")
         self._produces_examples = value
+
+    def _take_no_request(self, request: Any) -> None:
+        """Raise OldValueError if there is a request."""
+        check(request is None, f"{type(self).__name__} takes no requests, found {request!r}")
 
     @abstractmethod
     def get_data(self, request: Any = None) -> Any:
@@ -227,7 +230,7 @@ class ServerDataStream(AbstractDataStream):
         ServerTimeoutError
             If no item arrives within `timeout_s`. The next call connects again.
         """
-        require(request is None, f"a server takes no requests, found {request!r}", OldValueError)
+        self._take_no_request(request)
         if self._socket is None:
             self._connect()
         if not self._socket.poll(None if self.timeout_s is None else int(1000 * self.timeout_s)):

@@ -28,7 +28,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.errors import OldOSError, OldTypeError, OldValueError, require
+from labeled.compat.errors import OldOSError, OldTypeError, OldValueError, check, require
 from labeled.compat.fuel.config_parser import ConfigurationError, config
 
 Rows = npt.NDArray[np.int64]
@@ -112,7 +112,7 @@ class Subset:
             If this is a slice without rows.
         """
         some = self.is_list or not self.is_empty
-        require(some, f"{self.list_or_slice} has no rows, and so no list of them", OldValueError)
+        check(some, f"{self.list_or_slice} has no rows, and so no list of them")
         return list(self.list_or_slice if self.is_list else self._rows)
 
     def __add__(self, other: Subset) -> Subset:
@@ -125,7 +125,7 @@ class Subset:
             not touch the other.
         """
         n, other_n = self.original_num_examples, other.original_num_examples
-        require(n == other_n, f"subsets of {n} and of {other_n} rows are not joined", OldValueError)
+        check(n == other_n, f"subsets of {n} and of {other_n} rows are not joined")
         if self.is_empty:
             return other
         if not (self.is_list or other.is_list):
@@ -174,7 +174,7 @@ class Subset:
 
     @staticmethod
     def _list_request_sanity_check(request: Any, num_examples: int) -> None:
-        require(bool(request), "a list of no rows is asked for", OldValueError)
+        check(bool(request), "a list of no rows is asked for")
         _check_list(request, num_examples)
 
     @staticmethod
@@ -285,12 +285,11 @@ def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
         state = dict(self.__dict__)
         for name in lazy_attributes:
             iterates = isinstance(state.pop("_" + name, None), Iterator)
-            require(not iterates, f"{name!r} is an iterator: its place is lost", OldValueError)
+            check(not iterates, f"{name!r} is an iterator: its place is lost")
         return state
 
     def decorate(cls: Class) -> Class:
-        loads = hasattr(cls, "load")
-        require(loads, f"{cls.__name__} has lazy attributes, so it needs load()", OldValueError)
+        check(hasattr(cls, "load"), f"{cls.__name__} has lazy attributes, so it needs load()")
         for name in lazy_attributes:
             setattr(cls, name, _lazy(name))
         if getattr(cls, "__getstate__", None) is getattr(object, "__getstate__", None):
@@ -303,8 +302,7 @@ def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
 def _lazy(name: str) -> Any:
     def loaded(self: Any) -> Any:
         self.load()
-        found = hasattr(self, "_" + name)
-        require(found, f"load() of {type(self).__name__} does not set {name!r}", OldValueError)
+        check(hasattr(self, "_" + name), f"load() of {type(self).__name__} does not set {name!r}")
         return getattr(self, "_" + name)
 
     return kept(name, loaded)

@@ -30,6 +30,7 @@ from labeled.compat.errors import (
     OldKeyError,
     OldNotImplementedError,
     OldValueError,
+    check,
     require,
 )
 from labeled.compat.pylearn2 import config
@@ -109,7 +110,7 @@ class Dataset:
 
         chosen, specs = given(mode, "_iter_subset_class"), given(data_specs, "_iter_data_specs")
         known = chosen is not None and specs is not None
-        require(known, "give a mode and data_specs, as the dataset has none", OldValueError)
+        check(known, "give a mode and data_specs, as the dataset has none")
         walk = resolve_iterator_class(chosen)
         sizes = given(batch_size, "_iter_batch_size"), given(num_batches, "_iter_num_batches")
         own = self.rng if rng is None and walk.stochastic else rng
@@ -194,8 +195,7 @@ class DefaultViewConverter:
 
     def __init__(self, shape: Sequence[int], axes: Sequence[str | int] = WEIGHTS_AXES) -> None:
         self.shape = list(shape)
-        three = len(self.shape) == 3
-        require(three, f"shape is (rows, columns, channels), found {self.shape}", OldValueError)
+        check(len(self.shape) == 3, f"shape is (rows, columns, channels), found {self.shape}")
         self.pixels_per_channel = math.prod(self.shape[:-1])
         self.set_axes(axes)
 
@@ -235,7 +235,7 @@ class DefaultViewConverter:
         if isinstance(dspace, VectorSpace):
             return VectorSpace(batch.shape[1], dtype=None).np_format_as(batch, dspace)
         images = isinstance(dspace, Conv2DSpace)
-        require(images, f"rows become a VectorSpace or a Conv2DSpace, not {dspace}", OldValueError)
+        check(images, f"rows become a VectorSpace or a Conv2DSpace, not {dspace}")
         return self.topo_space.np_format_as(self.design_mat_to_topo_view(batch), dspace)
 
 
@@ -391,7 +391,7 @@ class DenseDesignMatrix(Dataset):
 
     def _block(self, n: int) -> slice:
         found = self.X.shape[0]
-        require(n <= found, f"a block of {n} rows is not cut from {found}", OldValueError)
+        check(n <= found, f"a block of {n} rows is not cut from {found}")
         start = int(self.rng.randint(found - n + 1))
         return slice(start, start + n)
 
@@ -427,10 +427,9 @@ class DenseDesignMatrix(Dataset):
         return list(self.iterator(mode, size, nfolds, data_specs=(self.X_space, "features")))
 
     def _train_size(self, train_size: int, train_prop: float) -> int:
-        one = (train_size == 0) != (train_prop == 0)
-        require(one, "give train_size or train_prop", OldValueError)
+        check((train_size == 0) != (train_prop == 0), "give train_size or train_prop")
         n, size = self.num_examples, train_size or math.ceil(self.num_examples * train_prop)
-        require(0 < size < n, f"{size} of {n} examples are not a holdout", OldValueError)
+        check(0 < size < n, f"{size} of {n} examples are not a holdout")
         return int(size)
 
     # ------------------------------------------------------------ targets

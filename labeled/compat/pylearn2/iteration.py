@@ -22,7 +22,7 @@ import numpy as np
 from labeled.compat.errors import (
     OldNotImplementedError,
     OldTypeError,
-    OldValueError,
+    check,
     require,
 )
 from labeled.compat.pylearn2.space import CompositeSpace, NullSpace, Space
@@ -31,20 +31,7 @@ from labeled.compat.pylearn2.utils import make_np_rng, permutation
 Convert = Callable[[Any], Any]
 
 
-class _Iterator:
-    """What is iterated by calling its ``next()``."""
-
-    def __iter__(self) -> Any:
-        return self
-
-    def __next__(self) -> Any:
-        return self.next()
-
-    def next(self) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} has no next()")
-
-
-class SubsetIterator(_Iterator):
+class SubsetIterator:
     """Subsets of the rows of a dataset, one a batch; the base of all others.
 
     Attributes
@@ -66,6 +53,12 @@ class SubsetIterator(_Iterator):
 
     def __init__(self, *sizes: Any, **options: Any) -> None:
         raise OldNotImplementedError(f"{type(self).__name__} is made through its subclasses")
+
+    def __iter__(self) -> Any:
+        return self
+
+    def next(self) -> Any:
+        raise OldNotImplementedError(f"{type(self).__name__} has no next()")
 
     def __next__(self) -> Any:
         self.next()  # a subclass that has next() alone gets None, as it did
@@ -94,6 +87,9 @@ class SubsetIterator(_Iterator):
 class _OneEpoch(SubsetIterator):
     """A subset iterator that walks once through an epoch."""
 
+    _subsets: Callable[..., Iterator[Any]]
+    """Returns the subsets of the epoch; draws at once what does not depend on the batch."""
+
     def __init__(
         self,
         dataset_size: Any,
@@ -102,18 +98,27 @@ class _OneEpoch(SubsetIterator):
         rng: Any = None,
     ) -> None:
         drawn = rng is None or self.stochastic
-        require(drawn, f"{type(self).__name__} draws nothing, but rng={rng!r}", OldValueError)
+        check(drawn, f"{type(self).__name__} draws nothing, but rng={rng!r}")
         self._dataset_size = dataset_size
         self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
         self._rng = make_np_rng(rng, which_method=["shuffle"])
         self._requests = self._subsets()
 
-    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
-        raise NotImplementedError
-
-    def _subsets(self) -> Iterator[Any]:
-        """Return the subsets of the epoch; draws now what does not depend on the batch."""
-        raise NotImplementedError
+    def _sizes(self, batch_size: Any, num_batches: Any) -> tuple[int, float]:
+        """Return the rows of a batch and the number of batches; one of the two may be None."""
+        n, one = self._dataset_size, batch_size is not None or num_batches is not None
+        check(one, f"{type(self).__name__}: give batch_size or num_batches")
+        if self.uniform_batch_size:
+            size = n // num_batches if batch_size is None else batch_size
+            most = n // size if size else 0
+        elif batch_size is None:
+            return math.ceil(n / num_batches), num_batches
+        else:
+            size, most = batch_size, float(math.ceil(n / batch_size))  # a float, as it was
+        reached = num_batches is None or num_batches <= most
+        wrong = f"{n} rows make {most:.0f} batches of {size}, not {num_batches}"
+        check(reached, wrong)
+        return size, most if num_batches is None else num_batches
 
     def next(self) -> Any:
         return next(self._requests)
@@ -131,24 +136,11 @@ class SequentialSubsetIterator(_OneEpoch):
     [slice(0, 3, None), slice(3, 6, None)]
     """
 
-    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
-        n = self._dataset_size
-        if batch_size is None:
-            if num_batches is None:
-                raise OldValueError(f"{type(self).__name__}: give batch_size or num_batches")
-            return math.ceil(n / num_batches), num_batches
-        most = float(math.ceil(n / batch_size))  # a float, as the old count was
-        if num_batches is not None and num_batches > most:
-            raise OldValueError(f"{n} rows make {most} batches of {batch_size}, not {num_batches}")
-        return batch_size, most if num_batches is None else num_batches
-
     def _subsets(self) -> Iterator[Any]:
-        there_are = -(-self._dataset_size // max(self._batch_size, 1))
-        return map(self._slice, range(min(int(self._num_batches), there_are)))
+        starts = range(0, self._dataset_size, max(self._batch_size, 1))
+        return map(self._slice, starts[: int(self._num_batches)])
 
-    def _slice(self, number: int) -> slice:
-        """Return the rows of batch `number` in order."""
-        start = number * self._batch_size
+    def _slice(self, start: int) -> slice:
         return slice(start, min(start + self._batch_size, self._dataset_size))
 
 
@@ -172,7 +164,8 @@ class BatchwiseShuffledSequentialIterator(SequentialSubsetIterator):
     stochastic = True
 
     def _subsets(self) -> Iterator[Any]:
-        return map(self._slice, permutation(self._rng, int(self._num_batches)).tolist())
+        starts = permutation(self._rng, int(self._num_batches)) * self._batch_size
+        return map(self._slice, starts.tolist())
 
     @property
     def num_batches(self) -> int:
@@ -191,9 +184,9 @@ class RandomUniformSubsetIterator(_OneEpoch):
         for _ in range(int(self._num_batches)):
             yield self._rng.randint(0, self._dataset_size, size=self._batch_size)
 
-    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
-        if batch_size is None or num_batches is None:
-            raise OldValueError(f"{type(self).__name__}: give batch_size and num_batches")
+    def _sizes(self, batch_size: Any, num_batches: Any) -> tuple[int, float]:
+        both = batch_size is not None and num_batches is not None
+        check(both, f"{type(self).__name__}: give batch_size and num_batches")
         return batch_size, num_batches
 
     @property
@@ -211,15 +204,11 @@ class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
     fancy = False
 
     def _subsets(self) -> Iterator[Any]:
-        for _ in range(int(self._num_batches)):
-            start = int(self._rng.randint(0, self._dataset_size - self._batch_size + 1))
-            yield slice(start, start + self._batch_size)
-
-    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
-        size, count = super()._sizes(batch_size, num_batches)
-        if size > self._dataset_size:
-            raise OldValueError(f"slices of {size} rows are not cut from {self._dataset_size}")
-        return size, count
+        n, size = self._dataset_size, self._batch_size
+        check(size <= n, f"slices of {size} rows are not cut from {n}")
+        drawn = partial(self._rng.randint, 0, n - size + 1)
+        starts = (int(drawn()) for _ in range(int(self._num_batches)))
+        return (slice(start, start + size) for start in starts)
 
 
 # ---------------------------------------------------------------- batches of one length
@@ -229,29 +218,13 @@ class ForcedEvenIterator(_OneEpoch):
     uniform_batch_size = True
     _base: type[SubsetIterator]
 
-    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
-        n = self._dataset_size
-        if batch_size is None:
-            if num_batches is None:
-                raise OldValueError(f"{type(self).__name__}: give batch_size or num_batches")
-            batch_size = n // num_batches
-        most = n // batch_size if batch_size else 0
-        if num_batches is not None and num_batches > most:
-            raise OldValueError(f"{n} rows make {most} full batches, not {num_batches}")
-        return batch_size, most if num_batches is None else num_batches
-
     def _subsets(self) -> Iterator[Any]:
-        n, size = self._dataset_size, self._batch_size
+        size, everything = self._batch_size, np.arange(self._dataset_size)
         if not self._num_batches:
             return iter(())
         rng = self._rng if self.stochastic else None
-        subsets = self._base(n, size, int(self._num_batches), rng)
-        return (rows for rows in subsets if _length(rows) == size)
-
-
-def _length(rows: Any) -> int:
-    """Return how many rows a slice that ends within the dataset, or an array, names."""
-    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        subsets = self._base(everything.size, size, int(self._num_batches), rng)
+        return (rows for rows in subsets if everything[rows].size == size)
 
 
 def as_even(subset_iterator_cls: type[SubsetIterator]) -> type[ForcedEvenIterator]:
@@ -282,12 +255,12 @@ class EvenSequencesSubsetIterator(_OneEpoch):
     fancy = True
     stochastic = True
 
-    def _sizes(self, batch_size: int | None, num_batches: int | None) -> tuple[int, float]:
+    def _sizes(self, batch_size: Any, num_batches: Any) -> tuple[int, float]:
         data: Any = self._dataset_size
-        if not isinstance(data, list | np.ndarray):
-            raise OldValueError("even_sequences iterates a list or ndarray of sequences")
-        if batch_size is None or num_batches is not None:
-            raise OldValueError("even_sequences needs batch_size, and takes no num_batches")
+        listed, sized = isinstance(data, list | np.ndarray), batch_size is not None
+        check(listed, "even_sequences iterates a list or ndarray of sequences")
+        alone = sized and num_batches is None
+        check(alone, "even_sequences needs batch_size, and takes no num_batches")
         lengths = np.array([len(sequence) for sequence in data], np.int64)
         self._groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
         self._dataset_size = lengths.size
@@ -339,7 +312,7 @@ def resolve_iterator_class(mode: Any) -> type[SubsetIterator]:
         found: type[SubsetIterator] = mode
         return found
     unknown = f"unknown iteration mode {mode!r}; there are {sorted(_SCHEMES)}"
-    require(mode in _SCHEMES, unknown, OldValueError)
+    check(mode in _SCHEMES, unknown)
     return _SCHEMES[mode]
 
 
@@ -358,7 +331,7 @@ def _of_subsets(name: str) -> Any:
     return property(lambda batches: getattr(batches._subset_iterator, name))
 
 
-class FiniteDatasetIterator(_Iterator):
+class FiniteDatasetIterator:
     """Batches of a dataset, laid out for the spaces asked for.
 
     Parameters
@@ -387,7 +360,7 @@ class FiniteDatasetIterator(_Iterator):
         self._return_tuple = return_tuple
         wanted, (space, source) = flat_pairs(data_specs), data_specs
         swapped = isinstance(space, CompositeSpace) and isinstance(source, str)
-        require(not swapped, f"{space} takes a tuple of sources, found {source!r}", OldValueError)
+        check(not swapped, f"{space} takes a tuple of sources, found {source!r}")
         self._source = source if isinstance(source, tuple) else (source,)  # a list counts as one
         n = len(getattr(space, "components", [space]))
         require(len(self._source) == n, f"{n} spaces for the sources {source!r}")
@@ -396,11 +369,12 @@ class FiniteDatasetIterator(_Iterator):
         own = flat_pairs(dataset.get_data_specs())
         names = [name for _, name in own]
         missing = [name for _, name in wanted if name not in names]
-        require(not missing, f"the dataset has no sources {missing}; it has {names}", OldValueError)
+        check(not missing, f"the dataset has no sources {missing}; it has {names}")
         self._positions = [names.index(name) for _, name in wanted]
-        self._convert: list[Convert] = []
-        for (space, _), at, function in zip(wanted, self._positions, functions, strict=True):
-            self._convert.append(function or partial(own[at][0].np_format_as, space=space))
+        self._convert: list[Convert] = [
+            function or partial(own[at][0].np_format_as, space=space)
+            for (space, _), at, function in zip(wanted, self._positions, functions, strict=True)
+        ]
 
     def next(self) -> Any:
         """Return the next batch: a tuple, or the bare batch of a single source."""
@@ -408,6 +382,11 @@ class FiniteDatasetIterator(_Iterator):
         pairs = zip(self._convert, self._read(rows), strict=True)
         found = tuple(function(batch) for function, batch in pairs)
         return found if self._return_tuple or len(found) > 1 else found[0]
+
+    __next__ = next
+
+    def __iter__(self) -> Any:
+        return self
 
     def _read(self, rows: Any) -> Sequence[Any]:
         """Return the rows of each source asked for."""
@@ -472,7 +451,7 @@ class DataSpecsMapping:
             return None
         if isinstance(space, CompositeSpace):
             n = len(space.components)
-            require(len(source) == n, f"{n} components, and the source {source!r}", OldValueError)
+            check(len(source) == n, f"{n} components, and the source {source!r}")
             return tuple(map(self._numbered, space.components, source))
         pair = space, _unwrapped(source)
         return self.specs_to_index.setdefault(pair, len(self.specs_to_index))
@@ -501,7 +480,7 @@ class DataSpecsMapping:
         if isinstance(tree, tuple):
             parts = nested.components if isinstance(nested, CompositeSpace) else nested
             n = len(parts)
-            require(n == len(tree), f"expected {len(tree)} parts, found {n}", OldValueError)
+            check(n == len(tree), f"expected {len(tree)} parts, found {n}")
             for part, branch in zip(parts, tree, strict=True):
                 self._gather(part, branch, found)
         elif tree is None:
@@ -540,7 +519,7 @@ def _unwrapped(item: Any) -> Any:
     """Return the element of a tuple or list of one."""
     if not isinstance(item, tuple | list):
         return item
-    require(len(item) == 1, f"expected one element, found {item!r}", OldValueError)
+    check(len(item) == 1, f"expected one element, found {item!r}")
     return item[0]
 
 

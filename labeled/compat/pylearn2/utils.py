@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.local import get_sync
 
-from labeled.compat.errors import OldIndexError, OldTypeError, OldValueError, require
+from labeled.compat.errors import OldIndexError, OldTypeError, check, require
 from labeled.compat.pylearn2 import config
 from labeled.spaces.arrays import csr, is_dask
 
@@ -44,7 +44,7 @@ def safe_zip(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
     [(1, 'a'), (2, 'b')]
     """
     lengths = [len(sequence) for sequence in sequences]
-    require(len(set(lengths)) < 2, f"sequences of lengths {lengths} are not zipped", OldValueError)
+    check(len(set(lengths)) < 2, f"sequences of lengths {lengths} are not zipped")
     return list(zip(*sequences, strict=True))
 
 
@@ -101,7 +101,7 @@ def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..
 
 def _only_key(x: Any) -> tuple[Any, ...]:
     one = x.npartitions == 1
-    require(one, f"a function is built on batches of one chunk, found {x!r}", OldValueError)
+    check(one, f"a function is built on batches of one chunk, found {x!r}")
     return (x.name, *(0,) * x.ndim)
 
 
@@ -174,7 +174,7 @@ class OneHotFormatter:
 
     def __init__(self, max_labels: Any, dtype: Any = None) -> None:
         whole = isinstance(max_labels, int | np.integer) and max_labels >= 0
-        require(whole, f"max_labels is an integer, 0 or more, not {max_labels!r}", OldValueError)
+        check(whole, f"max_labels is an integer, 0 or more, not {max_labels!r}")
         self._max_labels = int(max_labels)
         name = config.floatX if dtype is None or dtype == "floatX" else dtype
         try:
@@ -208,12 +208,12 @@ def one_hot(
     targets: Any, max_labels: int, mode: str = "stack", dtype: Any = None, *, sparse: bool = False
 ) -> Any:
     """Return indicator rows; see :class:`OneHotFormatter`."""
-    require(mode in MODES, f"mode must be one of {MODES}, found {mode!r}", OldValueError)
-    require(targets.ndim < 3, f"targets have 1 or 2 axes, not {targets.shape}", OldValueError)
+    check(mode in MODES, f"mode must be one of {MODES}, found {mode!r}")
+    check(targets.ndim < 3, f"targets have 1 or 2 axes, not {targets.shape}")
     integers = "int" in str(targets.dtype)
     require(integers, f"targets are integers, found {targets.dtype}", OldTypeError)
     flat = not (sparse and mode == "stack")
-    require(flat, "stacked indicators have an axis more than a sparse matrix", OldValueError)
+    check(flat, "stacked indicators have an axis more than a sparse matrix")
     made = np.dtype(config.floatX if dtype is None else dtype)
     if is_dask(targets):
         return _lazy(targets, max_labels, mode, made, sparse)
@@ -241,7 +241,7 @@ def _sparse(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> A
     offsets = 0 if mode == "merge" else np.arange(k) * max_labels
     columns = targets.astype(np.int64) + offsets
     inside = not ((columns < 0) | (columns >= width)).any()
-    require(inside, f"a label is out of range for {width} columns", OldValueError)
+    check(inside, f"a label is out of range for {width} columns")
     places = (columns.reshape(-1), np.arange(0, n * k + 1, max(k, 1))[: n + 1])
     made = csr_matrix((np.ones(n * k, dtype), *places), (n, width))
     made.sum_duplicates()
@@ -312,7 +312,7 @@ def compressed_one_hot(
     found = np.asarray(labels)
     integers = found.dtype.kind in "iu"
     require(integers, f"labels are integers, found {found.dtype}", OldTypeError)
-    require(found.ndim == 1, f"labels have one axis, not {found.shape}", OldValueError)
+    check(found.ndim == 1, f"labels have one axis, not {found.shape}")
     values, numbers = np.unique(found, return_inverse=True)
     if simplify_binary and values.size == 2:
         rows = numbers[:, None].astype(config.floatX if dtype is None else dtype)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldAttributeError, OldKeyError, OldValueError, require
+from labeled.compat.errors import OldAttributeError, OldKeyError, OldValueError, check, require
 from labeled.compat.fuel.schemes import SequentialExampleScheme, random_state
 from labeled.compat.fuel.streams import DataStream
 from labeled.compat.fuel.utils import Subset, kept
@@ -36,11 +36,11 @@ class Dataset(ABC):
     default_transformers: Any = ()
 
     def __init__(self, sources: Any = None, axis_labels: Any = None) -> None:
-        require(self.provides_sources, f"{type(self).__name__} provides no sources", OldValueError)
+        check(self.provides_sources, f"{type(self).__name__} provides no sources")
         if sources is not None:
             known = sources and all(name in self.provides_sources for name in sources)
             wrong = f"sources {sources!r} are asked for; there are {self.provides_sources!r}"
-            require(known, wrong, OldValueError)
+            check(known, wrong)
             self.sources = sources
         self.axis_labels = axis_labels
 
@@ -109,10 +109,10 @@ class IterableDataset(Dataset):
         self.provides_sources = tuple(named)
         super().__init__(**kwargs)
         iterable = all(isinstance(one, Iterable) for one in named.values())
-        require(iterable, "every source must be something that can be iterated", OldValueError)
+        check(iterable, "every source must be something that can be iterated")
         self.iterables: list[Any] = [named[source] for source in self.sources]
         lengths = self._lengths()
-        require(len(lengths) < 2, f"sources have different lengths, {lengths}", OldValueError)
+        check(len(lengths) < 2, f"sources have different lengths, {lengths}")
 
     def _lengths(self) -> set[int]:
         """Return the lengths there are; none where one is not known."""
@@ -131,8 +131,7 @@ class IterableDataset(Dataset):
 
     def get_data(self, state: Any = None, request: Any = None) -> Any:
         """Return the next example."""
-        in_order = state is not None and request is None
-        require(in_order, "give the state of open(), and no request", OldValueError)
+        check(state is not None and request is None, "give the state of open(), and no request")
         return next(state)
 
 
@@ -161,7 +160,7 @@ class IndexableDataset(Dataset):
         super().__init__(**kwargs)
         self.indexables: list[Any] = [named[source][start:stop] for source in self.sources]
         lengths = {len(one) for one in self.indexables}
-        require(len(lengths) < 2, f"sources have different lengths, {lengths}", OldValueError)
+        check(len(lengths) < 2, f"sources have different lengths, {lengths}")
         self.example_iteration_scheme = SequentialExampleScheme(self.num_examples)
         self.start, self.stop = start, stop
         self.subset = Subset(slice(start, stop), self.num_examples)
@@ -180,7 +179,7 @@ class IndexableDataset(Dataset):
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return the data of a request: an int, a slice or a list of int."""
         alone = state is None and request is not None
-        require(alone, "rows are asked for by a request, and without a state", OldValueError)
+        check(alone, "rows are asked for by a request, and without a state")
         return tuple(self.subset.index_within_subset(one, request) for one in self.indexables)
 
 
@@ -327,7 +326,7 @@ class TextFile(Dataset):
                 known, f"{token!r} is not in the dictionary; add it, or pass None", OldValueError
             )
         levels = ("word", "character")
-        require(level in levels, f"level is one of {levels}, found {level!r}", OldValueError)
+        check(level in levels, f"level is one of {levels}, found {level!r}")
         super().__init__()
         self.files, self.dictionary = list(files), dictionary
         self.bos_token, self.eos_token, self.unk_token = bos_token, eos_token, unk_token
@@ -358,7 +357,7 @@ class TextFile(Dataset):
         KeyError
             If a word is not in the dictionary, and there is no token for that.
         """
-        require(request is None, "give the state of open(), and no request", OldValueError)
+        check(request is None, "give the state of open(), and no request")
         line = next(state)
         if self.preprocess is not None:
             line = self.preprocess(line)

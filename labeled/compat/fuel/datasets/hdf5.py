@@ -22,7 +22,14 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 
-from labeled.compat.errors import OldKeyError, OldOSError, OldTypeError, OldValueError, require
+from labeled.compat.errors import (
+    OldKeyError,
+    OldOSError,
+    OldTypeError,
+    OldValueError,
+    check,
+    require,
+)
 from labeled.compat.fuel.datasets.base import Dataset
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
@@ -123,7 +130,7 @@ class H5PYDataset(Dataset):
         self.external_file_handle = file_or_path if given else None
         self.path = file_or_path.filename if given else cache_file(os.fspath(file_or_path))
         named = not isinstance(which_sets, str) and all(isinstance(one, str) for one in which_sets)
-        require(named, f"which_sets are names of splits, found {which_sets!r}", OldValueError)
+        check(named, f"which_sets are names of splits, found {which_sets!r}")
         self.which_sets, self.sort_indices = which_sets, sort_indices
         self.user_given_subset = subset if subset else slice(None)
         self.load_in_memory, self.driver = load_in_memory, driver
@@ -134,7 +141,7 @@ class H5PYDataset(Dataset):
         names = tuple(which_sets)
         require(names, "which_sets is empty; name at least one split", OldTypeError)
         unknown = [name for name in names if name not in table.splits]
-        require(not unknown, f"there are the splits {table.splits}, not {unknown}", OldValueError)
+        check(not unknown, f"there are the splits {table.splits}, not {unknown}")
         common: set[str] = set()
         for name in names:  # where nothing is common so far, the next split begins anew
             here = set(self.get_provided_sources(file, name))
@@ -234,7 +241,7 @@ class H5PYDataset(Dataset):
             subset = Subset.empty_subset(n)
             for split in splits:
                 known = (split, source) in table
-                require(known, f"the table has no row for {split!r} and {source!r}", OldValueError)
+                check(known, f"the table has no row for {split!r} and {source!r}")
                 rows = table[split, source]
                 if isinstance(rows, range):
                     subset = subset + Subset(slice(rows.start, rows.stop), n)
@@ -285,8 +292,7 @@ class H5PYDataset(Dataset):
         file = self._file_handle
         joined = self.get_subsets(file, self.which_sets, self.sources)
         counts = [subset.num_examples for subset in joined]
-        alike = len(set(counts)) == 1
-        require(alike, f"sources {self.sources} have different lengths: {counts}", OldValueError)
+        check(len(set(counts)) == 1, f"sources {self.sources} have different lengths: {counts}")
         self.subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
         self.data_sources, self.source_shapes = None, None
         if self.load_in_memory:
@@ -327,7 +333,7 @@ class H5PYDataset(Dataset):
 
     def _in_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         alone = state is None and request is not None
-        require(alone, "rows in memory are asked for by a request, without a state", OldValueError)
+        check(alone, "rows in memory are asked for by a request, without a state")
         subset = self.in_memory_subset
         return tuple(subset.index_within_subset(values, request) for values in self.data_sources)
 
@@ -446,7 +452,7 @@ class PytablesDataset(Dataset):
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return rows of the window: a slice or a list of int."""
         known = isinstance(request, slice | list)
-        require(known, f"rows are asked for by a slice or a list, not {request!r}", OldValueError)
+        check(known, f"rows are asked for by a slice or a list, not {request!r}")
         window = Subset(slice(self.start, self.stop), self.stop)
         return tuple(window.index_within_subset(node, request) for node in self.nodes)
 
@@ -549,7 +555,7 @@ def is_ragged(file: h5py.File, name: str) -> bool:
     if not dataset.shape or not (is_flat(dataset) or "shapes" in [*dataset.dims[0].keys()]):
         return False
     wrong = f"source {name!r} of variable length has shape {dataset.shape}, not one axis"
-    require(len(dataset.shape) == 1, wrong, OldValueError)
+    check(len(dataset.shape) == 1, wrong)
     return True
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldKeyError, OldNotImplementedError, OldValueError, require
+from labeled.compat.errors import OldKeyError, OldNotImplementedError, check, require
 from labeled.compat.fuel.config_parser import AxisLabelsMismatchError, config
 from labeled.compat.fuel.schemes import BatchSizeScheme, IterationScheme
 from labeled.compat.fuel.streams import AbstractDataStream
@@ -21,27 +21,19 @@ from labeled.compat.fuel.streams import AbstractDataStream
 log = logging.getLogger("fuel.transformers")  # the name that old code listens to
 
 
-def check_no_request(stream: Any, request: Any) -> None:
-    """Raise OldValueError if there is a request."""
-    name = type(stream).__name__
-    require(request is None, f"{name} takes no requests, found {request!r}", OldValueError)
-
-
 def as_behind(stream: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a transformer that gives what the stream behind it gives."""
-    labels = {"axis_labels": stream.axis_labels} if stream.axis_labels else {}
-    return {"produces_examples": stream.produces_examples, **labels, **kwargs}
+    """Return the options of a transformer: those given, else what the stream behind it has."""
+    labels = stream.axis_labels or None
+    return {"produces_examples": stream.produces_examples, "axis_labels": labels, **kwargs}
 
 
-def relabelled(
-    stream: Any, kwargs: dict[str, Any], change: Callable[[Any], Any], sources: Any = None
-) -> dict[str, Any]:
-    """Return the options of a transformer that changes the axes of some sources, or of all."""
+def relabelled(stream: Any, change: Callable[[Any], Any], sources: Any = None) -> Any:
+    """Return the axis labels of a stream, those of some sources (of all if not given) changed."""
     labels = dict(stream.axis_labels or {})
     for name, own in labels.items():
         if sources is None or name in sources:
             labels[name] = change(own) if own else None
-    return {"axis_labels": labels, **kwargs} if labels else kwargs
+    return labels or None
 
 
 class Transformer(AbstractDataStream):
@@ -82,7 +74,7 @@ class Transformer(AbstractDataStream):
         return super().get_epoch_iterator(as_dict=as_dict)
 
     def _next(self, request: Any) -> Any:
-        check_no_request(self, request)
+        self._take_no_request(request)
         return next(self.child_epoch_iterator)
 
     def get_data(self, request: Any = None) -> Any:
@@ -96,13 +88,11 @@ class Transformer(AbstractDataStream):
             If this makes examples of batches or the other way round, or a subclass does
             not say what to do.
         """
-        data = self._next(request)
-        if self.produces_examples != self.data_stream.produces_examples:
-            name = type(self).__name__
-            raise OldNotImplementedError(f"{name} changes the kind of items; say how in get_data()")
-        return (
-            self.transform_example(data) if self.produces_examples else self.transform_batch(data)
-        )
+        data, examples = self._next(request), self.produces_examples
+        alike = examples == self.data_stream.produces_examples
+        wrong = f"{type(self).__name__} changes the kind of items; say how in get_data()"
+        require(alike, wrong, OldNotImplementedError)
+        return self.transform_example(data) if examples else self.transform_batch(data)
 
     def _not_transformed(self, *_: Any) -> Any:
         raise OldNotImplementedError(f"{type(self).__name__} does not transform what it is given")
@@ -238,7 +228,7 @@ class Mapping(Transformer):
     ) -> None:
         super().__init__(data_stream, data_stream.produces_examples, **kwargs)
         known = mapping_accepts in (list, dict)
-        require(known, f"mapping_accepts is list or dict, not {mapping_accepts!r}", OldValueError)
+        check(known, f"mapping_accepts is list or dict, not {mapping_accepts!r}")
         self.mapping, self.mapping_accepts = mapping, mapping_accepts
         self.add_sources = add_sources
 
@@ -286,8 +276,8 @@ class Flatten(SourcewiseTransformer):
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
         chosen = kwargs.get("which_sources", data_stream.sources)
         first = 0 if data_stream.produces_examples else 1
-        changed = relabelled(data_stream, kwargs, lambda own: (*own[:first], "feature"), chosen)
-        super().__init__(data_stream, data_stream.produces_examples, **changed)
+        labels = relabelled(data_stream, lambda own: (*own[:first], "feature"), chosen)
+        super().__init__(data_stream, **as_behind(data_stream, {"axis_labels": labels, **kwargs}))
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
         return np.asarray(source_example).flatten()
@@ -358,11 +348,9 @@ class FilterSources(AgnosticTransformer):
     def __init__(self, data_stream: Any, sources: Any, **kwargs: Any) -> None:
         there = data_stream.sources
         unknown = [name for name in sources if name not in there]
-        require(not unknown, f"the stream has the sources {there}, not {unknown}", OldValueError)
-        if data_stream.axis_labels:
-            labels = {k: v for k, v in data_stream.axis_labels.items() if k in sources}
-            kwargs.setdefault("axis_labels", labels)
-        super().__init__(data_stream, data_stream.produces_examples, **kwargs)
+        check(not unknown, f"the stream has the sources {there}, not {unknown}")
+        labels = {k: v for k, v in (data_stream.axis_labels or {}).items() if k in sources} or None
+        super().__init__(data_stream, **as_behind(data_stream, {"axis_labels": labels, **kwargs}))
         self.sources = tuple(name for name in there if name in sources)
 
     def transform_any(self, data: Any) -> list[Any]:
@@ -398,9 +386,7 @@ class Rename(AgnosticTransformer):
     ) -> None:
         choices, there = ("raise", "ignore", "warn"), data_stream.sources
         known = on_non_existent in choices
-        require(
-            known, f"on_non_existent is one of {choices}, not {on_non_existent!r}", OldValueError
-        )
+        check(known, f"on_non_existent is one of {choices}, not {on_non_existent!r}")
         missing = [name for name in names if name not in there]
         wrong = f"the stream has the sources {there}, not {missing}"
         require(not missing or on_non_existent != "raise", wrong, OldKeyError)
@@ -409,10 +395,8 @@ class Rename(AgnosticTransformer):
         renamed = tuple(names.get(name, name) for name in there)
         distinct = len(set(renamed)) == len(renamed)
         require(distinct, f"two sources would have one name: {renamed}", OldKeyError)
-        if data_stream.axis_labels:
-            labels = {names.get(k, k): v for k, v in data_stream.axis_labels.items()}
-            kwargs.setdefault("axis_labels", labels)
-        super().__init__(data_stream, data_stream.produces_examples, **kwargs)
+        labels = {names.get(k, k): v for k, v in (data_stream.axis_labels or {}).items()} or None
+        super().__init__(data_stream, **as_behind(data_stream, {"axis_labels": labels, **kwargs}))
         self.sources = renamed
 
     def transform_any(self, data: Any) -> Any:
@@ -440,9 +424,9 @@ class Merge(AbstractDataStream):
     ) -> None:
         super().__init__(axis_labels=axis_labels)
         alike = len({stream.produces_examples for stream in data_streams}) == 1
-        require(alike, "streams of examples and of batches cannot be merged", OldValueError)
+        check(alike, "streams of examples and of batches cannot be merged")
         n, names = sum(len(stream.sources) for stream in data_streams), len(sources)
-        require(n == names, f"{names} names are given for {n} sources", OldValueError)
+        check(n == names, f"{names} names are given for {n} sources")
         self.data_streams, self.sources = data_streams, sources
         self.produces_examples = data_streams[0].produces_examples
 
@@ -463,7 +447,7 @@ class Merge(AbstractDataStream):
         return super().get_epoch_iterator(as_dict=as_dict)
 
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
-        check_no_request(self, request)
+        self._take_no_request(request)
         found = [next(iterator) for iterator in self.child_epoch_iterators]
         return tuple(values for item in found for values in item)
 
@@ -485,16 +469,14 @@ class MultiProcessing(Transformer):
     def __init__(self, data_stream: Any, max_store: int = 100, **kwargs: Any) -> None:
         super().__init__(data_stream, **as_behind(data_stream, kwargs))
         self._items: queue.Queue[Any] = queue.Queue(max_store)
-        self.background = threading.Thread(
-            target=_fetch, args=(data_stream, self._items), daemon=True
-        )
+        self.background = threading.Thread(target=self._fetch, daemon=True)
         self.background.start()
 
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
         return AbstractDataStream.get_epoch_iterator(self, as_dict=as_dict)
 
     def get_data(self, request: Any = None) -> Any:
-        check_no_request(self, request)
+        self._take_no_request(request)
         item = self._items.get()
         if not isinstance(item, Exception):
             return item
@@ -502,15 +484,14 @@ class MultiProcessing(Transformer):
             self._items.put(item)  # nothing comes after it
         raise item
 
-
-def _fetch(stream: Any, items: queue.Queue[Any]) -> None:
-    try:
-        for epoch in stream.iterate_epochs():
-            for item in epoch:
-                items.put(item)
-            items.put(StopIteration())
-    except Exception as error:  # of the stream, whatever it is
-        items.put(error)
+    def _fetch(self) -> None:
+        try:
+            for epoch in self.data_stream.iterate_epochs():
+                for item in epoch:
+                    self._items.put(item)
+                self._items.put(StopIteration())
+        except Exception as error:  # of the stream, whatever it is
+            self._items.put(error)
 
 
 # ---------------------------------------------------------------- examples and batches
@@ -534,15 +515,19 @@ class Cache(Transformer):
 
     def __init__(self, data_stream: Any, iteration_scheme: IterationScheme, **kwargs: Any) -> None:
         sizes = isinstance(iteration_scheme, BatchSizeScheme)
-        require(sizes, f"sizes of batches are needed, found {iteration_scheme!r}", OldValueError)
+        check(sizes, f"sizes of batches are needed, found {iteration_scheme!r}")
         kwargs.setdefault("axis_labels", data_stream.axis_labels)
         super().__init__(data_stream, iteration_scheme=iteration_scheme, **kwargs)
         self.cache: list[list[Any]] = [[] for _ in self.sources]
 
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
-        require(request is not None, "a size is asked for", OldValueError)
+        check(request is not None, "a size is asked for")
         if request > len(self.cache[0]):
-            self._cache()
+            batch = next(self.child_epoch_iterator, None)
+            if batch is None and not self.cache[0]:
+                raise StopIteration
+            for held, values in zip(self.cache, batch or (), strict=False):
+                held.extend(values)
         data = tuple(stacked(held[:request]) for held in self.cache)
         self.cache = [held[request:] for held in self.cache]
         return data
@@ -550,13 +535,6 @@ class Cache(Transformer):
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
         self.cache = [[] for _ in self.sources]
         return super().get_epoch_iterator(as_dict=as_dict)
-
-    def _cache(self) -> None:
-        batch = next(self.child_epoch_iterator, None)
-        if batch is None and not self.cache[0]:
-            raise StopIteration
-        for held, values in zip(self.cache, batch or (), strict=False):
-            held.extend(values)
 
 
 class Batch(Transformer):
@@ -584,21 +562,21 @@ class Batch(Transformer):
         strictness: int = 0,
         **kwargs: Any,
     ) -> None:
-        require(data_stream.produces_examples, "the stream gives batches already", OldValueError)
+        check(data_stream.produces_examples, "the stream gives batches already")
         sizes = not iteration_scheme.requests_examples
-        require(sizes, "the scheme asks for examples, not for sizes", OldValueError)
-        changed = relabelled(data_stream, kwargs, lambda own: ("batch", *own))
-        super().__init__(data_stream, iteration_scheme=iteration_scheme, **changed)
+        check(sizes, "the scheme asks for examples, not for sizes")
+        labels = relabelled(data_stream, lambda own: ("batch", *own))
+        options = {"axis_labels": labels, "iteration_scheme": iteration_scheme, **kwargs}
+        super().__init__(data_stream, **options)
         self.strictness = strictness
 
     def get_data(self, request: Any = None) -> tuple[Any, ...]:
-        require(request is not None, "a size is asked for", OldValueError)
+        check(request is not None, "a size is asked for")
         examples = list(islice(self.child_epoch_iterator, request))
         short = len(examples) < request
         if not examples or (short and self.strictness == 1):
             raise StopIteration
-        strict = not short or self.strictness < 2
-        require(strict, f"the last batch has {len(examples)} examples", OldValueError)
+        check(not short or self.strictness < 2, f"the last batch has {len(examples)} examples")
         return tuple(stacked(values) for values in zip(*examples, strict=True))
 
 
@@ -612,17 +590,16 @@ class Unpack(Transformer):
     """
 
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
-        batches = not data_stream.produces_examples
-        require(batches, "the stream gives examples already", OldValueError)
-        changed = relabelled(data_stream, kwargs, lambda own: own[1:])
-        super().__init__(data_stream, True, **changed)
+        check(not data_stream.produces_examples, "the stream gives examples already")
+        labels = relabelled(data_stream, lambda own: own[1:])
+        super().__init__(data_stream, True, **{"axis_labels": labels, **kwargs})
 
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
         self.examples: deque[Any] = deque()
         return super().get_epoch_iterator(as_dict=as_dict)
 
     def get_data(self, request: Any = None) -> Any:
-        check_no_request(self, request)
+        self._take_no_request(request)
         while not self.examples:
             self.examples.extend(zip(*next(self.child_epoch_iterator), strict=False))
         return self.examples.popleft()
@@ -651,7 +628,7 @@ class Padding(Transformer):
         self, data_stream: Any, mask_sources: Any = None, mask_dtype: Any = None, **kwargs: Any
     ) -> None:
         batches = not data_stream.produces_examples
-        require(batches, "the stream gives examples; Padding needs batches", OldValueError)
+        check(batches, "the stream gives examples; Padding needs batches")
         super().__init__(data_stream, False, **kwargs)
         self.mask_sources = data_stream.sources if mask_sources is None else mask_sources
         self.mask_dtype = config.floatX if mask_dtype is None else mask_dtype
@@ -672,11 +649,9 @@ class Padding(Transformer):
         """Return sequences filled to one length, and their mask."""
         sequences = [np.asarray(one) for one in values]
         inner = {one.shape[1:] if one.ndim else None for one in sequences}
-        wrong = (
-            f"source {source!r} holds the shapes {[one.shape for one in sequences]}; padded are "
-        )
-        wrong += "sequences that differ in length only. Name the sources to pad in mask_sources"
-        require(None not in inner and len(inner) == 1, wrong, OldValueError)
+        wrong = f"source {source!r} holds the shapes {[one.shape for one in sequences]}; padded "
+        wrong += "are sequences that differ in length only. Name those to pad in mask_sources"
+        check(None not in inner and len(inner) == 1, wrong)
         lengths = np.array([len(one) for one in sequences])
         shape = (len(sequences), max(lengths), *sequences[0].shape[1:])
         filled = np.zeros(shape, sequences[0].dtype)
@@ -720,7 +695,7 @@ class Window(Transformer):
         **kwargs: Any,
     ) -> None:
         one = data_stream.produces_examples and len(data_stream.sources) == 1
-        require(one, "windows slide over examples of one source", OldValueError)
+        check(one, "windows slide over examples of one source")
         super().__init__(data_stream, True, **kwargs)
         self.sources = (*data_stream.sources, target_source)
         self.source_window, self.target_window = source_window, target_window
@@ -733,7 +708,7 @@ class Window(Transformer):
         return super().get_epoch_iterator(as_dict=as_dict)
 
     def get_data(self, request: Any = None) -> tuple[Any, Any]:
-        check_no_request(self, request)
+        self._take_no_request(request)
         reach = max(self.source_window, self._shift + self.target_window)
         while self.index + reach > len(self.sentence) or not len(self.sentence):
             (self.sentence,) = next(self.child_epoch_iterator)

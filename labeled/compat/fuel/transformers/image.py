@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 
 from labeled._optional import extra_module
-from labeled.compat.errors import OldNotImplementedError, OldTypeError, OldValueError, require
+from labeled.compat.errors import (
+    OldNotImplementedError,
+    OldTypeError,
+    check,
+    require,
+)
 from labeled.compat.fuel.schemes import random_state
 from labeled.compat.fuel.transformers import (
     Cast,
@@ -101,7 +106,7 @@ class _Images(SourcewiseTransformer, ExpectsAxisLabels):
         fits = isinstance(image, np.ndarray) and image.ndim == 3
         found = getattr(image, "shape", type(image).__name__)
         wrong = f"images of {source_name!r} are arrays (channel, height, width), not {found}"
-        require(fits, wrong, OldValueError)
+        check(fits, wrong)
         return image
 
     _changed = SourcewiseTransformer._not_transformed
@@ -197,7 +202,7 @@ class RandomFixedSizeCrop(_Images):
     def _room(self, shape: Any) -> tuple[int, int]:
         down, right = shape[0] - self.window_shape[0], shape[1] - self.window_shape[1]
         wrong = f"a window of {self.window_shape} does not fit an image of {shape}"
-        require(min(down, right) >= 0, wrong, OldValueError)
+        check(min(down, right) >= 0, wrong)
         return down, right
 
     def _cut(self, image: Any, top: int, left: int) -> Any:
@@ -227,7 +232,7 @@ class Random2DRotation(_Images):
         **kwargs: Any,
     ) -> None:
         allowed = 0 < maximum_rotation <= math.pi
-        require(allowed, f"maximum_rotation is in (0, pi], not {maximum_rotation}", OldValueError)
+        check(allowed, f"maximum_rotation is in (0, pi], not {maximum_rotation}")
         _check_resampling(resample)
         super().__init__(data_stream, **kwargs)
         self.maximum_rotation, self.resample = float(np.rad2deg(maximum_rotation)), resample
@@ -244,8 +249,7 @@ class Random2DRotation(_Images):
 
 
 def _check_resampling(resample: str) -> None:
-    known = resample in RESAMPLINGS
-    require(known, f"resample is one of {RESAMPLINGS}, found {resample!r}", OldValueError)
+    check(resample in RESAMPLINGS, f"resample is one of {RESAMPLINGS}, found {resample!r}")
 
 
 def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
