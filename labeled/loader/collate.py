@@ -32,7 +32,7 @@ from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, S
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of
-from labeled.transforms.pipeline import SampleContext, Stopped
+from labeled.transforms.pipeline import NOTHING, SampleContext, run
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -185,6 +185,11 @@ class Collator:
         self.job = job
         return job
 
+    def _check(self) -> None:
+        """End the work on a batch that nobody wants any more."""
+        if self.jobs.stopped:
+            raise Interrupted
+
     def transformed(self, made: Made) -> Made:
         """Take a batch through what a pipeline does in threads."""
         pipeline, order = self.plan.pipeline, self.epoch_plan.order
@@ -192,12 +197,7 @@ class Collator:
         data, find_rows, count, n_lost = made
         rows, info = find_rows(), data.info if isinstance(data, Batch) else {}
         context = SampleContext(order.seed, order.epoch, rows=rows)
-        try:
-            data, lost = pipeline.work(
-                data, context, skips=self._skips, stopped=lambda: self.jobs.stopped
-            )
-        except Stopped as error:
-            raise Interrupted from error
+        data, lost = pipeline.work(data, context, skips=self._skips, check=self._check)
         if lost is not None:
             n_more = int(lost[:count].sum())
             rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
@@ -239,10 +239,10 @@ def batch_stage(
     plan: LoaderPlan, epoch_plan: EpochPlan, rows: Callable[[], Rows], data: Any
 ) -> Any:
     """Apply the last stage of a pipeline, where the batch is."""
-    if plan.pipeline is None or not plan.pipeline.batch:
+    if plan.pipeline is None or not plan.pipeline.batch or data is NOTHING:
         return data
     context = SampleContext(epoch_plan.order.seed, epoch_plan.order.epoch, rows=rows())
-    return plan.pipeline.finish(data, context)
+    return run(plan.pipeline.batch, data, context, stage="batch stage")
 
 
 def read_rows_individually(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ from labeled.spaces import (
 )
 from labeled.spaces.arrays import check_fits, one_hot, value_for, why_not_cast
 from labeled.spaces.kinds import call_for
-from labeled.transforms.pipeline import CompiledPipeline, Form, Forms
-from labeled.transforms.sample import RowSpec, extreme_shapes
+from labeled.transforms.pipeline import CompiledPipeline, Forms, check_parts
+from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -444,16 +445,6 @@ class BatchLayout:
                 made = source.dtype if change.scaled or change.dtype is None else change.dtype
                 _check_padding(source, self.padding[name], source.dtype, made)
 
-    @property
-    def form(self) -> Form:
-        """How a batch is taken apart into samples, and put together again."""
-        if self.specs is not None:
-            return Form(axes=self.specs.batch_axes)
-        examples = {name: source.dims[0] for name, source in self.sources.items()}
-        inner = {name: self.sources[name].dims[1:] for name in self.ragged}
-        flat = any(ragged.layout == "flat" for ragged in self.ragged.values())
-        return Form(next(iter(examples.values())), examples, inner, flat=flat)
-
     def forms(self, selections: Mapping[str, Selection]) -> Forms:
         """Return what rows look like before a pipeline; reads shapes of ragged examples."""
         if self.specs is not None:
@@ -547,16 +538,24 @@ def compiled_specs(
 
 
 def pipeline_in_form(pipeline: CompiledPipeline, layout: BatchLayout) -> CompiledPipeline:
-    """Tell the steps of a pipeline how batches are laid out."""
-    if layout.form.axes is None:
-        pipeline.check_named(layout.sources)
-    if layout.form.flat and pipeline.takes_apart:
+    """Tell a pipeline how batches are taken apart into samples, and put together again."""
+    if layout.specs is not None:
+        return replace(pipeline, stacked=Stack(axes=layout.specs.batch_axes))
+    for step in (*pipeline.whole, *pipeline.sample):
+        if step.part is None:  # behind which there may be other parts
+            break
+        check_parts([step.part], layout.sources)
+    flat = any(ragged.layout == "flat" for ragged in layout.ragged.values())
+    if flat and pipeline.takes_apart:
         raise LoaderError(
             "ragged='flat' lays examples end to end, so that a pipeline cannot take them one by "
             "one; ask for ragged='list' or 'pad', or mark the transforms as "
             "labeled.transforms.whole"
         )
-    return pipeline.with_form(layout.form)
+    examples = {name: source.dims[0] for name, source in layout.sources.items()}
+    inner = {name: layout.sources[name].dims[1:] for name in layout.ragged}
+    stacked = Stack(next(iter(examples.values())), examples)
+    return replace(pipeline, stacked=stacked, inner=inner, flat=flat)
 
 
 # arrays of other libraries

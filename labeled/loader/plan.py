@@ -194,7 +194,9 @@ class LoaderPlan:
         self.position_of, self.held_rows = rows.position_of, rows.held_rows
         self.lay_out = layout = BatchLayout(options, sources, spaces, pads=rows.last == "pad")
         self.pipeline = None if compiled is None else pipeline_in_form(compiled, layout)
-        makes_on_host = self.pipeline is not None and self.pipeline.works
+        makes_on_host = False
+        if self.pipeline is not None:
+            makes_on_host = bool(self.pipeline.whole) or self.pipeline.takes_apart
         where = None
         if not isinstance(options.device, str) or options.device != "cpu":
             where = _device_for(options, makes_on_host=makes_on_host)

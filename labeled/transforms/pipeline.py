@@ -309,8 +309,11 @@ def run(
                 )
         except Exception as error:
             if context is not None:
-                rows = context.rows if context.row is None else [context.row]
-                error.add_note(note(stage, str(step), rows))
+                rows: Any = [context.row] if context.rows is None else context.rows
+                where = f", at row {rows[0]}" if len(rows) else ""
+                if len(rows) > 1:
+                    where += f" and {len(rows) - 1} after it in the batch"
+                error.add_note(f"in the {stage} of a pipeline, {step}{where}")
             raise
         if step.part is not None:  # what is replaced is not asked for: samples make arrays anew
             made = {name: made if name == step.part else data[name] for name in data}
@@ -321,8 +324,7 @@ def run(
 def _part_of(data: Any, part: str) -> Any:
     if not isinstance(data, Mapping):
         raise PipelineTypeError(f"a transform for {part!r} needs a mapping, found {data!r:.40}")
-    if part not in data:
-        check_parts([part], data)
+    check_parts([part], data)
     return data[part]
 
 
@@ -332,13 +334,6 @@ def check_parts(steps: Iterable[str], parts: Collection[str]) -> None:
         if name not in parts:
             hint = did_you_mean(str(name), map(str, parts))
             raise PipelineError(f"a transform is for {name!r}, which is not a source; {hint}")
-
-
-def note(stage: str, step: str, rows: Sequence[int] | Rows | None) -> str:
-    """Return what is noted on an error that a step raised."""
-    where = "" if rows is None or not len(rows) else f", at row {rows[0]}"
-    more = "" if rows is None or len(rows) < 2 else f" and {len(rows) - 1} after it in the batch"
-    return f"in the {stage} of a pipeline, {step}{where}{more}"
 
 
 class Steps:
@@ -451,83 +446,31 @@ NOTHING: Any = object()
 """Stands for a batch of which no sample is left, which is not handed out."""
 
 
-class Stopped(Exception):
-    """Nobody wants the batch any more."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """How rows are taken from a batch, and put together again.
-
-    Parameters
-    ----------
-    example : str
-        The dim that counts examples.
-    examples : mapping of str to str
-        The same by source.
-    inner : mapping of str to tuple of str
-        Dims of the examples of ragged sources, which a batch holds as objects.
-    axes : nested tuple of int, optional
-        Of arrays that specs have laid out: the axis that counts examples.
-    flat : bool
-        Ragged examples lie end to end, so that no row can be left out.
-    """
-
-    example: str = "batch"
-    examples: Mapping[str, str] = field(default_factory=dict)
-    inner: Mapping[str, Dims] = field(default_factory=dict)
-    axes: Any = None
-    flat: bool = False
-
-    def samples(self, data: Any, rows: list[int]) -> list[Any]:
-        """Take a batch apart."""
-        if self.axes is not None:
-            return [some_of(data, self.axes, at) for at in range(len(rows))]
-        if not isinstance(data, Mapping):
-            raise PipelineError(
-                f"a whole-batch transform made {type(data).__name__}, which cannot be taken apart "
-                "into samples; let it return a mapping of labelled arrays, or put what it does "
-                "into batch="
-            )
-        return labelled_samples(data, rows, self.inner)
-
-    @property
-    def stack(self) -> Stack:
-        """The collate that puts rows together as they were."""
-        return Stack(self.example, self.examples, self.axes)
-
-
 @dataclass(frozen=True)
 class CompiledPipeline:
-    """The steps of a pipeline, sorted by what they work on.
+    """The steps of a pipeline, sorted by what they work on, and what batches are like.
 
     Parameters
     ----------
     whole, sample, batch : tuple of Step
         Of whole batches and of samples, in threads; and of what is handed out.
     collate : callable, optional
-        None where samples, if there are any, are stacked.
+        None where samples, if there are any, are put together as they were, by `stacked`.
+    stacked : Stack
+        Knows the dims, or the axes of what specs have laid out, that count examples.
+    inner : mapping of str to tuple of str
+        Dims of the examples of ragged sources, which a batch holds as objects.
+    flat : bool
+        Ragged examples lie end to end, so that no row can be left out.
     """
 
     whole: tuple[Step, ...]
     sample: tuple[Step, ...]
     collate: Callable[..., Any] | None
     batch: tuple[Step, ...]
-    form: Form = field(default_factory=Form)
-
-    def with_form(self, form: Form) -> CompiledPipeline:
-        """Return the same steps for batches of a form."""
-        return replace(self, form=form)
-
-    def check_named(self, sources: Collection[str]) -> None:
-        """Raise :class:`PipelineError` where a step is named for a source that is not there.
-
-        Behind a step that takes everything there may be other parts.
-        """
-        for step in (*self.whole, *self.sample):
-            if step.part is None:
-                return
-            check_parts([step.part], sources)
+    stacked: Stack = field(default_factory=Stack)
+    inner: Mapping[str, Dims] = field(default_factory=dict)
+    flat: bool = False
 
     @property
     def takes_apart(self) -> bool:
@@ -535,17 +478,12 @@ class CompiledPipeline:
         return bool(self.sample) or self.collate is not None
 
     @property
-    def works(self) -> bool:
-        """Whether there is anything for threads to do."""
-        return bool(self.whole) or self.takes_apart
-
-    @property
     def draws(self) -> bool:
         """Whether any step asks for something random."""
         return any(step.asks & RANDOM for step in (*self.whole, *self.sample, *self.batch))
 
     def work(
-        self, data: Any, context: SampleContext, *, skips: bool, stopped: Callable[[], bool]
+        self, data: Any, context: SampleContext, *, skips: bool, check: Callable[[], None]
     ) -> tuple[Any, Mask | None]:
         """Take a batch to where it is handed out.
 
@@ -557,8 +495,8 @@ class CompiledPipeline:
         skips : bool
             Leave out rows that raise :class:`ReadError` or :class:`UnfitPictureError`, with a
             warning.
-        stopped : callable
-            Asked before each sample; the work ends when it says so.
+        check : callable
+            Called before each sample; raises what ends the work.
 
         Returns
         -------
@@ -573,8 +511,7 @@ class CompiledPipeline:
             """Do something for each of some rows; return what it made, and which were kept."""
             made, kept = list[Any](), list[int]()
             for at, row in enumerate(numbers.tolist()):
-                if stopped():
-                    raise Stopped
+                check()
                 try:
                     made.append(act(at))
                     kept.append(at)
@@ -590,59 +527,52 @@ class CompiledPipeline:
 
         kept = np.arange(len(rows))
         try:
-            data = whole(data, rows) if self.whole else data
+            data = whole(data, rows)
         except UnfitPictureError:
-            if not skips or self.form.flat:
+            if not skips or self.flat:
                 raise
-            ones, axes = kept[:, np.newaxis], self.form.axes
+            ones, axes = kept[:, np.newaxis], self.stacked.axes
             _, kept = each(lambda at: whole(some_of(data, axes, ones[at]), rows[ones[at]]), rows)
             data = whole(some_of(data, axes, kept), rows[kept]) if len(kept) else NOTHING
         if data is not NOTHING and self.takes_apart:
-            data, fit = self._row_by_row(data, context, rows[kept], each)
+            data, fit = self._row_by_row(data, replace(context, rows=rows[kept]), each)
             kept = kept[fit]
-        if len(kept) == len(rows):
-            return data, None
-        lost = np.ones(len(rows), bool)
-        lost[kept] = False
-        return data, lost
+        return data, None if len(kept) == len(rows) else ~np.isin(np.arange(len(rows)), kept)
 
     def _row_by_row(
-        self, data: Any, context: SampleContext, rows: Rows, each: Callable[..., Any]
+        self, data: Any, context: SampleContext, each: Callable[..., Any]
     ) -> tuple[Any, Rows]:
         """Take rows apart, each through the transforms of samples, and collate them."""
-        aside, named = {}, {step.part for step in self.sample}
+        rows, axes, aside = context.rows, self.stacked.axes, dict[str, Any]()
+        assert rows is not None
+        named = {step.part for step in self.sample}
         if self.collate is None and None not in named and isinstance(data, Mapping):
             # ragged sources that no transform looks at stay as they came
-            aside = {n: data[n] for n in self.form.inner if n in data and n not in named}
+            aside = {n: data[n] for n in self.inner if n in data and n not in named}
         taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
-        samples, kept = self.form.samples(taken, rows.tolist()), np.arange(len(rows))
+        samples: list[Any] = (
+            labelled_samples(taken, rows.tolist(), self.inner)
+            if axes is None
+            else [some_of(taken, axes, at) for at in range(len(rows))]
+        )
+        must_return = "a sample" if self.collate is None else None
+
+        def sampled(at: int) -> Any:
+            here = SampleContext(context.seed, context.epoch, int(rows[at]))
+            stage = "sample transform"
+            return run(self.sample, samples[at], here, stage=stage, must_return=must_return)
+
+        kept = np.arange(len(rows))
         if self.sample:
-            given, must_return = samples, "a sample" if self.collate is None else None
-
-            def sampled(at: int) -> Any:
-                one, given[at] = given[at], None
-                here = SampleContext(context.seed, context.epoch, int(rows[at]))
-                return run(
-                    self.sample, one, here, stage="sample transform", must_return=must_return
-                )
-
             samples, kept = each(sampled, rows)
             if not samples:
                 return NOTHING, kept
-        collate = self.form.stack if self.collate is None else self.collate
-        try:
-            made = collate(samples)
-        except Exception as error:
-            error.add_note(note("collate", name_of(collate), rows))
-            raise
+        collate = Step(self.stacked if self.collate is None else self.collate)
+        made = run([collate], samples, context, stage="collate")
         if aside:
             both = {**made, **{name: one[kept] for name, one in aside.items()}}
             made = {name: both[name] for name in dict.fromkeys([*data, *made]) if name in both}
         return made, kept
-
-    def finish(self, data: Any, context: SampleContext) -> Any:
-        """Apply the batch stage, where the consumer is."""
-        return data if data is NOTHING else run(self.batch, data, context, stage="batch stage")
 
 
 def line_of(pipeline: Any) -> CompiledPipeline:

@@ -131,9 +131,7 @@ class Sample(Mapping[str, xr.DataArray]):
         return "\n".join(lines)
 
 
-def labelled_samples(
-    batch: Mapping[str, Any], rows: Sequence[int], inner: Mapping[str, Dims]
-) -> list[Sample]:
+def labelled_samples(batch: Any, rows: Sequence[int], inner: Mapping[str, Dims]) -> list[Sample]:
     """Take a batch of labelled arrays apart, without a copy.
 
     Parameters
@@ -148,8 +146,14 @@ def labelled_samples(
     Raises
     ------
     PipelineError
-        If something of the batch has no example for every row.
+        If something else is given, or something in the batch has no example for every row.
     """
+    if not isinstance(batch, Mapping):
+        raise PipelineError(
+            f"a whole-batch transform made {type(batch).__name__}, which cannot be taken apart "
+            "into samples; let it return a mapping of labelled arrays, or put what it does into "
+            "batch="
+        )
     arrays: dict[str, Array] = {}
     dims: dict[str, Dims] = {}
     for name, value in batch.items():
