@@ -24,6 +24,7 @@ G, B (, A). Three families differ:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +33,7 @@ import numpy.typing as npt
 
 from labeled.compat.mxnet import opencv
 from labeled.compat.mxnet.opencv import Picture
-from labeled.compat.mxnet.parameters import NO_LIMIT, Rules
+from labeled.compat.mxnet.parameters import NEVER, NO_LIMIT, Rules
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
 from labeled.transforms.pictures import check_size
@@ -45,19 +46,17 @@ AUTO, RANDOM = 9, 10
 INTERPOLATIONS = (0, 1, 2, 3, 4, AUTO, RANDOM)
 """Nearest, bilinear, bicubic, area, Lanczos; by what happens; one of the first five, drawn."""
 
-EIGENVALUES = (55.46, 4.794, 1.148)
-EIGENVECTORS = (
-    (-0.5675, 0.7192, 0.4009),
-    (-0.5808, -0.0045, -0.8140),
-    (-0.5836, -0.6948, 0.4203),
+EIGENVALUES = np.array([55.46, 4.794, 1.148], np.float32)
+EIGENVECTORS = np.array(
+    [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]], np.float32
 )
 """One row a channel: R, G, B."""
-SWAPPED_GREY = (1868, 9617, 4899)
+SWAPPED_GREY = np.array([1868, 9617, 4899])
 """14-bit weights of R, G and B: the old jitter took red for blue when it made grey."""
 
 
 class Augmenter:
-    """The augmentation of one iterator.
+    """What one iterator does to its pictures.
 
     Parameters
     ----------
@@ -66,13 +65,21 @@ class Augmenter:
     p : namespace
         Every parameter, with its old meaning: angles of 0 and below do nothing; `crop_y_start` and
         `crop_x_start` count with rules "seed" alone; both of `min_crop_size` and `max_crop_size`
-        are given. What comes behind the colours is for :class:`Output`.
+        are given. A `dtype` other than "float32" is for rules "1.9.1" only: raw values, and the
+        rounded mean subtracted.
+
+    Attributes
+    ----------
+    mean_img : float32 array (channels, height, width), optional
+        The mean image itself, once an iterator has loaded or computed it.
 
     Raises
     ------
     AugmentError
         If parameters exclude one another.
     """
+
+    mean_img: FloatArray | None = None
 
     def __init__(self, rules: Rules, p: SimpleNamespace) -> None:
         self.rules, self.p = rules, p
@@ -83,18 +90,22 @@ class Augmenter:
         else:
             most = F32(p.max_aspect_ratio)
             self._aspects = float(F32(1) - most), float(F32(1) + most)
+        self._mean, self._std = (
+            np.array([getattr(p, f"{name}_{c}") for c in "rgba"], np.float32).reshape(-1, 1, 1)
+            for name in ("mean", "std")
+        )
         self._areas = p.min_random_area, p.max_random_area
+        self._squares = not p.max_crop_size == p.min_crop_size == NEVER
+        (low, high), (narrow, wide), resized = self._areas, self._aspects, p.random_resized_crop
         scales = not p.max_random_scale == p.min_random_scale == 1
-        self._squares = not p.max_crop_size == p.min_crop_size == -1
-        stretched = {*self._aspects} != {1.0} and not p.random_resized_crop
+        stretched = {narrow, wide} != {1.0} and not resized
         turned = p.max_rotate_angle > 0 or p.rotate > 0 or len(p.rotate_list) > 0
         limited = p.max_img_size != NO_LIMIT or p.min_img_size != 0
-        self._warps = turned or scales or stretched or limited or p.max_shear_ratio > 0
-        (low, high), (narrow, wide), resized = self._areas, self._aspects, p.random_resized_crop
+        warps = turned or scales or stretched or limited or p.max_shear_ratio > 0
         for refused, why in (
             (p.inter_method not in INTERPOLATIONS,
              f"inter_method={p.inter_method} is none of 0 to 4, 9 and 10"),
-            (self._warps and p.inter_method == opencv.NEAREST and rules != "seed",
+            (warps and p.inter_method == opencv.NEAREST and rules != "seed",
              "inter_method=0 does not go with turning, scaling or shearing"),
             (self._squares and not 1 <= p.min_crop_size <= p.max_crop_size,
              f"min_crop_size={p.min_crop_size} and max_crop_size={p.max_crop_size} go together: "
@@ -108,9 +119,22 @@ class Augmenter:
             (resized and not 0 < narrow <= wide,
              f"random_resized_crop draws aspect ratios from {narrow:.3g} to {wide:.3g}; give a "
              "min_aspect_ratio above 0 and at most max_aspect_ratio"),
+            (p.dtype not in ("float32", "uint8", "int8"),
+             f"dtype={p.dtype!r} must be 'float32', 'uint8' or 'int8'"),
         ):  # fmt: skip
             if refused:
                 raise AugmentError(why)
+        self._steps = [
+            step for asked, step in (
+                (p.resize != NEVER, self._shorter_edge),
+                (warps, self._warped),
+                (p.pad > 0, self._padded),
+                (True, self._cropped),
+                (p.brightness > 0 or p.contrast > 0 or p.saturation > 0, self._jittered),
+                (p.random_h or p.random_s or p.random_l, self._shifted),
+                (p.pca_noise > 0, self._noisy),
+            ) if asked
+        ]  # fmt: skip
 
     def __call__(self, picture: Picture, draws: Twister) -> Picture:
         """Return the augmented picture.
@@ -128,19 +152,8 @@ class Augmenter:
             If the picture is smaller than what is to be cut out of it, or has no colours to
             change.
         """
-        if self.p.resize != -1:
-            picture = self._shorter_edge(picture, draws)
-        if self._warps:
-            picture = self._warped(picture, draws)
-        if self.p.pad > 0:
-            picture = self._padded(picture)
-        picture = self._cropped(picture, draws)
-        if self.p.brightness > 0 or self.p.contrast > 0 or self.p.saturation > 0:
-            picture = self._jittered(picture, draws)
-        if self.p.random_h or self.p.random_s or self.p.random_l:
-            picture = self._shifted(picture, draws)
-        if self.p.pca_noise > 0:
-            picture = self._noisy(picture, draws)
+        for step in self._steps:
+            picture = step(picture, draws)
         return picture
 
     # -- size and place
@@ -148,87 +161,77 @@ class Augmenter:
     def _shorter_edge(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
         if height > width:
-            new_height, new_width = self.p.resize * height // width, self.p.resize
+            new = self.p.resize * height // width, self.p.resize
         else:
-            new_height, new_width = self.p.resize, self.p.resize * width // height
-        how = self._interpolation(draws, (height, width), (new_height, new_width))
-        return opencv.resize(picture, new_height, new_width, how)
+            new = self.p.resize, self.p.resize * width // height
+        return opencv.resize(picture, *new, self._interpolation(draws, (height, width), new))
 
     def _warped(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
-        shear = F32(draws.unit() * F32(2 * self.p.max_shear_ratio) - F32(self.p.max_shear_ratio))
-        most = int(self.p.max_rotate_angle)
+        p, most = self.p, int(self.p.max_rotate_angle)
+        shear = F32(draws.unit() * F32(2 * p.max_shear_ratio) - F32(p.max_shear_ratio))
         angle: float = draws.whole(-most, most)
-        if self.p.rotate > 0:
-            angle = self.p.rotate
-        if self.p.rotate_list:
-            angle = self.p.rotate_list[draws.whole(0, len(self.p.rotate_list) - 1)]
+        if p.rotate > 0:
+            angle = p.rotate
+        if p.rotate_list:
+            angle = p.rotate_list[draws.whole(0, len(p.rotate_list) - 1)]
         scale = ratio = F32(1)
-        if not self.p.random_resized_crop:
-            scale = draws.uniform(self.p.min_random_scale, self.p.max_random_scale)
+        if not p.random_resized_crop:
+            scale = draws.uniform(p.min_random_scale, p.max_random_scale)
             ratio = draws.uniform(*self._aspects)
-        new_height, new_width = (self._limited(scale * F32(n)) for n in (height, width))
-        matrix = _affine(shear, angle, scale, ratio)
-        matrix[:, 2] = (
-            (new_width - (matrix[0, 0] * F32(width) + matrix[0, 1] * F32(height))) / F32(2),
-            (new_height - (matrix[1, 0] * F32(width) + matrix[1, 1] * F32(height))) / F32(2),
-        )
-        size = int(new_height), int(new_width)
+        least, limit = F32(p.min_img_size), F32(p.max_img_size)
+        new_width, new_height = (max(least, min(limit, scale * F32(n))) for n in (width, height))
+        linear = _linear(shear, angle, scale, ratio)
+        reached = linear[:, 0] * F32(width) + linear[:, 1] * F32(height)
+        moved = (np.array([new_width, new_height]) - reached) / F32(2)
+        matrix, size = np.column_stack([linear, moved]), (int(new_height), int(new_width))
         how = self._interpolation(draws, (height, width), size)
-        return opencv.warp(picture, matrix, *size, how, int(self.p.fill_value))
+        return opencv.warp(picture, matrix, *size, how, int(p.fill_value))
 
-    def _limited(self, side: np.float32) -> np.float32:
-        return max(F32(self.p.min_img_size), min(F32(self.p.max_img_size), side))
-
-    def _padded(self, picture: Picture) -> Picture:
+    def _padded(self, picture: Picture, draws: Twister) -> Picture:
         height, width, channels = picture.shape
-        check_size(height + 2 * self.p.pad, width + 2 * self.p.pad)
-        out = np.zeros((height + 2 * self.p.pad, width + 2 * self.p.pad, channels), np.uint8)
+        pad = self.p.pad
+        check_size(height + 2 * pad, width + 2 * pad)
+        out = np.zeros((height + 2 * pad, width + 2 * pad, channels), np.uint8)
         out[..., :3] = min(max(int(self.p.fill_value), 0), 255)
-        out[self.p.pad : self.p.pad + height, self.p.pad : self.p.pad + width] = picture
+        out[pad : pad + height, pad : pad + width] = picture
         return out
 
     # -- crops
 
     def _cropped(self, picture: Picture, draws: Twister) -> Picture:
+        height, width = picture.shape[:2]
+        window = None
         if self.p.random_resized_crop:
-            found = self._resized_crop(picture, draws)
-            if found is not None:
-                return found
+            window = self._random_window(height, width, draws)
         elif self._squares:
-            return self._square_crop(picture, draws)
-        return self._plain_crop(picture, draws)
+            if min(height, width) < self.p.max_crop_size:
+                raise AugmentError(f"a picture of {height} x {width} is smaller than max_crop_size")
+            edge = draws.whole(self.p.min_crop_size, self.p.max_crop_size)
+            window = *self._place(height - edge, width - edge, draws), edge, edge
+        if window is None:
+            return self._plain_crop(picture, draws)
+        top, left, *size = window
+        cut = picture[top : top + size[0], left : left + size[1]]
+        return opencv.resize(cut, *self._shape, self._interpolation(draws, size, self._shape))
 
-    def _resized_crop(self, picture: Picture, draws: Twister) -> Picture | None:
-        """Cut out a random share of the picture; None where no try fits."""
+    def _random_window(
+        self, height: int, width: int, draws: Twister
+    ) -> tuple[int, int, int, int] | None:
+        """Draw place and size of a random share of the picture; None where no try fits."""
         if {*self._areas, *self._aspects} == {1.0}:
             return None
-        height, width = picture.shape[:2]
         for _ in range(TRIES):
             area = F32(F32(height * width) * draws.uniform(*self._areas))
             ratio = draws.uniform(*self._aspects)
-            down, across = _rounded(np.sqrt(area / ratio)), _rounded(np.sqrt(area * ratio))
+            sides = np.sqrt(area / ratio), np.sqrt(area * ratio)
+            down, across = (math.floor(float(side) + 0.5) for side in sides)
             if draws.unit() > F32(0.5):
                 down, across = across, down
             if down <= height and across <= width:
                 top, left = draws.whole(0, height - down), draws.whole(0, width - across)
-                return self._resized_to_shape(picture, top, left, (down, across), draws)
+                return top, left, down, across
         return None
-
-    def _square_crop(self, picture: Picture, draws: Twister) -> Picture:
-        height, width = picture.shape[:2]
-        if min(height, width) < self.p.max_crop_size:
-            raise AugmentError(f"a picture of {height} x {width} is smaller than max_crop_size")
-        edge = draws.whole(self.p.min_crop_size, self.p.max_crop_size)
-        top, left = self._place(height - edge, width - edge, draws)
-        return self._resized_to_shape(picture, top, left, (edge, edge), draws)
-
-    def _resized_to_shape(
-        self, picture: Picture, top: int, left: int, size: tuple[int, int], draws: Twister
-    ) -> Picture:
-        how = self._interpolation(draws, size, self._shape)
-        cut = picture[top : top + size[0], left : left + size[1]]
-        return opencv.resize(cut, *self._shape, how)
 
     def _plain_crop(self, picture: Picture, draws: Twister) -> Picture:
         down, across = self._shape
@@ -275,45 +278,37 @@ class Augmenter:
         factors = [F32(one + draws.uniform(-most, most)) for most in amounts]
         for step in draws.shuffled(3):
             factor = factors[step]
-            if step == 0:
-                picture = _levels(factor, F32(0))[picture]
-            elif step == 1:
-                mean = float(_grey(picture).mean(dtype=np.float64))
-                picture = _levels(factor, F32(float(one - factor) * mean))[picture]
-            else:
+            rest = F32(one - factor)
+            if step == 2:
                 grey = _grey(picture).astype(np.float32)[..., np.newaxis]
-                mixed = picture.astype(np.float32) * factor + grey * F32(one - factor)
-                picture = _byte(mixed)
+                picture = _byte(picture.astype(np.float32) * factor + grey * rest)
+            else:
+                mean = float(_grey(picture).mean(dtype=np.float64)) if step == 1 else 0.0
+                levels = np.arange(256, dtype=np.float32) * factor + F32(float(rest) * mean)
+                picture = _byte(levels)[picture]
         return picture
 
     def _shifted(self, picture: Picture, draws: Twister) -> Picture:
         _check_colours(picture, "random_h, random_s and random_l")
-        hue, saturation, lightness = (
-            self._shift(most, draws) for most in (self.p.random_h, self.p.random_s, self.p.random_l)
-        )
+        shifts = []
+        for most in (self.p.random_h, self.p.random_s, self.p.random_l):
+            unit = draws.unit()
+            if self._newest:
+                unit = F32(F32(unit + F32(4) * draws.unit()) / F32(5))
+            shifts.append(int(F32(F32(unit * F32(most)) * F32(2)) - F32(most)))
+        hue, saturation, lightness = shifts
         return opencv.shift_hls(picture, hue, lightness, saturation)
-
-    def _shift(self, most: float, draws: Twister) -> int:
-        unit = draws.unit()
-        if self._newest:
-            unit = F32(F32(unit + F32(4) * draws.unit()) / F32(5))
-        return int(F32(F32(unit * F32(most)) * F32(2)) - F32(most))
 
     def _noisy(self, picture: Picture, draws: Twister) -> Picture:
         _check_colours(picture, "pca_noise")
-        alphas = draws.normals(3, self.p.pca_noise)
-        out = np.empty_like(picture)
-        for channel, weights in enumerate(EIGENVECTORS):
-            offset = F32(0)
-            for weight, value, alpha in zip(weights, EIGENVALUES, alphas, strict=True):
-                offset = F32(offset + F32(F32(weight) * F32(value)) * alpha)
-            levels = np.arange(256, dtype=np.float32) + offset
-            out[..., channel] = np.clip(np.trunc(levels), 0, 255).astype(np.uint8)[
-                picture[..., channel]
-            ]
-        return out
+        alphas = np.array(draws.normals(3, self.p.pca_noise), np.float32)
+        first, second, third = (EIGENVECTORS * EIGENVALUES * alphas).T
+        levels = np.arange(256, dtype=np.float32)[:, np.newaxis] + (first + second + third)
+        table = np.clip(np.trunc(levels), 0, 255).astype(np.uint8)
+        changed: Picture = table[picture, [0, 1, 2]]
+        return changed
 
-    def _interpolation(self, draws: Twister, old: tuple[int, ...], new: tuple[int, ...]) -> int:
+    def _interpolation(self, draws: Twister, old: Sequence[int], new: Sequence[int]) -> int:
         method: int = self.p.inter_method
         if method == RANDOM:
             return draws.whole(0, 4)
@@ -325,114 +320,48 @@ class Augmenter:
             return opencv.AREA
         return opencv.LINEAR
 
+    # -- numbers
 
-def _affine(
-    shear: np.float32, angle: float, scale: np.float32, ratio: np.float32
-) -> npt.NDArray[np.float32]:
-    """Return the linear part of the map from pixels of the picture to those of the result."""
-    cos, sin = (F32(turn(angle / 180 * math.pi)) for turn in (math.cos, math.sin))
-    along_x = F32(F32(F32(2) * scale) / F32(F32(1) + ratio))
-    along_y = F32(ratio * along_x)
-    matrix = np.zeros((2, 3), np.float32)
-    matrix[0, 0] = along_x * cos - shear * sin * along_y
-    matrix[0, 1] = along_x * sin + shear * cos * along_y
-    matrix[1, 0] = -sin * along_y
-    matrix[1, 1] = cos * along_y
-    return matrix
-
-
-def _rounded(value: np.float32) -> int:
-    """Round half away from zero."""
-    return math.floor(float(value) + 0.5)
-
-
-def _levels(factor: np.float32, offset: np.float32) -> Picture:
-    """Return what each of the 256 levels becomes, scaled and shifted."""
-    return _byte(np.arange(256, dtype=np.float32) * factor + offset)
-
-
-def _byte(values: npt.NDArray[np.float32]) -> Picture:
-    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
-
-
-def _grey(picture: Picture) -> npt.NDArray[np.int64]:
-    red, green, blue = SWAPPED_GREY
-    wide = picture.astype(np.int64)
-    return (wide[..., 0] * red + wide[..., 1] * green + wide[..., 2] * blue + (1 << 13)) >> 14
-
-
-def _check_colours(picture: Picture, why: str) -> None:
-    if picture.shape[2] != 3:
-        raise AugmentError(f"{why} need 3 channels, pictures have {picture.shape[2]}")
-
-
-# -- numbers
-
-
-class Output:
-    """The last step of one iterator.
-
-    Parameters
-    ----------
-    rules : {"seed", "0.9.5", "1.9.1 v1", "1.9.1"}
-        Whose rules.
-    p : namespace
-        `dtype`, and the parameters from `mirror` on. Types other than "float32" are for rules
-        "1.9.1" only: raw values, and the rounded mean subtracted.
-    mean_img : float32 array (channels, height, width), optional
-        The mean image itself; the iterators load or compute it.
-    """
-
-    def __init__(
-        self, rules: Rules, p: SimpleNamespace, mean_img: FloatArray | None = None
-    ) -> None:
-        self.rules, self.p, self.mean_img = rules, p, mean_img
-        if p.dtype not in ("float32", "uint8", "int8"):
-            raise AugmentError(f"dtype={p.dtype!r} must be 'float32', 'uint8' or 'int8'")
-        means, stds = ([getattr(p, f"{name}_{c}") for c in "rgba"] for name in ("mean", "std"))
-        self._std = np.array(stds, np.float32).reshape(-1, 1, 1)
-        self._mean = np.array(means, np.float32).reshape(-1, 1, 1)
-        old = rules in ("seed", "0.9.5")
-        self._centres = not old or max(means) > 0 or mean_img is not None
-        self._by_channel = mean_img is None or (old and max(means) > 0)
-
-    def __call__(self, picture: Picture, draws: Twister) -> npt.NDArray[Any]:
+    def numbers(self, picture: Picture, draws: Twister) -> npt.NDArray[Any]:
         """Return a picture (height, width, channels) as new planes (channels, height, width)."""
-        values = picture.transpose(2, 0, 1)
+        p, values = self.p, picture.transpose(2, 0, 1)
         if self.mean_img is not None and self.mean_img.shape != values.shape:
             wrong = self.mean_img.shape
             raise AugmentError(f"the mean image has shape {wrong}, pictures have {values.shape}")
+
+        def mirrors() -> bool:
+            tossed = p.rand_mirror and draws.coin()
+            return tossed or bool(p.mirror)
+
         # the newest version draws for mirroring first, and nothing else for raw bytes
-        newest = self.rules == "1.9.1"
-        mirrored = newest and self._coin(draws)
+        mirrored = self.rules == "1.9.1" and mirrors()
         contrast, illumination = F32(1), F32(0)
-        if not newest or self.p.dtype != "uint8":
-            contrast = self._around_zero(self.p.max_random_contrast, draws) + F32(1)
-            illumination = self._around_zero(self.p.max_random_illumination, draws)
-        mirrored = mirrored if newest else self._coin(draws)
+        if p.dtype != "uint8":
+            contrast, illumination = (
+                F32(draws.unit() * F32(most) * F32(2) - F32(most))
+                for most in (p.max_random_contrast, p.max_random_illumination)
+            )
+            contrast += F32(1)
+        if self.rules != "1.9.1":
+            mirrored = mirrors()
         out = self._normalised(values, contrast, illumination)
         return np.ascontiguousarray(out[:, :, ::-1] if mirrored else out)
-
-    def _around_zero(self, most: float, draws: Twister) -> np.float32:
-        return F32(draws.unit() * F32(most) * F32(2) - F32(most))
-
-    def _coin(self, draws: Twister) -> bool:
-        tossed = self.p.rand_mirror and draws.coin()
-        return tossed or bool(self.p.mirror)
 
     def _normalised(
         self, values: npt.NDArray[np.uint8], contrast: np.float32, illumination: np.float32
     ) -> npt.NDArray[Any]:
-        if self.p.dtype == "uint8":
+        p, mean_img, scale = self.p, self.mean_img, F32(self.p.scale)
+        if p.dtype == "uint8":
             return values
-        n, scale = len(values), F32(self.p.scale)
-        std = self._std[:n]
-        mean = self._mean[:n] if self.mean_img is None or self._by_channel else self.mean_img
+        above_zero = not self._newest and self._mean.max() > 0
+        mean, std = self._mean[: len(values)], self._std[: len(values)]
+        if mean_img is not None and not above_zero:
+            mean = mean_img
         x = values.astype(np.float32)
-        if self.p.dtype == "int8":
+        if p.dtype == "int8":
             whole = np.trunc(mean + np.copysign(F32(0.5), mean))  # half away from zero
             return np.clip(x - whole, -128, 127).astype(np.int8)
-        if not self._centres:
+        if not (self._newest or above_zero or mean_img is not None):
             return x * scale
         x -= mean
         if self.rules == "1.9.1":
@@ -440,3 +369,27 @@ class Output:
         else:
             made = (x * contrast + illumination) * scale
         return made / std if self.rules == "1.9.1 v1" else made
+
+
+def _linear(
+    shear: np.float32, angle: float, scale: np.float32, ratio: np.float32
+) -> npt.NDArray[np.float32]:
+    """Return the linear part of the map from pixels of the picture to those of the result."""
+    cos, sin = (F32(turn(angle / 180 * math.pi)) for turn in (math.cos, math.sin))
+    along_x = F32(F32(F32(2) * scale) / F32(F32(1) + ratio))
+    along_y = F32(ratio * along_x)
+    across = along_x * cos - shear * sin * along_y, along_x * sin + shear * cos * along_y
+    return np.array([across, (-sin * along_y, cos * along_y)], np.float32)
+
+
+def _byte(values: npt.NDArray[np.float32]) -> Picture:
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+
+def _grey(picture: Picture) -> npt.NDArray[np.int64]:
+    return (picture.astype(np.int64) @ SWAPPED_GREY + (1 << 13)) >> 14
+
+
+def _check_colours(picture: Picture, why: str) -> None:
+    if picture.shape[2] != 3:
+        raise AugmentError(f"{why} need 3 channels, pictures have {picture.shape[2]}")

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.augmenter import Augmenter, Output
+from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, RoundBatches, Row
 from labeled.compat.mxnet.opencv import Picture, old_pixels
 from labeled.compat.mxnet.parameters import (
@@ -49,8 +49,6 @@ from labeled.transforms import read_mean_file, write_mean_file
 FloatArray = npt.NDArray[np.float32]
 Payloads = list[memoryview]
 """The payloads of a chunk, in file order."""
-Changed = tuple[int, Any, Picture]
-"""Id, label or labels, and picture of a record."""
 
 MIB = 1 << 20
 CHUNK_BYTES = 8 * MIB
@@ -107,9 +105,8 @@ class ImageRecordIter(MXDataProvider):
         files = files_of(asked.path_imgrec)
         if asked.verbose:
             log.info("reading %s", ", ".join(files))
-        steps = [name for name in asked.aug_seq.split(",") if name]
-        self._augmenters = [Augmenter(rules, asked)] * len(steps)
-        self._output = Output(rules, asked)
+        self._augmenter = Augmenter(rules, asked)
+        self._n_times = len([name for name in asked.aug_seq.split(",") if name])
         self._listed = _read_labels(asked.path_imglist, asked.label_width)
         self._engine = Twister(ENGINE_SEED)
         self._light = self._engine if self._newest else Twister(asked.seed)
@@ -120,7 +117,7 @@ class ImageRecordIter(MXDataProvider):
         ahead = 0 if asked.ctx == "cpu" else AHEAD
         self._batches = RoundBatches(self._pass, asked.batch_size, asked.round_batch, ahead)
         if asked.mean_img:
-            self._output = Output(rules, asked, self._mean_image(asked.mean_img))
+            self._augmenter.mean_img = self._mean_image(asked.mean_img)
         super().__init__(self._batches.begin_epoch, version, asked)
 
     def _mean_image(self, path: str) -> FloatArray:
@@ -143,49 +140,44 @@ class ImageRecordIter(MXDataProvider):
         """Begin a pass over the rows."""
         return chain.from_iterable(map(self._rows_of, self._begin_pass()))
 
-    def _rows_of(self, chunk: Payloads, *, in_order: bool = False) -> Iterator[Row]:
-        """Yield the rows of a chunk: the older iterators shuffle before light is drawn."""
-        shuffled = self._asked.shuffle and not in_order
-        if not self._newest:
-            changed: Iterable[Changed] = self._changed(chunk, None)
-            return map(self._row, self._shuffled(changed) if shuffled else changed)
-        if self._asked.path_imgidx and not in_order:
-            return map(self._row, self._changed(chunk, None))
-        if shuffled or in_order:
-            rows = map(self._row, self._changed(chunk, self._asked.batch_size))
-            return iter(self._shuffled(rows)) if shuffled else rows
-        return map(self._row, self._changed(chunk, len(self._batches.taken)))
+    def _rows_of(self, chunk: Payloads, *, in_order: bool = False) -> Iterable[Row]:
+        """Return the rows of a chunk: the older iterators shuffle before light is drawn."""
+        indexed = bool(self._asked.path_imgidx) and not in_order
+        shuffled = self._asked.shuffle and not in_order and not indexed
+        first_slot = self._asked.batch_size if shuffled or in_order else len(self._batches.taken)
+        changed: Iterable[Row] = self._changed(chunk, None if indexed else first_slot)
+        if self._newest:
+            changed = map(self._numbers, changed)
+        if shuffled:
+            held = list(changed)
+            changed = [held[i] for i in self._shuffler.shuffled(len(held))]
+        return changed if self._newest else map(self._numbers, changed)
 
-    def _shuffled(self, items: Iterable[Any]) -> list[Any]:
-        held = list(items)
-        return [held[i] for i in self._shuffler.shuffled(len(held))]
+    def _numbers(self, row: Row) -> Row:
+        return row._replace(data=self._augmenter.numbers(row.data, self._light))
 
-    def _row(self, changed: Changed) -> Row:
-        id, label, picture = changed
-        return Row(id, self._output(picture, self._light), label)
-
-    def _changed(self, chunk: Payloads, first_slot: int | None) -> Iterator[Changed]:
+    def _changed(self, chunk: Payloads, first_slot: int | None) -> Iterator[Row]:
         """Yield augmented pictures; without a first slot, theirs is their place in the batch."""
         at_once, seed = PER_THREAD * self._threads, self._asked.seed_aug
         groups = (chunk[first : first + at_once] for first in range(0, len(chunk), at_once))
         decoded = chain.from_iterable(self._pool.map(self._decoded, group) for group in groups)
-        for place, (id, label, picture) in enumerate(decoded):
+        for place, row in enumerate(decoded):
             if seed is not None:
                 slot = len(self._batches.taken) if first_slot is None else first_slot + place
                 self._engine.reseed(slot + seed + ENGINE_SEED)
-            for augmenter in self._augmenters:
-                picture = augmenter(picture, self._engine)
-            yield id, label, picture
+            picture = row.data
+            for _ in range(self._n_times):
+                picture = self._augmenter(picture, self._engine)
+            yield row._replace(data=picture)
 
-    def _decoded(self, payload: memoryview) -> Changed:
-        """Return id, labels and the decoded picture of a record."""
+    def _decoded(self, payload: memoryview) -> Row:
+        """Return id, picture, and label or labels of a record."""
         try:
-            if self._rules == "seed":
-                _, label, id, _ = HEADER.unpack_from(payload)
-                labels, encoded = np.array([label], np.float32), payload[HEADER_BYTES:]
-            else:
+            _, label, id, _ = HEADER.unpack_from(payload)
+            labels, encoded = np.array([label], np.float32), payload[HEADER_BYTES:]
+            if self._rules != "seed":
                 one = unpack(payload)
-                id, labels, encoded = one.id, one.labels.astype(np.float32), one.payload
+                labels, encoded = one.labels, one.payload
         except (HeaderError, struct.error) as fault:
             raise FileFormatError(f"a record has no header of labels and ids: {fault}") from None
         width = self._asked.label_width
@@ -195,7 +187,7 @@ class ImageRecordIter(MXDataProvider):
             labels = self._listed[id]
         elif len(labels) != width:
             raise FileFormatError(f"record with id {id} has {len(labels)} labels, not {width}")
-        return id, labels if width > 1 else labels[0], self._picture(id, encoded)
+        return Row(id, self._picture(id, encoded), labels if width > 1 else labels[0])
 
     def _picture(self, id: int, encoded: memoryview) -> Picture:
         n, jpeg = self._asked.data_shape[0], kind_of(encoded) == "jpeg"
