@@ -353,7 +353,13 @@ def test_shuffles_accumulate_and_keep_labels_with_their_data():
     [
         ({"x": ROWS}, (), {}, ArrayError, "Invalid data argument type: dict"),
         (ROWS, "text", {}, ArrayError, "Invalid label argument type: str"),
-        ([("x", ROWS), ROWS], (), {}, ArrayError, "not a .name, array. pair"),
+        (
+            [("x", ROWS), ROWS],
+            (),
+            {},
+            ArrayError,
+            "type: list; give an array, a .name, array. pair or",
+        ),
         ([], (), {}, ArrayError, "at least one"),
         (ROWS, np.arange(4), {}, ArrayError, "'softmax_label' has 4 samples, 'data' has 15"),
         (ROWS, (), {"batch_size": 16}, LoaderError, "from 0 to"),

@@ -146,9 +146,9 @@ def test_a_line_that_is_none_of_an_index_is_reported(path, tmp_path, line):
 
 
 def test_records_without_room_for_their_header_are_reported():
-    with pytest.raises(FileFormatError, match="of 4 bytes has no header of 24"):
+    with pytest.raises(FileFormatError, match="has 4 bytes, where a header alone takes 24"):
         unpack(b"tiny")
-    with pytest.raises(FileFormatError, match="claims 3 labels; 8 bytes follow"):
+    with pytest.raises(FileFormatError, match="claims 3 labels, more than its 32 bytes hold"):
         unpack(pack(IRHeader(0, [1, 2, 3], 7, 0), b"")[:-4])
 
 

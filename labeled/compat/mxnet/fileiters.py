@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, repeat
 from typing import Any
 
@@ -83,66 +84,57 @@ class CSVIter(MXDataProvider):
         dtype = asked.dtype if version == "1.9.1" else "float32"
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
-        data = _Table(asked.data_csv, asked.data_shape, version, dtype)
-        label = None
-        if asked.label_csv != "NULL":
-            label = _Table(asked.label_csv, asked.label_shape, version, dtype)
+        path, label_path = asked.data_csv, asked.label_csv
+        data = partial(_table, path, files_of(path), asked.data_shape, version, dtype)
+        labels: Callable[[], Iterator[Array]] = partial(repeat, np.zeros((), dtype))
+        if label_path != "NULL":
+            files = files_of(label_path)
+            labels = partial(_table, label_path, files, asked.label_shape, version, dtype)
 
         def rows() -> Iterator[Row]:
-            labels = repeat(np.zeros((), dtype)) if label is None else label.rows()
-            for number, row in enumerate(data.rows()):
-                found = next(labels, None)
-                if found is None:
-                    raise FileFormatError(
-                        f"{asked.label_csv!r} has {number} rows of labels, data more"
-                    )
-                yield Row(number, row, found)
+            found = labels()
+            for number, row in enumerate(data()):
+                label = next(found, None)
+                if label is None:
+                    raise FileFormatError(f"{label_path!r} has {number} rows of labels, data more")
+                yield Row(number, row, label)
 
         batches = RoundBatches(rows, asked.batch_size, asked.round_batch)
         super().__init__(batches.begin_epoch, version, asked)
 
 
-class _Table:
-    """The lines of some files, each an array."""
+def _table(
+    path: str, files: list[str], shape: tuple[int, ...], version: Version, dtype: str
+) -> Iterator[Array]:
+    """Yield the lines of files that hold anything as arrays."""
+    options = options_of(path) if version == "1.9.1" else {}
+    delimiter = options.get("delimiter", ",").encode()
+    dropped = int(options.get("label_column", -1))
+    plain = dropped < 0 and delimiter == b"," and dtype == "float32"
+    read: Callable[[bytes], Any] = partial(float_of, version=version)
+    if dtype != "float32":
+        read = partial(whole_of, bits=8 * np.dtype(dtype).itemsize)
+    for number, line in enumerate(chain.from_iterable(map(_lines, files))):
+        if plain and PLAIN.fullmatch(line):
+            values: Any = plain_floats(line)
+        else:
+            fields = line.removeprefix(BOM if version == "1.9.1" else b"").split(delimiter)
+            if fields[-1] == b"":  # a delimiter at the end is harmless
+                fields.pop()
+            if dropped >= 0:
+                del fields[dropped : dropped + 1]
+            values = [value for value in map(read, fields) if value is not None]
+        if len(values) != math.prod(shape):
+            raise FileFormatError(
+                f"{path!r}, row {number}: {len(values)} values, where the shape {shape} asks for "
+                f"{math.prod(shape)}"
+            )
+        yield np.array(values, dtype).reshape(shape)
 
-    def __init__(self, uri: str, shape: tuple[int, ...], version: Version, dtype: str) -> None:
-        self.uri, self._shape, self._version = uri, shape, version
-        self._dtype, self._files = np.dtype(dtype), files_of(uri)
-        options = options_of(uri) if version == "1.9.1" else {}
-        self._delimiter = options.get("delimiter", ",").encode()
-        self._dropped = int(options.get("label_column", -1))
-        self._plain = self._dropped < 0 and self._delimiter == b"," and dtype == "float32"
 
-    def rows(self) -> Iterator[Array]:
-        """Yield the lines that hold anything as arrays."""
-        number, size = 0, math.prod(self._shape)
-        for file in self._files:
-            with open(file, "rb") as lines:
-                for line in filter(None, chain.from_iterable(map(LINE_ENDS.split, lines))):
-                    values = self._values(line)
-                    if len(values) != size:
-                        raise FileFormatError(
-                            f"{self.uri!r}, row {number}: {len(values)} values, where the shape "
-                            f"{self._shape} asks for {size}"
-                        )
-                    yield np.array(values, self._dtype).reshape(self._shape)
-                    number += 1
-
-    def _values(self, line: bytes) -> Any:
-        if self._plain and PLAIN.fullmatch(line):
-            return plain_floats(line)
-        if self._version == "1.9.1":
-            line = line.removeprefix(BOM)
-        fields = line.split(self._delimiter)
-        if fields[-1] == b"":  # a delimiter at the end is harmless
-            fields.pop()
-        if self._dropped >= 0:
-            del fields[self._dropped : self._dropped + 1]
-        if self._dtype.kind == "i":
-            bits = 8 * self._dtype.itemsize
-            return [n for f in fields if (n := whole_of(f, bits)) is not None]
-        found = (float_of(field, self._version) for field in fields)
-        return [x for x in found if x is not None]
+def _lines(file: str) -> Iterator[bytes]:
+    with open(file, "rb") as lines:
+        yield from filter(None, chain.from_iterable(map(LINE_ENDS.split, lines)))
 
 
 # numbers
@@ -230,9 +222,7 @@ def whole_of(field: bytes, bits: int) -> int | None:
         return None
     sign, digits = found.groups()
     base = 16 if digits[:2].lower() == b"0x" else 8 if digits[:1] == b"0" else 10
-    value = int(digits, base) if base != 8 else int(b"0" + digits, 8)
-    value = -value if sign == b"-" else value
-    value = min(max(value, -(1 << 63)), (1 << 63) - 1)
+    value = min(max(int(sign + digits, base), -(1 << 63)), (1 << 63) - 1)
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
 

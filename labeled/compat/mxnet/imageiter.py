@@ -270,10 +270,6 @@ class Records:
         self.heads = np.append(np.concatenate(heads), begins[-1])
         """Where records begin, and the end of the last."""
 
-    @property
-    def n_bytes(self) -> int:
-        return int(self.heads[-1])
-
     def payloads(self, first: int, stop: int) -> Payloads:
         """Return the payloads of some neighbours."""
         found: Payloads = []
@@ -284,7 +280,7 @@ class Records:
 
     def part(self, index: int, count: int) -> tuple[int, int]:
         """Return the records of part `index` of `count`: those that begin in equal shares."""
-        step = -(-self.n_bytes // count)
+        step = -(-int(self.heads[-1]) // count)
         step += -step % 4
         first, stop = np.searchsorted(self.heads[:-1], [index * step, (index + 1) * step])
         return int(first), int(stop)
@@ -316,7 +312,7 @@ def passes_of(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator
 def _in_pieces(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[Payloads]]:
     """Cut a part into pieces, whose order is shuffled before every pass, always further."""
     part, parts, size = asked.part_index, asked.num_parts, asked.shuffle_chunk_size * MIB
-    n = math.ceil(SLACK * records.n_bytes / (parts * size))
+    n = math.ceil(SLACK * int(records.heads[-1]) / (parts * size))
     draws = Twister(PIECE_SEED + part + parts + n + asked.shuffle_chunk_seed)
     order = np.arange(n)
 

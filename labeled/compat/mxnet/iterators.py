@@ -106,20 +106,17 @@ class AbstractDataProvider:
 
     def count_samples(self, batch: Any) -> int:
         """Return how many samples of a batch are real."""
-        pad: int = batch.pad
-        return self.batch_size - pad
+        return self.batch_size - int(batch.pad)
 
-    def get_data(self, batch: Any) -> list[Array]:
+    def get_data(self, batch: Any) -> Any:
         """Return the data of a batch, in the order of `provide_data`."""
-        data: list[Array] = batch.data
-        return data
+        return batch.data
 
-    def get_label(self, batch: Any) -> list[Array]:
+    def get_label(self, batch: Any) -> Any:
         """Return the labels of a batch, in the order of `provide_label`."""
-        label: list[Array] = batch.label
-        return label
+        return batch.label
 
-    def get(self, batch: Any, name: str) -> Array:
+    def get(self, batch: Any, name: str) -> Any:
         """Return the array of a name; data come before labels.
 
         Raises
@@ -535,18 +532,17 @@ class ArrayDataProvider(AbstractDataProvider):
 
 def _named(given: Any, name: str, what: str) -> Named:
     """Return (name, float32 array) pairs of one of the forms that were taken."""
+    pairs = given
     if isinstance(given, np.ndarray) or (given and _is_array(given)):
-        given = ((name, given),)
+        pairs = ((name, given),)
     elif _is_pair(given):
-        given = (given,)
-    if not isinstance(given, list | tuple):
-        raise ArrayError(f"Invalid {what} argument type: {type(given).__name__}")
-    for pair in given:
-        if not _is_pair(pair):
-            raise ArrayError(
-                f"Invalid {what} argument type: {pair!r:.26} is not a (name, array) pair"
-            )
-    return [(key, np.asarray(array, np.float32)) for key, array in given]
+        pairs = (given,)
+    if not isinstance(pairs, list | tuple) or not all(map(_is_pair, pairs)):
+        raise ArrayError(
+            f"Invalid {what} argument type: {type(given).__name__}; give an array, a (name, array) "
+            "pair or a list of pairs"
+        )
+    return [(key, np.asarray(array, np.float32)) for key, array in pairs]
 
 
 def _is_array(given: Any) -> bool:

@@ -36,7 +36,6 @@ from labeled.transforms.pictures import check_size
 Picture = npt.NDArray[np.uint8]
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
-Sums = npt.NDArray[np.int32]
 F32 = np.float32
 
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
@@ -99,51 +98,37 @@ def resize_cubic(picture: Picture, height: int, width: int) -> Picture:
     columns, across = _taps(picture.shape[1], width)
     lines, down = _taps(picture.shape[0], height)
     wide = picture[..., ::-1].astype(np.int32)  # B, G, R: which values end a row matters
-    rows = np.zeros((picture.shape[0], width, picture.shape[2]), np.int32)
-    for tap in range(TAPS):
-        rows += wide[:, columns[:, tap]] * across[:, tap, np.newaxis]
+    rows = _combined(wide.swapaxes(0, 1), columns, across).swapaxes(0, 1)
     flat = rows.reshape(picture.shape[0], -1)
     grouped = flat.shape[1] // CUBIC_GROUP * CUBIC_GROUP
-    pieces = _in_floats(flat[:, :grouped], lines, down), _summed(flat[:, grouped:], lines, down)
-    joined = np.concatenate(pieces, axis=1).reshape(height, width, picture.shape[2])
-    return np.ascontiguousarray(joined[..., ::-1])
+    factors = down.astype(np.float32) * F32(2.0 ** (-2 * WEIGHT_BITS))
+    floats = np.rint(_combined(flat[:, :grouped].astype(np.float32), lines, factors))
+    sums = _combined(flat[:, grouped:], lines, down) + (1 << (2 * WEIGHT_BITS - 1))
+    levels = np.concatenate([floats, sums >> (2 * WEIGHT_BITS)], axis=1)
+    made = np.clip(levels, 0, 255).astype(np.uint8).reshape(height, width, picture.shape[2])
+    return np.ascontiguousarray(made[..., ::-1])
 
 
-def _taps(before: int, after: int) -> tuple[IntArray, Sums]:
+def _combined(values: Any, places: IntArray, weights: Any) -> Any:
+    """Return what the four places along the first axis come to, in the dtype of the values."""
+    shape = -1, *[1] * (values.ndim - 1)
+    return sum(values[places[:, tap]] * weights[:, tap].reshape(shape) for tap in range(TAPS))
+
+
+def _taps(before: int, after: int) -> tuple[IntArray, npt.NDArray[np.int32]]:
     """Return the four places that each new one is made of, and their weights."""
     scale = before / after
     at = ((np.arange(after) + 0.5) * scale - 0.5).astype(np.float32)
     first = np.floor(at)
-    x = (at - first).astype(np.float32)
     places = first.astype(np.int64)[:, np.newaxis] + np.arange(-1, TAPS - 1)
-    weights = np.rint(_weights(x) * np.float32(1 << WEIGHT_BITS)).astype(np.int32)
-    return np.clip(places, 0, before - 1), weights
-
-
-def _weights(x: FloatArray) -> FloatArray:
-    """Weights of Keys' cubic at a fraction `x` behind the second of four places."""
-    a, one = SHARPNESS, np.float32(1)
-    far, near, beyond = x + one, x, one - x
-    before = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
-    here = ((a + 2) * near - (a + 3)) * near * near + one
-    there = ((a + 2) * beyond - (a + 3)) * beyond * beyond + one
-    return np.stack([before, here, there, one - before - here - there], axis=1)
-
-
-def _in_floats(rows: Sums, lines: IntArray, weights: Sums) -> Picture:
-    factors = weights.astype(np.float32) * np.float32(2.0 ** (-2 * WEIGHT_BITS))
-    total = np.zeros((len(lines), rows.shape[1]), np.float32)
-    for tap in range(TAPS):
-        total += rows[lines[:, tap]].astype(np.float32) * factors[:, tap, np.newaxis]
-    return np.clip(np.rint(total), 0, 255).astype(np.uint8)
-
-
-def _summed(rows: Sums, lines: IntArray, weights: Sums) -> Picture:
-    total = np.full((len(lines), rows.shape[1]), 1 << (2 * WEIGHT_BITS - 1), np.int32)
-    for tap in range(TAPS):
-        total += rows[lines[:, tap]] * weights[:, tap, np.newaxis]
-    rounded: Sums = total >> (2 * WEIGHT_BITS)
-    return np.clip(rounded, 0, 255).astype(np.uint8)
+    a, one = SHARPNESS, F32(1)
+    near = at - first  # Keys' cubic at a fraction behind the second of four places
+    far, beyond = near + one, one - near
+    left = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+    here, there = (((a + 2) * x - (a + 3)) * x * x + one for x in (near, beyond))
+    weights = np.stack([left, here, there, one - left - here - there], axis=1)
+    levels = np.rint(weights * F32(1 << WEIGHT_BITS)).astype(np.int32)
+    return np.clip(places, 0, before - 1), levels
 
 
 # hue, lightness and saturation
@@ -186,23 +171,17 @@ def hls_of(picture: Picture) -> Picture:
     room = np.where(lightness < F32(0.5), total, room)
     saturation = _quotient(spread, room, coloured)
     scale = _quotient(np.full_like(spread, 60), spread, coloured)
-    hue = np.where(
-        high == red,
-        (green - blue) * scale,
-        np.where(high == green, (blue - red) * scale + F32(120), (red - green) * scale + F32(240)),
-    )
+    toward_red, toward_green = (green - blue) * scale, (blue - red) * scale + F32(120)
+    toward_blue = (red - green) * scale + F32(240)
+    hue = np.where(high == red, toward_red, np.where(high == green, toward_green, toward_blue))
     hue = np.where(coloured, np.where(hue < 0, hue + F32(360), hue), F32(0))
-    return _bytes(hue * F32(0.5), lightness * F32(255), saturation * F32(255))
+    planes = np.stack([hue * F32(0.5), lightness * F32(255), saturation * F32(255)], axis=2)
+    return np.clip(np.rint(planes), 0, 255).astype(np.uint8)
 
 
 def _quotient(above: FloatArray, below: FloatArray, where: Any) -> FloatArray:
     """Divide where that has a meaning; 0 elsewhere."""
     return np.divide(above, below, out=np.zeros_like(above), where=where)
-
-
-def _bytes(*planes: FloatArray) -> Picture:
-    rounded = np.clip(np.rint(np.stack(planes, axis=2)), 0, 255)
-    return rounded.astype(np.uint8)
 
 
 # colour JPEGs of release 0.9.5

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from labeled.errors import FileFormatError, LabeledError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.pictures import opencv
-from labeled.formats.recordio.records import HEADER, FramingError, frame, offsets_of, unframe
+from labeled.formats.recordio import records
 
 
 class ForkError(LabeledError, RuntimeError):
@@ -111,8 +111,8 @@ class MXRecordIO:
         """Append a record."""
         self._check(writable=True)
         try:
-            self._file.write(frame(buf))
-        except FramingError as fault:
+            self._file.write(records.frame(buf))
+        except records.FramingError as fault:
             raise FileFormatError(f"{self.uri!r}: {fault}; write shorter records") from None
 
     def read(self) -> bytes | None:
@@ -128,8 +128,8 @@ class MXRecordIO:
         if self._ended:
             return None
         try:
-            payload, self._at = unframe(self._stored, self._at)
-        except FramingError as fault:
+            payload, self._at = records.unframe(self._stored, self._at)
+        except records.FramingError as fault:
             raise FileFormatError(f"Invalid RecordIO File {self.uri!r}: {fault}") from None
         return bytes(payload)
 
@@ -267,8 +267,8 @@ def pack(header: IRHeader, s: bytes) -> bytes:
     with np.errstate(over="ignore"):  # becomes infinite
         labels = np.asarray(header.label, dtype=np.float32)
     if isinstance(header.label, numbers.Number):
-        return HEADER.pack(*header._replace(flag=0, label=labels.item())) + s
-    return HEADER.pack(*header._replace(flag=labels.size, label=0)) + labels.tobytes() + s
+        return records.HEADER.pack(*header._replace(flag=0, label=labels.item())) + s
+    return records.HEADER.pack(*header._replace(flag=labels.size, label=0)) + labels.tobytes() + s
 
 
 def unpack(s: bytes) -> tuple[IRHeader, bytes]:
@@ -279,16 +279,12 @@ def unpack(s: bytes) -> tuple[IRHeader, bytes]:
     FileFormatError
         If it is shorter than its header says.
     """
-    if len(s) < HEADER.size:
-        raise FileFormatError(f"a record of {len(s)} bytes has no header of {HEADER.size}")
-    header = IRHeader(*HEADER.unpack(s[: HEADER.size]))
-    s = s[HEADER.size :]
-    if len(s) < 4 * header.flag:
-        raise FileFormatError(f"a record claims {header.flag:,} labels; {len(s):,} bytes follow")
-    if header.flag > 0:
-        labels = np.frombuffer(s, np.float32, header.flag)
-        return header._replace(label=labels), s[header.flag * 4 :]
-    return header, s
+    try:
+        one = records.unpack(s)
+    except records.HeaderError as fault:
+        raise FileFormatError(f"a record has no header of labels and ids: {fault}") from None
+    header = IRHeader(*records.HEADER.unpack_from(s))
+    return header._replace(label=one.labels) if header.flag else header, bytes(one.payload)
 
 
 def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, npt.NDArray[Any]]:
@@ -318,5 +314,5 @@ def pack_img(
 def rec2idx(uri: str, idx_path: str) -> None:
     """Write the index of a record file, with keys 0, 1, 2, ..."""
     with open(idx_path, "w", encoding="utf-8") as out:
-        for number, offset in enumerate(offsets_of(stamp_of(uri))[:-1].tolist()):
+        for number, offset in enumerate(records.offsets_of(stamp_of(uri))[:-1].tolist()):
             out.write(f"{number}\t{offset}\n")
