@@ -52,10 +52,8 @@ from labeled.transforms.kinds import (
     RandomResizedCrop,
     Resize,
     ShiftHSL,
-    mean_image,
-    read_mean_file,
-    write_mean_file,
 )
+from labeled.transforms.means import mean_image, read_mean_file, write_mean_file
 from labeled.transforms.pipeline import SampleContext, Stages, takes, whole
 from labeled.transforms.sample import RowSpec, Sample, Stack, stack
 from labeled.transforms.series import synchronise, time_windows

@@ -13,7 +13,6 @@ import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -72,8 +71,7 @@ def size_of(name: str, value: Any, *, least: int = 1) -> tuple[int, int]:
 
 def number_of(name: str, value: Any, *, least: float = -math.inf, most: float = math.inf) -> float:
     """Return a finite number within bounds."""
-    known = type(value) is not bool and isinstance(value, Real) and math.isfinite(value)
-    if not known or abs(value) >= 1 << 63 or not least <= value <= most:
+    if not abs(value) < 1 << 63 or not least <= value <= most:
         bounds = f" from {least:g} to {most:g}" if most < math.inf else f" of {least:g} or more"
         raise AugmentError(
             f"{name}={value!r} must be a finite number{bounds if least > -math.inf else ''}"
@@ -81,7 +79,9 @@ def number_of(name: str, value: Any, *, least: float = -math.inf, most: float = 
     return float(value)
 
 
-def range_of(name: str, value: Any, *, above: float = -math.inf) -> tuple[float, float]:
+def range_of(
+    name: str, value: Any, *, above: float = -math.inf, most: float = math.inf
+) -> tuple[float, float]:
     """Return (least, most); one number is both.
 
     Examples
@@ -89,10 +89,8 @@ def range_of(name: str, value: Any, *, above: float = -math.inf) -> tuple[float,
     >>> range_of("rotate", 30), range_of("rotate", (-30, 30))
     ((30.0, 30.0), (-30.0, 30.0))
     """
-    both = value if isinstance(value, Sequence) and not isinstance(value, str) else (value, value)
-    if len(both) != 2:
-        raise AugmentError(f"{name}={value!r} must be one number or (least, most)")
-    low, high = (number_of(name, one) for one in both)
+    both = value if np.iterable(value) else (value, value)
+    low, high = (number_of(name, one, least=above, most=most) for one in both)
     if low > high:
         raise AugmentError(f"{name}={value!r}: the least comes first")
     if low <= above:
@@ -110,7 +108,8 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("most", "brightness", "contrast"), partial(number_of, least=0)),
     **dict.fromkeys(("hue", "saturation", "lightness"), partial(number_of, least=0)),
     **dict.fromkeys(("rotate", "shear"), range_of),
-    **dict.fromkeys(("scale", "area", "aspect", "peak"), partial(range_of, above=0)),
+    **dict.fromkeys(("scale", "aspect", "peak"), partial(range_of, above=0)),
+    "area": partial(range_of, above=0, most=1),
 }
 """What parameters have to be, by their names, besides of their types."""
 
@@ -176,10 +175,8 @@ class Opened:
         array = plan.batch(self.pictures, order, dtype)[first]
         if self.source is None:
             return array
-        moved, sizes = (
-            {self.names[0], self.names[1]},
-            dict(zip(dims.values(), array.shape, strict=True)),
-        )
+        moved = {self.names[0], self.names[1]}
+        sizes = dict(zip(dims.values(), array.shape, strict=True))
         coords = {  # those that are still true
             name: coord for name, coord in self.source.coords.items()
             if all(sizes.get(dim) == coord.sizes[dim] for dim in coord.dims)

@@ -1,4 +1,4 @@
-"""The transforms of pictures: size and place, values and colours; the mean of many pictures.
+"""The transforms of pictures: size and place, values and colours.
 
 Crops, mirrors and borders are views and copies of NumPy's. OpenCV makes new pixels, picture by
 picture: it takes the positions of turned pictures in steps of 1/32 of a pixel, and converts
@@ -7,22 +7,16 @@ colours (channels R, G, B), those of hue in float32.
 `Normalize`, `Contrast` and `Illumination` are ``value * scale + shift``. For floats these are
 carried out together, in the copy that makes the batch; integers are rounded and clipped at once,
 except by `Normalize`, which makes floats of them.
-
-The mean of many pictures is computed with some rows in memory at a time. In files, as MXNet saves
-them, all numbers are little-endian: a list of arrays, and a list of their names. An array comes in
-three forms, distinguished by its first word.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -31,18 +25,11 @@ import xarray as xr
 
 from labeled._validation import as_array, check_fields
 from labeled.dims import find_axes
-from labeled.errors import ArrayError, AugmentError, FileFormatError, UnfitPictureError
+from labeled.errors import AugmentError, UnfitPictureError
 from labeled.formats.pictures import opencv
-from labeled.formats.replacing import check_target, replacing
 from labeled.permute.plan import result_dtype
-from labeled.transforms.augment import (
-    PictureTransform,
-    Range,
-    Size,
-    open_pictures,
-    range_of,
-    size_of,
-)
+from labeled.transforms.augment import PictureTransform, Range, Size, range_of, size_of
+from labeled.transforms.means import read_mean_file
 from labeled.transforms.pictures import (
     Array,
     FloatArray,
@@ -265,11 +252,6 @@ class RandomResizedCrop(PictureTransform):
     method: Method = "bilinear"
     antialias: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.area[1] > 1:
-            raise AugmentError(f"area={self.area!r}: a window is at most all of the picture")
-
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         windows = self._windows(plan, random)
         plan.crop(random_corners(random, plan.sizes - windows), windows)
@@ -344,20 +326,18 @@ class Affine(PictureTransform):
 
 def resize(plan: PicturePlan, sizes: list[PictureSize], method: Method, antialias: bool) -> None:
     """Add that every picture gets a size of its own."""
-    plan.change(lambda x, at: resized(x, sizes[at], method, antialias), sizes)
 
+    def to(x: Array, size: PictureSize, how: int) -> Array:
+        return by_opencv(x, lambda values: opencv().resize(values, size[::-1], interpolation=how))
 
-def resized(x: Array, size: PictureSize, method: Method, antialias: bool) -> Array:
-    """Return a picture of another size."""
-    smaller = min(size[0], x.shape[0]), min(size[1], x.shape[1])
-    if antialias and method != "nearest" and smaller != x.shape[:2]:
-        x = _resized(x, smaller, "area")
-    return x if x.shape[:2] == size else _resized(x, size, method)
+    def resized(x: Array, at: int) -> Array:
+        smaller = min(sizes[at][0], x.shape[0]), min(sizes[at][1], x.shape[1])
+        if antialias and method != "nearest" and smaller != x.shape[:2]:
+            x = to(x, smaller, CODES["area"])
+        code = NEAREST_EXACT if method == "nearest" else CODES[method]
+        return x if x.shape[:2] == sizes[at] else to(x, sizes[at], code)
 
-
-def _resized(x: Array, size: PictureSize, method: Method) -> Array:
-    how = NEAREST_EXACT if method == "nearest" else CODES[method]
-    return by_opencv(x, lambda values: opencv().resize(values, size[::-1], interpolation=how))
+    plan.change(resized, sizes)
 
 
 def warped(x: Array, matrix: FloatArray, size: PictureSize, fill: float, method: Sampling) -> Array:
@@ -443,7 +423,16 @@ class Normalize(PictureTransform):
 
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         mean, std = self._factors
-        _check_factors(plan, mean, std)
+        for name, factor in (("mean", mean), ("std", std)):
+            n = factor.shape[-1]
+            if n not in (1, plan.n_channels):
+                plan.refuse(f"{name} has {n} channels, pictures have {plan.n_channels}")
+        if mean.ndim == 3 and mean.shape[:2] != plan.size:
+            plan.refuse(
+                f"the mean image is {mean.shape[0]} x {mean.shape[1]}, pictures are "
+                f"{plan.size or 'of different sizes'} by then; crop or resize them to its size "
+                "before Normalize"
+            )
         scale = self.scale / std
         shift = -mean * scale
         if mean.ndim == 1:
@@ -522,7 +511,7 @@ class Jitter(PictureTransform):
 
         def jittered(x: Array, at: int) -> Array:
             for name in orders[order[at]]:
-                x = _JITTERS[name](x, factors[name][at])
+                x = _jittered(x, name, factors[name][at])
             return x
 
         if factors:
@@ -592,188 +581,19 @@ def _per_channel(name: str, values: Any) -> FloatArray:
     return found.reshape(-1)
 
 
-def _check_factors(plan: PicturePlan, mean: FloatArray, std: FloatArray) -> None:
-    for name, factor in (("mean", mean), ("std", std)):
-        if factor.shape[-1] not in (1, plan.n_channels):
-            plan.refuse(f"{name} has {factor.shape[-1]} channels, pictures have {plan.n_channels}")
-    if mean.ndim == 3 and mean.shape[:2] != plan.size:
-        plan.refuse(
-            f"the mean image is {mean.shape[0]} x {mean.shape[1]}, pictures are "
-            f"{plan.size or 'of different sizes'} by then; crop or resize them to its size "
-            "before Normalize"
-        )
-
-
 def stretched(x: Array, factor: float, centre: float) -> Array:
     """Return values moved away from a centre: ``centre + (x - centre) * factor``."""
     add = opencv().addWeighted
     return by_opencv(x, lambda values: add(values, factor, values, 0, centre * (1 - factor)))
 
 
-def _contrasted(x: Array, factor: float) -> Array:
-    means = x.mean(axis=(0, 1), dtype=np.float64)
-    return stretched(x, factor, float(means @ np.array(GREY) if len(means) == 3 else means.mean()))
-
-
-def _saturated(x: Array, factor: float) -> Array:
-    mixed = factor * np.eye(3) + (1 - factor) * np.array(GREY)
-    return by_opencv(x, lambda values: opencv().transform(values, mixed))
-
-
-_JITTERS: dict[str, Callable[[Array, float], Array]] = {
-    "brightness": lambda x, factor: stretched(x, factor, 0.0),
-    "contrast": _contrasted,
-    "saturation": _saturated,
-}
-
-
-# the mean of many pictures, and the files that hold it
-
-BLOCK_BYTES = 1 << 24
-
-LIST_MAGIC = 0x112
-NEWEST_MAGIC = 0xF993FAC9
-V1_MAGIC = 0xF993FAC8
-CPU = 1
-DTYPES = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")
-"""Type flags, by number."""
-
-FORMS = {NEWEST_MAGIC: ("ii", "q"), V1_MAGIC: ("i", "q")}
-"""What follows the first word of an array (storage, axes), and the type of its lengths; where that
-word is neither, it counts the axes, of 32 bits each."""
-
-MAX_AXES = 32
-
-
-def mean_image(pictures: xr.DataArray) -> xr.DataArray:
-    """Compute the mean picture of a source, out of core.
-
-    Parameters
-    ----------
-    pictures : DataArray
-        The first dim counts pictures. A lazy one is read some rows at a time.
-
-    Returns
-    -------
-    DataArray (channel, height, width), float32
-        Summed up in float64. :func:`write_mean_file` saves it, ``Normalize(mean=...)`` takes it.
-
-    Raises
-    ------
-    AugmentError
-        If there is no picture, or they have different sizes.
-
-    Examples
-    --------
-    >>> images = xr.DataArray(np.arange(8.0).reshape(2, 1, 2, 2), dims=("b", "c", "y", "x"))
-    >>> mean_image(images).values.tolist()
-    [[[2.0, 3.0], [4.0, 5.0]]]
-    """
-    n = len(pictures)
-    if not n:
-        raise AugmentError("there is no picture, and so no mean")
-    step = max(1, BLOCK_BYTES // max(1, pictures.nbytes // n))
-    total: Any = 0
-    shapes = set[tuple[int, ...]]()
-    for start in range(0, n, step):
-        some = open_pictures(pictures[start : start + step].load(), None).pictures
-        shapes |= {one.shape for one in some}
-        if len(shapes) > 1:
-            raise AugmentError(f"pictures of sizes {sorted(shapes)} have no mean; resize them")
-        total = total + np.sum(some, axis=0, dtype=np.float64)
-    mean = xr.DataArray((total / n).astype(np.float32), dims=("height", "width", "channel"))
-    return mean.transpose("channel", "height", "width")
-
-
-def read_mean_file(path: str | os.PathLike[str]) -> npt.NDArray[np.float32]:
-    """Return the first array of a file, a mean image as a rule.
-
-    Parameters
-    ----------
-    path : path
-        Written by MXNet, of any age, or by :func:`write_mean_file`.
-
-    Returns
-    -------
-    float32 array
-        Of a mean image: (channel, height, width), planes R, G, B.
-
-    Raises
-    ------
-    FileFormatError
-        If the file is missing, cut off, or of another kind.
-    """
-    name = os.fspath(path)
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{name!r} cannot be read: {error}") from error
-    try:
-        return _first_array(content)
-    except struct.error:
-        found = f"ends at byte {len(content)}, in the middle of a header"
-    except ValueError as fault:
-        found = str(fault)
-    raise FileFormatError(
-        f"{name!r} {found}; a mean image written by MXNet or by write_mean_file was expected"
-    )
-
-
-def _first_array(content: bytes) -> npt.NDArray[np.float32]:
-    magic, _, n_arrays, form = struct.unpack_from("<QQQI", content)
-    if magic != LIST_MAGIC or n_arrays < 1:
-        raise ValueError(f"begins with {magic:#x} and holds {n_arrays} arrays")
-    fields, lengths = FORMS.get(form, ("", "I"))
-    opening, at = f"<QQQI{fields}", struct.calcsize(f"<QQQI{fields}")
-    *storage, n_axes = struct.unpack_from(opening, content)[3:]
-    if storage[1:] not in ([], [0]):
-        raise ValueError(f"holds an array of storage type {storage[1]}, not a dense one")
-    if not 1 <= n_axes <= MAX_AXES:
-        raise ValueError(f"holds an array of {n_axes} axes")
-    head = f"<{n_axes}{lengths}iii"
-    *shape, _, _, flag = struct.unpack_from(head, content, at)
-    at += struct.calcsize(head)
-    if not 0 <= flag < len(DTYPES):
-        raise ValueError(f"holds an array of unknown type {flag}")
-    dtype, size = np.dtype(DTYPES[flag]), math.prod(shape)
-    if min(shape) < 0 or at + size * dtype.itemsize > len(content):
-        raise ValueError(f"says it holds an array of shape {shape}, {dtype}, and ends before")
-    return np.frombuffer(content, dtype, size, at).reshape(shape).astype(np.float32)
-
-
-def write_mean_file(
-    path: str | os.PathLike[str],
-    mean: npt.ArrayLike,
-    *,
-    form: Literal["newest", "oldest"] = "newest",
-) -> None:
-    """Write one array so that MXNet reads it.
-
-    Parameters
-    ----------
-    path : path
-        Replaced in one step if it is there.
-    mean : array (channel, height, width)
-        Stored as float32.
-    form : {"newest", "oldest"}
-        "oldest" is what releases before 1.0 read.
-
-    Raises
-    ------
-    ArrayError
-        If `form` is neither.
-    WriteError
-        If the file cannot be written; what was there before is untouched.
-    """
-    array = np.ascontiguousarray(mean, "<f4")
-    n, name = array.ndim, b"mean_img"
-    heads = {
-        "newest": struct.pack(f"<Iii{n}q", NEWEST_MAGIC, 0, n, *array.shape),
-        "oldest": struct.pack(f"<I{n}I", n, *array.shape),
-    }
-    if form not in heads:
-        raise ArrayError(f"form={form!r} must be 'newest' or 'oldest'")
-    before = struct.pack("<QQQ", LIST_MAGIC, 0, 1) + heads[form] + struct.pack("<iii", CPU, 0, 0)
-    behind = struct.pack("<QQ", 1, len(name)) + name
-    with replacing(check_target(path, overwrite=True)) as part:
-        Path(part).write_bytes(before + array.tobytes() + behind)
+def _jittered(x: Array, name: str, factor: float) -> Array:
+    """Return a picture whose brightness, contrast or saturation is changed by a factor."""
+    if name == "saturation":
+        mixed = factor * np.eye(3) + (1 - factor) * np.array(GREY)
+        return by_opencv(x, lambda values: opencv().transform(values, mixed))
+    centre = 0.0
+    if name == "contrast":
+        means = x.mean(axis=(0, 1), dtype=np.float64)
+        centre = float(means @ np.array(GREY) if len(means) == 3 else means.mean())
+    return stretched(x, factor, centre)

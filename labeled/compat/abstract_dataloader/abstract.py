@@ -12,14 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.abstract_dataloader import spec
-from labeled.compat.abstract_dataloader.spec import Index, Times
+from labeled.compat.abstract_dataloader.spec import Index, TCollated, Times, TMetadata, TTransformed
 from labeled.compat.abstract_dataloader.spec import Metadata as Metadata
 
 TSample = TypeVar("TSample")
-TMetadata = TypeVar("TMetadata", bound=Metadata)
 TRaw = TypeVar("TRaw")
-TTransformed = TypeVar("TTransformed")
-TCollated = TypeVar("TCollated")
 TProcessed = TypeVar("TProcessed")
 
 Indices = npt.NDArray[np.integer[Any]]
@@ -44,8 +41,7 @@ class Sensor(ABC, Generic[TSample, TMetadata]):
     def stream(self, batch: int | None = None) -> Iterator[TSample | list[TSample]]:
         """Yield samples, or lists of exactly `batch` of them: what is left over is dropped."""
         if batch is None:
-            for i in range(len(self)):
-                yield self[i]
+            yield from map(self.__getitem__, range(len(self)))
         else:
             for i in range(len(self) // batch):
                 yield [self[j] for j in range(i * batch, (i + 1) * batch)]
@@ -166,11 +162,9 @@ class Pipeline(Generic[TRaw, TTransformed, TCollated, TProcessed]):
         collate: spec.Collate[TTransformed, TCollated] | None = None,
         batch: spec.Transform[TCollated, TProcessed] | None = None,
     ) -> None:
-        self._given: list[Any] = []
-        for name, stage in (("sample", sample), ("collate", collate), ("batch", batch)):
-            if stage is not None:
-                self._given.append(stage)
-                setattr(self, name, stage)
+        stages: dict[str, Any] = {"sample": sample, "collate": collate, "batch": batch}
+        self._given = {name: stage for name, stage in stages.items() if stage is not None}
+        vars(self).update(self._given)
 
     def sample(self, data: TRaw) -> TTransformed:
         return data  # type: ignore[return-value]
@@ -182,7 +176,7 @@ class Pipeline(Generic[TRaw, TTransformed, TCollated, TProcessed]):
         return data  # type: ignore[return-value]
 
     def children(self) -> Iterable[Any]:
-        return list(self._given)
+        return list(self._given.values())
 
 
 class Synchronization(ABC):
@@ -203,12 +197,14 @@ class Synchronization(ABC):
         self, timestamps: Mapping[str, Times]
     ) -> tuple[dict[str, int], dict[str, int]]:
         """Return the first and last sample of each sensor within its margin."""
-        first, last = {}, {}
+        first, last, margin = dict[str, int](), dict[str, int](), self.margin
         for name, times in timestamps.items():
-            left, right = (
-                self.margin.get(name, (0, 0)) if isinstance(self.margin, Mapping) else self.margin
-            )
-            first[name], last[name] = _start(times, left), _end(times, right)
+            left, right = margin.get(name, (0, 0)) if isinstance(margin, Mapping) else margin
+            if not isinstance(left, int):
+                left = int(np.searchsorted(times, times[0] + left, side="left"))
+            if not isinstance(right, int):
+                right = len(times) - int(np.searchsorted(times, times[-1] - right, side="right"))
+            first[name], last[name] = left, len(times) - 1 - right
         return first, last
 
     def get_reference(self, timestamps: Mapping[str, Times]) -> Times:
@@ -224,15 +220,3 @@ class Synchronization(ABC):
 
     @abstractmethod
     def __call__(self, timestamps: dict[str, Times]) -> dict[str, Indices]: ...
-
-
-def _start(times: Times, margin: float) -> int:
-    if isinstance(margin, int):
-        return margin
-    return int(np.searchsorted(times, times[0] + margin, side="left"))
-
-
-def _end(times: Times, margin: float) -> int:
-    if isinstance(margin, int):
-        return len(times) - 1 - margin
-    return int(np.searchsorted(times, times[-1] - margin, side="right")) - 1

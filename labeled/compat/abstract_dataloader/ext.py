@@ -65,9 +65,7 @@ class TruncatedLogNormal(Augmentation[float]):
     def __call__(self, rng: np.random.Generator) -> float:
         if not _happens(self.p, rng):
             return 1.0
-        z = np.clip(rng.normal(), -self.clip, self.clip)
-        factor: float = np.exp(z * self.std)
-        return factor
+        return float(np.exp(np.clip(rng.normal(), -self.clip, self.clip) * self.std))
 
 
 class Uniform(Augmentation[float]):
@@ -216,7 +214,7 @@ def _whole(value: Any, total: int) -> Any:
 def _step(total: int, q: int) -> int:
     """Return the first of q, q + 1, q - 1, q + 2, ... without a divisor in common with `total`."""
     for number in range(1, min(q, total - q) + 1):
-        step = q + (number // 2 if number % 2 == 0 else -(number // 2))
+        step = q - number // 2 if number % 2 else q + number // 2
         if math.gcd(step, total) == 1:
             return step
     raise ValueError(f"No GCD found: no number near {q} is coprime with {total}")

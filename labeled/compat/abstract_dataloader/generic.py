@@ -17,6 +17,7 @@ import numpy.typing as npt
 from labeled.compat.abstract_dataloader import abstract, spec
 from labeled.compat.abstract_dataloader.abstract import NO_MARGIN, Indices, Margin
 from labeled.compat.abstract_dataloader.spec import Index, Times
+from labeled.loader.layout import map_nest
 
 
 class ParallelTransforms:
@@ -134,12 +135,11 @@ class Window(abstract.Sensor[Any, Any]):
         stop = start + self.past + self.future + 1
         if index < 0 or start < 0 or stop > len(self.sensor):
             raise IndexError(f"window {index} is not whole: it needs {start} to {stop}")
-        numbers = range(start, stop)
         if self.parallel is None:
-            window = [self.sensor[number] for number in numbers]
+            window = [self.sensor[number] for number in range(start, stop)]
         else:
-            with ThreadPoolExecutor(min(len(numbers), self.parallel)) as pool:
-                window = list(pool.map(self.sensor.__getitem__, numbers))
+            with ThreadPoolExecutor(self.parallel) as pool:
+                window = list(pool.map(self.sensor.__getitem__, range(start, stop)))
         return window if self.collate_fn is None else self.collate_fn(window)
 
     def __repr__(self) -> str:
@@ -171,7 +171,7 @@ class StackedSequencePipeline(SequencePipeline):
     def collate(self, data: Sequence[Sequence[Any]]) -> Any:
         made = self.pipeline.collate([step for sequence in data for step in sequence])
         steps = len(data), len(data[0])
-        return _mapped(lambda x: x.reshape(*steps, *x.shape[1:]), made)
+        return map_nest(made, lambda x: x.reshape(*steps, *x.shape[1:]))
 
     def batch(self, data: Any) -> Any:
         lengths: list[tuple[int, int]] = []
@@ -180,18 +180,8 @@ class StackedSequencePipeline(SequencePipeline):
             lengths.append(x.shape[:2])
             return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
 
-        made = self.pipeline.batch(_mapped(flat, data))
-        return _mapped(lambda x: x.reshape(*lengths[0], *x.shape[1:]), made)
-
-
-def _mapped(function: Callable[[Any], Any], data: Any) -> Any:
-    """Apply a function to every array or tensor of a structure."""
-    if isinstance(data, Mapping):
-        return {name: _mapped(function, value) for name, value in data.items()}
-    if isinstance(data, tuple | list):
-        made = [_mapped(function, one) for one in data]
-        return type(data)(*made) if hasattr(data, "_fields") else type(data)(made)
-    return function(data)
+        made = self.pipeline.batch(map_nest(data, flat))
+        return map_nest(made, lambda x: x.reshape(*lengths[0], *x.shape[1:]))
 
 
 class Empty:

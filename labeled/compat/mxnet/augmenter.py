@@ -386,7 +386,7 @@ def _byte(values: npt.NDArray[np.float32]) -> Picture:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 
-def _grey(picture: Picture) -> npt.NDArray[np.int64]:
+def _grey(picture: Picture) -> Any:
     return (picture.astype(np.int64) @ SWAPPED_GREY + (1 << 13)) >> 14
 
 

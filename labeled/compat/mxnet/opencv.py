@@ -176,7 +176,7 @@ def hls_of(picture: Picture) -> Picture:
     hue = np.where(high == red, toward_red, np.where(high == green, toward_green, toward_blue))
     hue = np.where(coloured, np.where(hue < 0, hue + F32(360), hue), F32(0))
     planes = np.stack([hue * F32(0.5), lightness * F32(255), saturation * F32(255)], axis=2)
-    return np.clip(np.rint(planes), 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(np.rint(planes), 0, 255), np.uint8)
 
 
 def _quotient(above: FloatArray, below: FloatArray, where: Any) -> FloatArray:
