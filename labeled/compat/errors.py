@@ -44,12 +44,29 @@ class OldValueError(LabeledError, ValueError):
     """A batch or an argument has the wrong size or value."""
 
 
-def require(condition: object, message: str, kind: type[LabeledError] = OldAssertionError) -> None:
+KINDS: dict[type[Exception], type[LabeledError]] = {
+    AssertionError: OldAssertionError,
+    AttributeError: OldAttributeError,
+    IndexError: OldIndexError,
+    KeyError: OldKeyError,
+    NotImplementedError: OldNotImplementedError,
+    OSError: OldOSError,
+    TypeError: OldTypeError,
+    ValueError: OldValueError,
+}
+
+
+def old(kind: type[Exception], message: str) -> Exception:
+    """Return an error of this library that is of one built-in kind."""
+    return KINDS.get(kind, kind)(message)
+
+
+def check(condition: object, message: str, kind: type[Exception] = ValueError) -> None:
     """Raise an error of a kind unless `condition` holds."""
     if not condition:
-        raise kind(message)
+        raise old(kind, message)
 
 
-def check(condition: object, message: str) -> None:
-    """Raise an :class:`OldValueError` unless `condition` holds."""
-    require(condition, message, OldValueError)
+def require(condition: object, message: str) -> None:
+    """Raise an error where the old code had an ``assert``."""
+    check(condition, message, AssertionError)

@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
-from labeled.compat.errors import OldAttributeError, OldValueError, check
+from labeled.compat.errors import check, old
 from labeled.errors import LabeledError
 
 
-class AxisLabelsMismatchError(OldValueError):
+class AxisLabelsMismatchError(LabeledError, ValueError):
     """A source has other axis labels than a transformer expects."""
 
 
@@ -74,7 +74,7 @@ class Configuration:
 
         Raises
         ------
-        OldValueError
+        ValueError
             If it holds something that is not a setting.
         """
         path = os.path.expanduser(os.environ.get("FUEL_CONFIG", "~/.fuelrc"))
@@ -89,7 +89,7 @@ class Configuration:
     def __getattr__(self, key: str) -> Any:
         entries = self.__dict__.get("config", {})
         if key not in entries:
-            raise OldAttributeError(f"no setting {key!r}; there are {sorted(entries)}")
+            raise old(AttributeError, f"no setting {key!r}; there are {sorted(entries)}")
         entry = entries[key]
         given = {"environment": os.environ.get(entry["env_var"] or "", NOT_SET), **entry}
         for where in ("value", "environment", "yaml", "default"):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldValueError, check
+from labeled.compat.errors import check, old
 from labeled.compat.fuel.config_parser import config
 
 
@@ -115,7 +115,7 @@ class ConstantScheme(BatchSizeScheme):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If both are given.
     """
 
@@ -199,7 +199,7 @@ class ConcatenatedScheme(IterationScheme):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If some ask for examples and some for batches.
     """
 
@@ -235,7 +235,7 @@ def cross_validation(
 
     Raises
     ------
-    OldValueError
+    ValueError
         When the first pair is asked for: if the folds are not equal, and strict.
 
     Examples
@@ -245,7 +245,7 @@ def cross_validation(
     ([[2, 3]], [[0, 1]])
     """
     if strict and num_examples % num_folds:
-        raise OldValueError(f"{num_examples} examples do not make {num_folds} equal folds")
+        raise old(ValueError, f"{num_examples} examples do not make {num_folds} equal folds")
     for fold in range(num_folds):
         start = num_examples * fold // num_folds
         stop = num_examples * (fold + 1) // num_folds

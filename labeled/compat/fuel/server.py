@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from labeled._optional import extra_module
-from labeled.compat.errors import OldTypeError, OldValueError
+from labeled.compat.errors import old
 
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"
@@ -46,7 +46,7 @@ def message_of(arrays: Iterable[Any]) -> list[Any]:
 
     Raises
     ------
-    OldTypeError
+    TypeError
         If one holds objects.
 
     Examples
@@ -58,7 +58,7 @@ def message_of(arrays: Iterable[Any]) -> list[Any]:
     entries, frames = [], []
     for array in map(np.atleast_1d, arrays):
         if not _is_plain(array.dtype):
-            raise OldTypeError(f"arrays of {array.dtype} cannot be sent; send numbers or bytes")
+            raise old(TypeError, f"arrays of {array.dtype} cannot be sent; send numbers or bytes")
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
         entries.append(
             {"descr": array.dtype.str, "fortran_order": fortran, "shape": list(array.shape)}
@@ -73,7 +73,7 @@ def arrays_of(message: list[Any]) -> tuple[Any, ...]:
 
     Raises
     ------
-    OldValueError
+    ValueError
         If it is not a message, or its frames do not fit its header.
     StopIteration
         If it is the end of an epoch.
@@ -84,10 +84,10 @@ def arrays_of(message: list[Any]) -> tuple[Any, ...]:
             pairs = zip(header, message[1:], strict=True)
             return tuple(_array(frame, **entry) for entry, frame in pairs)
     except (TypeError, ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise OldValueError(f"a message is not a list of arrays: {str(error)[:200]}") from None
+        raise old(ValueError, f"a message is not a list of arrays: {str(error)[:200]}") from None
     if header == {"stop": True} and len(message) == 1:
         raise StopIteration
-    raise OldValueError("a message has a header that is neither of arrays nor of an end")
+    raise old(ValueError, "a message has a header that is neither of arrays nor of an end")
 
 
 def _array(frame: Any, descr: Any, shape: list[int], fortran_order: bool) -> Any:
@@ -120,7 +120,7 @@ def send_arrays(socket: Any, arrays: Any, stop: bool = False) -> None:
 
     Raises
     ------
-    OldTypeError
+    TypeError
         If one holds objects.
     """
     socket.send_multipart(STOP if stop else message_of(arrays))
@@ -133,7 +133,7 @@ def recv_arrays(socket: Any) -> list[Any]:
     ------
     StopIteration
         If the epoch is over.
-    OldValueError
+    ValueError
         If what arrives is not a message of arrays.
     """
     frames = socket.recv_multipart(copy=False)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from labeled.compat.errors import OldAttributeError, OldValueError, check
+from labeled.compat.errors import check, old
 from labeled.compat.fuel.config_parser import ServerTimeoutError
 from labeled.compat.fuel.schemes import IterationScheme
 from labeled.compat.fuel.server import DEFAULT_PORT, MAX_BYTES, recv_arrays, zeromq
@@ -71,7 +71,7 @@ class AbstractDataStream(ABC):
     sources = kept("sources", lambda self: self._default_sources())
 
     def _default_sources(self) -> Any:
-        raise OldAttributeError(f"{type(self).__name__} has no sources")
+        raise old(AttributeError, f"{type(self).__name__} has no sources")
 
     @property
     def produces_examples(self) -> bool:
@@ -87,7 +87,7 @@ class AbstractDataStream(ABC):
         self._produces_examples = value
 
     def _take_no_request(self, request: Any) -> None:
-        """Raise OldValueError if there is a request."""
+        """Raise ValueError if there is a request."""
         check(request is None, f"{type(self).__name__} takes no requests, found {request!r}")
 
     @abstractmethod
@@ -225,7 +225,7 @@ class ServerDataStream(AbstractDataStream):
         ------
         StopIteration
             If the epoch is over.
-        OldValueError
+        ValueError
             If there is a request, or what arrives is not an item of arrays.
         ServerTimeoutError
             If no item arrives within `timeout_s`. The next call connects again.
@@ -241,7 +241,7 @@ class ServerDataStream(AbstractDataStream):
             )
         try:
             return tuple(recv_arrays(self._socket))
-        except OldValueError:
+        except ValueError:
             self.close()
             raise
 

@@ -28,7 +28,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.errors import OldOSError, OldTypeError, OldValueError, check, require
+from labeled.compat.errors import check, old
 from labeled.compat.fuel.config_parser import ConfigurationError, config
 
 Rows = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class Subset:
 
     Raises
     ------
-    OldValueError
+    ValueError
         If a row is negative or too large, a slice has another step, begins at or behind
         the end of the source, or ends before it begins.
 
@@ -108,7 +108,7 @@ class Subset:
 
         Raises
         ------
-        OldValueError
+        ValueError
             If this is a slice without rows.
         """
         some = self.is_list or not self.is_empty
@@ -120,7 +120,7 @@ class Subset:
 
         Raises
         ------
-        OldValueError
+        ValueError
             If they are of sources of different lengths, or one is an empty slice that does
             not touch the other.
         """
@@ -144,13 +144,13 @@ class Subset:
 
         Raises
         ------
-        OldValueError
+        ValueError
             If the request is empty, negative or beyond the end.
-        OldTypeError
+        TypeError
             If it is an integer.
         """
         if isinstance(key, numbers.Integral):
-            raise OldTypeError(f"a subset takes a slice or a list, found the integer {key}")
+            raise old(TypeError, f"a subset takes a slice or a list, found the integer {key}")
         if isinstance(key, slice) and key == slice(None):
             return self.list_or_slice
         if not _is_slice(key):
@@ -184,13 +184,13 @@ class Subset:
         """Check a request, or the rows of a subset, which may be none and take no steps."""
         start, stop, step = request.start, request.stop, request.step
         if any(number is not None and number < 0 for number in (start, stop, step)):
-            raise OldValueError(f"{request} has negative numbers, which do not count from the end")
+            raise old(ValueError, f"{request}: negative numbers do not count from the end")
         if max(stop or 0, 0 if start is None else start + 1) > num_examples:
-            raise OldValueError(f"{request} is out of range: there are {num_examples} rows")
+            raise old(ValueError, f"{request} is out of range: there are {num_examples} rows")
         if start is not None and stop is not None and start >= stop + (not as_request):
-            raise OldValueError(f"{request} ends before it begins, or has no rows")
+            raise old(ValueError, f"{request} ends before it begins, or has no rows")
         if not as_request and step not in (None, 1):
-            raise OldValueError(f"{request} has step {step}; a subset is a slice with step 1")
+            raise old(ValueError, f"{request} has step {step}; a subset is a slice with step 1")
 
     @staticmethod
     def sorted_fancy_indexing(indexable: Any, request: Any) -> Any:
@@ -225,7 +225,7 @@ class Subset:
         if isinstance(subset_request, int | numbers.Integral):
             place, n = int(subset_request), self.num_examples
             if not 0 <= place < n:
-                raise OldValueError(f"row {place} is asked for; there are {n} rows")
+                raise old(ValueError, f"row {place} is asked for; there are {n} rows")
             return indexable[int(self._rows[place])]
         request = self[subset_request]
         if _is_slice(request):
@@ -246,7 +246,7 @@ def _is_slice(request: Any) -> TypeGuard[slice]:
 
 def _check_list(rows: Any, n: int) -> None:
     if rows and (min(rows) < 0 or max(rows) >= n):  # an array has no truth value: a ValueError
-        raise OldValueError(f"rows {min(rows)} to {max(rows)} are not all among 0 to {n - 1}")
+        raise old(ValueError, f"rows {min(rows)} to {max(rows)} are not all among 0 to {n - 1}")
 
 
 # ---------------------------------------------------------------- lazy attributes
@@ -267,7 +267,7 @@ def do_not_pickle_attributes(*lazy_attributes: str) -> Callable[[Class], Class]:
 
     Raises
     ------
-    OldValueError
+    ValueError
         If the class has no method `load`; when pickling, if one of the attributes is an
         iterator; when reading one, if `load` did not set it.
 
@@ -325,17 +325,17 @@ def find_in_data_path(filename: str) -> str:
     ------
     ConfigurationError
         If ``config.data_path`` is not set.
-    OldOSError
+    OSError
         If none has it.
     """
     folders = config.data_path
     missing = "data_path is not set; assign config.data_path, or set FUEL_DATA_PATH"
-    require(folders, missing, ConfigurationError)
+    check(folders, missing, ConfigurationError)
     for folder in folders:
         path = os.path.join(os.path.expanduser(os.path.expandvars(folder)), filename)
         if os.path.isfile(path):
             return path
-    raise OldOSError(f"{filename!r} is in none of the folders of data_path, {list(folders)}")
+    raise old(OSError, f"{filename!r} is in none of the folders of data_path, {list(folders)}")
 
 
 # ---------------------------------------------------------------- local copies

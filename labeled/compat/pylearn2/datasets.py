@@ -24,15 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import (
-    OldAttributeError,
-    OldIndexError,
-    OldKeyError,
-    OldNotImplementedError,
-    OldValueError,
-    check,
-    require,
-)
+from labeled.compat.errors import check, old, require
 from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.iteration import (
     Convert,
@@ -43,7 +35,7 @@ from labeled.compat.pylearn2.iteration import (
 from labeled.compat.pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from labeled.compat.pylearn2.utils import OneHotFormatter, make_np_rng
 from labeled.dataset.opening import open_dataset
-from labeled.errors import LabeledWarning
+from labeled.errors import LabeledError, LabeledWarning
 
 DEFAULT_RNG = (17, 2, 946)
 """What every dataset drew from when no generator was given."""
@@ -59,7 +51,7 @@ class Dataset:
     """
 
     def _missing(self) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} has none of this")
+        raise old(NotImplementedError, f"{type(self).__name__} has none of this")
 
     get_data_specs: Callable[..., Any] = _missing
     """The flat ``(space, source)`` of everything there is."""
@@ -101,7 +93,7 @@ class Dataset:
 
         Raises
         ------
-        OldValueError
+        ValueError
             If there is no mode or there are no specs, given or by default.
         """
 
@@ -212,8 +204,8 @@ class DefaultViewConverter:
     def design_mat_to_topo_view(self, design_matrix: Any) -> Any:
         """Return rows (batch, feature) as images in :attr:`axes`: a view where that is possible."""
         rows, columns, channels = self.shape
-        if design_matrix.shape[1:] != (math.prod(self.shape),):
-            raise OldValueError(f"rows {design_matrix.shape} do not become images of {self.shape}")
+        fits = design_matrix.shape[1:] == (math.prod(self.shape),)
+        check(fits, f"rows {design_matrix.shape} do not become images of {self.shape}")
         images = design_matrix.reshape(design_matrix.shape[0], channels, rows, columns)
         return Conv2DSpace.convert(images, ROW_AXES, self.axes)
 
@@ -226,8 +218,8 @@ class DefaultViewConverter:
         """Return images in :attr:`axes` as rows: a view where that is possible."""
         images = Conv2DSpace.convert(topo_array, self.axes, ROW_AXES)
         rows, columns, channels = self.shape
-        if images.shape[1:] != (channels, rows, columns):
-            raise OldValueError(f"{topo_array.shape} are no images of {self.shape} in {self.axes}")
+        fits = images.shape[1:] == (channels, rows, columns)
+        check(fits, f"{topo_array.shape} are no images of {self.shape} in {self.axes}")
         return images.reshape(images.shape[0], math.prod(self.shape))
 
     def get_formatted_batch(self, batch: Any, dspace: Any) -> Any:
@@ -246,7 +238,7 @@ def converter_for(topo_view: Any, axes: Sequence[str | int]) -> DefaultViewConve
     return DefaultViewConverter(lengths, order)
 
 
-class NoViewConverterError(OldAttributeError, Exception):
+class NoViewConverterError(LabeledError, AttributeError):
     """A view of images was asked of a dataset that holds none."""
 
 
@@ -346,7 +338,7 @@ class DenseDesignMatrix(Dataset):
 
     def _converter(self) -> Any:
         converter = self.view_converter
-        require(converter, "there is no view converter: rows are not images", NoViewConverterError)
+        check(converter, "there is no view converter: rows are not images", NoViewConverterError)
         return converter
 
     def get_topological_view(self, mat: Any = None) -> Any:
@@ -400,7 +392,7 @@ class DenseDesignMatrix(Dataset):
         """Keep the rows ``[start, stop)``, in place; needs targets."""
         n = self.X.shape[0]
         require(0 <= start < stop <= n, f"rows {start} to {stop} are none of {n}")
-        require(self.y is not None, "there are no targets to restrict", OldAttributeError)
+        check(self.y is not None, "there are no targets to restrict", AttributeError)
         self.X, self.y = self.X[start:stop], self.y[start:stop]
 
     def split_dataset_nfolds(self, nfolds: int = 0) -> list[Any]:
@@ -505,7 +497,7 @@ class FileRows:
             warnings.simplefilter("ignore", LabeledWarning)  # old files name no axes
             opened = open_dataset(filename)
         there = self._source in opened.sources
-        require(there, f"no source {name!r} in {os.fspath(filename)!r}", OldKeyError)
+        check(there, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
         chosen = opened.select(self._source)
         self._dataset = chosen.load() if in_memory else chosen
         self.shape = chosen.shapes[self._source]
@@ -585,7 +577,7 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         """Return the rows of a batch, read through a mask."""
         mask, n = np.zeros(int(batches.num_examples), bool), self.get_num_examples()
         mask[rows] = True
-        require(mask.size == n, f"a mask of {mask.size} rows does not fit {n} rows", OldIndexError)
+        check(mask.size == n, f"a mask of {mask.size} rows does not fit {n} rows", IndexError)
         listed = np.flatnonzero(mask)
         found = [(self.X if name == "features" else self.y)[listed] for name in batches._source]
         for values in found:

@@ -19,12 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import (
-    OldNotImplementedError,
-    OldTypeError,
-    check,
-    require,
-)
+from labeled.compat.errors import check, old, require
 from labeled.compat.pylearn2.space import CompositeSpace, NullSpace, Space
 from labeled.compat.pylearn2.utils import make_np_rng, permutation
 
@@ -52,13 +47,13 @@ class SubsetIterator:
     _num_batches: float
 
     def __init__(self, *sizes: Any, **options: Any) -> None:
-        raise OldNotImplementedError(f"{type(self).__name__} is made through its subclasses")
+        raise old(NotImplementedError, f"{type(self).__name__} is made through its subclasses")
 
     def __iter__(self) -> Any:
         return self
 
     def next(self) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} has no next()")
+        raise old(NotImplementedError, f"{type(self).__name__} has no next()")
 
     def __next__(self) -> Any:
         self.next()  # a subclass that has next() alone gets None, as it did
@@ -195,7 +190,7 @@ class RandomUniformSubsetIterator(_OneEpoch):
 
     @property
     def uneven(self) -> bool:
-        raise OldNotImplementedError(f"{type(self).__name__} does not say whether it is uneven")
+        raise old(NotImplementedError, f"{type(self).__name__} does not say whether it is uneven")
 
 
 class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
@@ -283,7 +278,7 @@ class EvenSequencesSubsetIterator(_OneEpoch):
 
     @property
     def uneven(self) -> bool:
-        raise OldNotImplementedError("even_sequences does not say whether it is uneven")
+        raise old(NotImplementedError, "even_sequences does not say whether it is uneven")
 
 
 # ---------------------------------------------------------------- by name
@@ -305,7 +300,7 @@ def resolve_iterator_class(mode: Any) -> type[SubsetIterator]:
 
     Raises
     ------
-    OldValueError
+    ValueError
         If there is no such mode.
     """
     if not isinstance(mode, str):
@@ -355,7 +350,7 @@ class FiniteDatasetIterator:
         return_tuple: bool = False,
         convert: Sequence[Convert | None] | None = None,
     ) -> None:
-        require(data_specs is not None, "FiniteDatasetIterator needs data_specs", OldTypeError)
+        check(data_specs is not None, "FiniteDatasetIterator needs data_specs", TypeError)
         self._dataset, self._subset_iterator = dataset, subset_iterator
         self._return_tuple = return_tuple
         wanted, (space, source) = flat_pairs(data_specs), data_specs
@@ -511,7 +506,7 @@ class DataSpecsMapping:
             branches = [self._nested(parts, branch, of_spaces) for branch in tree]
             return CompositeSpace(branches) if of_spaces else tuple(branches)
         null = tree is None
-        require(not (null and of_spaces), "spaces are not nested around a NullSpace", OldTypeError)
+        check(not (null and of_spaces), "spaces are not nested around a NullSpace", TypeError)
         return None if null else parts[tree]
 
 
@@ -525,14 +520,14 @@ def _unwrapped(item: Any) -> Any:
 
 def is_flat_space(space: Any) -> bool:
     """Whether `space` is elementary, or a composite of elementary spaces."""
-    require(isinstance(space, Space), f"expected a space, found {space!r}", OldTypeError)
+    check(isinstance(space, Space), f"expected a space, found {space!r}", TypeError)
     return not any(isinstance(part, CompositeSpace) for part in getattr(space, "components", []))
 
 
 def is_flat_source(source: Any) -> bool:
     """Whether `source` is a str, or a tuple or list that holds no tuple or list."""
     known = isinstance(source, str | tuple | list)
-    require(known, f"a source is a str, tuple or list, found {source!r}", OldTypeError)
+    check(known, f"a source is a str, tuple or list, found {source!r}", TypeError)
     return isinstance(source, str) or not any(isinstance(part, tuple | list) for part in source)
 
 

@@ -20,14 +20,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from labeled.compat.errors import (
-    OldAttributeError,
-    OldNotImplementedError,
-    OldTypeError,
-    OldValueError,
-    check,
-    require,
-)
+from labeled.compat.errors import check, old, require
 from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.utils import csr_matrix, one_hot
 from labeled.spaces import ConvNDSpace as NativeImages
@@ -49,7 +42,7 @@ def is_numeric_batch(batch: Any) -> bool:
 
     Raises
     ------
-    OldAssertionError
+    AssertionError
         If it is a list, or holds one.
 
     Examples
@@ -81,7 +74,7 @@ def as_dtype_name(dtype: Any) -> str | None:
 
     Raises
     ------
-    OldTypeError
+    TypeError
         If it is none of None, 'floatX', a dtype instance or a known name. Types such as
         ``numpy.float32``, and ``'bool'``, are refused.
 
@@ -95,7 +88,7 @@ def as_dtype_name(dtype: Any) -> str | None:
     name = str(dtype) if isinstance(dtype, str | np.dtype) else ""
     name = config.floatX if name == "floatX" else name
     wanted = f"None, 'floatX', a numpy dtype instance, or one of {', '.join(DTYPES)}"
-    require(name in DTYPES, f"dtype must be {wanted}; found {dtype!r}", OldTypeError)
+    check(name in DTYPES, f"dtype must be {wanted}; found {dtype!r}", TypeError)
     return name
 
 
@@ -163,7 +156,7 @@ class Space:
         return str(self)
 
     def _missing(self, *_: Any, **options: Any) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} has none of this")
+        raise old(NotImplementedError, f"{type(self).__name__} has none of this")
 
     # ------------------------------------------------------------ what a space is
     get_total_dimension: Callable[..., int] = _missing
@@ -213,9 +206,9 @@ class Space:
         """Look at the kind of batch, run callbacks, then the class's own checks."""
         if not (is_numeric_batch(batch) if numeric else is_symbolic_batch(batch)):
             wanted, found = "numeric" if numeric else "lazy", type(batch).__name__
-            raise OldTypeError(f"{self}: expected a {wanted} batch, found {found}")
+            raise old(TypeError, f"{self}: expected a {wanted} batch, found {found}")
         if not hasattr(self, "validate_callbacks"):
-            raise OldTypeError(f"{type(self).__name__}.__init__ did not call Space.__init__")
+            raise old(TypeError, f"{type(self).__name__}.__init__ did not call Space.__init__")
         for callback in self.np_validate_callbacks if numeric else self.validate_callbacks:
             callback(batch)
         self._check(batch, numeric)
@@ -253,11 +246,11 @@ class Space:
         if self._compares_sizes:
             found, wanted = self.get_total_dimension(), space.get_total_dimension()
             if found != wanted:
-                raise OldValueError(f"{self} has total dimension {found}, {space} has {wanted}")
+                raise old(ValueError, f"{self} has total dimension {found}, {space} has {wanted}")
         for pair in product(type(self).__mro__, type(space).__mro__):
             if pair in ROUTES:
                 return ROUTES[pair](batch, self, space)
-        kind = OldNotImplementedError if self._compares_sizes else OldValueError
+        kind = NotImplementedError if self._compares_sizes else ValueError
         raise kind(f"{self}: no conversion leads to {space}")
 
     def undo_np_format_as(self, batch: Any, space: Space) -> Any:
@@ -337,24 +330,24 @@ class SimplyTypedSpace(Space):
 
     def _check(self, batch: Any, numeric: bool) -> None:
         if isinstance(batch, tuple):
-            raise OldTypeError(f"{self}: expected one array, found a tuple of {len(batch)}")
+            raise old(TypeError, f"{self}: expected one array, found a tuple of {len(batch)}")
         if batch is None:
-            raise OldAttributeError(f"{self}: None has no dtype; expected an array")
+            raise old(AttributeError, f"{self}: None has no dtype; expected an array")
         # Refused are complex values in a real space, and all but integers (bool is none) in one of
         # integers.
         kind, wanted = np.dtype(batch.dtype).kind, self.dtype or ""
         real = wanted and not wanted.startswith("complex")
         if (kind == "c" and real) or ("int" in wanted and kind not in "iu"):
-            raise OldTypeError(f"{self}: a batch of dtype {batch.dtype} does not fit")
+            raise old(TypeError, f"{self}: a batch of dtype {batch.dtype} does not fit")
         if is_sparse(batch._meta if is_dask(batch) else batch) != self.sparse:
             kinds = ("sparse", "dense") if self.sparse else ("dense", "sparse")
-            raise OldTypeError(f"{self}: expected a {kinds[0]} batch, found a {kinds[1]} one")
+            raise old(TypeError, f"{self}: expected a {kinds[0]} batch, found a {kinds[1]} one")
         axis, sizes = self.get_batch_axis(), self.sizes(0)
         pairs = enumerate(zip(batch.shape, sizes, strict=False))
         fits = [at == axis or found == wanted or found != found for at, (found, wanted) in pairs]
         if batch.ndim != len(sizes) or not all(fits):
             found = f"the batch has shape {batch.shape}"
-            raise OldValueError(f"{self}: {found}, expected {sizes}, axis {axis} of any length")
+            raise old(ValueError, f"{self}: {found}, expected {sizes}, axis {axis} of any length")
 
 
 class VectorSpace(SimplyTypedSpace):
@@ -387,7 +380,7 @@ class _Labels(SimplyTypedSpace):
 
     def _clean_dtype_arg(self, dtype: Any) -> str | None:
         wrong = f"{type(self).__name__}: dtype must be a str, of integers; found {dtype!r}"
-        require(isinstance(dtype, str), wrong, OldTypeError)
+        check(isinstance(dtype, str), wrong, TypeError)
         check("int" in dtype, wrong)
         return super()._clean_dtype_arg(dtype)
 
@@ -477,7 +470,7 @@ class Conv2DSpace(SimplyTypedSpace):
 
     def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
         whole = isinstance(batch_size, int | np.integer)
-        require(whole, f"{self}: a batch size is an integer, found {batch_size!r}", OldTypeError)
+        check(whole, f"{self}: a batch size is an integer, found {batch_size!r}", TypeError)
         require(batch_size > 0, f"{self}: a batch size is above 0, found {batch_size}")
         return super().get_origin_batch(int(batch_size), dtype)
 
@@ -505,14 +498,14 @@ class NullSpace(Space):
 
     @dtype.setter
     def dtype(self, value: Any) -> None:
-        require(value is None, f"a NullSpace has no dtype such as {value!r}", OldTypeError)
+        check(value is None, f"a NullSpace has no dtype such as {value!r}", TypeError)
 
     def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
         return None
 
     def _check(self, batch: Any, numeric: bool) -> None:
         found = type(batch).__name__
-        require(batch is None, f"NullSpace: expected None, found {found}", OldTypeError)
+        check(batch is None, f"NullSpace: expected None, found {found}", TypeError)
 
     def _batch_size(self, batch: Any) -> int:
         return 0
@@ -532,7 +525,7 @@ class CompositeSpace(Space):
         require(listed, f"components must be a list or tuple, found {components!r}")
         for component in components:
             is_space = isinstance(component, Space)
-            require(is_space, f"a component is not a space: {component!r}", OldTypeError)
+            check(is_space, f"a component is not a space: {component!r}", TypeError)
         self.components = list(components)
 
     def __str__(self) -> str:
@@ -575,7 +568,7 @@ class CompositeSpace(Space):
         if dtype is None or isinstance(dtype, str):
             return (dtype,) * n
         fits = isinstance(dtype, tuple) and len(dtype) == n
-        require(fits, f"dtype must be None, a str or a tuple of {n}; found {dtype!r}", OldTypeError)
+        check(fits, f"dtype must be None, a str or a tuple of {n}; found {dtype!r}", TypeError)
         return tuple(dtype)
 
     # ------------------------------------------------------------ parts
@@ -592,10 +585,10 @@ class CompositeSpace(Space):
 
     def _check(self, batch: Any, numeric: bool) -> None:
         if not isinstance(batch, tuple):
-            raise OldTypeError(f"{self}: expected a tuple, found {type(batch).__name__}")
+            raise old(TypeError, f"{self}: expected a tuple, found {type(batch).__name__}")
         if len(batch) != len(self.components):
             n = len(self.components)
-            raise OldValueError(f"{self}: expected {n} batches, found {len(batch)}")
+            raise old(ValueError, f"{self}: expected {n} batches, found {len(batch)}")
         for component, part in zip(self.components, batch, strict=True):
             component._checked(part, numeric=numeric)
 
@@ -642,7 +635,7 @@ def _as_csr(x: Any) -> Any:
 
 def _vector_to_images(batch: Any, source: VectorSpace, target: Conv2DSpace) -> Any:
     wrong = f"{source}: sparse rows do not become images of {target}"
-    require(not source.sparse, wrong, OldTypeError)
+    check(not source.sparse, wrong, TypeError)
     made = native_convert(batch, NativeVectors(int(source.dim)), target.native())
     return cast(made, target.dtype)
 
@@ -687,7 +680,7 @@ def _composite_to_composite(batch: Any, source: CompositeSpace, target: Composit
     check(len(source.components) == len(target.components), wrong)
     for part, one, other in zip(batch, source.components, target.components, strict=True):
         alike = isinstance(one, CompositeSpace) == isinstance(other, CompositeSpace)
-        require(alike, wrong, OldTypeError)
+        check(alike, wrong, TypeError)
         parts.append(one._formatted(part, other))
     return tuple(parts)
 
@@ -699,7 +692,7 @@ def _composite_to_vector(batch: Any, source: CompositeSpace, target: VectorSpace
         pieces.append(component._formatted(part, piece))
     dtypes = {str(piece.dtype) for piece in pieces}
     alike = target.dtype is not None or len(dtypes) < 2
-    require(alike, f"pieces of dtypes {dtypes} are not joined; give {target} one", OldTypeError)
+    check(alike, f"pieces of dtypes {dtypes} are not joined; give {target} one", TypeError)
     rows = side_by_side(pieces)
     if target.sparse and not is_dask(rows):
         rows = csr_matrix(rows).tocoo()

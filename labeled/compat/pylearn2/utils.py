@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.local import get_sync
 
-from labeled.compat.errors import OldIndexError, OldTypeError, check, require
+from labeled.compat.errors import check, old, require
 from labeled.compat.pylearn2 import config
 from labeled.spaces.arrays import csr, is_dask
 
@@ -35,7 +35,7 @@ def safe_zip(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
 
     Raises
     ------
-    OldValueError
+    ValueError
         If their lengths differ.
 
     Examples
@@ -92,7 +92,7 @@ def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..
 
     def call(*values: Any) -> Any:
         n = len(values)
-        require(n == len(keys), f"expected {len(keys)} batches, found {n}", OldTypeError)
+        check(n == len(keys), f"expected {len(keys)} batches, found {n}", TypeError)
         results = list(get_sync({**graph, **dict(zip(keys, values, strict=True))}, wanted))
         return results if isinstance(outputs, tuple | list) else results[0]
 
@@ -180,7 +180,7 @@ class OneHotFormatter:
         try:
             self._dtype = np.dtype(name)
         except TypeError as error:
-            raise OldTypeError(f"dtype {dtype!r} is not a dtype: {error}") from error
+            raise old(TypeError, f"dtype {dtype!r} is not a dtype: {error}") from error
 
     def format(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
         """Return the indicator rows of `targets`.
@@ -211,7 +211,7 @@ def one_hot(
     check(mode in MODES, f"mode must be one of {MODES}, found {mode!r}")
     check(targets.ndim < 3, f"targets have 1 or 2 axes, not {targets.shape}")
     integers = "int" in str(targets.dtype)
-    require(integers, f"targets are integers, found {targets.dtype}", OldTypeError)
+    check(integers, f"targets are integers, found {targets.dtype}", TypeError)
     flat = not (sparse and mode == "stack")
     check(flat, "stacked indicators have an axis more than a sparse matrix")
     made = np.dtype(config.floatX if dtype is None else dtype)
@@ -223,7 +223,7 @@ def one_hot(
 def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
     for label in (int(targets.max()), int(targets.min())) if targets.size else ():
         known = -max_labels <= label < max_labels
-        require(known, f"label {label} is out of range for {max_labels} labels", OldIndexError)
+        check(known, f"label {label} is out of range for {max_labels} labels", IndexError)
     marks = np.zeros((targets.size, max_labels), dtype)
     marks[np.arange(targets.size), targets.reshape(-1).astype(np.int64)] = 1
     stacked = marks.reshape((*targets.shape, max_labels))
@@ -311,7 +311,7 @@ def compressed_one_hot(
     """
     found = np.asarray(labels)
     integers = found.dtype.kind in "iu"
-    require(integers, f"labels are integers, found {found.dtype}", OldTypeError)
+    check(integers, f"labels are integers, found {found.dtype}", TypeError)
     check(found.ndim == 1, f"labels have one axis, not {found.shape}")
     values, numbers = np.unique(found, return_inverse=True)
     if simplify_binary and values.size == 2:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldAttributeError, OldKeyError, OldValueError, check, require
+from labeled.compat.errors import check, old
 from labeled.compat.fuel.schemes import SequentialExampleScheme, random_state
 from labeled.compat.fuel.streams import DataStream
 from labeled.compat.fuel.utils import Subset, kept
@@ -28,7 +28,7 @@ class Dataset(ABC):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If nothing is provided, or a source that is not.
     """
 
@@ -47,7 +47,7 @@ class Dataset(ABC):
     sources = kept("sources", lambda self: self.provides_sources)
 
     def _no_scheme(self) -> Any:
-        raise OldAttributeError(f"{type(self).__name__} has no example_iteration_scheme")
+        raise old(AttributeError, f"{type(self).__name__} has no example_iteration_scheme")
 
     example_iteration_scheme = kept("example_iteration_scheme", _no_scheme)
 
@@ -98,7 +98,7 @@ class IterableDataset(Dataset):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If one cannot be iterated, or their lengths are known and differ.
     """
 
@@ -148,7 +148,7 @@ class IndexableDataset(Dataset):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If lengths differ.
     """
 
@@ -170,7 +170,7 @@ class IndexableDataset(Dataset):
         known = state.get("_sources", state.get("provides_sources")) or ()
         if name in known and name != "indexables":
             return self.indexables[list(known).index(name)]
-        raise OldAttributeError(f"{type(self).__name__} has no attribute or source {name!r}")
+        raise old(AttributeError, f"{type(self).__name__} has no attribute or source {name!r}")
 
     @property
     def num_examples(self) -> int:
@@ -302,7 +302,7 @@ class TextFile(Dataset):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If a token is not in the dictionary, or `level` is something else.
     """
 
@@ -322,9 +322,7 @@ class TextFile(Dataset):
     ) -> None:
         for token in (bos_token, eos_token, unk_token):
             known = token is None or token in dictionary
-            require(
-                known, f"{token!r} is not in the dictionary; add it, or pass None", OldValueError
-            )
+            check(known, f"{token!r} is not in the dictionary; add it, or pass None", ValueError)
         levels = ("word", "character")
         check(level in levels, f"level is one of {levels}, found {level!r}")
         super().__init__()
@@ -371,5 +369,5 @@ class TextFile(Dataset):
         if number is not None:
             return number
         if self.unk_token is None:
-            raise OldKeyError(f"{symbol!r} is not in the dictionary; add it, or give unk_token=")
+            raise old(KeyError, f"{symbol!r} is not in the dictionary; add it, or give unk_token=")
         return self.dictionary[self.unk_token]

@@ -22,18 +22,10 @@ from typing import Any, ClassVar
 import h5py
 import numpy as np
 
-from labeled.compat.errors import (
-    OldKeyError,
-    OldOSError,
-    OldTypeError,
-    OldValueError,
-    check,
-    require,
-)
+from labeled.compat.errors import check, old
 from labeled.compat.fuel.datasets.base import Dataset
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
-from labeled.errors import SplitError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import Options
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
@@ -94,10 +86,10 @@ class H5PYDataset(Dataset):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If a split or a source is unknown, rows lie outside a source, sources differ in
         their number of rows, or `which_sets` is a single text.
-    OldTypeError
+    TypeError
         If `which_sets` is empty.
     KeyError
         If the file has no split table, lacks a source that the table names, or has no
@@ -139,7 +131,7 @@ class H5PYDataset(Dataset):
         file = self._file_handle
         table = _table_of(file)
         names = tuple(which_sets)
-        require(names, "which_sets is empty; name at least one split", OldTypeError)
+        check(names, "which_sets is empty; name at least one split", TypeError)
         unknown = [name for name in names if name not in table.splits]
         check(not unknown, f"there are the splits {table.splits}, not {unknown}")
         common: set[str] = set()
@@ -183,10 +175,7 @@ class H5PYDataset(Dataset):
             split: {source: tuple(pair)[:4] for source, pair in by_source.items()}
             for split, by_source in split_dict.items()
         }
-        try:
-            table = split_array(four)
-        except SplitError as error:
-            raise OldValueError(str(error)) from error
+        table = split_array(four)
         given = [pair for by_source in split_dict.values() for pair in by_source.items()]
         texts = {
             "split": list(split_dict),
@@ -216,7 +205,7 @@ class H5PYDataset(Dataset):
     @staticmethod
     def get_vlen_sources(h5file: h5py.File) -> list[str]:
         """Return the sources whose examples have shapes of their own."""
-        return [name for name in _table_of(h5file).sources if is_ragged(h5file, name)]
+        return [name for name in _table_of(h5file).sources if parts_of(h5file, name)]
 
     @staticmethod
     def get_axis_labels(h5file: h5py.File) -> dict[str, tuple[str, ...]]:
@@ -231,7 +220,7 @@ class H5PYDataset(Dataset):
 
         Raises
         ------
-        OldValueError
+        ValueError
             If a split and a source have no row in the table, or rows lie outside the source.
         """
         table = {(row.split, row.source): row.rows for row in _table_of(h5file).rows}
@@ -243,10 +232,9 @@ class H5PYDataset(Dataset):
                 known = (split, source) in table
                 check(known, f"the table has no row for {split!r} and {source!r}")
                 rows = table[split, source]
-                if isinstance(rows, range):
-                    subset = subset + Subset(slice(rows.start, rows.stop), n)
-                    continue
-                subset = subset + Subset(h5file[rows][...].tolist(), n)
+                is_run = isinstance(rows, range)
+                own = slice(rows.start, rows.stop) if is_run else h5file[rows][...].tolist()
+                subset = subset + Subset(own, n)
             result.append(subset)
         return result
 
@@ -257,7 +245,7 @@ class H5PYDataset(Dataset):
             return self.external_file_handle
         if self.path in self._file_handles:
             return self._file_handles[self.path]
-        raise OldOSError(f"{self.path!r} is not open: call open() first")
+        raise old(OSError, f"{self.path!r} is not open: call open() first")
 
     def _out_of_memory_open(self) -> None:
         if self.external_file_handle:
@@ -296,14 +284,15 @@ class H5PYDataset(Dataset):
         self.subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
         self.data_sources, self.source_shapes = None, None
         if self.load_in_memory:
-            values, shapes, ragged = [], [], self.vlen_sources
-            for name, rows, subset in zip(
-                self.sources, self._rows_of(file), self.subsets, strict=True
-            ):
-                values.append(subset.index_within_subset(rows, slice(None)))
-                own = [example.shape for example in values[-1]] if name in ragged else None
-                shapes.append(None if own is None else np.array(own))
-            self.data_sources, self.source_shapes = tuple(values), tuple(shapes)
+            pairs = zip(self.subsets, self._rows_of(file), strict=True)
+            held = tuple(subset.index_within_subset(rows, slice(None)) for subset, rows in pairs)
+            self.data_sources, self.source_shapes = (
+                held,
+                tuple(
+                    np.array([one.shape for one in values]) if name in self.vlen_sources else None
+                    for name, values in zip(self.sources, held, strict=True)
+                ),
+            )
         self._out_of_memory_close()
         self.in_memory_subset = Subset(slice(None), self.num_examples)
 
@@ -322,9 +311,9 @@ class H5PYDataset(Dataset):
 
         Raises
         ------
-        OldValueError
+        ValueError
             If the request is none of these, empty, negative or out of range.
-        OldTypeError
+        TypeError
             If, out of memory, rows are repeated, or not ascending without `sort_indices`.
         """
         if self.load_in_memory:
@@ -339,7 +328,7 @@ class H5PYDataset(Dataset):
 
     def _out_of_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         if not isinstance(request, _REQUESTS):
-            raise OldValueError(f"rows are asked for by an int, a slice or a list, not {request!r}")
+            raise old(ValueError, f"a request is an int, a slice or a list, not {request!r}")
         if not self.external_file_handle and self.path not in self._file_handles:
             self._out_of_memory_open()
         stored = self._rows_of(self._file_handle)
@@ -368,13 +357,13 @@ def _table_of(file: h5py.File) -> SplitTable:
 
     Raises
     ------
-    OldKeyError
+    KeyError
         If it has none.
     """
     table = read_table(file)
     if table is None:
         made = "H5PYDataset.create_split_array()"
-        raise OldKeyError(f"{file.filename!r} has no attribute {TABLE!r}, which {made} returns")
+        raise old(KeyError, f"{file.filename!r} has no attribute {TABLE!r}, which {made} returns")
     return table
 
 
@@ -391,10 +380,10 @@ def _check_order(request: list[Any], sort_indices: bool) -> None:
     """Refuse what h5py refuses: repeated rows, and unsorted ones where they are not sorted."""
     rows = np.asarray(request)
     integers = rows.dtype.kind in "iub"
-    require(integers, f"rows are listed by whole numbers, found {rows.dtype}", OldTypeError)
+    check(integers, f"rows are listed by whole numbers, found {rows.dtype}", TypeError)
     rows = np.sort(rows) if sort_indices else rows
     wrong = "rows may not be repeated, and must ascend without sort_indices=True"
-    require((rows[1:] > rows[:-1]).all(), wrong, OldTypeError)
+    check((rows[1:] > rows[:-1]).all(), wrong, TypeError)
 
 
 # ---------------------------------------------------------------- files of PyTables
@@ -480,7 +469,7 @@ class StoredRows:
         if file.mode == "r" and file.driver in ("sec2", "stdio") and os.path.isfile(file.filename):
             self.source = _source(file, name, self.parts, self.shape)
         wrong = f"{file.filename!r}: open it for reading, to read {name!r}"
-        require(self.source is not None or "offsets" not in self.parts, wrong, OldOSError)
+        check(self.source is not None or "offsets" not in self.parts, wrong, OSError)
         if self.source is not None:
             ragged = self.source.ragged is not None
             self.reader: Any = self.source.examples() if ragged else self.source.reader()
@@ -543,28 +532,22 @@ def _from_handle(dataset: h5py.Dataset, rows: range | Ints) -> Any:
     return Subset.sorted_fancy_indexing(dataset, rows)
 
 
-def is_ragged(file: h5py.File, name: str) -> bool:
-    """Whether the examples of a source have shapes of their own.
+def parts_of(file: h5py.File, name: str) -> dict[str, h5py.Dataset]:
+    """Return the datasets that tell the shapes of a source's examples, by role; none if it is one.
 
     Raises
     ------
-    OldValueError
-        If it has more axes than one.
+    ValueError
+        If examples have shapes of their own, and the source more axes than one.
     """
-    dataset = file[name]
-    if not dataset.shape or not (is_flat(dataset) or "shapes" in [*dataset.dims[0].keys()]):
-        return False
+    dataset, parts = file[name], dict[str, h5py.Dataset]()
+    if dataset.shape and is_flat(dataset):
+        parts = {role: file[path] for role, path in part_paths(dataset, name).items()}
+    elif dataset.shape and "shapes" in [*dataset.dims[0].keys()]:
+        parts = {"shapes": dataset.dims[0]["shapes"]}
     wrong = f"source {name!r} of variable length has shape {dataset.shape}, not one axis"
-    check(len(dataset.shape) == 1, wrong)
-    return True
-
-
-def parts_of(file: h5py.File, name: str) -> dict[str, h5py.Dataset]:
-    """Return the datasets that tell the shapes of a source's examples, by role."""
-    dataset = file[name]
-    if is_flat(dataset):
-        return {role: file[path] for role, path in part_paths(dataset, name).items()}
-    return {"shapes": dataset.dims[0]["shapes"]} if is_ragged(file, name) else {}
+    check(not parts or dataset.ndim == 1, wrong)
+    return parts
 
 
 def rows_of(file: h5py.File, name: str) -> int:

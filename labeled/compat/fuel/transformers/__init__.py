@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import OldKeyError, OldNotImplementedError, check, require
+from labeled.compat.errors import check, old
 from labeled.compat.fuel.config_parser import AxisLabelsMismatchError, config
 from labeled.compat.fuel.schemes import BatchSizeScheme, IterationScheme
 from labeled.compat.fuel.streams import AbstractDataStream
@@ -82,20 +82,20 @@ class Transformer(AbstractDataStream):
 
         Raises
         ------
-        OldValueError
+        ValueError
             If there is a request.
-        OldNotImplementedError
+        NotImplementedError
             If this makes examples of batches or the other way round, or a subclass does
             not say what to do.
         """
         data, examples = self._next(request), self.produces_examples
         alike = examples == self.data_stream.produces_examples
         wrong = f"{type(self).__name__} changes the kind of items; say how in get_data()"
-        require(alike, wrong, OldNotImplementedError)
+        check(alike, wrong, NotImplementedError)
         return self.transform_example(data) if examples else self.transform_batch(data)
 
     def _not_transformed(self, *_: Any) -> Any:
-        raise OldNotImplementedError(f"{type(self).__name__} does not transform what it is given")
+        raise old(NotImplementedError, f"{type(self).__name__} does not transform what it is given")
 
     transform_example: Callable[..., Any] = _not_transformed
     transform_batch: Callable[..., Any] = _not_transformed
@@ -178,7 +178,7 @@ class ExpectsAxisLabels:
         if source_name in checked:
             return
         wrong = f"{type(self).__name__}: {source_name!r} needs the axes {expected}, found {actual}"
-        require(actual is None or expected == actual, wrong, AxisLabelsMismatchError)
+        check(actual is None or expected == actual, wrong, AxisLabelsMismatchError)
         if actual is None:
             log.warning(wrong)
         checked.add(source_name)
@@ -214,7 +214,7 @@ class Mapping(Transformer):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If `mapping_accepts` is something else.
     """
 
@@ -341,7 +341,7 @@ class FilterSources(AgnosticTransformer):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If the stream lacks one.
     """
 
@@ -371,9 +371,9 @@ class Rename(AgnosticTransformer):
 
     Raises
     ------
-    OldKeyError
+    KeyError
         If an old name is not there, or two sources would have one name.
-    OldValueError
+    ValueError
         If `on_non_existent` is something else.
     """
 
@@ -389,12 +389,12 @@ class Rename(AgnosticTransformer):
         check(known, f"on_non_existent is one of {choices}, not {on_non_existent!r}")
         missing = [name for name in names if name not in there]
         wrong = f"the stream has the sources {there}, not {missing}"
-        require(not missing or on_non_existent != "raise", wrong, OldKeyError)
+        check(not missing or on_non_existent != "raise", wrong, KeyError)
         if missing and on_non_existent == "warn":
             log.warning(wrong)
         renamed = tuple(names.get(name, name) for name in there)
         distinct = len(set(renamed)) == len(renamed)
-        require(distinct, f"two sources would have one name: {renamed}", OldKeyError)
+        check(distinct, f"two sources would have one name: {renamed}", KeyError)
         labels = {names.get(k, k): v for k, v in (data_stream.axis_labels or {}).items()} or None
         super().__init__(data_stream, **as_behind(data_stream, {"axis_labels": labels, **kwargs}))
         self.sources = renamed
@@ -415,7 +415,7 @@ class Merge(AbstractDataStream):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If names are missing, or streams are of both kinds.
     """
 
@@ -509,7 +509,7 @@ class Cache(Transformer):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If the scheme is of another kind.
     """
 
@@ -550,7 +550,7 @@ class Batch(Transformer):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If the stream is one of batches, the scheme one of examples; at the end of an
         epoch, if the last batch is short and `strictness` is 2.
     """
@@ -585,7 +585,7 @@ class Unpack(Transformer):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If the stream gives examples already.
     """
 
@@ -620,7 +620,7 @@ class Padding(Transformer):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If the stream gives examples, or sequences differ in other axes than the first.
     """
 
@@ -680,7 +680,7 @@ class Window(Transformer):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If the stream gives batches, or several sources.
     """
 

@@ -17,12 +17,7 @@ from typing import Any
 import numpy as np
 
 from labeled._optional import extra_module
-from labeled.compat.errors import (
-    OldNotImplementedError,
-    OldTypeError,
-    check,
-    require,
-)
+from labeled.compat.errors import check
 from labeled.compat.fuel.schemes import random_state
 from labeled.compat.fuel.transformers import (
     Cast,
@@ -59,7 +54,7 @@ class ImagesFromBytes(SourcewiseTransformer):
 
     Raises
     ------
-    OldTypeError
+    TypeError
         If what is to be decoded is not a byte string.
     """
 
@@ -75,7 +70,7 @@ class ImagesFromBytes(SourcewiseTransformer):
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
         wrong = f"source {source_name!r} holds {type(source_example).__name__}, not byte strings"
-        require(isinstance(source_example, bytes), wrong, OldTypeError)
+        check(isinstance(source_example, bytes), wrong, TypeError)
         with pillow().open(io.BytesIO(source_example)) as image:
             pixels = np.array(image if self.color_mode is None else image.convert(self.color_mode))
         return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
@@ -139,7 +134,7 @@ class MinimumImageDimensions(_Images):
 
     def _checked(self, image: Any, source_name: str) -> Any:
         wrong = f"images of {source_name!r} have 2 or 3 axes, not {image.shape}"
-        require(image.ndim in (2, 3), wrong, OldNotImplementedError)
+        check(image.ndim in (2, 3), wrong, NotImplementedError)
         return image
 
     def _changed(self, image: Any) -> Any:
@@ -167,7 +162,7 @@ class RandomFixedSizeCrop(_Images):
 
     Raises
     ------
-    OldValueError
+    ValueError
         If an image is smaller than the window.
     """
 
