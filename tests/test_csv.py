@@ -334,7 +334,7 @@ def test_damage_between_the_samples_names_its_line(tmp_path):
         for ask in (ds["features"], ds.subset([3, number - 1, number + 4])["features"]):
             with pytest.raises(ReadError, match=f"source 'features' in .*{words}"):
                 ask.compute()
-        with pytest.warns(LabeledWarning, match="1 rows are left out"):
+        with pytest.warns(LabeledWarning, match="1 row is left out"):
             kept = [b.rows for b in ds.batches(100, memory="24 MiB", errors="skip")]
         assert set(range(400)) - set(np.concatenate(kept).tolist()) == {number - 1}
 

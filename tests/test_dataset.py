@@ -193,6 +193,15 @@ def test_one_label_with_two_lengths(tmp_path):
     assert dataset["big"].dims == ("batch", "width")
 
 
+def test_splits_are_shown_where_they_can_be_chosen(path):
+    dataset = labeled.open_dataset(path)
+    assert "splits:" in repr(dataset)
+    for chosen in (dataset.split("train"), dataset.subset(slice(9)), dataset.load()):
+        assert "splits:" not in repr(chosen)
+        with pytest.raises(SplitError):
+            chosen.split("train")
+
+
 def test_a_file_without_sources_has_no_row(tmp_path):
     with h5py.File(tmp_path / "e.h5", "w") as f:
         f["scalar"] = 1

@@ -68,7 +68,7 @@ def test_a_bad_row_of_a_second_file_is_the_one_left_out(tmp_path):
     (tmp_path / "b.csv").write_text("v\n" + "".join(f"{n}\n" for n in [10, 11, 12, "?", 14]))
     paths = [str(tmp_path / name) for name in ("a.csv", "b.csv")]
     ds = labeled.open_dataset(paths, columns="separate", dtype={"v": "int64"})
-    with pytest.warns(LabeledWarning, match="1 rows are left out"):
+    with pytest.warns(LabeledWarning, match="1 row is left out"):
         batches = list(ds.batches(4, errors="skip"))
     rows = np.concatenate([batch.rows for batch in batches])
     assert rows.tolist() == [*range(13), 14]

@@ -239,11 +239,10 @@ def test_a_plan_draws_its_windows_and_chunks(path):
     reads = loader.explain().reads
     ax = drawn(loader.plot.plan())
     shown = [
-        [(int(p.vertices[:, 0].min()), int(p.vertices[:, 0].max())) for p in c.get_paths()]
+        [[int(p.vertices[:, 0].min()), int(p.vertices[:, 0].max())] for p in c.get_paths()]
         for c in ax.collections
     ]
-    assert shown[::2] == [list(window.chunks) for window in reads.windows]
-    assert shown[1::2] == [list(window.runs) for window in reads.windows]
+    assert shown == [stretches for layers in reads.lines.values() for stretches in layers]
     assert [line.get_xdata()[0] for line in ax.lines] == list(range(32, N, 32))
     assert "shuffle='window'" in ax.get_title(loc="left")
     with pytest.raises(LoaderError, match="no rows"):

@@ -307,7 +307,7 @@ def test_pictures_that_cannot_be_decoded_are_left_out_if_that_is_wanted(tmp_path
     else:
         loader = ds.batches(2, errors="skip", pipeline={"images": Augment([Mirror(0)])})
         made = IteratorProvider(loader, batch_size=2, label="labels")
-    with pytest.warns(LabeledWarning, match="rows are left out"):
+    with pytest.warns(LabeledWarning, match="left out of this epoch"):
         batches = list(made)
     assert [b.label[0].tolist()[: b.count_samples] for b in batches] == [[0], [2, 3], [6, 7]]
     for batch in batches:

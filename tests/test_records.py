@@ -326,7 +326,7 @@ def test_jpegs_go_directly_to_batches_past_those_that_need_more(path, threads):
         list(ds.batches(8, threads=threads))
     for shuffle in (False, True):
         loader = ds.batches(8, threads=threads, shuffle=shuffle, seed=2, errors="skip")
-        with pytest.warns(LabeledWarning, match="1 rows are left out"):
+        with pytest.warns(LabeledWarning, match="1 row is left out"):
             batches = list(loader)
         seen = [row for batch in batches for row in batch.rows.tolist()]
         assert sorted(seen) == [i for i in range(N) if i != 12]
@@ -364,7 +364,7 @@ def test_a_picture_that_is_none_is_named(spoilt, shape):
 def test_pictures_that_are_none_are_left_out_on_request(spoilt, folder, as_ragged):
     ds = labeled.open_dataset([spoilt, folder / "mixed.rec"] if as_ragged else spoilt)
     loader = ds.batches(8, errors="skip", shuffle=True, seed=4)
-    with pytest.warns(LabeledWarning, match=r"1 rows are left out"):
+    with pytest.warns(LabeledWarning, match=r"1 row is left out"):
         batches = list(loader)
     rows = np.concatenate([batch.rows for batch in batches])
     assert sorted(set(range(len(ds))) - set(rows)) == [0, 11, 25, 40]

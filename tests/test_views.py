@@ -90,7 +90,7 @@ def test_every_kind_of_loader_is_described(path, options):
     for view in (loader, loader.explain()):
         assert "images" in repr(view)
         assert "images" in words_of(tree_of(view._repr_html_()))
-    assert loader.explain().reads.windows
+    assert loader.explain().reads.lines
     next(iter(loader))
     assert "epoch=1" in repr(loader)
 

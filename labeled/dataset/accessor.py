@@ -160,24 +160,27 @@ def _variable(name: str, array: Any, dim: str) -> xr.Variable:
     return xr.Variable((dim, *(f"{name}_axis_{i}" for i in range(1, array.ndim))), array)
 
 
-@xr.register_dataset_accessor("labeled")
-class LabeledDataset:
-    """The accessor ``.labeled`` of xarray Datasets: :func:`labeled.batches` as a method."""
+class _Served:
+    """:func:`labeled.batches` as a method of an accessor."""
 
-    def __init__(self, dataset: xr.Dataset) -> None:
-        self._object = dataset
+    def __init__(self, xarray_object: Any) -> None:
+        self._object = xarray_object
 
     @wraps(batches)
     def batches(self, *args: Any, **options: Any) -> Loader:
         return batches(self._object, *args, **options)
 
 
+@xr.register_dataset_accessor("labeled")
+class LabeledDataset(_Served):
+    """The accessor ``.labeled`` of xarray Datasets: :func:`labeled.batches` as a method."""
+
+
 @xr.register_dataarray_accessor("labeled")
-class LabeledArray:
+class LabeledArray(_Served):
     """Lay a labelled array out for a space, and serve it in batches."""
 
-    def __init__(self, array: xr.DataArray) -> None:
-        self._object = array
+    _object: xr.DataArray
 
     @property
     def space(self) -> Space:
@@ -214,10 +217,6 @@ class LabeledArray:
         """
         laid_out: xr.DataArray = format_dataarray(self._object, space, dims=dims)
         return laid_out
-
-    @wraps(batches)
-    def batches(self, *args: Any, **options: Any) -> Loader:
-        return batches(self._object, *args, **options)
 
     def to_device(self, device: str) -> xr.DataArray:
         """Return the array with its data on a device; coordinates stay where they are.

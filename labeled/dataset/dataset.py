@@ -26,7 +26,6 @@ from labeled.dataset.files import Files
 from labeled.device import AnyDevice, Library, Resident
 from labeled.display.summary import Summary, Viewed
 from labeled.errors import (
-    DimsError,
     LoaderError,
     NoLengthError,
     SelectionError,
@@ -116,7 +115,7 @@ class Dataset(Viewed):
         for name in self.sources:
             source = there[name]
             for dim, request in self.steps:
-                source = isel_source(source, dim, request)
+                source = source.isel(dim, request)
             out[name] = source if self.loaded is None else source.in_memory(self.loaded[name])
         return out
 
@@ -259,8 +258,7 @@ class Dataset(Viewed):
         >>> ds.subset([7, 2, 2]).subset(slice(1, None))["x"].values
         array([2, 2])
         """
-        n_rows, chosen, loaded = self.n_rows, {}, self.loaded
-        in_files = self._rows if self.selections is None else self.selections
+        n_rows, chosen, loaded, in_files = self.n_rows, {}, self.loaded, self._file_rows
         done: dict[str, Selection] = {}  # sources with equal rows share what comes out
         try:
             if loaded is not None or not self.sources:
@@ -355,9 +353,19 @@ class Dataset(Viewed):
         DimsError
             If examples differ in length along the dim.
         """
+        from labeled.dataset.selecting import is_example_dim
+
         out = self
         for dim, request in {**({} if indexers is None else indexers), **axes}.items():
-            out = out._isel_one(dim, request)
+            if is_example_dim(dim, request, out.dims.values()):
+                out = out.subset(request)
+                continue
+            if isinstance(request, list | np.ndarray):
+                request = tuple(as_array(dim, request, SelectionTypeError).tolist())
+            # Narrowed now also where rows are in the files, to complain before the first read.
+            parts = {name: source.isel(dim, request) for name, source in out._sources.items()}
+            loaded = None if out.loaded is None else {name: p.loaded for name, p in parts.items()}
+            out = replace(out, steps=(*out.steps, (dim, request)), loaded=loaded)
         return out
 
     def sel(
@@ -394,21 +402,8 @@ class Dataset(Viewed):
 
         out = self
         for dim, label in {**({} if indexers is None else indexers), **labels}.items():
-            out = out._isel_one(dim, positions(out, dim, label, method, tolerance))
+            out = out.isel({dim: positions(out, dim, label, method, tolerance)})
         return out
-
-    def _isel_one(self, dim: str, request: Any) -> Dataset:
-        from labeled.dataset.selecting import is_example_dim
-
-        if is_example_dim(dim, request, self.dims.values()):
-            return self.subset(request)
-        if isinstance(request, list | np.ndarray):
-            request = tuple(as_array(dim, request, SelectionTypeError).tolist())
-        # Narrowed now also where rows are in the files, to complain before the first read.
-        parts = {name: isel_source(source, dim, request) for name, source in self._sources.items()}
-        loaded = {name: part.loaded for name, part in parts.items() if part.loaded is not None}
-        steps = (*self.steps, (dim, request))
-        return replace(self, steps=steps, loaded=None if self.loaded is None else loaded)
 
     @check_arguments()
     def select(self, *sources: str | Sequence[str]) -> Dataset:
@@ -955,22 +950,6 @@ def spaces_of(
             shape = (len(rows[name]), *source.row_shape)
             spaces[name] = space_of(source.dims, shape, source.dtype, name=name)
     return spaces
-
-
-def isel_source(source: Source, dim: str, request: Any) -> Source:
-    """Take part of one dim of a source; a source without the dim stays as it is."""
-    if dim not in source.dims[1:]:
-        return source
-    if source.ragged is not None:
-        raise DimsError(
-            f"dim {dim!r} of {source.where} has another length in every example ({source.ragged}), "
-            f"so isel() cannot cut it; pad() the source, or leave it out with select()"
-        )
-    request = list(request) if isinstance(request, tuple) else request
-    try:
-        return source.narrow({source.dims[1:].index(dim): request})
-    except (SelectionError, SelectionTypeError) as error:
-        raise type(error)(f"{error} ({source.where})") from None
 
 
 def _names_of(given: tuple[Any, ...]) -> tuple[Any, ...]:

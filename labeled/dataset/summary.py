@@ -13,7 +13,7 @@ from dask.utils import format_bytes
 
 from labeled.dataset.dataset import TEXT_KINDS, Dataset
 from labeled.dataset.selecting import heaviest
-from labeled.display.plots import Axes, draw_splits
+from labeled.display.plots import Axes, RowLines, draw_rows
 from labeled.display.progress import progress_bar
 from labeled.display.summary import Summary, Table
 from labeled.display.text import count_words, shortened, sizes_words
@@ -62,7 +62,7 @@ def _summary(dataset: Dataset) -> Summary:
             details.append((name, str(spaces.get(name, one.ragged or "text")), own))
         more = [Table(("source", "space", "attributes"), details, "spaces and attributes")]
     splits = [(name, _split_words(dataset, name)) for name in catalog.splits]
-    if sources and splits and not dataset.chosen:
+    if sources and splits and dataset.selections is None:
         parts.append(Table(("split", "rows"), splits, "splits"))
     variables = [
         (name, f"({', '.join(one.dims)})", str(one.dtype))
@@ -187,11 +187,12 @@ class DatasetPlots:
         """
         catalog, found, longest = self.dataset.files.catalog, {}, 0
         for split, by_source in catalog.splits.items():
-            for name, rows in [*by_source.items()][:1]:
-                n_rows = catalog.sources[name].n_rows
-                longest, found[split] = max(longest, n_rows), rows.stretches_among(n_rows)
-        notes = {name: _split_words(self.dataset, name) for name in found}
-        return draw_splits(found, notes, longest, ax)
+            name, rows = next(iter(by_source.items()))
+            n_rows = catalog.sources[name].n_rows
+            longest, found[split] = max(longest, n_rows), (rows.stretches_among(n_rows),)
+        notes = [_split_words(self.dataset, split) for split in found]
+        lines = RowLines(found, longest, "row of the file", notes=notes)
+        return draw_rows(lines, "where the rows of splits lie", ax)
 
 
 # ---------------------------------------------------------------- statistics

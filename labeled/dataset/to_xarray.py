@@ -419,13 +419,13 @@ def _taken(
 ) -> LazyArray:
     """Return a coordinate or a variable without the example dim, its axes cut like the data."""
     rows, one = Selection.all(source.n_rows) if rows is None else rows, False
-    for dim, request in steps if source.dims else ():
-        wanted = list(request) if isinstance(request, tuple) else request
-        if dim == source.dims[0]:
+    for dim, request in steps:
+        if source.dims[:1] == (dim,):
             one = isinstance(request, int)
-            rows = rows[[request] if one else wanted]
-        elif dim in source.dims[1:]:
-            source = source.narrow({source.dims[1:].index(dim): wanted})
+            rows = rows[
+                [request] if one else list(request) if isinstance(request, tuple) else request
+            ]
+        source = source.isel(dim, request)
     return LazyArray(source, rows, source.dims[one:])
 
 

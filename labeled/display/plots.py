@@ -28,7 +28,7 @@ from labeled.display.text import ClassNames, ExampleInfo, count_words, shown
 from labeled.errors import ArrayError, UnknownNameError, did_you_mean
 
 Array = npt.NDArray[Any]
-Stretches = Sequence[tuple[float, float]]
+Stretches = Sequence[Sequence[float]]
 Kind = Literal["images", "sequences", "labels", "values"]
 """What a source is drawn as; a batch shows the first of these that it has."""
 Axes = Any
@@ -313,79 +313,48 @@ def draw_values(values: Array, title: str, ax: Axes | None = None) -> Axes:
     return titled(ax, title + (f" ({lost:,} not finite)" if lost else ""), "value", "count")
 
 
-def draw_splits(
-    lines: Mapping[str, Stretches], notes: Mapping[str, str], n_rows: int, ax: Axes | None = None
-) -> Axes:
-    """Draw where the rows of splits lie, a line for each name with a note at its end."""
-    ax = new_axes(ax, 8.0, 0.9 + 0.4 * max(1, len(lines)))
-    for number, (name, stretches) in enumerate(lines.items()):
-        _draw_bars(ax, number, stretches, facecolors=f"C{number % 10}")
-        place = {"xycoords": ("axes fraction", "data"), "va": "center"}
-        ax.annotate(shown(notes[name]), (1.01, number), parse_math=False, **place)
-    return _rows_along(ax, list(lines), n_rows, "where the rows of splits lie", "row of the file")
-
-
 @dataclass(frozen=True)
-class WindowRead:
-    """One window: places ``start .. stop`` of the epoch, and rows of the file read for it."""
-
-    start: int
-    stop: int
-    runs: tuple[tuple[int, int], ...]
-    """Rows wanted, half-open and ascending; some of them where there are very many."""
-    chunks: tuple[tuple[int, int], ...] = ()
-    """Rows of the stored chunks that are decoded for them."""
-
-
-@dataclass(frozen=True)
-class Reads:
-    """What the largest source reads for some windows.
+class RowLines:
+    """Where rows lie, line by line: those of splits, or what windows read.
 
     Parameters
     ----------
-    source : str
+    lines : mapping of str to sequence of stretches
+        Half-open, ascending; those in front are pale, the last are the rows meant.
     n_rows : int
-        Rows of its file or files.
+        Rows there are.
+    x : str
+        What a row is called.
     chunk_rows : int
         Rows stored together; 1 where any row can be read alone.
-    windows : tuple of WindowRead
-    called : str
-        What a window is called: "window", or "job" where rows are only read ahead.
-    kept : bool
-        Whether all rows are read once and kept, so that windows read nothing.
+    notes : sequence of str
+        What stands at the end of each line.
     """
 
-    source: str
+    lines: Mapping[str, Sequence[Stretches]]
     n_rows: int
-    chunk_rows: int
-    windows: tuple[WindowRead, ...]
-    called: str = "window"
-    kept: bool = False
+    x: str
+    chunk_rows: int = 1
+    notes: Sequence[str] = ()
 
 
-def draw_reads(reads: Reads, title: str, ax: Axes | None = None) -> Axes:
-    """Draw what windows read: rows that are wanted, over the chunks decoded for them."""
-    ax = new_axes(ax, 8.0, 1.1 + 0.35 * max(1, len(reads.windows)))
-    for number, window in enumerate(reads.windows):
-        for stretches, alpha in ((window.chunks, PALE), (window.runs, 1.0)):
-            _draw_bars(ax, number, stretches, facecolors="C0", alpha=alpha, linewidth=0)
-    step = reads.chunk_rows
-    if step > 1 and reads.n_rows <= step * MAX_EDGES:
-        for edge in range(step, reads.n_rows, step):
+def draw_rows(rows: RowLines, title: str, ax: Axes | None = None) -> Axes:
+    """Draw where rows lie, a line for each name."""
+    ax = new_axes(ax, 8.0, 1.0 + 0.4 * max(1, len(rows.lines)))
+    for number, layers in enumerate(rows.lines.values()):
+        style: dict[str, Any] = {"facecolors": f"C{number % 10}", "linewidth": 0}
+        for stretches in layers:
+            bars = [(start, stop - start) for start, stop in stretches]
+            alpha = 1.0 if stretches is layers[-1] else PALE
+            ax.broken_barh(bars, (number - 0.35, 0.7), alpha=alpha, **style)
+    for number, note in enumerate(rows.notes):
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        ax.annotate(shown(note), (1.01, number), parse_math=False, **place)
+    step = rows.chunk_rows
+    if step > 1 and rows.n_rows <= step * MAX_EDGES:
+        for edge in range(step, rows.n_rows, step):
             ax.axvline(edge, color="0.5", alpha=PALE, linewidth=0.5)
-    names = [f"{reads.called} at row {window.start:,} of the epoch" for window in reads.windows]
-    where = "kept in memory" if reads.kept else "in the file"
-    return _rows_along(ax, names, reads.n_rows, title, f"row of {reads.source!r} {where}")
-
-
-def _draw_bars(ax: Axes, line: int, stretches: Stretches, **style: Any) -> None:
-    bars = [(start, stop - start) for start, stop in stretches]
-    ax.broken_barh(bars, (line - 0.35, 0.7), **style)
-
-
-def _rows_along(ax: Axes, names: Sequence[str], n_rows: int, title: str, x: str) -> Axes:
-    """Name the lines of a picture of rows, from the top."""
-    name_ticks(ax.yaxis, names)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set_xlim(0, n_rows or 1)
-    return titled(ax, title, x)
+    name_ticks(ax.yaxis, list(rows.lines))
+    ax.set_ylim(len(rows.lines) - 0.4, -0.6)
+    ax.set_xlim(0, rows.n_rows or 1)
+    return titled(ax, title, rows.x)

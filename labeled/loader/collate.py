@@ -22,7 +22,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.dims import EXAMPLE_DIMS
-from labeled.display.text import ExampleInfo
+from labeled.display.text import ExampleInfo, count_words
 from labeled.errors import ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.explain import Stats
@@ -283,7 +283,9 @@ def read_rows_individually(
                 except ReadError as error:
                     bad = rows[some] == error.row
                     bad = bad if bad.any() else np.ones(len(some), bool)
-                    warn(f"{np.count_nonzero(bad)} rows are left out of this epoch: {error}")
+                    n = int(np.count_nonzero(bad))
+                    gone = f"{count_words(n, 'row')} {'is' if n == 1 else 'are'} left out"
+                    warn(f"{gone} of this epoch: {error}")
                     lost[places[some[bad]]] = True
                     some = some[~bad]
     return lost

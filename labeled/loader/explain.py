@@ -19,7 +19,7 @@ import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled._validation import check_classes
-from labeled.display.plots import Axes, Reads, WindowRead, draw_reads
+from labeled.display.plots import Axes, RowLines, draw_rows
 from labeled.display.summary import Summary, Table, Viewed
 from labeled.display.text import count_words, sizes_words
 from labeled.errors import LoaderError
@@ -320,13 +320,14 @@ def sampled_jobs(
     return jobs, sum([stop - start for start, stop, _ in jobs]) / n_rows if n_rows else 1.0
 
 
-def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
+def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> RowLines | None:
     """What the largest source reads for some of the windows: some of the runs of each."""
     if not plan.source_readers or not jobs:
         return None
     largest = max(plan.source_readers, key=attrgetter("row_bytes"))
-    layout, n_rows, windows = largest.layout, largest.reader.n_rows, []
-    for start, stop, content in jobs[:DRAWN_JOBS]:
+    layout, n_rows, lines = largest.layout, largest.reader.n_rows, {}
+    called = "window" if mode == "window" else "job"
+    for start, _, content in jobs[:DRAWN_JOBS]:
         runs = as_runs(largest.file_rows(content, plan.position_of).rows)
         runs, chunks = runs[:: -(-len(runs) // DRAWN_RUNS) or 1], np.empty((0, 2), np.int64)
         if layout.chunk_rows is not None and not largest.keep:
@@ -337,10 +338,9 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> Reads | None:
             last = np.searchsorted(edges, runs[:, 1], side="left")
             first[1:] = np.maximum(first[1:], last[:-1])  # a chunk of two runs is drawn once
             chunks = np.minimum(edges[np.stack([first, last], axis=1)], n_rows)
-        pairs = [tuple(map(tuple, some.tolist())) for some in (runs, chunks)]
-        windows.append(WindowRead(start, stop, *pairs))
-    called, chunk_rows = "window" if mode == "window" else "job", layout.chunk_rows or 1
-    return Reads(largest.name, n_rows, chunk_rows, tuple(windows), called, largest.keep)
+        lines[f"{called} at row {start:,} of the epoch"] = (chunks.tolist(), runs.tolist())
+    where = "kept in memory" if largest.keep else "in the file"
+    return RowLines(lines, n_rows, f"row of {largest.name!r} {where}", layout.chunk_rows or 1)
 
 
 def shuffle_quality(
@@ -414,4 +414,4 @@ class LoaderPlots:
         title = f"{count_words(plan.n_rows, 'row')}, {shuffle_argument(plan.mode)}"
         if plan.quality is not None:
             title += f", {plan.quality:.2f} of a full shuffle"
-        return draw_reads(plan.reads, title, ax)
+        return draw_rows(plan.reads, title, ax)

@@ -22,11 +22,8 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 AnyRows = range | Rows
 
-MANY_ELEMENTS, MANY_PACKED = 64, 160
-"""Examples of at least so many elements are copied one by one, smaller ones by index.
-
-Where they go end to end one index is enough, so that this pays up to the second number.
-"""
+MANY_ELEMENTS = 96
+"""Examples of at least so many elements are copied one by one, smaller ones by index."""
 
 COMPILED_BYTES = 1 << 14
 """Segments of so many bytes together are copied by compiled loops where these are at hand."""
@@ -214,50 +211,43 @@ def flat_of_views(examples: Sequence[Array] | Array, n_axes: int, dtype: Any) ->
 
 
 def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:
-    """Copy segments of a flat array to places of another: ``out[p:p + n] = source[s:s + n]``."""
-    total = int(sizes.sum())
-    if total * out.itemsize >= COMPILED_BYTES and _compiled(out, places, source, starts, sizes):
-        return
+    """Copy segments of a flat array to places of another: ``out[p:p + n] = source[s:s + n]``.
+
+    Compiled loops do it without the GIL where these are at hand. Else short segments are copied
+    by index, others one by one; as bytes unless they are very long, which takes two thirds of the
+    time and lets no other thread run Python meanwhile: to get the lock back for each of many
+    segments would take longer than to copy them.
+    """
+    total, item = int(sizes.sum()), out.itemsize
+    to: Any = out
+    there: Any = source
+    plain = out.dtype == source.dtype and not out.dtype.hasobject
+    if plain and out.flags.c_contiguous and source.flags.c_contiguous:
+        to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
+        if total * item >= COMPILED_BYTES and compiled.pays_off(total * item):
+            loops = importlib.import_module("labeled.permute.kernels")
+            if loops.copy_segments(to, places * item, there, starts * item, sizes * item):
+                return
     packed = bool((places[1:] - places[:-1] == sizes[:-1]).all())
-    if total >= (MANY_PACKED if packed else MANY_ELEMENTS) * len(sizes):
-        _copy_each(out, places, source, starts, sizes)
+    if total >= MANY_ELEMENTS * len(sizes):
+        if to is out or total * item > LONG_BYTES * len(sizes):
+            to, there, item = out, source, 1
+        else:
+            to, there = memoryview(to), memoryview(there)
+        places, starts, sizes = places * item, starts * item, sizes * item
+        ends, stops = (starts + sizes).tolist(), (places + sizes).tolist()
+        for a, b, c, d in zip(places.tolist(), stops, starts.tolist(), ends, strict=True):
+            to[a:b] = there[c:d]
         return
     cuts = block_cuts(sizes, INDEX_ELEMENTS)
     for a, b in pairwise(cuts):
-        some, ends = sizes[a:b], offsets_of(sizes[a:b])
-        step = np.arange(int(ends[-1]))
-        taken = source.take(np.repeat(starts[a:b] - ends[:-1], some) + step)
+        some, edges = sizes[a:b], offsets_of(sizes[a:b])
+        step = np.arange(int(edges[-1]))
+        taken = source.take(np.repeat(starts[a:b] - edges[:-1], some) + step)
         if packed:
             out[places[a] : places[a] + len(step)] = taken
         else:
-            out[np.repeat(places[a:b] - ends[:-1], some) + step] = taken
-
-
-def _compiled(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> bool:
-    """Copy segments by compiled loops, without the GIL; False where these are not at hand."""
-    item, alike = out.itemsize, out.dtype == source.dtype and not out.dtype.hasobject
-    packed = out.flags.c_contiguous and source.flags.c_contiguous
-    if not (alike and packed and compiled.pays_off(int(sizes.sum()) * item)):
-        return False
-    loops = importlib.import_module("labeled.permute.kernels")
-    to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
-    return bool(loops.copy_segments(to, places * item, there, starts * item, sizes * item))
-
-
-def _copy_each(out: Any, places: Rows, source: Any, starts: Rows, sizes: Rows) -> None:
-    """Copy segments one by one, as bytes where they are neither short nor long.
-
-    That takes two thirds of the time, and lets no other thread run Python meanwhile: to get the
-    lock back for each of many segments would take longer than to copy them.
-    """
-    item, alike = out.itemsize, out.dtype == source.dtype
-    long = int(sizes.sum()) * item > LONG_BYTES * len(sizes)
-    if alike and not long and out.flags.c_contiguous and source.flags.c_contiguous:
-        out, source = memoryview(out.view(np.uint8)), memoryview(source.view(np.uint8))
-        places, starts, sizes = places * item, starts * item, sizes * item
-    ends, stops = (starts + sizes).tolist(), (places + sizes).tolist()
-    for a, b, c, d in zip(places.tolist(), stops, starts.tolist(), ends, strict=True):
-        out[a:b] = source[c:d]
+            out[np.repeat(places[a:b] - edges[:-1], some) + step] = taken
 
 
 def block_cuts(sizes: Rows, limit: int) -> list[int]:

@@ -37,6 +37,7 @@ from labeled.ragged.flat import (
     RaggedReader,
     Rows,
     block_cuts,
+    copy_segments,
     elements_of,
     flat_of,
 )
@@ -384,16 +385,13 @@ def padded(
     n, dtype, fill = len(flat.shapes), flat.values.dtype, fill_of(value, flat.values.dtype)
     small = math.prod(lengths) <= SMALL_PADDED
     inside = covered(flat.shapes, lengths) if mask or small else None
+    out = np.full((n, *lengths), fill, dtype)
     if small and inside is not None:
-        out = np.full((n, *lengths), fill, dtype)
         out[inside] = flat.values
-    elif len(lengths) == 1:  # each byte is written once
-        out = np.empty((n, *lengths), dtype)
-        for place, (a, b) in zip(out, pairwise(flat.offsets.tolist()), strict=True):
-            place[: b - a] = flat.values[a:b]
-            place[b - a :] = fill
+    elif len(lengths) == 1:
+        starts, sizes = flat.offsets[:-1], np.diff(flat.offsets)
+        copy_segments(out.reshape(-1), np.arange(n) * lengths[0], flat.values, starts, sizes)
     else:
-        out = np.full((n, *lengths), fill, dtype)
         for place, example in zip(out, flat.examples(), strict=True):
             place[tuple(map(slice, example.shape))] = example
     return out, inside if mask else None

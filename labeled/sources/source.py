@@ -30,7 +30,13 @@ import xarray as xr
 from dask.base import tokenize
 from dask.utils import format_bytes
 
-from labeled.errors import LoaderError, explain_memory_errors
+from labeled.errors import (
+    DimsError,
+    LoaderError,
+    SelectionError,
+    SelectionTypeError,
+    explain_memory_errors,
+)
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import DecodingReader, decode
 from labeled.formats.header import CF, SourceHeader, decode_text, is_text
@@ -147,27 +153,25 @@ class Source:
     """Whether stored values differ from what they mean: CF conventions, or text."""
 
     def __post_init__(self) -> None:
+        first = self.headers[0] if self.headers else None
+        here = self.loaded if self.blocks is None else self.blocks.data
+        ragged = None if first is None else first.ragged
+        if first is None and isinstance(here, Ragged):
+            ragged = "every example has its own shape"
         dims, row_shape = list(self.file_dims[:1]), region_shape(self.region)
+        part: Region = ()
         for dim, taken in zip(self.file_dims[1:], self.region, strict=False):
             if not isinstance(taken, int):
                 dims.append(dim)
-        here = self.loaded if self.blocks is None else self.blocks.data
-        part: Region = ()
-        ragged, cf, differ, text = None, None, False, False
-        if here is not None:
+        cf, differ, text = None, False, False
+        if first is None or here is not None:
             n_rows, stored_dtype = len(here), here.dtype
-            if isinstance(here, Ragged):
-                ragged = "every example has its own shape"
-        if self.headers:
-            first = self.headers[0]
-            ragged = first.ragged
-        if here is None:
+        else:
             n_rows = 0
             for header in self.headers:
                 n_rows += header.n_rows if self.file_dims else 1
                 differ = differ or repr(header.cf) != repr(first.cf)
-            cf = None if differ else first.cf
-            text = first.dtype.kind == "O" and is_text(first.dtype)
+            cf, text = None if differ else first.cf, is_text(first.dtype)
             stored_dtype = decoded_dtype(first) if differ else first.dtype.newbyteorder("=")
             part = () if is_whole(self.region, first.row_shape) else self.region
         own = self.__dict__
@@ -306,6 +310,29 @@ class Source:
         return RowLayout(
             chunks[0], edges, scratch, expensive, random=False, picked=picked, mapped=picked
         )
+
+    def isel(self, dim: str, request: Any) -> Source:
+        """Take part of one dim but the first; a source without the dim stays as it is.
+
+        Raises
+        ------
+        DimsError
+            If examples differ in length along the dim.
+        SelectionError, SelectionTypeError
+            If a position is out of range, or `request` names none.
+        """
+        if dim not in self.dims[1:]:
+            return self
+        if self.ragged is not None:
+            raise DimsError(
+                f"dim {dim!r} of {self.where} has another length in every example ({self.ragged}), "
+                f"so isel() cannot cut it; pad() the source, or leave it out with select()"
+            )
+        request = list(request) if isinstance(request, tuple) else request
+        try:
+            return self.narrow({self.dims[1:].index(dim): request})
+        except (SelectionError, SelectionTypeError) as error:
+            raise type(error)(f"{error} ({self.where})") from None
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
