@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from dask.utils import format_bytes
 
@@ -17,10 +16,8 @@ from labeled.display.summary import Summary, Table, Viewed
 from labeled.display.text import ClassNames, ExampleInfo, sizes_words
 from labeled.errors import UnknownNameError, did_you_mean
 from labeled.guesses import unknown_attribute
+from labeled.sources.source import Array, Rows
 from labeled.transforms.sample import data_array
-
-Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
 
 
 class Batch(Viewed, Mapping[str, xr.DataArray]):

@@ -10,12 +10,12 @@ itself, so that no row is given up that is not lost.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,11 @@ from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, S
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of
+from labeled.sources.source import Array, Rows
 from labeled.transforms.pipeline import NOTHING, SampleContext, run
 
-Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+T = TypeVar("T")
 
 Span = tuple[WindowRows, int, int, Mask | None]
 """Places ``a .. b`` within a job of some content, and which rows of the job are lost."""
@@ -68,6 +68,10 @@ class Collator:
         self._job_pool, self._batch_pool = pools
         self._span, self._lay_out, self._skips = epoch_plan.span, plan.lay_out, plan.options.skips
         self._there: Any = plan.device_plan
+        self._place: Any = None
+        """Brings arrays that were made on the host to the device."""
+        self._fresh: Collection[str] = ()
+        """Sources of which batches hold copies, never views of a job."""
         self._padded_rows = epoch_plan.batch_rows if epoch_plan.last == "pad" else 0
         self._many_a_job = not self._there and plan.sizes.job_rows >= 2 * epoch_plan.batch_rows
         self._joins = plan.sizes.in_flight > 0 and not self._many_a_job
@@ -95,6 +99,8 @@ class Collator:
             a, b = start - job.start, stop - job.start
             for name, array in job.arrays.items():
                 arrays[name] = array[a:b]
+            if self._fresh:
+                self._run(partial(copy_each, arrays, self._fresh), job)
             spans = [(job.content, a, b, job.lost)]
         else:
             arrays, spans = self._joined(job, start, stop, length)
@@ -102,16 +108,15 @@ class Collator:
         if self._skips:
             arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
         rows = partial(rows_of_spans, spans, self.plan.position_of, length, lost)
-        return self._laid_out(job, arrays, rows, count, length), rows, count, n_rows - count
+        laid_out = partial(self._lay_out, arrays, rows, count, length, self._place)
+        return self._run(laid_out, job), rows, count, n_rows - count
 
-    def _laid_out(
-        self, job: Any, arrays: dict[str, Any], rows: Callable[[], Rows], count: int, length: int
-    ) -> Any:
-        """Lay out what is stored: views of a job, or memory of the batch's own without one."""
+    def _run(self, make: Callable[[], T], job: Any = None) -> T:
+        """Make something, of a job or of none; on a device this is where its stream comes in."""
         began = perf_counter()
-        data = self._lay_out(arrays, rows, count, length)
+        made = make()
         self.stats.format_s += perf_counter() - began
-        return data
+        return made
 
     def _joined(
         self, job: Any, start: int, stop: int, length: int
@@ -120,8 +125,9 @@ class Collator:
 
         Another thread may end the iteration meanwhile, and clear `job`, so that is not asked.
         """
-        arrays, spans, place = self._batch_memory(length), list[Span](), 0
-        ragged = dict[str, list[RaggedRows]]()
+        buffer: Any = self._run(partial(self._batch_pool.take, force=True))
+        arrays = {name: array[:length] for name, array in buffer.items()}
+        spans, place, ragged = list[Span](), 0, dict[str, list[RaggedRows]]()
         for name, form in self._lay_out.ragged.items():
             ragged[name] = [form.empty]
         while start < stop:
@@ -129,30 +135,14 @@ class Collator:
                 job = None  # its memory is free once it is copied from
                 job = self._advance()
             a, b = start - job.start, min(stop, job.stop) - job.start
-            for name, array in job.arrays.items():
-                if isinstance(array, RaggedRows):
-                    ragged[name].append(array[a:b])
-            self._copy(job, a, b, arrays, place)
+            for name, parts in ragged.items():
+                parts.append(job.arrays[name][a:b])
+            self._run(partial(copy_rows, job.arrays, a, b, arrays, place), job)
             spans.append((job.content, a, b, job.lost))  # not the job: it has a buffer
             place, start = place + b - a, start + b - a
         for name, parts in ragged.items():
             arrays[name] = RaggedRows.joined(parts, length)
         return arrays, spans
-
-    def _batch_memory(self, length: int) -> dict[str, Any]:
-        """Return memory for the dense sources of a batch."""
-        buffer = self._batch_pool.take(force=True)
-        assert buffer is not None
-        arrays = {}
-        for name, array in buffer.items():
-            arrays[name] = array[:length]
-        return arrays
-
-    def _copy(self, job: Any, a: int, b: int, arrays: dict[str, Any], place: int) -> None:
-        """Copy the dense sources of some places of a job."""
-        for name, array in job.arrays.items():
-            if not isinstance(array, RaggedRows):
-                arrays[name][place : place + b - a] = array[a:b]
 
     def _kept_rows(
         self, arrays: dict[str, Any], spans: list[Span], count: int, length: int
@@ -202,6 +192,18 @@ class Collator:
             n_more = int(lost[:count].sum())
             rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
         return labelled(data, rows, count, info), lambda: rows, count, n_lost
+
+
+def copy_each(arrays: dict[str, Any], names: Collection[str]) -> None:
+    """Put copies in the place of some arrays."""
+    for name in names:
+        arrays[name] = arrays[name].copy()
+
+
+def copy_rows(source: dict[str, Any], a: int, b: int, target: dict[str, Any], place: int) -> None:
+    """Copy rows ``a .. b`` of some arrays to a place in others of the same names."""
+    for name, array in target.items():
+        array[place : place + b - a] = source[name][a:b]
 
 
 def piped(windows: Prefetcher, collator: Collator, numbers: range) -> Iterator[Future[Made]]:

@@ -31,7 +31,7 @@ from labeled import permute
 from labeled.device import Array, Device, Event, Stream, on_gpus
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
-from labeled.loader.collate import Collator, Rows, batch_stage
+from labeled.loader.collate import Collator, batch_stage
 from labeled.loader.explain import Stats
 from labeled.loader.layout import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
@@ -207,6 +207,10 @@ class DeviceCollator(Collator):
     What its arrays hold is there once the event of a batch is done.
     """
 
+    def __init__(self, plan: LoaderPlan, *args: Any) -> None:
+        super().__init__(plan, *args)
+        self._place, self._fresh = self._placed, self._there.layout.keys() - plan.lay_out.copied
+
     def batch(self, number: int) -> Made:
         self._stream = self._there.device.consumer_stream(self._there.library)
         data, rows, count, n_lost = self._made(number)
@@ -218,6 +222,9 @@ class DeviceCollator(Collator):
 
     def _made(self, number: int) -> Made:
         return super().batch(number)
+
+    def _placed(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        return {name: _put(self._there.device, array) for name, array in arrays.items()}
 
     def _run(self, make: Callable[[], T], job: Any = None, arrays: Sequence[Array] = ()) -> T:
         """Have a stream make something, of a window or of none, and note the event behind it."""
@@ -234,40 +241,6 @@ class DeviceCollator(Collator):
                 job.buffer.note(self._event)
         self.stats.format_s += perf_counter() - began
         return made
-
-    def _laid_out(
-        self, job: Any, arrays: dict[str, Any], rows: Callable[[], Rows], count: int, length: int
-    ) -> Any:
-        device, lay_out = self._there.device, self.plan.lay_out
-
-        def placed(arrays: dict[str, Any]) -> dict[str, Any]:
-            """Bring arrays of numbers that were made on the host to the device."""
-            return {name: _put(device, array) for name, array in arrays.items()}
-
-        def laid_out() -> Any:
-            if job is not None:  # views, of which laying out makes no copies everywhere
-                for name in self._there.layout.keys() - lay_out.copied:
-                    fresh = device.empty(arrays[name].shape, arrays[name].dtype)
-                    fresh[...] = arrays[name]
-                    arrays[name] = fresh
-            return lay_out(arrays, rows, count, length, placed)
-
-        return self._run(laid_out, job)
-
-    def _batch_memory(self, length: int) -> dict[str, Any]:
-        device, there = self._there.device, self._there.layout
-
-        def memory() -> dict[str, Any]:
-            arrays = {}
-            for name, (shape, dtype) in self._batch_pool.layout.items():
-                empty = device.empty if name in there else np.empty
-                arrays[name] = empty((length, *shape), dtype)
-            return arrays
-
-        return self._run(memory)
-
-    def _copy(self, job: Any, a: int, b: int, arrays: dict[str, Any], place: int) -> None:
-        self._run(partial(super()._copy, job, a, b, arrays, place), job)
 
 
 class ResidentCollator(DeviceCollator):

@@ -27,7 +27,7 @@ from labeled.formats.contiguous import LARGE_ROW_BYTES
 from labeled.formats.memory import available_bytes
 from labeled.formats.reader import Cost, as_runs
 from labeled.loader.memory import room_words, size_words
-from labeled.loader.options import read_classes
+from labeled.loader.options import read_values
 from labeled.loader.plan import Job, LoaderPlan
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
@@ -361,7 +361,7 @@ def shuffle_quality(
     if isinstance(labels, str):
         sources = {one.name: one.source for one in plan.source_readers}
         selections = {one.name: one.selection for one in plan.source_readers}
-        labels = read_classes("labels", labels, sources, selections)
+        labels = read_values("labels", labels, sources, selections)
     if labels is not None:
         known = np.asarray(labels).reshape(-1)
         check_classes("labels=", known, "labels", LoaderError)
@@ -382,10 +382,6 @@ class LoaderPlots:
     """What ``loader.plot`` offers."""
 
     explain: Callable[..., Explanation]
-
-    def __call__(self, **options: Any) -> Axes:
-        """Draw the plan; the same as :meth:`plan`."""
-        return self.plan(**options)
 
     def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
         """Draw where the first windows of the coming epoch read in the file; reads no rows.

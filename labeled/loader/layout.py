@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from labeled import permute
@@ -35,7 +34,7 @@ from labeled.loader.reading import RaggedRows
 from labeled.permute.plan import checked_factor, compute_dtype, result_dtype
 from labeled.ragged.value import fill_of, padded
 from labeled.selection import Selection
-from labeled.sources.source import Source
+from labeled.sources.source import Array, Rows, Source
 from labeled.spaces import (
     CompiledSpecs,
     DataSpecsMapping,
@@ -49,9 +48,6 @@ from labeled.spaces.kinds import call_for
 from labeled.transforms.pipeline import CompiledPipeline, Forms, check_parts
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
 
-Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
-
 SHAPE_ROWS = 1 << 16
 """Shapes of examples that are read together."""
 
@@ -59,6 +55,7 @@ SHAPE_ROWS = 1 << 16
 # casts
 
 
+@dataclass(frozen=True, eq=False)
 class Cast:
     """What becomes of the values of one source; None where nothing is asked.
 
@@ -70,35 +67,23 @@ class Cast:
         Axis ``k`` of a batch is axis ``axes[k]`` of the stored rows.
     n_classes : int, optional
         Labels become rows of as many zeros with a one in each.
-
-    Attributes
-    ----------
-    batch_axis : int
-        Which axis of a batch counts its rows.
     """
 
-    def __init__(
-        self,
-        dtype: np.dtype[Any] | None = None,
-        scale: Any = None,
-        shift: Any = None,
-        axes: tuple[int, ...] | None = None,
-        n_classes: int | None = None,
-    ) -> None:
-        self.dtype, self.scale, self.shift = dtype, scale, shift
-        self.axes, self.n_classes = axes, n_classes
-        self.scaled = scale is not None or shift is not None
-        self.nothing = not self.scaled and dtype is None and axes is None and n_classes is None
-        self.batch_axis = 0 if axes is None else axes.index(0)
+    dtype: np.dtype[Any] | None = None
+    scale: Any = None
+    shift: Any = None
+    axes: tuple[int, ...] | None = None
+    n_classes: int | None = None
 
-    def sizes(self, source: Source, n_rows: int) -> dict[str, int]:
-        """Return the dims of a batch of `n_rows`, with their lengths."""
-        if self.n_classes is not None:
-            return {source.dims[0]: n_rows, f"{source.name}_class": self.n_classes}
-        lengths, sizes = (n_rows, *source.row_shape), {}
-        for axis in range(len(lengths)) if self.axes is None else self.axes:
-            sizes[source.dims[axis]] = lengths[axis]
-        return sizes
+    @property
+    def scaled(self) -> bool:
+        """Whether values are multiplied or moved."""
+        return self.scale is not None or self.shift is not None
+
+    @property
+    def batch_axis(self) -> int:
+        """Which axis of a batch counts its rows."""
+        return 0 if self.axes is None else self.axes.index(0)
 
     def __call__(self, array: Any, where: str) -> Array:
         """Return a changed copy; an integer or label that does not fit is an error at `where`."""
@@ -115,44 +100,36 @@ class Cast:
         return changed
 
 
-def casts_of(
-    options: BatchOptions, sources: Mapping[str, Source], spaces: Mapping[str, Space]
-) -> dict[str, Cast]:
-    """Work out the change of each source that has one.
+def cast_of(options: BatchOptions, source: Source, space: Space | None) -> Cast | None:
+    """Work out the change of a source; None where it has none.
 
     A single value is meant for the numeric sources; sources of labels
     (:class:`~labeled.spaces.IndexSpace`) change only where a mapping names them.
     A scale or shift per channel runs along the ``channel`` dim, else the last one.
     """
-    for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot"):
-        if isinstance(getattr(options, argument), Mapping):
-            _check_names(getattr(options, argument), sources, argument)
-    casts = dict[str, Cast]()
-    for name, source in sources.items():
-        n_classes, asked = value_for(name, options.one_hot), dict[str, Any]()
-        labels = source.dtype.kind not in "biufc" or isinstance(spaces.get(name), IndexSpace)
-        for argument in ("layout", "dtype", "scale", "shift"):
-            option = getattr(options, argument)
-            asked[argument] = value_for(name, option)
-            if labels and source.ragged is None and not isinstance(option, Mapping):
-                asked[argument] = option if n_classes and argument == "dtype" else None
-        if n_classes is not None:
-            casts[name] = _one_hot(source, n_classes, asked)
-            continue
-        dtype = _checked_dtype(asked["dtype"], source)
-        scale = _factor(source, dtype, "scale", asked["scale"])
-        shift = _factor(source, dtype, "shift", asked["shift"])
-        cast = Cast(dtype, scale, shift, _axes(source, asked["layout"]))
-        reason = why_not_cast(source.dtype, dtype, scaled=cast.scaled)
-        if dtype is not None and reason is not None:
-            raise LoaderError(f"{source.where}: {reason}")
-        if not cast.nothing:
-            casts[name] = cast
-    return casts
+    n_classes, asked = value_for(source.name, options.one_hot), dict[str, Any]()
+    labels = source.dtype.kind not in "biufc" or isinstance(space, IndexSpace)
+    for argument in ("layout", "dtype", "scale", "shift"):
+        option = getattr(options, argument)
+        meant = isinstance(option, Mapping) or source.ragged is not None or not labels
+        if meant or (n_classes and argument == "dtype"):
+            option = value_for(source.name, option)
+            if option is not None:
+                asked[argument] = option
+    if n_classes is not None:
+        return _one_hot(source, n_classes, asked)
+    dtype = _checked_dtype(asked.get("dtype"), source)
+    scale = _factor(source, dtype, "scale", asked.get("scale"))
+    shift = _factor(source, dtype, "shift", asked.get("shift"))
+    cast = Cast(dtype, scale, shift, _axes(source, asked.get("layout")))
+    reason = why_not_cast(source.dtype, dtype, scaled=cast.scaled)
+    if dtype is not None and reason is not None:
+        raise LoaderError(f"{source.where}: {reason}")
+    return None if dtype is None and cast.axes is None and not cast.scaled else cast
 
 
 def _check_names(option: Any, sources: Mapping[str, Source], argument: str) -> None:
-    for name in option:
+    for name in option if isinstance(option, Mapping) else ():
         if name not in sources:
             hint = did_you_mean(name, sources)
             raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
@@ -177,11 +154,10 @@ def _axes(source: Source, layout: str | Sequence[str] | None) -> tuple[int, ...]
 def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
     """Return what makes rows of zeros and a one of labels, in float32 if no dtype is given."""
     n = integer(f"one_hot of {source.name!r}", n, least=1)
-    for argument in ("layout", "scale", "shift"):
-        if asked[argument] is not None:
-            raise LoaderError(
-                f"{source.where}: {argument}= does not go with one_hot=; leave one of them out"
-            )
+    for argument in asked.keys() - {"dtype"}:
+        raise LoaderError(
+            f"{source.where}: {argument}= does not go with one_hot=; leave one of them out"
+        )
     whole = source.dtype.kind in "iu" and source.ragged is None
     if not whole or math.prod(source.row_shape) != 1:
         raise LoaderError(
@@ -189,7 +165,7 @@ def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
             f"of dims ({', '.join(source.dims)}); without it, say "
             f"pipeline={{{source.name!r}: lambda y: np.eye({n}, dtype='f4')[int(y.item())]}}"
         )
-    dtype = _checked_dtype(asked["dtype"], source) or np.dtype(np.float32)
+    dtype = _checked_dtype(asked.get("dtype"), source) or np.dtype(np.float32)
     if dtype.kind not in "biufc":
         raise LoaderError(f"{source.where}: one_hot= makes numbers, not dtype={dtype}")
     return Cast(dtype, n_classes=n)
@@ -296,19 +272,17 @@ class RaggedForm:
     layout : {"list", "pad", "flat"}
     value : scalar
         Fills what padding adds, within examples and beyond the last.
-    cast : Cast
+    cast : Cast, optional
         As for dense sources; single values only.
     """
 
-    def __init__(self, source: Source, layout: str, value: Any, cast: Cast) -> None:
-        self.name, self.dims, self.dtype = source.name, source.dims, source.dtype
-        self.layout, self.value, self.cast = layout, value, cast
-        self.out_dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
-        numbers, name, example = np.empty(0, np.int64), self.name, self.dims[0]
-        self.empty = RaggedRows.within(numbers, numbers, len(self.dims) - 1, self.dtype)
+    def __init__(self, source: Source, layout: str, value: Any, cast: Cast | None) -> None:
+        self.name, self.layout, self.value, self.cast = source.name, layout, value, cast
+        numbers, name, example = np.empty(0, np.int64), source.name, source.dims[0]
+        self.empty = RaggedRows.within(numbers, numbers, len(source.dims) - 1, source.dtype)
         self.out_dims: dict[str, tuple[str, ...]] = {name: (example,)}
         if layout == "pad":
-            self.out_dims = {name: self.dims, f"{name}_mask": self.dims}
+            self.out_dims = {name: source.dims, f"{name}_mask": source.dims}
         elif layout == "flat":
             self.out_dims = {
                 name: (f"{name}_value",),
@@ -319,7 +293,7 @@ class RaggedForm:
     def __call__(self, rows: RaggedRows) -> dict[str, Array]:
         """Lay out examples; those that are only a part of a job are not to keep all of it."""
         flat = rows.flat()
-        if not self.cast.nothing:
+        if self.cast is not None:
             flat = flat._replace(values=self.cast(flat.values, f"source {self.name!r}"))
         elif self.layout != "pad" and len(flat.values) < len(rows.values):
             flat = flat._replace(values=flat.values.copy())
@@ -362,7 +336,9 @@ class BatchLayout:
     specs : CompiledSpecs, optional
         Lays arrays out; without it a :class:`Batch` is handed out.
     casts : mapping of str to Cast
-        By source, where there are no specs (these carry their own).
+        Of the sources that change, where there are no specs (these carry their own).
+    row_sizes : mapping of str to mapping of str to int
+        Dims and lengths of one row as handed out, without specs; of examples the first alone.
     ragged : mapping of str to RaggedForm
         How ragged sources are laid out.
     dims, info : mapping of str
@@ -385,65 +361,72 @@ class BatchLayout:
         *,
         pads: bool,
     ) -> None:
-        value = options.pad_value
-        if isinstance(value, Mapping):
-            _check_names(value, sources, "pad_value")
-        self.padding = dict[str, Any]()
-        for name in sources:
-            self.padding[name] = value.get(name, 0) if isinstance(value, Mapping) else value
+        for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot", "pad_value"):
+            _check_names(getattr(options, argument), sources, argument)
         self.specs: CompiledSpecs | None = None
-        self.casts, self.ragged = dict[str, Cast](), dict[str, RaggedForm]()
+        self.padding, self.casts = dict[str, Any](), dict[str, Cast]()
+        self.ragged, self.row_sizes = dict[str, RaggedForm](), dict[str, dict[str, int]]()
         self.dims, self.info = dict[str, tuple[str, ...]](), dict[str, ExampleInfo]()
         self.out_dtypes, self.out_row_bytes = dict[str, np.dtype[Any]](), 0
-        if options.specs is None:
-            self.casts = casts_of(options, sources, spaces) if options.lays_out else {}
-            for name, source in sources.items():
-                cast = self.casts.get(name, Cast())
-                lengths = cast.sizes(source, 1)
-                self.out_dtypes[name] = dtype = result_dtype(source.dtype, cast.dtype, cast.scaled)
-                if cast.batch_axis and options.compiled_pipeline is not None:
-                    raise LoaderError(
-                        f"{source.where}: a pipeline takes batches whose first axis counts "
-                        f"examples; put {source.dims[0]!r} first in layout="
-                    )
-                names = class_names_of(getattr(source, "attrs", {}))
-                inner = source.dims[1:] if source.ragged else ()
-                self.info[name] = ExampleInfo(names, inner, cast.batch_axis)
-                if source.ragged is None:
-                    self.dims[name] = tuple(lengths)
-                    if name in self.casts or source.decodes:
-                        self.out_row_bytes += math.prod(lengths.values()) * dtype.itemsize
-                    continue
-                form = RaggedForm(source, options.ragged, self.padding[name], cast)
-                if form.layout == "pad":
-                    _check_padding(source, form.value, form.out_dtype)
-                for added in (form.out_dims.keys() & sources.keys()) - {name}:
-                    raise LoaderError(
-                        f"ragged={form.layout!r} of {name!r} hands out {added!r}, which is a "
-                        "source of its own; leave it out with select()"
-                    )
-                self.ragged[name] = form
-                self.dims.update(form.out_dims)
-        else:
+        if options.specs is not None:
             self.specs = compiled_specs(options, sources, spaces)
-            used = dict[str, Source]()
-            for name in self.specs.sources:
-                used[name] = sources[name]
-            sources = used
-            for step in self.specs.steps:
-                self.out_dtypes[step.source] = step.dtype
+            sources = {name: sources[name] for name in self.specs.sources}
+            self.out_dtypes = {step.source: step.dtype for step in self.specs.steps}
             self.out_row_bytes = self.specs.out_bytes(1)
         self.sources, self.decoded, self.placed_row_bytes = sources, list[str](), 0
-        self.copied = frozenset(sources if self.specs is not None else self.casts)
         for name, source in sources.items():
+            value = options.pad_value
+            self.padding[name] = value.get(name, 0) if isinstance(value, Mapping) else value
+            if self.specs is None:
+                self._add(options, source, spaces.get(name))
             if source.decodes:
                 self.decoded.append(name)
-                if name in self.copied:
+                if self.specs is not None or name in self.casts:
                     self.placed_row_bytes += math.prod(source.row_shape) * source.dtype.itemsize
             if pads and name not in self.ragged:
-                change = self.casts.get(name, Cast())
-                made = source.dtype if change.scaled or change.dtype is None else change.dtype
-                _check_padding(source, self.padding[name], source.dtype, made)
+                cast, dtypes = self.casts.get(name), [source.dtype]
+                if cast is not None and cast.dtype is not None and not cast.scaled:
+                    dtypes.append(cast.dtype)
+                _check_padding(source, self.padding[name], *dtypes)
+        self.copied = frozenset(sources if self.specs is not None else self.casts)
+
+    def _add(self, options: BatchOptions, source: Source, space: Space | None) -> None:
+        """Settle what a source is handed out as, where there are no specs."""
+        name, batch_axis = source.name, 0
+        cast = cast_of(options, source, space) if options.lays_out else None
+        lengths = dict(zip(source.dims, (1, *source.row_shape), strict=False))
+        dtype, order = source.dtype, tuple(lengths)
+        if cast is not None:
+            self.casts[name], batch_axis = cast, cast.batch_axis
+            dtype = result_dtype(dtype, cast.dtype, cast.scaled)
+            if cast.axes is not None:
+                order = tuple(source.dims[axis] for axis in cast.axes)
+            if cast.n_classes is not None:
+                order = (source.dims[0], f"{name}_class")
+                lengths[order[1]] = cast.n_classes
+        if batch_axis and options.compiled_pipeline is not None:
+            raise LoaderError(
+                f"{source.where}: a pipeline takes batches whose first axis counts examples; put "
+                f"{source.dims[0]!r} first in layout="
+            )
+        sizes = {dim: lengths[dim] for dim in order}
+        self.out_dtypes[name], self.row_sizes[name] = dtype, sizes
+        inner = source.dims[1:] if source.ragged else ()
+        self.info[name] = ExampleInfo(class_names_of(source.attrs), inner, batch_axis)
+        if source.ragged is None:
+            self.dims[name] = order
+            if cast is not None or source.decodes:
+                self.out_row_bytes += math.prod(sizes.values()) * dtype.itemsize
+            return
+        self.ragged[name] = form = RaggedForm(source, options.ragged, self.padding[name], cast)
+        if form.layout == "pad":
+            _check_padding(source, form.value, dtype)
+        for added in (form.out_dims.keys() & self.sources.keys()) - {name}:
+            raise LoaderError(
+                f"ragged={form.layout!r} of {name!r} hands out {added!r}, which is a source of its "
+                "own; leave it out with select()"
+            )
+        self.dims.update(form.out_dims)
 
     def forms(self, selections: Mapping[str, Selection]) -> Forms:
         """Return what rows look like before a pipeline; reads shapes of ragged examples."""
@@ -455,7 +438,7 @@ class BatchLayout:
             return RowSpec((), ((*shape[:axes], *shape[axes + 1 :]),), dtype)
         forms = {}
         for name, source in self.sources.items():
-            sizes = self.casts.get(name, Cast()).sizes(source, 0)
+            sizes = self.row_sizes[name]
             dims, shapes = tuple(sizes)[1:], [tuple(sizes.values())[1:]]
             if source.ragged is not None:
                 found = list[tuple[int, ...]]()

@@ -16,7 +16,6 @@ from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
@@ -40,11 +39,11 @@ from labeled.loader.prefetch import Interrupted, Prefetcher
 from labeled.loader.reading import BufferPool, owned
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.state import State, restore, state_of
+from labeled.sources.source import Rows
 from labeled.transforms.pipeline import NOTHING
 
 log = logging.getLogger(__name__)
 
-Rows = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 
@@ -82,16 +81,17 @@ class Loader(Viewed):
         self._place: tuple[EpochPlan, int, bool] | None = None
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
-        sizes, read, joined = plan.sizes, {}, {}
-        memory = owned if plan.device_plan is None else plan.device_plan.memory
+        sizes, there, read, joined = plan.sizes, plan.device_plan, {}, {}
         for one in plan.source_readers:
             read[one.name] = one.buffer_row
             if one.source.ragged is None:
                 joined[one.name] = one.buffer_row
-        self._pools = (
-            BufferPool(read, max(sizes.job_rows, 1), sizes.n_buffers, memory, fills=True),
-            BufferPool(joined, plan.held_rows, sizes.in_flight + 2, memory),
-        )
+        job_rows, n_batches = max(sizes.job_rows, 1), sizes.in_flight + 2
+        jobs = BufferPool(read, job_rows, sizes.n_buffers, owned, fills=True)
+        batches = BufferPool(joined, plan.held_rows, n_batches, owned)
+        if there is not None:  # where memory is not seen in use: each batch gets its own
+            jobs.allocate, batches.allocate, batches.count = there.memory, there.batch_memory, 0
+        self._pools = jobs, batches
         self._device_memory: DeviceMemory | None = None
         self._pid = os.getpid()
 
@@ -256,11 +256,10 @@ class EpochIterator(Generic[T]):
     def __init__(self, loader: Loader, plan: EpochPlan, first_batch: int) -> None:
         self._loader, self._loader_plan, self._epoch_plan = loader, loader.plan, plan
         self.with_rows, self._batch, self._stats = False, first_batch, loader._stats
-        self._superseded = self._ended = False
-        self._error = ""
-        """What broke the iteration off."""
-        self._lock = RLock()
-        self._pid = os.getpid()
+        self._lock, self._pid = RLock(), os.getpid()
+        self._superseded = False
+        self._why: Any = None
+        """Why the iteration has ended: raised whenever one more batch is asked for."""
         loader_plan, sizes, stats = loader.plan, loader.plan.sizes, self._stats
         began, pools = perf_counter(), loader._pools
         # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then
@@ -316,14 +315,14 @@ class EpochIterator(Generic[T]):
 
     def _next_batch(self, number: int) -> T:
         """Make a batch, here or by threads, and count it as handed out; or end as broken off."""
-        if self._ended:
-            raise self._why_ended()
+        if self._why:
+            raise self._why.with_traceback(None)
         stats, plan = self._stats, self._loader_plan
         began = perf_counter()
         stats.consumer_s += began - self._asked
         if number >= self._epoch_plan.n_batches:
             self._count(number, finished=True)
-            self.close()
+            self._end(StopIteration())
             raise StopIteration
         try:
             try:
@@ -331,8 +330,9 @@ class EpochIterator(Generic[T]):
                     made = self._collator.batch(number)
                 else:
                     made = self._prefetcher.wait_for(next(self._pipe))
-            except Interrupted:  # by another thread, a moment ago
-                raise self._why_ended() from None
+            except Interrupted:  # by another thread, a moment ago; or in a daemon thread
+                ending = LoaderError("Python is ending, and with it the threads that read")
+                raise self._why or ending from None
             data, rows, count, n_lost = made
             if plan.pipeline is not None:
                 before = perf_counter()
@@ -353,7 +353,7 @@ class EpochIterator(Generic[T]):
             self._count(number + 1)
             return cast("T", data)
         except StopIteration as error:
-            if self._ended:  # by another thread
+            if self._why is not None:  # by another thread
                 raise
             self._broke_off(number, error)
             raise LoaderError(
@@ -377,25 +377,22 @@ class EpochIterator(Generic[T]):
         """End before batch `number`: what follows is not read, and cannot be passed over."""
         if self._batch != number:
             self._count(number)
-        if not self._ended:
-            self._error = type(error).__name__
-            self.close()
-
-    def _why_ended(self) -> Exception:
-        if self._superseded:
-            return LoaderError(
-                "this iteration ended when another one of the same loader began; a loader has "
-                "one live iterator, so make a second loader to iterate twice at once"
-            )
-        if not self._ended:  # in a daemon thread, say
-            return LoaderError("Python is ending, and with it the threads that read")
-        if self._error:
-            return LoaderError(
-                f"this iteration was broken off by {self._error} after {self._batch:,} of "
+        self._end(
+            LoaderError(
+                f"this iteration was broken off by {type(error).__name__} after {number:,} of "
                 f"{self._epoch_plan.n_batches:,} batches; to go on with the next of them, "
                 "loader.load_state_dict(loader.state_dict()), then iter(loader)"
             )
-        return StopIteration()
+        )
+
+    def _end(self, why: Exception) -> None:
+        """Stop reading ahead and give memory back; `why` answers whoever asks for more."""
+        self._why = self._why or why
+        if self._bar is not None:
+            self._bar.close()
+        self._finalizer.detach()
+        self._collator.job = None
+        self._windows.close()
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""
@@ -412,18 +409,18 @@ class EpochIterator(Generic[T]):
 
     def supersede(self) -> None:
         """End this iteration because another begins; using it further is an error."""
-        if not self._ended:
+        if self._why is None:
             self._superseded = True
-            self.close()
+            self._end(
+                LoaderError(
+                    "this iteration ended when another one of the same loader began; a loader has "
+                    "one live iterator, so make a second loader to iterate twice at once"
+                )
+            )
 
     def close(self) -> None:
         """Stop reading ahead and give memory back; iterating further ends at once."""
-        self._ended = True
-        if self._bar is not None:
-            self._bar.close()
-        self._finalizer.detach()
-        self._collator.job = None
-        self._windows.close()
+        self._end(StopIteration())
 
     def __enter__(self) -> EpochIterator[T]:
         return self

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.display.text import count_words
@@ -38,9 +38,9 @@ from labeled.loader.reading import OBJECT_BYTES
 from labeled.permute.workers import processors
 from labeled.ragged.flat import offsets_of
 from labeled.samplers.units import UniformUnits, Units
+from labeled.sources.source import Rows, Source
 from labeled.transforms.pipeline import MadeOf
 
-Rows = npt.NDArray[np.int64]
 Bound = Callable[[int], int]
 """The most bytes that so many rows of a ragged source have."""
 
@@ -184,56 +184,53 @@ def worst_case(sizes: Rows, units: Units | None, *, repeats: bool) -> Bound:
 # the sum
 
 
-class Asked:
-    """What memory is shared out for, whatever is kept: rows in some order, and batches.
+class RaggedBytes:
+    """What the examples of a ragged source take, whichever of them meet.
 
     Attributes
     ----------
-    makes : MadeOf, optional
-        What a pipeline makes of rows.
-    on_device : bool
-        Windows go to a device, so that their rows are not picked one by one.
-    nbytes : mapping of str to int
-        Of all rows of each source.
-    worst, largest : mapping of str to callable
-        Bounds of the windows of ragged sources, and of any of their rows.
-    ragged_bytes, layout_bytes : int
-        What the ragged examples of the largest batch take: at most, and as they are laid out.
+    nbytes : int
+        Of all rows.
+    worst, largest : callable
+        Bounds of the windows, and of any rows.
+    batch_bytes, layout_bytes : int
+        What the largest batch takes: at most, and as it is laid out.
     """
 
-    def __init__(
-        self, rows: OrderedRows, layout: BatchLayout, makes: MadeOf | None, *, on_device: bool
-    ) -> None:
-        self.rows, self.layout, self.makes, self.on_device = rows, layout, makes, on_device
-        self.nbytes = dict[str, int]()
-        self.worst, self.largest = dict[str, Bound](), dict[str, Bound]()
-        self.ragged_bytes = self.layout_bytes = 0
-        for name, source in layout.sources.items():
-            selection = rows.selections[name]
-            self.nbytes[name] = len(selection) * source.row_bytes
-            if source.ragged is None:
-                continue
-            form = layout.ragged[name]
-            listed, at = selection.rows, rows.position_of
-            listed = listed if at is None else selection.take(at)
-            sizes = source.sizes[listed] * source.dtype.itemsize + OBJECT_BYTES
-            units = None if rows.mode == "file" else rows.units
-            self.nbytes[name] = int(sizes.sum())
-            single = UniformUnits(len(sizes), 1)
-            self.worst[name] = bound = worst_case(sizes, units, repeats=rows.repeats)
-            self.largest[name] = largest = worst_case(sizes, single, repeats=rows.repeats)
-            bucketed = rows.options.bucket is not False
-            batch_bytes = (largest if bucketed else bound)(rows.held_rows)
-            wider = max(1.0, form.out_dtype.itemsize / max(1, form.dtype.itemsize))
-            laid_out = int(wider * batch_bytes)
-            if form.layout == "pad":
-                lengths = np.zeros(len(form.dims) - 1, np.int64)
-                for shapes in shape_blocks(source, selection):
-                    lengths = np.maximum(lengths, shapes.max(axis=0, initial=0))
-                padded = math.prod(lengths.tolist()) * (form.out_dtype.itemsize + 1)
-                laid_out += rows.held_rows * padded
-            self.ragged_bytes += max(batch_bytes, laid_out)
-            self.layout_bytes += laid_out
+    def __init__(self, rows: OrderedRows, layout: BatchLayout, source: Source) -> None:
+        selection, at = rows.selections[source.name], rows.position_of
+        listed = selection.rows if at is None else selection.take(at)
+        sizes = source.sizes[listed] * source.dtype.itemsize + OBJECT_BYTES
+        units = None if rows.mode == "file" else rows.units
+        single = UniformUnits(len(sizes), 1)
+        self.nbytes = int(sizes.sum())
+        self.worst = worst_case(sizes, units, repeats=rows.repeats)
+        self.largest = worst_case(sizes, single, repeats=rows.repeats)
+        bound = self.worst if rows.options.bucket is False else self.largest
+        stored_bytes, itemsize = bound(rows.held_rows), layout.out_dtypes[source.name].itemsize
+        wider = max(1.0, itemsize / max(1, source.dtype.itemsize))
+        self.layout_bytes = int(wider * stored_bytes)
+        if layout.ragged[source.name].layout == "pad":
+            lengths = np.zeros(len(source.dims) - 1, np.int64)
+            for shapes in shape_blocks(source, selection):
+                lengths = np.maximum(lengths, shapes.max(axis=0, initial=0))
+            self.layout_bytes += rows.held_rows * math.prod(lengths.tolist()) * (itemsize + 1)
+        self.batch_bytes = max(stored_bytes, self.layout_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What memory is shared out for, whatever is kept: rows in some order, and batches."""
+
+    rows: OrderedRows
+    layout: BatchLayout
+    makes: MadeOf | None
+    """What a pipeline makes of rows."""
+    on_device: bool
+    """Windows go to a device, so that their rows are not picked one by one."""
+    nbytes: Mapping[str, int]
+    """Of all rows of each source."""
+    ragged: Mapping[str, RaggedBytes]
 
 
 class Needs:
@@ -256,14 +253,13 @@ class Needs:
     """
 
     def __init__(self, asked: Asked, kept: Sequence[str]) -> None:
-        rows, layout, makes = asked.rows, asked.layout, asked.makes
-        options, held_rows = rows.options, rows.held_rows
+        rows, layout, makes, options = asked.rows, asked.layout, asked.makes, asked.rows.options
         self.asked, self.kept, self.kept_bytes = asked, set[str](), 0
         self.windowed = self.chunked = self.decoded = False
         self.picks, self.row_bytes, read = not asked.on_device, 0, []
         for name, source in layout.sources.items():
             one = source.layout
-            self.row_bytes += 0 if name in asked.worst else source.row_bytes
+            self.row_bytes += 0 if name in asked.ragged else source.row_bytes
             # What is kept is read at once or not at all, so nothing is where rows may be left out.
             if name in kept and source.loaded is None and not options.skips:
                 self.kept.add(name)
@@ -276,8 +272,9 @@ class Needs:
             # In full shuffle a stored chunk serves many batches.
             together = one.chunk_rows is not None and not one.picked
             self.windowed |= rows.mode == "window" or (rows.mode == "full" and together)
-        self.all_kept = not read
-        self.worst = asked.worst if read else asked.largest  # jobs are cut anywhere then
+        self.all_kept, self.worst = not read, dict[str, Bound]()
+        for name, each in asked.ragged.items():
+            self.worst[name] = each.worst if read else each.largest  # jobs are cut anywhere then
         self.picks = self.picks and self.windowed and rows.mode == "window"
         # Nobody gave windows: they fill the memory, and threads and prefetching do not count.
         self.fills = self.windowed and options.window_rows is None
@@ -295,13 +292,14 @@ class Needs:
         if self.all_kept and rows.mode == "window":
             self.index_bytes += INDEX_BYTES * min(rows.n_rows, options.window_rows or rows.n_rows)
 
-        self.batch_bytes = held_rows * (self.row_bytes + layout.out_row_bytes) + asked.ragged_bytes
+        self.batch_bytes = rows.held_rows * (self.row_bytes + layout.out_row_bytes)
+        self.batch_bytes += sum([each.batch_bytes for each in asked.ragged.values()])
         self.each_bytes = 0
         """Of a batch in a pipeline."""
         if makes is not None:
             # What a pipeline makes counts twice: where threads make such arrays the system's
             # allocator keeps about one for each, until the next.
-            made_bytes = held_rows * makes.row_bytes
+            made_bytes = rows.held_rows * makes.row_bytes
             self.each_bytes = self.batch_bytes + 2 * made_bytes + makes.work_bytes
             self.batch_bytes = HELD_BATCHES * (self.batch_bytes + made_bytes)
         elif self.windowed or layout.out_row_bytes or layout.ragged:
@@ -309,10 +307,10 @@ class Needs:
 
         self.unit_rows = max(1, rows.units.max_rows)
         self.n_buffers = max(MIN_BUFFERS, 1 + (0 if self.fills else options.prefetch or 0))
-        fewest_rows = max(options.window_rows or held_rows, self.unit_rows)
+        fewest_rows = max(options.window_rows or rows.held_rows, self.unit_rows)
         if not self.windowed:
             step = self.unit_rows if self.chunked else 1
-            fewest_rows = -(-held_rows // step) * step
+            fewest_rows = -(-rows.held_rows // step) * step
         fewest_rows = min(fewest_rows, max(rows.n_rows, 1))
         threads = 1 if self.fills else max(1, options.threads or 1)
         self.least = self.parts(fewest_rows, self.n_buffers, threads, MIN_IN_FLIGHT)
@@ -358,25 +356,32 @@ def plan_memory(
     LoaderError
         If `memory` is too small; the message states the sum, and a size with which this succeeds.
     """
-    asked, memory_bytes = Asked(rows, layout, makes, on_device=on_device), rows.options.memory_bytes
-    names = sorted(sorted(asked.nbytes), key=asked.nbytes.__getitem__)
+    nbytes, ragged = dict[str, int](), dict[str, RaggedBytes]()
+    for name, source in layout.sources.items():
+        nbytes[name] = len(rows.selections[name]) * source.row_bytes
+        if source.ragged is not None:
+            ragged[name] = RaggedBytes(rows, layout, source)
+            nbytes[name] = ragged[name].nbytes
+    asked, memory_bytes = (
+        Asked(rows, layout, makes, on_device, nbytes, ragged),
+        rows.options.memory_bytes,
+    )
+    names = sorted(sorted(nbytes), key=nbytes.__getitem__)
     least: Needs | None = None
     while least is None or memory_bytes <= available_bytes() // 2:
-        n_small = taken = 0
+        small, taken = list[str](), 0
         for name in names:
-            taken += asked.nbytes[name]
-            if max(asked.nbytes[name] * KEEP_SHARE, taken * SMALL_SHARE) > memory_bytes:
+            taken += nbytes[name]
+            if max(nbytes[name] * KEEP_SHARE, taken * SMALL_SHARE) > memory_bytes:
                 break
-            n_small += 1
-        every = Needs(asked, names)
-        beside = KEPT_BESIDE * (every.thread_bytes + every.each_bytes) + KEPT_BESIDE_BYTES
-        if every.needed_bytes + beside <= memory_bytes:
-            return Sizes(every, memory_bytes)
-        for kept in (names[:n_small], []):
-            needs = Needs(asked, kept)
-            if needs.needed_bytes <= memory_bytes:
+            small.append(name)
+        for kept in (names, small, []):
+            needs, beside = Needs(asked, kept), 0
+            if kept is names:
+                beside = KEPT_BESIDE * (needs.thread_bytes + needs.each_bytes) + KEPT_BESIDE_BYTES
+            if needs.needed_bytes + beside <= memory_bytes:
                 return Sizes(needs, memory_bytes)
-            if least is None or needs.needed_bytes < least.needed_bytes:
+            if not beside and (least is None or needs.needed_bytes < least.needed_bytes):
                 least = needs
         if rows.options.memory is not None:
             break
@@ -457,16 +462,29 @@ class Sizes:
         if options.threads is None:
             alone = options.prefetch == 0 or (small and not in_flight)
 
-        if needs.windowed:
-            window_rows, job_rows, n_buffers = windows_within(needs, free)
+        window_rows, unit_rows, self.picks = options.window_rows, needs.unit_rows, False
+        if needs.windowed:  # a buffer holds a window
+            if window_rows is None:
+                # As much for threads on any machine: windows must not depend on its cores.
+                for_threads = min((MAX_THREADS - 1) * needs.thread_bytes, free // THREADS_SHARE)
+                fitting = needs.rows_within((free - for_threads) // MIN_BUFFERS)
+                whole = fitting // unit_rows * unit_rows
+                even = fitting - fitting % math.lcm(unit_rows, rows.held_rows)
+                window_rows = even if 8 * even >= 7 * whole else whole  # end with a batch, if cheap
+                window_rows = max(window_rows, unit_rows, rows.held_rows)
+            job_rows = min(max(window_rows, unit_rows), max(rows.n_rows, 1))
+            n_buffers, whole_bytes = needs.n_buffers, needs.buffer_bytes(job_rows)
+            if needs.fills and options.prefetch is not None:
+                n_buffers = max(n_buffers, min(options.prefetch + 1, free // whole_bytes))
         else:
             job_bytes = ALONE_JOB_BYTES if alone else JOB_BYTES
             job_bytes = DECODED_JOB_BYTES if needs.decoded else job_bytes
-            unit_rows, window_rows = needs.unit_rows if needs.chunked else 1, BLOCK_ROWS
-            if needs.all_kept and rows.mode == "window":
-                window_rows = options.window_rows or max(rows.n_rows, 1)
+            unit_rows = unit_rows if needs.chunked else 1
             job_rows, n_buffers = jobs_within(needs, free, job_bytes, unit_rows, few=alone or small)
-        whole_bytes = needs.buffer_bytes(job_rows)
+            whole_bytes = needs.buffer_bytes(job_rows)
+            window_rows = window_rows or max(rows.n_rows, 1)
+        if rows.mode != "window":  # the order depends on no windows
+            window_rows = BLOCK_ROWS
         self.row_bytes = -(-whole_bytes // job_rows)
         affordable = 1 + (free - n_buffers * whole_bytes) // needs.thread_bytes
         threads = options.threads or 0
@@ -477,7 +495,6 @@ class Sizes:
         elif needs.fills:
             threads = min(threads, affordable)
 
-        self.picks = False
         if needs.picks:
             # Rows of windows are copied once, directly to their batch; no window is in memory but
             # its row numbers. Windows and their orders stay as they are.
@@ -496,7 +513,8 @@ class Sizes:
         self.kept, self.kept_bytes = needs.kept, needs.kept_bytes
         self.window_rows, self.job_rows, self.n_buffers = window_rows, job_rows, n_buffers
         self.threads, self.in_flight = threads, in_flight
-        self.layout_bytes, self.example_bytes = needs.asked.layout_bytes, dict[str, int]()
+        self.layout_bytes = sum([each.layout_bytes for each in needs.asked.ragged.values()])
+        self.example_bytes = dict[str, int]()
         for name, worst in needs.worst.items():
             self.example_bytes[name] = max(1, -(-worst(job_rows) // job_rows))
 
@@ -512,24 +530,6 @@ class Sizes:
         for size in sorted(nbytes):
             asked += size if size * KEEP_SHARE <= asked + size else 0
         return max(self.memory_bytes, -(-asked >> 20) << 20)
-
-
-def windows_within(needs: Needs, free: int) -> tuple[int, int, int]:
-    """Return (rows shuffled together, rows of a buffer, buffers) where a buffer holds a window."""
-    rows, options, unit_rows = needs.asked.rows, needs.asked.rows.options, needs.unit_rows
-    window_rows, n_buffers = options.window_rows, needs.n_buffers
-    if window_rows is None:
-        # As much for threads on any machine: windows must not depend on the number of cores.
-        for_threads = min((MAX_THREADS - 1) * needs.thread_bytes, free // THREADS_SHARE)
-        fitting = needs.rows_within((free - for_threads) // MIN_BUFFERS)
-        whole = fitting // unit_rows * unit_rows
-        even = fitting - fitting % math.lcm(unit_rows, rows.held_rows)
-        window_rows = even if 8 * even >= 7 * whole else whole  # end with a batch, if cheap
-        window_rows = max(window_rows, unit_rows, rows.held_rows)
-    job_rows = min(max(window_rows, unit_rows), max(rows.n_rows, 1))
-    if needs.fills and options.prefetch is not None:
-        n_buffers = max(n_buffers, min(options.prefetch + 1, free // needs.buffer_bytes(job_rows)))
-    return BLOCK_ROWS if rows.mode == "full" else window_rows, job_rows, n_buffers
 
 
 def jobs_within(

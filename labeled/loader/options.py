@@ -21,7 +21,8 @@ from dask.utils import parse_bytes
 
 from labeled._validation import check_classes, check_fields, whole
 from labeled.device import AnyDevice, Library, Resident, module
-from labeled.errors import LoaderError, did_you_mean
+from labeled.display.text import count_words
+from labeled.errors import LoaderError, did_you_mean, warn
 from labeled.samplers.listed import ListedBatches, Sampler
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import EpochPlan, Last, SampledPlan
@@ -41,10 +42,9 @@ from labeled.samplers.windows import (
     checked_weights,
 )
 from labeled.selection import Selection
-from labeled.sources.source import Source, load_rows
+from labeled.sources.source import Rows, Source, load_rows
 from labeled.transforms.pipeline import CompiledPipeline, line_of
 
-Rows = npt.NDArray[np.int64]
 Shuffle = bool | Literal["full", "window"]
 RaggedLayout = Literal["list", "pad", "flat"]
 Shard = tuple[int, int] | Literal["torch"]
@@ -326,11 +326,11 @@ class OrderedRows:
         self.seed = options.seed_for(ordered=sampler is None and self.mode != "file")
         given, self.weights = options.weights, None
         if options.balance is not None:
-            classes = read_classes("balance", options.balance, sources, selections)
+            classes = read_values("balance", options.balance, sources, selections)
             self.weights = balanced_weights(classes)
         elif given is not None:
             if isinstance(given, str):
-                given = read_values("weights", given, sources, selections)
+                given = read_values("weights", given, sources, selections, classes=False)
             self.weights = checked_weights(given, n_rows)
         self.repeats = self.weights is not None or sampler is not None
         self.measured = None if options.bucket is False else self._bucket_source(sources)
@@ -364,9 +364,9 @@ class OrderedRows:
         if options.sampler is not None:
             sampler: Any = options.sampler
             order = Order("sampler", self.units, window_rows, self.seed, epoch, sampler=sampler)
-            plan = SampledPlan(order, options.shard, self.batch_rows)
-            _ = plan.n_rows  # complain about rows that are not there now
-            return plan
+            sampled = SampledPlan(order, options.shard, self.batch_rows)
+            _ = sampled.n_rows  # complain about rows that are not there now
+            return sampled
         mode, weights = str(self.mode), None
         by_position: slice | Rows = slice(None) if self.position_of is None else self.position_of
         if self.measured is not None:
@@ -377,7 +377,15 @@ class OrderedRows:
             weights = Weights(self.weights[by_position], self.units)
         sticky = options.sticky_shards and weights is None
         order = Order(mode, self.units, window_rows, self.seed, epoch, sticky, buckets, weights)
-        return EpochPlan(order, options.shard, self.batch_rows, self.last)
+        plan = EpochPlan(order, options.shard, self.batch_rows, self.last)
+        if self.last == "drop" and not plan.n_batches and self.n_rows:
+            shards = f" for each of {options.shard[1]} shards" if options.shard[1] > 1 else ""
+            remedy = "" if options.draws_rows else ", or last='keep'"
+            warn(
+                f"every epoch is empty: {count_words(self.n_rows, 'row')} do not fill one whole "
+                f"batch of batch_size={self.batch_rows}{shards}; pass a smaller batch_size{remedy}"
+            )
+        return plan
 
 
 def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units, Rows | None]:
@@ -406,28 +414,17 @@ def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units,
     return units_of_groups(chunk[position_of], least), position_of
 
 
-def read_classes(
-    option: str,
-    name: Any,
-    sources: Mapping[str, Source],
-    selections: Mapping[str, Selection],
-) -> npt.NDArray[Any]:
-    """Read one class label a row, as :func:`read_values` does; NaN is an error."""
-    labels, source = read_values(option, name, sources, selections), sources[name]
-    values = f"ds[{name!r}].values" + ".ravel()" * bool(source.row_shape)
-    check_classes(source.where, labels, values, LoaderError)
-    return labels
-
-
 def read_values(
     option: str,
     name: Any,
     sources: Mapping[str, Source],
     selections: Mapping[str, Selection],
+    *,
+    classes: bool = True,
 ) -> npt.NDArray[Any]:
     """Read the stored values of a source of one value a row, in the order of the selected rows.
 
-    Errors begin with `option`, the argument that names the source.
+    Errors begin with `option`, the argument that names the source. NaN is none of `classes`.
     """
     able = []
     for one, source in sources.items():
@@ -436,4 +433,9 @@ def read_values(
     if name not in able:
         hint = did_you_mean(str(name), able or sources)
         raise LoaderError(f"{option}={name!r} is not a source of one value a row; {hint}")
-    return load_rows(sources[name], selections[name]).reshape(len(selections[name]))
+    source = sources[name]
+    values = load_rows(source, selections[name]).reshape(len(selections[name]))
+    if classes:
+        shown = f"ds[{name!r}].values" + ".ravel()" * bool(source.row_shape)
+        check_classes(source.where, values, shown, LoaderError)
+    return values

@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from dask.utils import format_bytes
 
 from labeled.device import Device, HostArray, Resident, cuda_device, on_gpus
-from labeled.display.text import count_words
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, HandedOver, pipeline_in_form
@@ -34,7 +32,6 @@ from labeled.transforms.pipeline import made_of
 
 log = logging.getLogger(__name__)
 
-Rows = npt.NDArray[np.int64]
 Job = tuple[int, int, WindowRows]
 """What is read ahead at once: the first place, the one after the last, and the rows.
 
@@ -100,6 +97,11 @@ class DevicePlan:
             made = self.device.pinned(shape, dtype)
         assert made[:0].base is made, "views must refer to it, for buffers to know who is held"
         return made
+
+    def batch_memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Return memory for rows of a batch: on the device, or where they are laid out."""
+        empty = self.device.empty if name in self.layout else np.empty
+        return empty(shape, dtype)
 
     @contextmanager
     def memory_errors(self, what: str = "memory") -> Iterator[None]:
@@ -233,18 +235,6 @@ class LoaderPlan:
             tokens.append((name, selections[name].token))
         layout_hash = f"{key_of(repr([tokens, rows.units.digest])):032x}"
         self.plan_hash = plan_hash(self.epoch_plan, layout_hash)
-        self._tell(rows)
-
-    def _tell(self, rows: OrderedRows) -> None:
-        """Log what was decided, and warn of what is hardly meant."""
-        options, sizes, n_rows = self.options, self.sizes, rows.n_rows
-        if rows.last == "drop" and not self.epoch_plan.n_batches and n_rows:
-            shards = f" for each of {options.shard[1]} shards" if options.shard[1] > 1 else ""
-            remedy = "" if options.draws_rows else ", or last='keep'"
-            warn(
-                f"every epoch is empty: {count_words(n_rows, 'row')} do not fill one whole batch "
-                f"of batch_size={rows.batch_rows}{shards}; pass a smaller batch_size{remedy}"
-            )
         log.info(
             "%d rows, shuffle=%r, windows of %d; %d threads, %d buffers of %d rows, at most "
             "%d bytes", n_rows, rows.mode, sizes.window_rows, sizes.threads, sizes.n_buffers,

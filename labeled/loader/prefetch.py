@@ -26,20 +26,15 @@ from functools import cached_property, partial
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from labeled.errors import ReadError
 from labeled.formats.reader import CLOCK
 from labeled.loader.explain import Stats
 from labeled.loader.plan import Job, LoaderPlan
 from labeled.loader.reading import BufferPool, LoadedJob
 from labeled.samplers.windows import WindowRows
-from labeled.sources.source import Task
+from labeled.sources.source import Rows, Task
 
 log = logging.getLogger(__name__)
-
-Rows = npt.NDArray[np.int64]
 
 Made = tuple[Any, Callable[[], Rows], int, int]
 """A batch: data, what works out its rows, how many are real, how many were lost.

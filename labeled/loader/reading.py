@@ -25,19 +25,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from labeled.formats.reader import PIECE_BYTES, Cost, advise, cost, is_cold
 from labeled.permute.plan import address_of
 from labeled.ragged import Flat, FlatRows
-from labeled.ragged.flat import block_cuts, elements_of, offsets_of, read_at
+from labeled.ragged.flat import Array, Rows, block_cuts, elements_of, offsets_of, read_at
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of, runs_of
 from labeled.sources.readers import cost_of
 from labeled.sources.source import Read, Source, Task, load_rows, read_of, sorted_read, tasks_of
-
-Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 
@@ -91,15 +87,13 @@ jobs in full shuffle that were cut in three took twice as long.
 # memory
 
 
-def _alone() -> int:
-    """Count the references of an array that only its buffer holds, by the same expression."""
-    arrays = {"": owned("", (1,), np.dtype(float))}
-    for array in arrays.values():
-        count = sys.getrefcount(array)
-    return count
+def _most_held(arrays: Mapping[str, Array]) -> int:
+    """Count the references of that array which has most of them."""
+    return max(map(sys.getrefcount, arrays.values()), default=0)
 
 
-ALONE = _alone()
+ALONE = _most_held({"": owned("", (1,), np.dtype(float))})
+"""References of an array that nobody but its buffer holds."""
 
 
 @dataclass(eq=False)
@@ -127,10 +121,7 @@ class BufferPool:
         more = len(self.buffers) < self.count
         if not (more and self.fills):
             for arrays in self.buffers:
-                for array in arrays.values():
-                    if sys.getrefcount(array) != ALONE:
-                        break
-                else:
+                if _most_held(arrays) <= ALONE:
                     return arrays
         if not more and not force:
             return None
@@ -145,14 +136,8 @@ class BufferPool:
     @property
     def n_free(self) -> int:
         """Buffers that could be taken now, counting those not made yet."""
-        free = max(0, self.count - len(self.buffers))
-        for arrays in self.buffers:
-            for array in arrays.values():
-                if sys.getrefcount(array) != ALONE:
-                    break
-            else:
-                free += 1
-        return free
+        n_held = sum([_most_held(arrays) > ALONE for arrays in self.buffers])
+        return max(self.count, len(self.buffers)) - n_held
 
 
 @dataclass(eq=False, slots=True)
@@ -172,7 +157,7 @@ class LoadedJob:
     error: BaseException | None = None
     unread: bool = False
     """Something of it could not be read, and the loader is to leave that out."""
-    lost: npt.NDArray[np.bool_] | None = None
+    lost: Array | None = None
     """Which places hold no row, once that was found out."""
 
 
@@ -295,27 +280,20 @@ class SourceReader:
             tasks: list[Task] = [partial(self.reader.read, rows, out, places)]
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
-        stored = self.reader.kind != "memory"
-        if stored and not isinstance(rows, range) and self._cold(rows):
-            tasks.insert(0, partial(advise, self.reader, rows))
+        if not one_run and self.reader.kind != "memory" and len(rows):
+            # The system is asked for a row in the middle, where no reading of others has brought
+            # it in. It looks ahead by itself in one stretch, and better undisturbed.
+            if self._trusted_jobs:
+                self._trusted_jobs -= 1
+            elif is_cold(self.reader, int(np.mean(rows[len(rows) // 2]))):
+                tasks.insert(0, partial(advise, self.reader, rows))
+            else:
+                self._trusted_jobs = TRUSTED_JOBS
         return out, tasks
 
     def read(self, rows: Rows, places: Rows, out: Any) -> None:
         """Read some file rows to their places in `out`."""
         self.reader.read(rows, out, places)
-
-    def _cold(self, rows: Rows) -> bool:
-        """Whether a disk should be advised of scattered rows before threads wait for them.
-
-        The system is asked for a row in the middle, where no reading of others has brought it in.
-        It looks ahead by itself in one stretch, and better undisturbed.
-        """
-        if self._trusted_jobs or not len(rows):
-            self._trusted_jobs = max(0, self._trusted_jobs - 1)
-            return False
-        cold = is_cold(self.reader, int(np.mean(rows[len(rows) // 2])))
-        self._trusted_jobs = 0 if cold else TRUSTED_JOBS
-        return cold
 
     def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
         """Count what reading a window takes, without reading."""
