@@ -213,7 +213,7 @@ def rewrite(
     plan = fitting(PackingPlan.of(inputs, layouts, table, effort), storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
     rows = None if order is None else order.__getitem__
-    extras = replace(extras_of(header), order=rows, budget=effort[0] // 4)
+    extras = extras_of(header, rows, effort[0] // 4)
     attrs = storable("the file", header.attrs)
     new = Planned(plan, table, attrs, header.kind != "plain", extras=extras, counted=counted)
     n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes

@@ -78,12 +78,14 @@ class Opening:
     """Whether the base is one of several groups that are joined."""
     name_all: bool = False
     """Whether axes of ragged examples are named by numbers where the file does not name them."""
-    single_values: bool = False
-    """Whether attributes of one value are that value, as netCDF means them."""
+    netcdf: bool = False
+    """Whether it has scales: attributes of one value then are that value, as netCDF means them."""
     scales: Scales = field(default_factory=dict)
     """Scales that were read before."""
     faults: list[str] = field(default_factory=list)
     """What is worth a warning, as it is found."""
+    not_opened: dict[str, str] = field(default_factory=dict)
+    """Datasets that are not sources, each with the reason, as they are found."""
 
     @property
     def asked(self) -> frozenset[str]:

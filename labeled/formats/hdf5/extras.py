@@ -12,7 +12,7 @@ as they are, and a warning names those that are just as long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,46 +44,40 @@ class Extras:
     """What of a file is copied into a new one, by path."""
 
     header: FileHeader
-    objects: tuple[str, ...]
+    objects: Sequence[str]
     """Groups, datasets and named types; what lies in a group comes after it."""
     links: Mapping[str, str | h5py.SoftLink]
     """Soft links, and further names of datasets with the first."""
-    along: frozenset[str]
-    """Datasets whose first axis counts examples."""
-    as_long: tuple[str, ...]
-    """Others that have as many rows as sources."""
     comments: Mapping[tuple[str, str], str]
     """Those of the split table."""
-    order: Moved | None = None
+    along: Collection[str]
+    """Datasets whose first axis counts examples."""
+    order: Moved | None
     """If rows change places: which old rows come to new positions."""
-    budget: int = BLOCK_BYTES
+    budget: int
     """Bytes of a dataset along the example dim that may be in memory."""
 
     def copy(self, file: h5py.File) -> None:
         """Copy everything into a file that has its sources, whose axes have no names yet."""
         with opened(self.header.stamp.path) as old:
+            copied = {}
             for path in self.objects:
-                self._copy(old, file, path)
+                self._copy(old[path], file, path)
+                copied[address(old[path])] = file[path]
             for path, to in self.links.items():
                 if path not in file:
                     file[path] = file[to] if isinstance(to, str) else to
-            copied = {address(old[path]): path for path in self.objects}
             for name, axis, scale in _scales_of_sources(old, self.header):
                 if address(scale.dataset) in copied:
-                    file[name].dims[axis].attach_scale(file[copied[address(scale.dataset)]])
-        if self.order is not None and self.as_long:
-            warn(
-                f"{[*self.as_long]} of {self.header.stamp.path!r} are as long as the sources, but "
-                "belong to none: they keep their order, while rows of sources change places"
-            )
+                    file[name].dims[axis].attach_scale(copied[address(scale.dataset)])
 
-    def _copy(self, old: h5py.File, new: h5py.File, path: str) -> None:
-        """Copy what lies at a path, with its rows in their new places.
+    def _copy(self, thing: Any, new: h5py.File, path: str) -> None:
+        """Copy an object to a path, with its rows in their new places.
 
         HDF5 itself damages fill values that are text, as of netCDF, and ends the process where
         there is no room for texts.
         """
-        thing, order = old[path], self.order if path in self.along else None
+        order = self.order if path in self.along else None
         by_hand = isinstance(thing, h5py.Dataset) and thing.dtype.hasobject
         if isinstance(thing, h5py.Group):
             new.require_group(path)
@@ -91,17 +85,16 @@ class Extras:
             plist, space = thing.id.get_create_plist(), thing.id.get_space()
             h5py.h5d.create(new.id, to_bytes(path), thing.id.get_type(), space, dcpl=plist)
         else:
-            old.copy(thing, new, path, without_attrs=True)
+            new.copy(thing, new, path, without_attrs=True)
         _copy_attributes(thing, new[path])
-        if not by_hand and order is None:
-            return
-        if thing.shape == ():
+        if by_hand and thing.shape == ():
             new[path][()] = thing[()]
-        for start, stop, values in _blocks(thing, order, self.budget) if thing.shape else ():
-            if by_hand:
-                store_objects(new[path], start, values)
-            else:
-                new[path][start:stop] = values
+        elif order is not None or (by_hand and thing.shape):
+            for start, values in _blocks(thing, order, self.budget):
+                if by_hand:
+                    store_objects(new[path], start, values)
+                else:
+                    new[path][start : start + len(values)] = values
 
     def tie(self, file: h5py.File) -> None:
         """Give copies their scales, and sources their coordinates, once sources have names."""
@@ -134,7 +127,7 @@ class Extras:
 # what there is
 
 
-def extras_of(header: FileHeader) -> Extras:
+def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOCK_BYTES) -> Extras:
     """Look for what a file holds besides its sources.
 
     Raises
@@ -150,7 +143,7 @@ def extras_of(header: FileHeader) -> Extras:
             f"dense; if you want that, labeled.convert with sources=[...] writes what you name"
         )
     links: dict[str, str | h5py.SoftLink] = {}
-    objects: list[str] = []
+    objects: dict[str, Any] = {}
     with opened(where) as file:
         table = read_table(file["/"]) if header.kind == "fuel" else None
         scales = [*_scales_of_sources(file, header)]
@@ -168,13 +161,13 @@ def extras_of(header: FileHeader) -> Extras:
             elif not isinstance(link, h5py.HardLink):
                 obstacles[path] = "it leads out of the file, see allow_external=True"
             elif isinstance(thing := file[path], h5py.Group):
-                objects.append(path)
+                objects[path] = thing
             elif (here := address(thing)) in names:
                 if path != names[here]:
                     links[path] = names[here]
             elif here not in written:
                 names[here] = path
-                objects.append(path)
+                objects[path] = thing
                 if (why_not := _why_not(thing)) is not None:
                     obstacles[path] = why_not
         if obstacles:
@@ -183,26 +176,25 @@ def extras_of(header: FileHeader) -> Extras:
                 f"{where!r} also holds what cannot be carried over into a new file ({named}); take "
                 f"it out of a copy, or use labeled.convert, which leaves it out"
             )
+        along: list[str] = []
+        as_long: list[str] = []
         lengths = {source.dims[0]: source.n_rows for source in header.sources.values()}
         first = ((name, scale) for name, axis, scale in scales if axis == 0)
         of_rows = {address(scale.dataset): header.sources[name].n_rows for name, scale in first}
-        along, as_long = [], []
-        for path in objects:
-            thing = file[path]
+        for path, thing in objects.items() if order is not None else ():
             if isinstance(thing, h5py.Dataset) and thing.shape:
                 n_rows = of_rows.get(address(thing), lengths.get(axes_of(thing, path)[0].name))
                 if n_rows == thing.shape[0]:
                     along.append(path)
                 elif thing.shape[0] in lengths.values() and scale_of(thing).has_values:
                     as_long.append(path)  # one without values only says how long a dim is
-        return Extras(
-            header,
-            tuple(objects),
-            links,
-            frozenset(along),
-            tuple(as_long),
-            {} if table is None else table.comments,
+    if as_long:
+        warn(
+            f"{as_long} of {where!r} are as long as the sources, but belong to none: they keep "
+            "their order, while rows of sources change places"
         )
+    comments = {} if table is None else table.comments
+    return Extras(header, [*objects], links, comments, along, order, budget)
 
 
 def _obstacles(header: FileHeader) -> dict[str, str]:
@@ -282,19 +274,16 @@ def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
         h5py.h5a.create(new.id, name.encode(), kind, space).write(values, mtype=kind)
 
 
-def _blocks(
-    dataset: h5py.Dataset, order: Moved | None, budget: int
-) -> Iterator[tuple[int, int, Any]]:
-    """Yield the rows of a dataset in their new places: (start, stop, values)."""
-    n_rows = dataset.shape[0]
+def _blocks(dataset: h5py.Dataset, order: Moved | None, budget: int) -> Iterator[tuple[int, Array]]:
+    """Yield the rows of a dataset in their new places, each time with the first of these."""
+    n_rows, values = dataset.shape[0], dataset
     step = max(BLOCK_BYTES * n_rows // max(dataset.nbytes, 1), 1)
-    whole = dataset[...] if order is not None and dataset.nbytes <= budget else None
+    if order is not None and dataset.nbytes <= budget:
+        values = dataset[...]
     for start in range(0, n_rows, step):
-        stop = min(start + step, n_rows)
+        rows = slice(start, min(start + step, n_rows))
         if order is None:
-            yield start, stop, dataset[start:stop]
-        elif whole is not None:
-            yield start, stop, whole[order(np.arange(start, stop))]
+            yield start, values[rows]
         else:
-            rows, places = np.unique(order(np.arange(start, stop)), return_inverse=True)
-            yield start, stop, dataset[rows][places]
+            listed, places = np.unique(order(np.arange(rows.start, rows.stop)), return_inverse=True)
+            yield start, values[listed][places]

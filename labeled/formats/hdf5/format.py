@@ -24,11 +24,9 @@ from typing import Any
 import h5py
 
 from labeled.errors import (
-    DimsError,
     FileFormatError,
     LabeledError,
     UnknownNameError,
-    UnsafeFileError,
     did_you_mean,
     listed,
     warn,
@@ -221,20 +219,20 @@ def scan_group(opening: Opening) -> FileHeader:
     table, options = read_table(opening.base), opening.options
     infos = arrays_of(opening) if table is None else arrays_in_table(opening, table)
     scales = {i.name: i.scale for i in infos if i.scale is not None and i.why_not is None}
-    netcdf, faults = bool(scales), opening.faults
-    opening = replace(opening, single_values=netcdf)
-    described, not_opened, lost = _described(opening, infos, scales, strict=table is not None)
-    attrs = attrs_of(opening.base, "the file", faults, scalars=netcdf)
-    example_dim = _example_dim(opening, described, netcdf=netcdf)
-    carried = scales.keys() | (_coordinates_of(described, attrs) if netcdf else set())
-    chosen, variables = _sorted_out(described, not_opened, example_dim, carried)
+    opening = replace(opening, netcdf=bool(scales))
+    infos += _scales_of_several_axes(opening, scales)
+    described, lost = _described(opening, infos, strict=table is not None)
+    attrs = attrs_of(opening.base, "the file", opening.faults, scalars=opening.netcdf)
+    carried = {*scales, *(_coordinates_of(described, attrs) if opening.netcdf else ())}
+    example_dim = _example_dim(opening, described)
+    chosen, variables = _sorted_out(opening, described, example_dim, carried)
     if lost:
         error = next(iter(lost.values()))
         if not chosen:
             raise error
-        faults.append(f"it opens without {listed([*lost], MAX_NAMED)}: {error}")
+        opening.faults.append(f"it opens without {listed([*lost], MAX_NAMED)}: {error}")
     known = described.keys() | (set() if table is None else table.sources)
-    _check_names(opening, chosen, not_opened, known, variables.keys() | scales.keys())
+    _check_names(opening, known, chosen, variables.keys() | scales.keys())
     advice = None
     if options.sources is not None:
         chosen = {name: chosen[name] for name in options.sources}
@@ -244,7 +242,7 @@ def scan_group(opening: Opening) -> FileHeader:
     advice = advice or _how_to_name_axes(chosen)
     sources = with_coordinates(opening, chosen, variables)
     coordinates = {key for source in sources.values() for key in source.coords}
-    if netcdf:
+    if opening.netcdf:
         attrs.pop("coordinates", None)
         coordinates |= _carry_scales(opening, sources, variables, scales, carried)
     splits: Mapping[str, Mapping[str, Rows]]
@@ -254,9 +252,9 @@ def scan_group(opening: Opening) -> FileHeader:
         splits = splits_of(table, sources, opening)
         decode_cf &= "labeled_version" in attrs  # others do not mean CF
         attrs.pop(TABLE, None)
-    headers = decoded({**variables, **sources}, faults, decode_cf=decode_cf, netcdf=netcdf)
+    headers = decoded(opening, {**variables, **sources}, decode_cf=decode_cf)
     sources = {name: headers[name] for name in sources}
-    faults.extend(describe_missing(sources.values()))
+    faults = [*opening.faults, *describe_missing(sources.values())]
     text = ": " + "; ".join(dict.fromkeys(faults)) if faults else None
     return FileHeader(
         stamp=opening.stamp,
@@ -264,9 +262,9 @@ def scan_group(opening: Opening) -> FileHeader:
         splits=splits,
         attrs=attrs,
         variables={name: headers[name] for name in variables},
-        not_opened=not_opened,
+        not_opened=opening.not_opened,
         example_dim=example_dim,
-        kind="fuel" if table is not None else "netcdf" if netcdf else "plain",
+        kind="fuel" if table is not None else "netcdf" if opening.netcdf else "plain",
         coordinates=frozenset(coordinates),
         group=opening.base.name.strip("/") if opening.one_of_many else "",
         warnings=tuple(filter(None, (advice, text))),
@@ -298,45 +296,45 @@ def _how_to_name_axes(described: Mapping[str, Described]) -> str | None:
 
 
 def _described(
-    opening: Opening, infos: Sequence[ArrayInfo], scales: Scales, *, strict: bool
-) -> tuple[dict[str, Described], dict[str, str], dict[str, LabeledError]]:
-    """Return what may be a source or variable, by name in order; why the rest is not opened; and
-    what of that would be a source if it could be opened.
+    opening: Opening, infos: Sequence[ArrayInfo], *, strict: bool
+) -> tuple[dict[str, Described], dict[str, LabeledError]]:
+    """Return what may be a source or variable, by name in order, and what would be a source if it
+    could be opened; note why the rest is none.
 
-    Where it is `strict`, none of these may be lost.
+    Where it is `strict`, nothing may be lost.
     """
-    wanted = opening.options.sources
     described: dict[str, Described] = {}
-    not_opened: dict[str, str] = {}
     lost: dict[str, LabeledError] = {}
-    for info in [*infos, *_scales_of_several_axes(opening, scales)]:
+    for info in infos:
         name, error, why_not = info.name, info.error, info.why_not
         if why_not is None:
             if not info.is_array:
                 continue
-            if info.matrix is None and info.dataset.shape == () and not scales:
-                not_opened[name] = "it is a single value (no axis)"
+            if info.matrix is None and info.dataset.shape == () and not opening.netcdf:
+                opening.not_opened[name] = "it is a single value (no axis)"
                 continue
             try:
                 described[name] = describe(opening, info)
                 continue
-            except (FileFormatError, UnsafeFileError, DimsError) as fault:
+            except LabeledError as fault:
                 error, why_not = fault, str(fault)
-        not_opened[name] = why_not
+        opening.not_opened[name] = why_not
         if error is not None:
-            may_be_lost = isinstance(error, GoneError | UnsafeFileError | DimsError)
+            damaged = isinstance(error, FileFormatError) and not isinstance(error, GoneError)
             asked = any(f"{each}/".startswith(f"{name}/") for each in opening.asked)
-            if strict or asked or (wanted is None and not may_be_lost):
+            chosen = opening.options.sources is not None
+            if strict or asked or (damaged and not chosen):
                 raise error
-            if wanted is None:
+            if not chosen:
                 lost[name] = error
     names = {each.header.key: name for name, each in described.items()}
     for owner, one in list(described.items()):
         for role, part in one.header.parts.items():
             if role != "values" and part.key in names:
-                not_opened[names[part.key]] = f"it holds the {role} of ragged source {owner!r}"
+                why_not = f"it holds the {role} of ragged source {owner!r}"
+                opening.not_opened[names[part.key]] = why_not
                 described.pop(names[part.key], None)
-    return dict(sorted(described.items())), not_opened, lost
+    return dict(sorted(described.items())), lost
 
 
 def _scales_of_several_axes(opening: Opening, scales: Scales) -> list[ArrayInfo]:
@@ -359,9 +357,7 @@ def _scales_of_several_axes(opening: Opening, scales: Scales) -> list[ArrayInfo]
     return found
 
 
-def _example_dim(
-    opening: Opening, described: Mapping[str, Described], *, netcdf: bool
-) -> str | None:
+def _example_dim(opening: Opening, described: Mapping[str, Described]) -> str | None:
     """Return the dim that counts examples; None where axis 0 of each source does."""
     asked = opening.options.example_dim
     if asked is not None:
@@ -376,12 +372,12 @@ def _example_dim(
     for each in described.values():
         for own, axis in zip(each.header.dims, each.axes, strict=False):
             counts = axis.counts_examples
-            for scale in axis.scales if netcdf else ():
+            for scale in axis.scales if opening.netcdf else ():
                 counts |= (scale.dataset.maxshape or ())[:1] == (None,)
             if counts:
                 found.add(own)
     dim = found.pop() if len(found) == 1 else None
-    for name in () if netcdf else opening.options.sources or ():
+    for name in () if opening.netcdf else opening.options.sources or ():
         if name not in described or described[name].header.dims[0] != dim:
             return None
     return dim
@@ -402,10 +398,7 @@ def _coordinates_of(described: Mapping[str, Described], attrs: Mapping[str, Any]
 
 
 def _sorted_out(
-    described: Mapping[str, Described],
-    not_opened: dict[str, str],
-    example_dim: str | None,
-    carried: Set[str],
+    opening: Opening, described: Mapping[str, Described], example_dim: str | None, carried: Set[str]
 ) -> tuple[dict[str, Described], dict[str, SourceHeader]]:
     """Return what has the example dim first, and what is carried whole; note what is neither."""
     chosen: dict[str, Described] = {}
@@ -416,11 +409,11 @@ def _sorted_out(
             if header.ragged is None:
                 variables[name] = header
             else:
-                not_opened[name] = f"it is not a source, and ragged: {header.ragged}"
+                opening.not_opened[name] = f"it is not a source, and ragged: {header.ragged}"
         elif example_dim in (None, dims[0]):
             chosen[name] = each
         else:
-            not_opened[name] = (
+            opening.not_opened[name] = (
                 f"its example dim {example_dim!r} is axis {dims.index(example_dim)}, not axis 0; "
                 "write it with that axis first, or choose another example_dim="
             )
@@ -428,21 +421,16 @@ def _sorted_out(
 
 
 def _check_names(
-    opening: Opening,
-    sources: Mapping[str, Described],
-    not_opened: Mapping[str, str],
-    known: Set[str],
-    carried: Set[str],
+    opening: Opening, known: Set[str], sources: Mapping[str, Described], carried: Set[str]
 ) -> None:
     """Refuse names in `dims` and `sources` that mean no source."""
     wanted, where = opening.options.sources or (), f"file {opening.stamp.path!r}"
     for name in (*wanted, *opening.dims):
-        argument = "sources=" if name in wanted else "dims="
         columns = [n for n, s in sources.items() if s.header.is_column and n.startswith(f"{name}/")]
         if columns:
             what = f"in {where} is a table, each column of which is a source: sources={columns}"
-        elif name in wanted and name in not_opened:
-            raise FileFormatError(f"{name!r} in {where} cannot be a source: {not_opened[name]}")
+        elif name in wanted and (why_not := opening.not_opened.get(name)) is not None:
+            raise FileFormatError(f"{name!r} in {where} cannot be a source: {why_not}")
         elif name in wanted and name in carried:
             what = (
                 f"in {where} is not a source but a coordinate, or a variable without the example "
@@ -452,6 +440,7 @@ def _check_names(
             what = f"is not a source of {where}; {did_you_mean(name, known)}"
         else:
             continue
+        argument = "sources=" if name in wanted else "dims="
         raise UnknownNameError(f"{argument} names {name!r}, which {what}")
 
 

@@ -97,8 +97,7 @@ def header_of(opening: Opening, info: ArrayInfo, dims: Sequence[str] = ()) -> So
     beyond = check_dataset(dataset, info.name, allow_external=allowed, outside=info.outside)
     attrs: dict[str, Any] = {}
     if column is None or not column.fields:  # attributes of a table are of no column
-        scalars = opening.single_values
-        attrs = attrs_of(dataset, repr(info.name), opening.faults, scalars=scalars)
+        attrs = attrs_of(dataset, repr(info.name), opening.faults, scalars=opening.netcdf)
     attrs |= _meaning_of(info, attrs)
     dtype, layout = numbers_of(info.item), plist.get_layout()
     storage = beyond or _LAYOUTS[layout]
@@ -391,21 +390,21 @@ def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
 
 
 def decoded(
-    headers: Mapping[str, SourceHeader], faults: list[str], *, decode_cf: bool, netcdf: bool
+    opening: Opening, headers: Mapping[str, SourceHeader], *, decode_cf: bool
 ) -> Mapping[str, SourceHeader]:
     """Return headers of one file that decode CF values, if wanted.
 
     The attribute `coordinates` of netCDF goes either way: `coords` stand for it.
     """
     attrs: Mapping[str, Mapping[str, Any]] = {name: one.attrs for name, one in headers.items()}
-    if not netcdf and (not decode_cf or not any(attrs.values())):
+    if not opening.netcdf and (not decode_cf or not any(attrs.values())):
         return headers
     attrs, out = with_bounds_units(attrs) if decode_cf else attrs, {}
     for name, header in headers.items():
-        cf, used, found = None, frozenset({"coordinates"} if netcdf else ()), attrs[name]
-        if decode_cf and (netcdf or found):
-            cf, used_up = cf_of(name, header.dtype, found, faults)
-            cf = cf if netcdf or used_up else None  # plain files keep their byte order
+        cf, used, found = None, frozenset({"coordinates"} if opening.netcdf else ()), attrs[name]
+        if decode_cf and (opening.netcdf or found):
+            cf, used_up = cf_of(name, header.dtype, found, opening.faults)
+            cf = cf if opening.netcdf or used_up else None  # plain files keep their byte order
             used |= used_up
         kept = {key: value for key, value in found.items() if key not in used}
         taken = {key: value for key, value in found.items() if key in used}
