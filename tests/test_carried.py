@@ -78,7 +78,7 @@ def check_others(path: Path, old: Path) -> None:
         assert b"by hand" in new.attrs["split"]["comment"].tolist()
 
 
-@pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")
+@pytest.mark.filterwarnings("ignore:.*left out. it has shape")
 def test_repack_carries_what_no_split_names(fuel_file: Path, tmp_path: Path) -> None:
     new = Path(labeled.repack(fuel_file, tmp_path / "new.h5", chunks=8))
     check_others(new, fuel_file)
@@ -89,7 +89,7 @@ def test_repack_carries_what_no_split_names(fuel_file: Path, tmp_path: Path) -> 
     assert labeled.open_dataset(new).sources == ("x", "y")
 
 
-@pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")
+@pytest.mark.filterwarnings("ignore:.*left out. it has shape")
 @pytest.mark.parametrize("memory", ["128 MiB", "2 kiB"])
 def test_scales_of_examples_change_places_with_them(
     fuel_file: Path, tmp_path: Path, memory: str
@@ -105,7 +105,7 @@ def test_scales_of_examples_change_places_with_them(
         assert f["ids"][:].tolist() == list(range(N))
 
 
-@pytest.mark.filterwarnings("ignore:.*left out. it has 2 axes")
+@pytest.mark.filterwarnings("ignore:.*left out. it has shape")
 def test_append_carries_them_too(fuel_file: Path, tmp_path: Path) -> None:
     before = fuel_file.read_bytes()
     labeled.append(fuel_file, {"x": np.zeros((2, 3)), "y": np.zeros(2, int)}, split="train")

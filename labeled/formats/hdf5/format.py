@@ -58,7 +58,6 @@ from labeled.formats.hdf5.labels import (
     Names,
     Scale,
     attrs_of,
-    default_name,
     likely_dims,
 )
 from labeled.formats.hdf5.metadata import read_statistics
@@ -339,18 +338,15 @@ def _described(
 
 def _scales_of_several_axes(opening: Opening, scales: Scales) -> list[ArrayInfo]:
     """Return coordinate variables of several axes, which have no scales themselves."""
-    ids: dict[int, str] = {}
-    for scale in scales.values():
-        ids[int(scale.dataset.attrs.get("_Netcdf4Dimid", -1))] = scale.name
+    ids = {int(s.dataset.attrs.get("_Netcdf4Dimid", -1)): s.name for s in scales.values()}
     found = []
     for name, scale in scales.items():
         shape = scale.dataset.shape
         if scale.has_values and len(shape) > 1:
             numbers = scale.dataset.attrs.get("_Netcdf4Coordinates", ())
-            dims = [ids[int(number)] for number in numbers if int(number) in ids]
+            dims = [ids.get(int(number), "") for number in numbers]
             if len(dims) != len(shape):
-                numbered = (default_name(scale.name, axis) for axis in range(1, len(shape)))
-                dims = [scale.name, *numbered]
+                dims = [scale.name, *[""] * (len(shape) - 1)]
             path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
             axes = tuple(map(Axis, shape, dims))
             found.append(ArrayInfo(name, path, scale.dataset, axes=axes))

@@ -252,17 +252,16 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
 def _flat(opening: Opening, info: ArrayInfo) -> Described:
     """Describe a source in the flat layout; see :mod:`.metadata`."""
     name, parts = info.name, {"values": info}
+    allowed = opening.options.allow_external
     try:
         for role, path in part_paths(info.dataset, name).items():
-            allowed = opening.options.allow_external
             found, outside = find(opening.base, path, allow_external=allowed)
             if not isinstance(found, h5py.Dataset):
                 raise FileFormatError(
-                    f"the {role} of ragged source {name!r} are missing (no dataset is at {path!r})"
+                    f"the {role} of ragged source {name!r} are missing ({path!r} names no dataset)"
                 )
             parts[role] = ArrayInfo(name, path, found, outside=outside)
-        shapes = parts["shapes"].dataset if "shapes" in parts else None
-        n_axes = check_parts(name, info.dataset, parts["offsets"].dataset, shapes)
+        n_axes = check_parts(name, {role: part.dataset for role, part in parts.items()})
     except FileFormatError as error:
         raise FileFormatError(
             f"file {opening.stamp.path!r}: {error}. Write the source again, or open the others "
@@ -329,7 +328,7 @@ def with_coordinates(
         keys: dict[str, None] = {}
         for dim, axis in zip(each.header.dims, each.axes, strict=False):
             for scale in axis.scales:
-                problem = _why_no_coordinate(scale, axis)
+                problem = _why_no_coordinate(scale, axis.length)
                 if problem:
                     opening.faults.append(
                         f"scale {scale.name!r} of source {name!r} (dim {dim!r}) is left out: "
@@ -368,19 +367,17 @@ def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
     return not np.array_equal(mine, theirs, equal_nan=floats)
 
 
-def _why_no_coordinate(scale: Scale, axis: Axis) -> str | None:
+def _why_no_coordinate(scale: Scale, length: int) -> str | None:
     """Return why a scale makes no coordinate; ``""`` if nobody would expect one."""
+    shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
     if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
         return ""
-    shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
     if why_not is not None:
         return why_not
     if len(shape) > 1 and h5py.h5a.exists(scale.dataset.id, b"_Netcdf4Coordinates"):
         return ""
-    if len(shape) != 1:
-        return f"it has {len(shape)} axes" if shape else "it is a single value"
-    if shape[0] != axis.length:
-        return f"it has {shape[0]} values for {axis.length} positions"
+    if shape != (length,):
+        return f"it has shape {shape} for {length} positions"
     if vlen_base(scale.dataset.dtype) is not None:
         return "its values are rows of numbers (vlen dtype)"
     return "it has no name in the file" if scale.path is None else None

@@ -113,12 +113,14 @@ def read_checksums(path: str) -> dict[str, Checksums]:
         If the file cannot be opened, or they are not what this library writes.
     """
     found: dict[str, Checksums] = {}
+    there: dict[str, Any] = {}
     with opened(path) as file:
         group = find(file["/"], f"{OWN}/{CHECKSUMS}").thing
-
-        def visit(name: str, dataset: Any) -> None:
-            if not isinstance(dataset, h5py.Dataset):
-                return
+        if isinstance(group, h5py.Group):
+            group.visititems(there.__setitem__)
+        for name, dataset in there.items():
+            if isinstance(dataset, h5py.Group):
+                continue
             rows, n_rows = int(dataset.attrs["rows"]), int(dataset.attrs["n_rows"])
             good = rows > 0 and n_rows >= 0 and dataset.dtype == np.dtype("<u4")
             if not good or dataset.shape != (-(-n_rows // rows),):
@@ -127,9 +129,6 @@ def read_checksums(path: str) -> dict[str, Checksums]:
                     f"in stretches of {rows}; write the file again"
                 )
             found[name] = Checksums(rows, n_rows, dataset[()])
-
-        if isinstance(group, h5py.Group):
-            group.visititems(visit)
     return found
 
 
@@ -165,11 +164,8 @@ def part_paths(dataset: h5py.Dataset, name: str) -> dict[str, str]:
     """Return where offsets and shapes are, by role; paths relative to where `name` is."""
     out = {}
     for role, key in (("offsets", OFFSETS), ("shapes", SHAPES)):
-        if h5py.h5a.exists(dataset.id, key.encode()):
-            names = attribute_texts(dataset, key)
-            if len(names) != 1 or not names[0]:
-                raise FileFormatError(f"attribute {key!r} of {name!r} names no dataset: {names}")
-            out[role] = posixpath.join(posixpath.dirname(name), names[0])
+        for found in attribute_texts(dataset, key)[:1]:
+            out[role] = posixpath.join(posixpath.dirname(name), found)
     return out
 
 
@@ -179,7 +175,7 @@ def example_dims(dataset: h5py.Dataset, n_axes: int) -> tuple[str, ...]:
     return names if len(names) == n_axes + 1 else ("",) * (n_axes + 1)
 
 
-def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: Any) -> int:
+def check_parts(name: str, parts: Mapping[str, Any]) -> int:
     """Check what the datasets of a source are, not yet what they hold; return n_axes.
 
     Raises
@@ -187,20 +183,20 @@ def check_parts(name: str, values: h5py.Dataset, offsets: h5py.Dataset, shapes: 
     FileFormatError
         If one of them has the wrong number of axes, rows or kind of number.
     """
-    one: Sequence[int] = offsets.shape or ()
-    two: Sequence[int] = (0, 1) if shapes is None else shapes.shape or ()
-    good = len(values.shape or ()) == len(one) == 1 and offsets.dtype.kind in "iu" and one[0] > 0
-    if good and shapes is not None:
-        good = len(two) == 2 and shapes.dtype.kind in "iu" and two[0] == one[0] - 1
-    if not good or two[1] > MAX_EXAMPLE_AXES:
-        known = {"values": values, "offsets": offsets, "shapes": shapes}
-        found = {role: (each.shape, str(each.dtype)) for role, each in known.items() if each}
+    shapes: dict[str, tuple[int, ...]] = {role: each.shape or () for role, each in parts.items()}
+    offsets, table = shapes["offsets"], shapes.get("shapes")
+    good = len(shapes["values"]) == len(offsets) == 1 and offsets[0] > 0
+    good &= all(each.dtype.kind in "iu" for role, each in parts.items() if role != "values")
+    if good and table is not None:
+        good = len(table) == 2 and table[0] == offsets[0] - 1 and table[1] <= MAX_EXAMPLE_AXES
+    if not good:
+        found = {role: (shapes[role], str(each.dtype)) for role, each in parts.items()}
         raise FileFormatError(
             f"ragged source {name!r} is made of {found}; values must have one axis, offsets be "
             "integers, one more than examples, and shapes integers, a row for each example, in at "
             f"most {MAX_EXAMPLE_AXES} columns"
         )
-    return two[1]
+    return 1 if table is None else table[1]
 
 
 # writing

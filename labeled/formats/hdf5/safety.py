@@ -192,8 +192,8 @@ def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> Fou
         name = pending.pop(0)
         links = here.id.links if isinstance(here, h5py.Group) else None
         if links is None or not links.exists(name):
-            at = "" if to_text(name) == path.strip("/") else f" ({to_text(name)!r} is missing)"
-            raise NotThereError(f"file {whole!r} has nothing at {path!r}{at}")
+            gone = to_text(name)
+            raise NotThereError(f"file {whole!r} has nothing at {path!r} ({gone!r} is missing)")
         kind = links.get_info(name).type
         if kind == h5py.h5l.TYPE_SOFT:
             hops += 1

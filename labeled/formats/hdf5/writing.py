@@ -133,11 +133,6 @@ class SourceWriter:
             self.dataset.resize(stop, axis=0)
 
 
-def set_label(dataset: h5py.Dataset, axis: int, dim: str) -> None:
-    """Name an axis; a name that was no UTF-8 when it was read gets its bytes back."""
-    h5py.h5ds.set_label(dataset.id, axis, to_bytes(dim))
-
-
 def attach_shapes(file: h5py.File, name: str, shapes: Array, dims: Sequence[str]) -> None:
     """Tell the shapes of rows of variable length as Fuel does, by two scales of their axis.
 
@@ -173,11 +168,33 @@ def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """
     if "" in attrs:
         raise ArrayError(f"an attribute of {where} has no name; give it one")
-    return {
-        str(name): _storable_value(where, str(name), value)
-        for name, value in attrs.items()
-        if str(name) not in INTERNAL
-    }
+    found = {str(name): value for name, value in attrs.items() if str(name) not in INTERNAL}
+    return {name: _storable(f"attribute {name!r} of {where}", found[name]) for name in found}
+
+
+def _storable(what: str, value: Any) -> Any:
+    if value is None:
+        return h5py.Empty("f4")
+    if isinstance(value, np.generic) and value.dtype.kind in "USM":
+        value = value.item()
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of different lengths are no array
+        array = np.asarray(None)
+    if array.dtype.kind in "biufcS":
+        return array if isinstance(value, list | tuple | np.ndarray) else value
+    texts = array.reshape(-1).tolist()
+    if array.dtype.kind not in "UTO" or not all(isinstance(text, str) for text in texts):
+        raise ArrayError(
+            f"{what} is {type(value).__name__} {value!r:.60}; HDF5 holds texts, numbers and lists "
+            "or arrays of them, so turn it into one (JSON, say) or leave it out"
+        )
+    out = np.empty(len(texts), h5py.string_dtype())
+    try:
+        out[:] = list(map(storable_text, texts))
+    except ValueError as error:
+        raise ArrayError(f"{what} is {error}") from None
+    return out.reshape(array.shape)[()]
 
 
 def storable_text(value: str | bytes) -> str | bytes:
@@ -200,34 +217,6 @@ def storable_text(value: str | bytes) -> str | bytes:
     if b"\0" in stored:
         raise ValueError(f"{value!r:.60}, and HDF5 ends a text at its first \\0; take it out")
     return value if stored.decode(errors="ignore") == value else stored
-
-
-def _storable_value(where: str, name: str, value: Any) -> Any:
-    if value is None:
-        return h5py.Empty("f4")
-    if isinstance(value, np.generic) and value.dtype.kind in "USM":
-        value = value.item()
-    with contextlib.suppress(ValueError):  # lists of different lengths are no array
-        array = np.asarray(value)
-        if array.dtype.kind in "biufcS":
-            return array if isinstance(value, list | tuple | np.ndarray) else value
-        flat = array.reshape(-1).tolist()
-        if array.dtype.kind in "UTO" and all(isinstance(each, str) for each in flat):
-            return _texts(where, name, flat).reshape(array.shape)[()]
-    raise ArrayError(
-        f"attribute {name!r} of {where} is {type(value).__name__} {value!r:.60}; HDF5 holds texts, "
-        f"numbers and lists or arrays of them, so turn it into one (JSON, say) or leave it out"
-    )
-
-
-def _texts(where: str, name: str, values: Sequence[str]) -> Array:
-    """Return texts of an attribute as an array of them."""
-    out = np.empty(len(values), h5py.string_dtype())
-    try:
-        out[:] = [storable_text(value) for value in values]
-    except ValueError as error:
-        raise ArrayError(f"attribute {name!r} of {where} is {error}") from None
-    return out
 
 
 # room on the disk: HDF5 reports a full disk while it stores arrays of numbers; while it stores
@@ -349,7 +338,7 @@ class ScaleWriter:
         dataset = self.file[source]
         variables: list[str] = []
         for axis, dim in enumerate(names.dims):
-            set_label(dataset, axis, dim)
+            h5py.h5ds.set_label(dataset.id, axis, to_bytes(dim))
             along = {coord.name: coord for coord in names.coords if coord.dim == dim}
             scale: h5py.Dataset | None = None
             if dim in along:
@@ -386,7 +375,7 @@ class ScaleWriter:
             if scale is None:
                 made.make_scale(made.name.rsplit("/", 1)[-1])
             else:
-                set_label(made, 0, coord.dim)
+                h5py.h5ds.set_label(made.id, 0, to_bytes(coord.dim))
                 made.dims[0].attach_scale(scale)
             self.made[key] = made
         return self.made[key]
