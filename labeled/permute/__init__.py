@@ -202,27 +202,27 @@ def _copied(
         raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
     found = plan.plan_of(read.request(axes, dtype))
     result = plan.checked_out(out, found.shape, found.final, read.src)
-    if result.size == 0:
+    if found.size == 0:
         return result
-    scale = plan.checked_factor("scale", read.scale, found.compute)
-    shift = plan.checked_factor("shift", read.shift, found.compute)
-    read = read._replace(scale=scale, shift=shift)
+    if found.scaled:
+        scale = plan.checked_factor("scale", read.scale, found.compute)
+        shift = plan.checked_factor("shift", read.shift, found.compute)
+        read = plan.Operands(read.src, read.rows, scale, shift)
     if not compiled.run(found, result, read, threads):
-        _by_tiles(found, result, read, compiled.worth_threads(threads, found.moved_bytes))
+        _by_tiles(found, result, read, threads)
     return result
 
 
 # ---------------------------------------------------------------- tiles, by NumPy alone
-def _by_tiles(copied: CopyPlan, dst: Array, read: plan.Operands, threads: int) -> None:
+def _by_tiles(copied: CopyPlan, dst: Array, read: plan.Operands, threads: int | None) -> None:
     """Write ``src * scale + shift`` into `dst` tile by tile, on up to so many threads."""
     src, rows, scale, shift = read
-    whole_rows = copied.axis == 0 and len(copied.lengths) == 2 and copied.fast == 1
-    if rows is not None and copied.pure and whole_rows and src.flags.c_contiguous:
-        np.take(src, rows, axis=0, out=dst.reshape(len(rows), *src.shape[1:]), mode="clip")
-        return
     blocks = _blocks(copied)
     if blocks is None:
         dst[...] = src.transpose(copied.order)
+        return
+    if rows is not None and copied.whole_rows and src.flags.c_contiguous:
+        np.take(src, rows, axis=0, out=dst.reshape(len(rows), *src.shape[1:]), mode="clip")
         return
     lengths = [n if a != copied.axis else len(src) for a, n in enumerate(copied.lengths)]
     to, at = dst.reshape(copied.lengths), src.transpose(copied.order).reshape(lengths)
@@ -249,7 +249,7 @@ def _by_tiles(copied: CopyPlan, dst: Array, read: plan.Operands, threads: int) -
                     part = scratch
             _move(to[block], part)
 
-    share(work, len(blocks), threads)
+    share(work, len(blocks), compiled.worth_threads(threads, copied.moved_bytes))
 
 
 def _move(dst: Array, src: Array) -> None:

@@ -58,7 +58,7 @@ SHARE_BYTES = 1 << 24
 """Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
 
 STREAM_BYTES = 1 << 23
-"""Pure moves of so many bytes are stored past the caches, where they would not stay."""
+"""Transposes of so many bytes are stored past the caches, where they would not stay."""
 
 BLOCK_ITEMS = 1024
 """Items along the fast axis that a thread claims at a time."""
@@ -292,8 +292,8 @@ def _call(plan: CopyPlan) -> _Call | None:
     item, final = items
     units = -(-(n_fast if kernel == "tiles" or woven[0] > 1 else n_rows) // block)
     if kernel == "tiles":
-        units *= -(-n_rows // max(TILE_RUN // final.itemsize, CACHE_LINE // item.itemsize))
-    large = kernel == "tiles" and plan.pure and plan.size * size >= STREAM_BYTES
+        units *= -(-n_rows // (TILE_RUN // final.itemsize))
+    large = kernel == "tiles" and plan.size * size >= STREAM_BYTES
     streams = large and not step % CACHE_LINE and not np.any(outer_dst % CACHE_LINE)
     kinds = np.empty(0, item), np.empty(0, final), ((0,) * woven[0], (0,) * woven[1])
     code = _code(kernel, item, final, None if plan.pure else plan.compute, woven)

@@ -74,6 +74,11 @@ def _compiled(function: Loop) -> Loop:
     return loop(function, error_model="numpy")
 
 
+def _inlined(function: Loop) -> Loop:
+    """Compile into each caller: handing arrays over takes longer than converting 32 items."""
+    return loop(function, error_model="numpy", forceinline=True)
+
+
 @_made
 def _pointer(_: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -83,19 +88,39 @@ def _pointer(_: Any, address: Any) -> Any:
 
 
 @_made
-def _copy_line(_: Any, to: Any, at: Any, soon: Any) -> Any:
-    """Copy a cache line, and ask for another that is needed soon."""
+def _size_of(_: Any, items: Any) -> Any:
+    """Return the bytes of an item, which the compiler knows then."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(_I64, items.dtype.bitwidth // 8)
+
+    return types.intp(items), generate
+
+
+@_made
+def _fetch(_: Any, soon: Any) -> Any:
+    """Ask for a cache line that is needed soon."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [_BYTES, _I32, _I32, _I32])
         ask = builder.module.declare_intrinsic("llvm.prefetch", (_BYTES,), kind)
         for_reading_near = [ir.Constant(_I32, n) for n in (0, 2, 1)]
-        builder.call(ask, [builder.inttoptr(args[2], _BYTES), *for_reading_near])
-        to, at = (builder.inttoptr(arg, _WORDS.as_pointer()) for arg in args[:2])
+        builder.call(ask, [builder.inttoptr(args[0], _BYTES), *for_reading_near])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), generate
+
+
+@_made
+def _copy_line(_: Any, to: Any, at: Any) -> Any:
+    """Copy a cache line."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, at = (builder.inttoptr(arg, _WORDS.as_pointer()) for arg in args)
         builder.store(builder.load(at, align=1), to, align=1)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 3), generate
+    return types.void(types.intp, types.intp), generate
 
 
 def _store(builder: Any, value: Any, address: Any, *, past: bool) -> None:
@@ -120,15 +145,15 @@ def _stream(_: Any, to: Any, at: Any) -> Any:
 
 
 @_made
-def _turn(_: Any, items: Any, stage: Any, dst: Any, step: Any, past: Any) -> Any:
+def _turn(_: Any, items: Any, stage: Any, pitch: Any, dst: Any, step: Any, past: Any) -> Any:
     """Turn 16 bytes of as many rows as fill a line into as many lines, `step` bytes apart.
 
-    The rows lie in `stage`, a line each. Four of them, a quarter of the rows apart, fill one
-    vector; its quarters are turned side by side.
+    The rows lie in `stage`, `pitch` bytes apart. Four of them, a quarter of the rows apart, fill
+    one vector; its quarters are turned side by side.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, stage, dst, step, past = args
+        _, stage, pitch, dst, step, past = args
         size = items.dtype.bitwidth // 8
         n, group = LINE // size, 16 // size
         quarter = ir.VectorType(ir.IntType(8 * size), group).as_pointer()
@@ -140,7 +165,8 @@ def _turn(_: Any, items: Any, stage: Any, dst: Any, step: Any, past: Any) -> Any
         lines = []
         for k in range(group):
             places = [
-                builder.add(stage, ir.Constant(_I64, LINE * (k + q * group))) for q in range(4)
+                builder.add(stage, builder.mul(pitch, ir.Constant(_I64, k + q * group)))
+                for q in range(4)
             ]
             four = [builder.load(builder.inttoptr(at, quarter), align=1) for at in places]
             halves = [shuffled(four[q], four[q + 1], list(range(2 * group))) for q in (0, 2)]
@@ -159,7 +185,7 @@ def _turn(_: Any, items: Any, stage: Any, dst: Any, step: Any, past: Any) -> Any
                         _store(builder, line, place, past=streams)
         return context.get_dummy_value()
 
-    return types.void(items, *[types.intp] * 4), generate
+    return types.void(items, *[types.intp] * 5), generate
 
 
 @_made
@@ -186,13 +212,10 @@ def _item(finals: Any, value: Any, scale: Any, shift: Any) -> Any:
     return finals.dtype.type(value) * scale + shift
 
 
-@_compiled
+@_inlined
 def _convert(to: Any, at: Any, scale: Any, shift: Any, f: int, each: int) -> None:
     """Convert items that lie together; `each`: every one has a factor of its own, from `f` on."""
-    if scale is None:
-        for i in range(len(to)):
-            to[i] = at[i]
-    elif each:
+    if each:
         for i in range(len(to)):
             to[i] = to.dtype.type(at[i]) * scale[f + i] + shift[f + i]
     else:
@@ -222,13 +245,13 @@ def tiles(
     n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
     by_outer, by_fast, by_row = table[5], table[6], table[7]
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
-    size, final_size = items.itemsize, finals.itemsize
-    per, group = LINE // size, 16 // size
-    run = max(TILE_RUN // final_size, per)
-    stage, pitch = scratch + BUFFER_BYTES, run * size
+    item_size, size = _size_of(items), _size_of(finals)
+    per, group, run = LINE // size, 16 // size, TILE_RUN // size
     n_blocks, n_runs = (n_fast + block - 1) // block, (n_rows + run - 1) // run
     columns = min(per, n_fast)
     most = min(WIDE, STAGED_LINES // run)
+    n_items, stage = per * most, scratch + BUFFER_BYTES
+    pitch = min(most, (n_fast + per - 1) // per) * LINE
     for unit in range(first, last):
         o = unit // (n_runs * n_blocks)
         r = (unit // n_blocks - o * n_runs) * run
@@ -238,43 +261,48 @@ def tiles(
             r, span = n_rows - per, per
         # where a run is not made of whole lines, the last overlaps the one before: not past the
         # caches, where it would cost a trip to memory
-        direct = scale is None and (span % per == 0 or (span > per and not streamed))
+        direct = span % per == 0 or (span > per and not streamed)
         direct = direct and (columns % group == 0 or (columns > group and not streamed))
         stop = min(start + block, n_fast)
-        base, out = src + outer[o], dst + outer[n_outer + o] + r * final_size
-        for wide in range(start, stop, per * most):
+        base, out = src + outer[o], dst + outer[n_outer + o] + r * size
+        for wide in range(start, stop, n_items):
             n_lines = min(most, (stop - wide + per - 1) // per)
+            n_staged = min(n_fast, n_lines * per)
+            begin = min(wide, n_fast - n_staged)
             for k in range(span):
-                at = base + rows[r + k]
-                if columns < per:
-                    _copy_run(stage + k * LINE, at, columns * size)
-                    continue
-                for w in range(n_lines):
-                    here = at + min(wide + w * per, n_fast - per) * size
-                    soon = here + 2 * most * LINE
-                    _copy_line(stage + (w * run + k) * LINE, here, soon)
+                here, to = base + rows[r + k] + begin * item_size, stage + k * pitch
+                if wide + 2 * n_items < n_fast:
+                    for line in range(0, n_items * item_size, LINE):
+                        _fetch(here + line + 2 * n_items * item_size)
+                if scale is not None:
+                    f = by_outer * o + by_row * (r + k) + by_fast * begin
+                    target, source = _at(to, n_staged, finals), _at(here, n_staged, items)
+                    _convert(target, source, scale, shift, f, by_fast)
+                elif columns < per:
+                    _copy_run(to, here, columns * size)
+                else:
+                    for line in range(0, n_lines * LINE, LINE):
+                        _copy_line(to + line, here + line)
             for w in range(n_lines):
-                i = min(wide + w * per, n_fast - columns)
-                to, staged = out + i * step, stage + w * run * LINE
+                i = min(w * per, n_staged - columns)  # the last line may overlap the one before
+                to, staged = out + (begin + i) * step, stage + i * size
                 for left in range(0, columns, group):
                     j = min(left, columns - group) if direct else left
                     for top in range(0, span, per):
                         g = min(top, span - per) if direct else top
-                        at, there = staged + g * LINE + j * size, to + j * step + g * size
+                        at, there = staged + g * pitch + j * size, to + j * step + g * size
                         if direct:
-                            _turn(items, at, there, step, streamed)
+                            _turn(finals, at, pitch, there, step, streamed)
                         else:
-                            _turn(items, at, scratch + j * pitch + g * size, pitch, 0)
+                            _turn(finals, at, pitch, scratch + j * TILE_RUN + g * size, TILE_RUN, 0)
                 if direct:
                     continue
+                past = span * size // LINE * LINE if streamed else 0
                 for j in range(columns):
-                    there, at = to + j * step, scratch + j * pitch
-                    f = by_outer * o + by_fast * (i + j) + by_row * r
-                    if scale is None and span * size <= LINE:
-                        _copy_run(there, at, span * size)
-                        continue
-                    target = _at(there, span, finals)
-                    _convert(target, _at(at, span, items), scale, shift, f, by_row)
+                    there, at = to + j * step, scratch + j * TILE_RUN
+                    for line in range(0, past, LINE):
+                        _stream(there + line, at + line)
+                    _copy_run(there + past, at + past, span * size - past)
     if streamed:
         _finish_streams()
 
@@ -353,12 +381,12 @@ def _copy_bytes(to: int, at: int, later: int, n_bytes: int) -> None:
     back = max(0, n_bytes - PICK_AHEAD_BYTES)
     lines = n_bytes // LINE
     for line in range(0, lines * LINE, LINE):
-        soon = at + line + PICK_AHEAD_BYTES if line < back else later + line - back
-        _copy_line(to + line, at + line, soon)
+        _fetch(at + line + PICK_AHEAD_BYTES if line < back else later + line - back)
+        _copy_line(to + line, at + line)
     if lines == 0:
         _copy_run(to, at, n_bytes)
     elif n_bytes % LINE:  # a last line that overlaps the one before
-        _copy_line(to + n_bytes - LINE, at + n_bytes - LINE, later)
+        _copy_line(to + n_bytes - LINE, at + n_bytes - LINE)
 
 
 @_compiled

@@ -74,11 +74,13 @@ def checked_rows(rows: Any, n_rows: int) -> Rows:
             f"Turn a boolean mask into rows with np.flatnonzero(mask)"
         )
     chosen: Rows = found.astype(np.int64, copy=False)
-    low, high = (int(chosen.min()), int(chosen.max())) if chosen.size else (0, -1)
+    if chosen.size == 0 or int(chosen.view(np.uint64).max()) < n_rows:  # negative ones are huge
+        return chosen
+    low, high = int(chosen.min()), int(chosen.max())
     if low < -n_rows or high >= n_rows:
         bad = low if low < -n_rows else high
         raise SelectionError(f"row {bad} is not in an array of {n_rows} rows")
-    return chosen if low >= 0 else np.where(chosen < 0, chosen + n_rows, chosen)
+    return np.where(chosen < 0, chosen + n_rows, chosen)
 
 
 def result_dtype(src: np.dtype[Any], dtype: Any, scaled: bool) -> np.dtype[Any]:
@@ -177,7 +179,8 @@ def checked_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], src: Arr
     flags = out.flags
     if not (flags.carray or (flags.c_contiguous and flags.writeable)):
         raise ArrayError("out is not a writable C-contiguous array; pass one made by np.empty")
-    if np.may_share_memory(out, src):
+    own = out.base is None and src.base is None and out is not src
+    if not own and np.may_share_memory(out, src):
         raise ArrayError("out shares memory with the source; permute into another array")
     return out
 
@@ -208,10 +211,12 @@ class Operands(NamedTuple):
 
     def request(self, axes: Sequence[int], final: Any) -> Request:
         """Return what to plan."""
-        src, shapes = self.src, [None if f is None else np.shape(f) for f in self[2:]]
-        n_rows = None if self.rows is None else len(self.rows)
-        fixed = (tuple(src.shape), tuple(src.strides), src.dtype, tuple(axes), final)
-        return Request(*fixed, shapes[0], shapes[1], n_rows)
+        src, rows, scale, shift = self
+        by_scale = None if scale is None else np.shape(scale)
+        by_shift = None if shift is None else np.shape(shift)
+        n_rows = None if rows is None else len(rows)
+        fixed = src.shape, src.strides, src.dtype, tuple(axes), final
+        return Request(*fixed, by_scale, by_shift, n_rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +250,11 @@ class CopyPlan:
     """Whether items only move."""
     moved_bytes: int
     """Bytes read and written."""
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether rows are gathered as they lie, each one run."""
+        return self.pure and self.axis == 0 and len(self.lengths) == 2 and self.fast == 1
 
     def over_axes(self, factor: Array, ndim: int) -> Array:
         """Return a scale or shift over the merged axes, with length 1 where it is the same."""
