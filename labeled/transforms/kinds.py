@@ -208,23 +208,18 @@ class Resize(PictureTransform):
             raise AugmentError(f"give one of size, shorter and least; found {given or 'none'}")
 
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
-        sizes = [self._size(*size) for size in plan.sizes.tolist()]
+        sizes, before = plan.sizes, np.maximum(1, plan.sizes)  # 0 is one that cannot be decoded
+        if self.size is not None:
+            sizes = np.broadcast_to(size_of("size", self.size), sizes.shape)
+        elif self.shorter is not None:
+            factors = self.shorter / before.min(axis=1, keepdims=True)
+            sizes = _rounded(before * factors)
+        else:
+            least = np.array(size_of("least", self.least))
+            factors = np.maximum(1, (least / before).max(axis=1, keepdims=True))
+            sizes = np.maximum(least, np.floor(before * factors + 0.5).astype(np.int64))
         if not np.array_equal(sizes, plan.sizes):
             resize(plan, sizes, self.method, self.antialias)
-
-    def _size(self, height: int, width: int) -> PictureSize:
-        if self.size is not None:
-            return size_of("size", self.size)
-        height, width = max(1, height), max(1, width)  # a picture that cannot be decoded has 0
-        if self.shorter is not None:
-            factor = self.shorter / min(height, width)
-            return max(1, round(height * factor)), max(1, round(width * factor))
-        down, across = size_of("least", self.least)
-        factor = max(1, down / height, across / width)
-        return (
-            max(down, math.floor(height * factor + 0.5)),
-            max(across, math.floor(width * factor + 0.5)),
-        )
 
 
 @dataclass(frozen=True)
@@ -255,19 +250,21 @@ class RandomResizedCrop(PictureTransform):
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         windows = self._windows(plan, random)
         plan.crop(random_corners(random, plan.sizes - windows), windows)
-        resize(plan, [size_of("size", self.size)] * len(plan), self.method, self.antialias)
+        size = np.broadcast_to(size_of("size", self.size), windows.shape)
+        resize(plan, size, self.method, self.antialias)
 
     def _windows(self, plan: PicturePlan, random: RowRandom) -> IntArray:
         """Draw the sizes of windows until they fit."""
         low, high = self.aspect
         pixels, (heights, widths) = plan.sizes.prod(axis=1), plan.sizes.T
         ratio = np.clip(widths / heights, low, high)
-        windows = np.minimum(plan.sizes, _rounded(widths / ratio, heights * ratio))
+        largest = np.stack([widths / ratio, heights * ratio], axis=1)
+        windows = np.minimum(plan.sizes, _rounded(largest))
         waiting = np.ones(len(plan), bool)
         for number in range(TRIES):
             area = pixels * random.uniform(f"area {number}", *self.area)
             aspect = np.exp(random.uniform(f"aspect {number}", math.log(low), math.log(high)))
-            drawn = _rounded(np.sqrt(area / aspect), np.sqrt(area * aspect))
+            drawn = _rounded(np.sqrt(np.stack([area / aspect, area * aspect], axis=1)))
             fits = waiting & (drawn <= plan.sizes).all(axis=1)
             windows[fits] = drawn[fits]
             waiting &= ~fits
@@ -324,18 +321,19 @@ class Affine(PictureTransform):
         plan.change(lambda x, at: warped(x, matrices[at], sizes[at], self.fill, self.method), sizes)
 
 
-def resize(plan: PicturePlan, sizes: list[PictureSize], method: Method, antialias: bool) -> None:
-    """Add that every picture gets a size of its own."""
+def resize(plan: PicturePlan, sizes: IntArray, method: Method, antialias: bool) -> None:
+    """Add that every picture gets a size (n, 2) of its own."""
+    code = NEAREST_EXACT if method == "nearest" else CODES[method]
 
     def to(x: Array, size: PictureSize, how: int) -> Array:
         return by_opencv(x, lambda values: opencv().resize(values, size[::-1], interpolation=how))
 
     def resized(x: Array, at: int) -> Array:
-        smaller = min(sizes[at][0], x.shape[0]), min(sizes[at][1], x.shape[1])
+        height, width = sizes[at].tolist()
+        smaller = min(height, x.shape[0]), min(width, x.shape[1])
         if antialias and method != "nearest" and smaller != x.shape[:2]:
             x = to(x, smaller, CODES["area"])
-        code = NEAREST_EXACT if method == "nearest" else CODES[method]
-        return x if x.shape[:2] == sizes[at] else to(x, sizes[at], code)
+        return x if x.shape[:2] == (height, width) else to(x, (height, width), code)
 
     plan.change(resized, sizes)
 
@@ -373,9 +371,9 @@ def _matrix(degrees: float, shear: float, scale: float, aspect: float) -> FloatA
     return made
 
 
-def _rounded(heights: FloatArray, widths: FloatArray) -> IntArray:
+def _rounded(sizes: FloatArray) -> IntArray:
     """Return sizes (n, 2) in whole pixels, at least one each way."""
-    return np.maximum(1, np.rint(np.stack([heights, widths], axis=1)).astype(np.int64))
+    return np.maximum(1, np.rint(sizes).astype(np.int64))
 
 
 # values and colours
@@ -572,13 +570,10 @@ def _mean_of(mean: Any) -> FloatArray:
 
 
 def _per_channel(name: str, values: Any) -> FloatArray:
-    try:
-        found = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        found = np.array(np.nan)
-    if found.ndim > 1 or not np.isfinite(found).all():
+    found = as_array(name, values, AugmentError)
+    if found.ndim > 1 or found.dtype.kind not in "biuf" or not np.isfinite(found).all():
         raise AugmentError(f"{name}={values!r} must be a finite number, or one a channel")
-    return found.reshape(-1)
+    return found.astype(np.float64).reshape(-1)
 
 
 def stretched(x: Array, factor: float, centre: float) -> Array:

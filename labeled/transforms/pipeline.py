@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -44,6 +45,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
+from labeled._validation import whole as whole_of
 from labeled.errors import (
     LabeledError,
     PipelineError,
@@ -171,11 +173,10 @@ def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]],
     >>> @takes(row_bytes=8 * 100)
     ... def spectrum(wave): ...
     """
-    for name, value in (("row_bytes", row_bytes), ("work_bytes", work_bytes)):
-        if value < 0:
-            raise PipelineError(f"{name}={value!r} must be a number of bytes, 0 or more")
-    made = RowSpec((), ((int(row_bytes),),), np.dtype(np.uint8))
-    return lambda transform: replace(_step(transform), memory=(made, int(work_bytes)))
+    made = whole_of("row_bytes", row_bytes, least=0, error=PipelineError)
+    beside = whole_of("work_bytes", work_bytes, least=0, error=PipelineError)
+    row = RowSpec((), ((made,),), np.dtype(np.uint8))
+    return lambda transform: replace(_step(transform), memory=(row, beside))
 
 
 def steps_of(
@@ -427,14 +428,14 @@ def collate_parts(
     >>> collate_parts({"x": list}, [{"x": 1, "y": 2}, {"x": 3, "y": 4}])
     {'x': [1, 3], 'y': array([2, 4])}
     """
-    names = dict.fromkeys(name for sample in samples for name in sample)
-    check_parts(collates, names)
+    first = samples[0]
     for number, sample in enumerate(samples):
-        for name in names:
-            if name not in sample:
-                raise PipelineError(f"sample {number} of the batch has no {name!r}")
-    every: dict[str, Callable[..., Any]] = {**dict.fromkeys(names, stack), **collates}
-    return {name: every[name]([sample[name] for sample in samples]) for name in names}
+        if sample.keys() != first.keys():
+            differ = f"has {sorted(sample)}, the first one {sorted(first)}"
+            raise PipelineError(f"sample {number} of the batch {differ}")
+    check_parts(collates, first)
+    every: dict[str, Callable[..., Any]] = {**dict.fromkeys(first, stack), **collates}
+    return {name: every[name]([sample[name] for sample in samples]) for name in first}
 
 
 # pipelines in a loader
@@ -657,13 +658,8 @@ def made_of(line: CompiledPipeline, rows: Forms) -> MadeOf:
 
 def _stated(step: Step, row: RowSpec | None) -> tuple[RowSpec | None, int]:
     """Return what a step makes of a row, None where it does not say, and what it takes besides."""
-    if step.memory is not None:
-        return step.memory
-    memory_after = getattr(step.call, "memory_after", None)
-    if memory_after is None:
-        return None, 0
-    try:
-        found: tuple[RowSpec | None, int] = memory_after(row)
-    except LabeledError:  # rows that it cannot take: reported when they come
-        return None, 0
-    return found
+    with suppress(LabeledError):  # rows that it cannot take: reported when they come
+        if step.memory is not None or hasattr(step.call, "memory_after"):
+            found: tuple[RowSpec | None, int] = step.memory or step.call.memory_after(row)
+            return found
+    return None, 0

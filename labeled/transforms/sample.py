@@ -207,6 +207,8 @@ class Stack:
         Name of the new dim of labelled arrays.
     dims : mapping of str to str
         The same by the name of a source.
+    axes : nested tuple of int, optional
+        The axis that counts samples in each array of a nested tuple, where it is not the first.
 
     Raises
     ------
@@ -231,12 +233,9 @@ class Stack:
     def __call__(self, data: Sequence[Any]) -> Any:
         if not len(data):
             raise PipelineError("there are no samples to stack")
-        parts = list(data)
-        return (
-            self._stacked(parts, self.dim, "") if self.axes is None else _nested(parts, self.axes)
-        )
+        return self._stacked(list(data), self.dim, "", self.axes)
 
-    def _stacked(self, parts: list[Any], dim: str, where: str) -> Any:
+    def _stacked(self, parts: list[Any], dim: str, where: str, axes: Any = None) -> Any:
         first = parts[0]
         _check_alike(parts, where)
         if isinstance(first, Sample):
@@ -251,8 +250,11 @@ class Stack:
         if isinstance(first, xr.DataArray):
             return _stacked_labelled(parts, dim, where)
         if isinstance(first, tuple | list):
+            inner = (
+                axes if isinstance(axes, tuple) and len(axes) == len(first) else [None] * len(first)
+            )
             made = [
-                self._stacked(list(column), dim, f"{where}[{i}]")
+                self._stacked(list(column), dim, f"{where}[{i}]", inner[i])
                 for i, column in enumerate(zip(*parts, strict=True))
             ]
             return type(first)(*made) if hasattr(first, "_fields") else type(first)(made)
@@ -260,8 +262,9 @@ class Stack:
         if torch is not None and isinstance(first, torch.Tensor):
             return torch.stack(parts)
         if isinstance(first, np.ndarray | np.generic | bool | int | float | complex):
-            return _np_stack([np.asarray(part) for part in parts], where)
-        return parts
+            axis = axes if isinstance(axes, int) and axes <= np.ndim(first) else 0
+            return _np_stack([np.asarray(part) for part in parts], where, axis)
+        return None if first is None and self.axes is not None else parts
 
     def _of_source(self, samples: list[Sample], name: str) -> xr.DataArray:
         array = _np_stack([sample.arrays[name] for sample in samples], repr(name))
@@ -272,7 +275,7 @@ stack: Callable[[Sequence[Any]], Any] = Stack()
 """Stack samples part by part; see :class:`Stack`."""
 
 
-def _check_alike(parts: list[Any], where: str) -> None:
+def _check_alike(parts: list[Any], where: str = "") -> None:
     first = _structure(parts[0])
     for number, part in enumerate(parts):
         if _structure(part) != first:
@@ -326,17 +329,3 @@ def _np_stack(arrays: list[Array], where: str, axis: int = 0) -> Array:
             f"{shapes[1]}, and make no array; pad or crop them in the sample transform, or give a "
             "collate= of your own"
         ) from None
-
-
-def _nested(parts: list[Any], axis: Any) -> Any:
-    """Stack what :func:`some_of` took apart; what transforms made otherwise as usual."""
-    first = parts[0]
-    if isinstance(axis, tuple) and isinstance(first, tuple) and len(first) == len(axis):
-        _check_alike(parts, "")
-        columns = zip(zip(*parts, strict=True), axis, strict=True)
-        return tuple(_nested(list(column), one) for column, one in columns)
-    if axis is None and first is None:
-        return None
-    if isinstance(axis, int) and isinstance(first, np.ndarray) and axis <= first.ndim:
-        return _np_stack(parts, "", axis)
-    return stack(parts)

@@ -160,26 +160,22 @@ def synchronise(
         raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
     if tolerance is not None:
         _check_span("tolerance", tolerance, series[reference])
-    moments = series[reference]
-    kept = np.arange(len(moments)) % every == 0
+    moments, found = series[reference], dict[str, Indices]()
+    numbers = np.arange(len(moments))
+    kept = numbers % every == 0
     for name, one in series.items():
         pair: Any = margins.get(name, (0, 0))
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise PipelineError(f"the margin of {name!r}, {pair!r}, must be a pair (start, end)")
         first, last = _edge(name, one, pair[0]), len(one) - 1 - _edge(name, one[::-1], pair[1])
-        inside = first <= last and (moments >= one[first]) & (moments <= one[last])
-        kept &= inside
-    numbers = np.flatnonzero(kept)
-    moments = moments[numbers]
-    found = {name: _matched(one, moments, method) for name, one in series.items()}
-    found[reference] = numbers
-    kept = np.ones(len(moments), bool)
-    for name, one in found.items():
-        kept &= (one >= 0) & (one < len(series[name]))
+        kept &= first <= last and (moments >= one[first]) & (moments <= one[last])
+        at = numbers if name == reference else _matched(one, moments, method)
+        kept &= (at >= 0) & (at < len(one))
         if tolerance is not None:
-            nearest = series[name][np.clip(one, 0, len(series[name]) - 1)]
-            kept &= np.abs(nearest - moments) <= tolerance
-    variables = {name: ((dim,), one[kept]) for name, one in found.items()}
+            with np.errstate(invalid="ignore"):  # of moments without end
+                kept &= np.abs(one[np.clip(at, 0, len(one) - 1)] - moments) <= tolerance
+        found[name] = at
+    variables = {name: ((dim,), at[kept]) for name, at in found.items()}
     return xr.Dataset(variables, coords={dim: moments[kept]})
 
 

@@ -157,10 +157,7 @@ class Transform:
         while waiting:
             ready = [k for k, node in waiting.items() if set(node.inputs.values()) <= set(data)]
             if not ready:
-                missing = {
-                    name: [key for key in node.inputs.values() if key not in data]
-                    for name, node in waiting.items()
-                }
+                missing = {k: {*node.inputs.values()} - {*data} for k, node in waiting.items()}
                 raise ValueError(
                     f"There are {len(waiting)} nodes remaining, whose inputs are missing: {missing}"
                 )

@@ -114,8 +114,8 @@ class Augmenter:
              "random_resized_crop takes neither rand_crop, min/max_crop_size nor "
              "min/max_random_scale"),
             (resized and not 0 <= low <= high,
-             f"min_random_area={low} and max_random_area={high}: the first is at least 0 and at "
-             "most the second"),
+             f"min_random_area={low:g} and max_random_area={high:g}: the first is at least 0 and "
+             "at most the second"),
             (resized and not 0 < narrow <= wide,
              f"random_resized_crop draws aspect ratios from {narrow:.3g} to {wide:.3g}; give a "
              "min_aspect_ratio above 0 and at most max_aspect_ratio"),

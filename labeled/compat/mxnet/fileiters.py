@@ -26,32 +26,19 @@ import numpy.typing as npt
 
 from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider, RoundBatches, Row
 from labeled.compat.mxnet.parameters import (
-    NAMES,
-    Parameter,
+    CSV,
+    MNIST,
     Version,
     checked_version,
-    each_of,
     files_of,
-    flag_of,
-    integer_of,
     options_of,
     read_parameters,
-    shape_of,
 )
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import FileFormatError, LoaderError
 
 Array = npt.NDArray[Any]
 
-CSV = {
-    **NAMES,
-    "data_csv": Parameter(str),
-    "data_shape": Parameter(shape_of),
-    **each_of(str, label_csv="NULL", dtype="float32"),
-    "label_shape": Parameter(shape_of, (1,)),
-    "batch_size": Parameter(integer_of, least=1),
-    "round_batch": Parameter(flag_of, True),
-}
 DTYPES = ("float32", "int32", "int64")
 BOM = b"\xef\xbb\xbf"
 LINE_ENDS = re.compile(rb"[\r\n]+")
@@ -228,17 +215,6 @@ def whole_of(field: bytes, bits: int) -> int | None:
 
 
 # digits
-
-MNIST = {
-    **NAMES,
-    **each_of(str, image="./train-images-idx3-ubyte", label="./train-labels-idx1-ubyte"),
-    **each_of(str, dtype="float32"),
-    **each_of(flag_of, shuffle=True, flat=False, silent=False),
-    **each_of(integer_of, seed=0),
-    "batch_size": Parameter(integer_of, 128, least=1),
-    "num_parts": Parameter(integer_of, 1, least=1),
-    "part_index": Parameter(integer_of, 0, least=0),
-}
 
 log = logging.getLogger(__name__)
 

@@ -100,8 +100,6 @@ class ImageRecordIter(MXDataProvider):
         asked = read_parameters(title, table, parameters, strict=strict, rules=rules)
         _check_parameters(title, asked, rules)
         self._asked, self._newest = asked, rules == "1.9.1"
-        self._tells_index = not self._newest
-        self._tells_pad = self._tells_index or asked.round_batch
         files = files_of(asked.path_imgrec)
         if asked.verbose:
             log.info("reading %s", ", ".join(files))
@@ -115,7 +113,10 @@ class ImageRecordIter(MXDataProvider):
         self._pool = ThreadPoolExecutor(self._threads, "decode")
         self._begin_pass = passes_of(asked, Records(files))
         ahead = 0 if asked.ctx == "cpu" else AHEAD
-        self._batches = RoundBatches(self._pass, asked.batch_size, asked.round_batch, ahead)
+        tells_pad = asked.round_batch or not self._newest
+        self._batches = RoundBatches(
+            self._pass, asked.batch_size, asked.round_batch, ahead, tells_pad
+        )
         if asked.mean_img:
             self._augmenter.mean_img = self._mean_image(asked.mean_img)
         super().__init__(self._batches.begin_epoch, version, asked)
@@ -187,7 +188,8 @@ class ImageRecordIter(MXDataProvider):
             labels = self._listed[id]
         elif len(labels) != width:
             raise FileFormatError(f"record with id {id} has {len(labels)} labels, not {width}")
-        return Row(id, self._picture(id, encoded), labels if width > 1 else labels[0])
+        number = 0 if self._newest else id  # which the newest version did not report
+        return Row(number, self._picture(id, encoded), labels if width > 1 else labels[0])
 
     def _picture(self, id: int, encoded: memoryview) -> Picture:
         n, jpeg = self._asked.data_shape[0], kind_of(encoded) == "jpeg"

@@ -21,7 +21,7 @@ The old permutations came from Julia's own generator; here they come from the on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -179,8 +179,6 @@ class MXDataProvider(AbstractDataProvider):
     What fails once fails for ever: an epoch that broke off has no end.
     """
 
-    _tells_pad = _tells_index = True
-
     def __init__(
         self,
         begin_epoch: Callable[[], Iterator[DataBatch]],
@@ -189,7 +187,7 @@ class MXDataProvider(AbstractDataProvider):
     ) -> None:
         self._begin_epoch, self._loop_resets = begin_epoch, version == "seed"
         self._failure: Exception | None = None
-        self._epoch = begin_epoch()
+        self._now, self._epoch = DataBatch([]), begin_epoch()
         if not self._advance():
             raise LoaderError(f"{type(self).__name__} has no first batch: the part is too small")
         self._held, self._begun = True, False
@@ -208,7 +206,7 @@ class MXDataProvider(AbstractDataProvider):
         if not self._held and not self._advance():
             raise StopIteration
         self._held = False
-        return replace(self._now)
+        return self._now
 
     def reset(self) -> None:
         self._held = self._begun = False
@@ -221,10 +219,7 @@ class MXDataProvider(AbstractDataProvider):
     def _advance(self) -> bool:
         self._begun = True
         batch = self._tried(lambda: next(self._epoch, None))
-        if batch is not None:
-            index = batch.index if self._tells_index else np.zeros(len(batch.data[0]), np.uint64)
-            labels = [old_label(label) for label in batch.label]
-            self._now = DataBatch(batch.data, labels, batch.pad if self._tells_pad else 0, index)
+        self._now = batch or self._now
         return batch is not None
 
     def _tried(self, act: Callable[[], Any]) -> Any:
@@ -293,6 +288,8 @@ class RoundBatches:
     round_batch : bool
     ahead : int
         Batches that were made before they were asked for.
+    tells_pad : bool
+        Whether batches say how many rows do not count.
 
     Examples
     --------
@@ -313,8 +310,9 @@ class RoundBatches:
         batch_size: int,
         round_batch: bool = True,
         ahead: int = AHEAD,
+        tells_pad: bool = True,
     ) -> None:
-        self._begin_pass, self._ahead = begin_pass, ahead
+        self._begin_pass, self._ahead, self._tells_pad = begin_pass, ahead, tells_pad
         self._batch_size, self._round_batch = batch_size, round_batch
         self._rows: Iterator[Row] = iter(())
         self._epoch: Iterator[DataBatch] = iter(())
@@ -376,7 +374,7 @@ class RoundBatches:
                 shapes = f"{row.data.shape}, those before it {data.shape[1:]}"
                 raise FileFormatError(f"the row with index {row.number} has shape {shapes}")
             numbers[place], data[place], labels[place] = row
-        return DataBatch([data], [labels], pad, numbers)
+        return DataBatch([data], [old_label(labels)], pad if self._tells_pad else 0, numbers)
 
 
 # arrays

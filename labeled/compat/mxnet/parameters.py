@@ -94,31 +94,51 @@ def integers_of(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter: how its text is read, its default, the least value, and who knew it.
-
-    A parameter that is `optional` stays None where None is given; others take their default.
-    """
+    """How the text of one parameter is read, its default, and the first rules that knew it."""
 
     read: Callable[[str], Any]
     default: Any = REQUIRED
-    least: int | None = None
-    optional: bool = False
     since: Rules = "seed"
 
 
-def each_of(
-    read: Callable[[str], Any], since: Rules = "seed", **defaults: Any
-) -> dict[str, Parameter]:
-    """Return parameters of one kind, by name and default."""
-    return {name: Parameter(read, default, since=since) for name, default in defaults.items()}
+READERS: Mapping[type, Callable[[str], Any]] = {
+    bool: flag_of, int: integer_of, float: number_of, str: str,
+}  # fmt: skip
+"""How parameters are read, by the type of their default."""
+
+ONE_OR_MORE = ("batch_size", "label_width", "preprocess_threads", "num_parts")
+LEAST = {**dict.fromkeys(ONE_OR_MORE, 1), "part_index": 0, "shuffle_chunk_size": 0}
+"""Least values, by name."""
+
+MAY_BE_NONE = "label_name"
+"""Where None is given this one stays None; others take their default."""
+
+
+def each_of(since: Rules = "seed", **defaults: Any) -> dict[str, Parameter]:
+    """Return parameters by name and default."""
+    return {name: Parameter(READERS[type(one)], one, since) for name, one in defaults.items()}
 
 
 NAMES = {
-    "data_name": Parameter(str, "data"),
-    "label_name": Parameter(str, "softmax_label", optional=True),
-    "prefetch_buffer": Parameter(integer_of, 4),
+    **each_of(data_name="data", label_name="softmax_label", prefetch_buffer=4),
+    "batch_size": Parameter(integer_of),
 }
 """Parameters of every iterator."""
+
+CSV = {
+    **NAMES,
+    "data_csv": Parameter(str),
+    "data_shape": Parameter(shape_of),
+    "label_shape": Parameter(shape_of, (1,)),
+    **each_of(label_csv="NULL", dtype="float32", round_batch=True),
+}
+
+MNIST = {
+    **NAMES,
+    **each_of(image="./train-images-idx3-ubyte", label="./train-labels-idx1-ubyte"),
+    **each_of(dtype="float32", shuffle=True, flat=False, silent=False, seed=0),
+    **each_of(batch_size=128, num_parts=1, part_index=0),
+}
 
 NO_LIMIT = 1e10
 NEVER = -1
@@ -127,33 +147,24 @@ NEVER = -1
 IMAGES = {
     **NAMES,
     "data_shape": Parameter(shape_of),
-    "batch_size": Parameter(integer_of, least=1),
-    "label_width": Parameter(integer_of, 1, least=1),
-    "preprocess_threads": Parameter(integer_of, 4, least=1),
-    "num_parts": Parameter(integer_of, 1, least=1),
     "rotate_list": Parameter(integers_of, ()),
-    **each_of(str, path_imgrec="./data/imgrec.rec", path_imglist="", mean_img=""),
-    **each_of(flag_of, round_batch=True, verbose=True, shuffle=False),
-    **each_of(flag_of, rand_crop=False, mirror=False, rand_mirror=False),
-    **each_of(integer_of, part_index=0, seed=0, fill_value=255, inter_method=1),
-    **each_of(integer_of, max_rotate_angle=0, rotate=NEVER, random_h=0, random_s=0, random_l=0),
-    **each_of(integer_of, crop_y_start=NEVER, crop_x_start=NEVER),
-    **each_of(integer_of, min_crop_size=NEVER, max_crop_size=NEVER),
-    **each_of(number_of, max_shear_ratio=0, max_aspect_ratio=0),
-    **each_of(number_of, min_random_scale=1, max_random_scale=1),
-    **each_of(number_of, min_img_size=0, max_img_size=NO_LIMIT),
-    **each_of(number_of, mean_r=0, mean_g=0, mean_b=0, mean_a=0, scale=1),
-    **each_of(number_of, max_random_contrast=0, max_random_illumination=0),
-    **each_of(integer_of, "0.9.5", resize=NEVER, pad=0),
-    "shuffle_chunk_size": Parameter(integer_of, 0, least=0, since="1.9.1 v1"),
-    **each_of(integer_of, "1.9.1 v1", shuffle_chunk_seed=0),
-    **each_of(str, "1.9.1 v1", aug_seq="aug_default"),
-    **each_of(flag_of, "1.9.1 v1", random_resized_crop=False),
-    **each_of(number_of, "1.9.1 v1", min_random_area=1, max_random_area=1, min_aspect_ratio=None),
-    **each_of(number_of, "1.9.1 v1", brightness=0, contrast=0, saturation=0, pca_noise=0),
-    **each_of(number_of, "1.9.1 v1", std_r=1, std_g=1, std_b=1, std_a=1),
-    **each_of(str, "1.9.1", path_imgidx="", dtype="float32", ctx="gpu"),
-    **each_of(integer_of, "1.9.1", seed_aug=None, device_id=0),
+    **each_of(path_imgrec="./data/imgrec.rec", path_imglist="", mean_img="", label_width=1),
+    **each_of(round_batch=True, shuffle=False, seed=0, num_parts=1, part_index=0),
+    **each_of(verbose=True, preprocess_threads=4, fill_value=255, inter_method=1),
+    **each_of(rand_crop=False, crop_y_start=NEVER, crop_x_start=NEVER),
+    **each_of(min_crop_size=NEVER, max_crop_size=NEVER, min_img_size=0.0, max_img_size=NO_LIMIT),
+    **each_of(max_rotate_angle=0, rotate=NEVER, max_shear_ratio=0.0, max_aspect_ratio=0.0),
+    **each_of(min_random_scale=1.0, max_random_scale=1.0, random_h=0, random_s=0, random_l=0),
+    **each_of(mirror=False, rand_mirror=False, mean_r=0.0, mean_g=0.0, mean_b=0.0, mean_a=0.0),
+    **each_of(max_random_contrast=0.0, max_random_illumination=0.0, scale=1.0),
+    **each_of("0.9.5", resize=NEVER, pad=0),
+    **each_of("1.9.1 v1", shuffle_chunk_size=0, shuffle_chunk_seed=0, aug_seq="aug_default"),
+    **each_of("1.9.1 v1", random_resized_crop=False, min_random_area=1.0, max_random_area=1.0),
+    "min_aspect_ratio": Parameter(number_of, None, "1.9.1 v1"),
+    **each_of("1.9.1 v1", brightness=0.0, contrast=0.0, saturation=0.0, pca_noise=0.0),
+    **each_of("1.9.1 v1", std_r=1.0, std_g=1.0, std_b=1.0, std_a=1.0),
+    **each_of("1.9.1", path_imgidx="", dtype="float32", ctx="gpu", device_id=0),
+    "seed_aug": Parameter(integer_of, None, "1.9.1"),
 }
 
 
@@ -188,31 +199,26 @@ def read_parameters(
         if strict and name not in known:
             hint = did_you_mean(name, known, limit=99)
             raise OptionError(f"{iterator} has no parameter {name!r}; {hint}")
-    found = {
-        name: _value(iterator, name, one, given) if name in known else one.default
-        for name, one in table.items()
-    }
+    found = {name: one.default for name, one in table.items()}
+    for name in known:
+        value = given.get(name)
+        if value is None:
+            if name == MAY_BE_NONE and name in given:
+                found[name] = None
+            elif found[name] is REQUIRED:
+                raise LoaderError(f"{iterator}: the parameter {name} is required and was not given")
+            continue
+        read = table[name].read
+        try:
+            found[name] = read(str(value))
+        except ValueError:
+            kind = read.__name__.removesuffix("_of")
+            raise LoaderError(f"{iterator}: {name}={value!r} is not a valid {kind}") from None
+        except OverflowError:
+            raise LoaderError(f"{iterator}: {name}={value!r} is too large for 32 bits") from None
+        if name in LEAST and found[name] < LEAST[name]:
+            raise LoaderError(f"{iterator}: {name}={value!r} must be at least {LEAST[name]}")
     return SimpleNamespace(**found)
-
-
-def _value(iterator: str, name: str, parameter: Parameter, given: Mapping[str, Any]) -> Any:
-    value = given.get(name)
-    if value is None:
-        if parameter.optional and name in given:
-            return None
-        if parameter.default is REQUIRED:
-            raise LoaderError(f"{iterator}: the parameter {name} is required and was not given")
-        return parameter.default
-    try:
-        found = parameter.read(str(value))
-    except ValueError:
-        kind = parameter.read.__name__.removesuffix("_of")
-        raise LoaderError(f"{iterator}: {name}={value!r} is not a valid {kind}") from None
-    except OverflowError:
-        raise LoaderError(f"{iterator}: {name}={value!r} is too large for 32 bits") from None
-    if parameter.least is not None and found < parameter.least:
-        raise LoaderError(f"{iterator}: {name}={value!r} must be at least {parameter.least}")
-    return found
 
 
 # paths

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ READ_AHEAD = 64  # words fetched in one call
 F32 = np.float32
 
 
-@dataclass(eq=False)
 class Twister:
     """A stream of draws, seeded as the old programs seeded theirs.
 
@@ -43,15 +41,11 @@ class Twister:
     [True, True, False, True, True, True, False, False]
     """
 
-    seed: int
-    _words: Iterator[int] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.reseed(self.seed)
+    def __init__(self, seed: int) -> None:
+        self.reseed(seed)
 
     def reseed(self, seed: int) -> None:
         """Start again from another seed."""
-        self.seed = seed
         self._words = _raw_words(seed % WORD)
 
     def word(self) -> int:
@@ -94,10 +88,18 @@ class Twister:
         return (low + high * WORD) / WORD**2 < 0.5
 
     def normals(self, count: int, deviation: float) -> list[np.float32]:
-        """Return the first `count` numbers of a fresh normal distribution about 0."""
+        """Return the first `count` numbers of a fresh normal distribution about 0.
+
+        By the polar method, two at a time; the second one drawn is handed out first.
+        """
         out: list[np.float32] = []
         while len(out) < count:
-            out += (F32(one * F32(deviation)) for one in self._normal_pair())
+            x, y = (F32(F32(2) * self.unit() - F32(1)) for _ in range(2))
+            square = F32(x * x + y * y)
+            if 0 < square <= 1:
+                logarithm = F32(math.log(float(square)))
+                factor = np.sqrt(F32(F32(F32(-2) * logarithm) / square))
+                out += (F32(F32(one * factor) * F32(deviation)) for one in (y, x))
         return out[:count]
 
     def shuffled(self, n: int) -> npt.NDArray[np.int64]:
@@ -107,18 +109,6 @@ class Twister:
             other = self.whole(0, last)
             order[last], order[other] = order[other], order[last]
         return np.array(order, np.int64)
-
-    def _normal_pair(self) -> tuple[np.float32, np.float32]:
-        """Two normal numbers by the polar method; the second one drawn is handed out first."""
-        while True:
-            x = F32(F32(2) * self.unit() - F32(1))
-            y = F32(F32(2) * self.unit() - F32(1))
-            square = F32(x * x + y * y)
-            if 0 < square <= 1:
-                break
-        logarithm = F32(math.log(float(square)))
-        factor = np.sqrt(F32(F32(F32(-2) * logarithm) / square))
-        return F32(y * factor), F32(x * factor)
 
 
 def _raw_words(seed: int) -> Iterator[int]:
