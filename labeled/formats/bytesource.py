@@ -378,23 +378,22 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     text = os.fspath(path)
     if is_address(text):
         stamp = RemoteFile(text).stamp
-        if stamp.size == 0:
-            raise FileFormatError(f"file {text!r} is empty (0 bytes)")
-        return stamp
-    name = os.path.abspath(os.path.expanduser(text))
-    try:
-        found = os.stat(name)
-    except FileNotFoundError:
-        raise FileFormatError(f"file {name!r} does not exist; check the path") from None
-    except OSError as error:
-        raise unreadable(name, error) from error
-    if stat.S_ISDIR(found.st_mode):
-        raise FileFormatError(f"{name!r} is a folder, not a file; name a file in it")
-    if not stat.S_ISREG(found.st_mode):
-        raise FileFormatError(
-            f"{name!r} is a pipe or a device, which cannot be read at any place and again; write "
-            f"what comes out of it into a file first: cat {shlex.quote(name)} > FILE"
-        )
-    if found.st_size == 0:
-        raise FileFormatError(f"file {name!r} is empty (0 bytes)")
-    return FileStamp(name, found.st_size, found.st_mtime_ns)
+    else:
+        name = os.path.abspath(os.path.expanduser(text))
+        try:
+            found = os.stat(name)
+        except FileNotFoundError:
+            raise FileFormatError(f"file {name!r} does not exist; check the path") from None
+        except OSError as error:
+            raise unreadable(name, error) from error
+        if stat.S_ISDIR(found.st_mode):
+            raise FileFormatError(f"{name!r} is a folder, not a file; name a file in it")
+        if not stat.S_ISREG(found.st_mode):
+            raise FileFormatError(
+                f"{name!r} is a pipe or a device, which cannot be read at any place and again; "
+                f"write what comes out of it into a file first: cat {shlex.quote(name)} > FILE"
+            )
+        stamp = FileStamp(name, found.st_size, found.st_mtime_ns)
+    if stamp.size == 0:
+        raise FileFormatError(f"file {stamp.path!r} is empty (0 bytes)")
+    return stamp

@@ -92,8 +92,7 @@ class ContiguousReader(FileReader):
         self._direct = plan.whole and native
         # NumPy copies records aside to swap their bytes
         self._in_place = plan.whole and (native or plan.dtype.names is None) and self.row_bytes > 0
-        each = plan.row_bytes if plan.read_through else plan.bytes_of(1)
-        self._step = max(1, PIECE_BYTES // max(1, each))
+        self._step = max(1, PIECE_BYTES // max(1, plan.pitch))
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:
@@ -215,12 +214,10 @@ class ContiguousReader(FileReader):
         """Fetch what the plan wants of `n` consecutive rows: ``(n, *box_shape)``, as stored."""
         plan, to = self._plan, 0
         buffer = scratch("box", plan.bytes_of(n), at + plan.starts[0])
-        if plan.read_through:
-            self._fill(file, buffer, at + plan.starts[0])
-            return plan.view(buffer, n)
-        for start in plan.ranges(np.array([at]), np.array([n]))[0].tolist():
-            self._fill(file, buffer[to : to + plan.stretch_bytes], start)
-            to += plan.stretch_bytes
+        starts, lengths = plan.ranges(np.array([at]), np.array([n]))
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            self._fill(file, buffer[to : to + length], start)
+            to += length
         return plan.view(buffer, n)
 
     def _store(self, box: Array, out: Array, place: slice | Ints, rows: Ints | None) -> None:

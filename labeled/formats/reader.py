@@ -28,6 +28,7 @@ from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
 from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
+from labeled.ragged.flat import Stored
 from labeled.selection import rows_of, runs_of, spread
 
 PIECE_BYTES = 512 * 1024
@@ -90,7 +91,7 @@ class ByteRanges:
     chunks_decoded: int = 0
 
 
-class Reader(Protocol):
+class Reader(Stored, Protocol):
     """Rows of one source: stored values in native byte order.
 
     Safe to call from several threads at once; pickles small. :class:`labeled.testing.ReaderTests`
@@ -98,22 +99,7 @@ class Reader(Protocol):
     """
 
     @property
-    def n_rows(self) -> int: ...
-    @property
     def row_shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def kind(self) -> str:
-        """The path bytes take: "contiguous", "chunked", "h5py", "memory", ..."""
-
-    @property
-    def why(self) -> str:
-        """Why this path was taken, for `explain`."""
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows best read by one call, counted from row 0; 1 where any row can be read alone."""
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Store row number i of `rows` in ``out[i]``, or in ``out[places[i]]``.
@@ -224,18 +210,11 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     >>> bands_of(np.array([[2, 9]]), 4).tolist()
     [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
     """
-    if len(runs) == 1:
-        ((start, stop),) = runs.tolist()
-        begins = range(start - start % chunk_rows + chunk_rows, stop, chunk_rows)
-        cuts = np.array([start, *begins, stop])
-        return np.stack((cuts[:-1], cuts[1:], cuts[:-1] - start), axis=1)
-    starts, stops = runs[:, 0], runs[:, 1]
-    chunks = starts // chunk_rows
-    n_bands = (stops - 1) // chunk_rows - chunks + 1
-    if len(runs) < n_bands.sum():  # else they are cut already, as for pieces of work
-        begin = spread(chunks, n_bands) * chunk_rows
-        starts = np.maximum(np.repeat(starts, n_bands), begin)
-        stops = np.minimum(np.repeat(stops, n_bands), begin + chunk_rows)
+    chunks = runs[:, 0] // chunk_rows
+    n_bands = (runs[:, 1] - 1) // chunk_rows - chunks + 1
+    begin = spread(chunks, n_bands) * chunk_rows
+    starts = np.maximum(np.repeat(runs[:, 0], n_bands), begin)
+    stops = np.minimum(np.repeat(runs[:, 1], n_bands), begin + chunk_rows)
     counts = stops - starts
     return np.stack((starts, stops, np.cumsum(counts) - counts), axis=1)
 
@@ -381,7 +360,7 @@ class FileReader:
         rows = self._checked(rows)
         if not len(rows) or not self.row_bytes:
             return ()
-        return self._ranges(rows if rows.ndim == 2 else runs_of(np.unique(rows)))
+        return self._ranges(as_runs(rows))
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         raise NotImplementedError
@@ -391,14 +370,11 @@ class FileReader:
 
     def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
         """Read each of some listed rows once, in file order, whatever their own."""
-        order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        places = order if places is None else places[order]
-        is_first = np.append(True, ordered[1:] != ordered[:-1])
-        self._read(runs_of(ordered[is_first]), out, places[is_first])
-        if not is_first.all():
-            copied_from = places[is_first][np.cumsum(is_first) - 1]
-            put_rows(out, places[~is_first], out[copied_from[~is_first]])
+        places = np.arange(len(rows)) if places is None else places
+        distinct, first, which = np.unique(rows, return_index=True, return_inverse=True)
+        self._read(runs_of(distinct), out, places[first])
+        again = np.delete(np.arange(len(rows)), first)
+        put_rows(out, places[again], out[places[first[which[again]]]])
 
     def _checked(self, rows: Any) -> Ints:
         """Return rows as runs without empty ones, or as a list; all of them are there."""

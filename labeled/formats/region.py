@@ -175,14 +175,17 @@ class BoxPlan:
     """Neighbouring rows come with one call, the bytes between them included."""
 
     @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next, as they are fetched."""
+        return self.row_bytes if self.read_through else self.stretch_bytes * len(self.starts)
+
+    @property
     def box_strides(self) -> tuple[int, ...]:
         return c_strides(self.box_shape, self.dtype.itemsize)
 
     def bytes_of(self, n: int) -> int:
         """Bytes fetched for `n` >= 1 consecutive rows."""
-        if self.read_through:
-            return (n - 1) * self.row_bytes + self.stretch_bytes
-        return n * self.stretch_bytes * len(self.starts)
+        return (n - 1) * self.pitch + self.stretch_bytes * len(self.starts)
 
     def ranges(self, at: Ints, n: Ints) -> tuple[Ints, Ints]:
         """Return the starts and lengths of what is fetched for `n` rows from byte `at` on, each."""
@@ -194,9 +197,8 @@ class BoxPlan:
 
     def view(self, fetched: Array, n: int) -> Array:
         """View the boxes of `n` consecutive rows in bytes that were fetched one after another."""
-        row = self.row_bytes if self.read_through else self.bytes_of(1)
-        shape = (n, *self.box_shape)
-        return np.ndarray(shape, self.dtype, fetched, 0, (row, *self.box_strides))
+        shape, strides = (n, *self.box_shape), (self.pitch, *self.box_strides)
+        return np.ndarray(shape, self.dtype, fetched, 0, strides)
 
 
 def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> BoxPlan:
@@ -233,10 +235,8 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
     low, high = bounds(region[at])
     n_bytes = (high - low) * strides[at]
     lengths = [len(positions_of(index)) for index in region[:at]]
-    before = [
-        0 if isinstance(index, int) else slice(0, len(positions_of(index)), 1)
-        for index in region[:at]
-    ]
+    walks = zip(region, lengths, strict=False)
+    before = [0 if isinstance(index, int) else slice(0, n, 1) for index, n in walks]
     return BoxPlan(
         dtype,
         row_bytes,
@@ -320,9 +320,9 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
     for part in region:
         if isinstance(part, int):
             out.append(part)
-            continue
-        out.append(_narrowed(part, axes[kept], names[kept]) if kept in axes else part)
-        kept += 1
+        else:
+            out.append(_narrowed(part, axes[kept], names[kept]) if kept in axes else part)
+            kept += 1
     return tuple(out)
 
 

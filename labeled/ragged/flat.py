@@ -57,27 +57,16 @@ class Flat(NamedTuple):
         return np.fromiter(made, object, len(made))
 
 
-class RaggedReader(Protocol):
-    """Stored examples, read flat. Safe in threads, small in a pickle, holds no file open.
-
-    Rows are a range, or int64 in any order with repeats, each within ``0 .. n_rows - 1``.
-    """
+class Stored(Protocol):
+    """What is known of whoever reads rows, and of whoever reads examples."""
 
     @property
     def n_rows(self) -> int: ...
     @property
-    def n_axes(self) -> int:
-        """How many axes an example has."""
-
-    @property
     def dtype(self) -> np.dtype[Any]: ...
     @property
-    def where(self) -> str:
-        """Source and file, as messages begin."""
-
-    @property
     def kind(self) -> str:
-        """The path bytes take: "flat", "vlen", "memory", ..."""
+        """The path bytes take: "contiguous", "chunked", "h5py", "flat", "memory", ..."""
 
     @property
     def why(self) -> str:
@@ -85,7 +74,22 @@ class RaggedReader(Protocol):
 
     @property
     def chunk_rows(self) -> int:
-        """Rows that can only be read together; examples can always be read apart."""
+        """Rows best read by one call, counted from row 0; 1 where any row can be read alone."""
+
+
+class RaggedReader(Stored, Protocol):
+    """Stored examples, read flat. Safe in threads, small in a pickle, holds no file open.
+
+    Rows are a range, or int64 in any order with repeats, each within ``0 .. n_rows - 1``.
+    """
+
+    @property
+    def n_axes(self) -> int:
+        """How many axes an example has."""
+
+    @property
+    def where(self) -> str:
+        """Source and file, as messages begin."""
 
     def shapes(self, rows: AnyRows) -> Rows:
         """Return the shapes of examples, checked: (len(rows), n_axes)."""

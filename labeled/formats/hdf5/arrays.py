@@ -152,7 +152,19 @@ def arrays_of(opening: Opening) -> Infos:
         infos = _sparse_matrices(opening, infos, indptrs)
     if indptrs or b"obs" in opening.base.id:
         infos = _cells(opening, infos)
-    return _one_name_each(opening, infos)
+    # of several names of a dataset those asked for stay, else the least deep, and then the first
+    asked, first = opening.asked, dict[Any, tuple[bool, int, str]]()
+    for info in infos:
+        if info.is_array and info.matrix is None:
+            rank = info.name not in asked, info.name.count("/"), info.name
+            key = info.address, info.column
+            first[key] = min(first.get(key, rank), rank)
+    for number, info in enumerate(infos):
+        if info.is_array and info.matrix is None and info.name not in asked:
+            name = first[info.address, info.column][-1]
+            if name != info.name:
+                infos[number] = replace(info, why_not=f"it is another name of {name!r}")
+    return infos
 
 
 def _walk(opening: Opening) -> Iterator[ArrayInfo]:
@@ -229,25 +241,6 @@ def _kinds_of(info: ArrayInfo) -> Infos:
         name = "/".join((info.name, *column.fields))
         found.append(replace(info, name=name, column=column, why_not=fault))
     return found
-
-
-def _one_name_each(opening: Opening, infos: Infos) -> Infos:
-    """Keep one name of each dataset, the least deep and then the first, and those asked for."""
-    arrays: dict[Any, list[str]] = {}
-    for info in infos:
-        if info.is_array and info.matrix is None:
-            arrays.setdefault((info.address, info.column), []).append(info.name)
-    again: dict[str, str] = {}
-    for names in arrays.values():
-        if len(names) > 1:
-            asked = opening.asked
-            names.sort(key=lambda name: (name not in asked, name.count("/"), name))
-            for name in names[1:]:
-                if name not in asked:
-                    again[name] = f"it is another name of {names[0]!r}"
-    return [
-        replace(info, why_not=again[info.name]) if info.name in again else info for info in infos
-    ]
 
 
 # sparse matrices, and files of cells

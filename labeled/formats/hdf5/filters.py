@@ -331,8 +331,7 @@ def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
     """Yield what to say of sources whose filters nothing installed undoes."""
     found: dict[tuple[Filter, ...], list[str]] = {}
     for source in sources:
-        if source.filters:
-            found.setdefault(source.filters, []).append(source.name)
+        found.setdefault(source.filters, []).append(source.name)
     for filters, names in found.items():
         why = why_not(filters) and why_not_by_hdf5(filters)
         if why is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from glob import has_magic
 from typing import Any, NamedTuple
@@ -301,31 +301,27 @@ def _header(
 
     Axes are called as those of the first example.
     """
-    fields: dict[str, Any] = {}
     if each.part is None:
         values = values_of_each(stamp, each)
-        inner, shape = [""] * (values.ndim - 1), values.shape
-        dtype, key = TEXT if values.dtype.kind == "O" else values.dtype, f"{each.pattern} ({name})"
+        inner, key = [""] * (values.ndim - 1), f"{each.pattern} ({name})"
+        dtype = TEXT if values.dtype.kind == "O" else values.dtype
+        made = SourceHeader(stamp, name, key, values.shape, dtype, ())
     else:
         part = objects.parts[each.part]
         first = file["/".join(filter(None, (objects.names[0], each.part)))]
         inner = [axis.name for axis in labels.axes_of(first, name)] or [""] * len(part.shapes[0])
-        dtype, shape = part.dtype, (len(part.shapes), *(part.shape or ()))
         key = "/".join(filter(None, (each.pattern, each.part)))
-        fields = {
-            "attrs": dtypes.class_attrs(dtypes.item_of(first)),
-            "filters": filters_of(first.id.get_create_plist()),
-            "stored_bytes": part.stored_bytes,
-            "ragged": "every example is a dataset of its own shape" if part.shape is None else None,
-        }
+        made = SourceHeader(
+            stamp, name, key, (len(part.shapes), *(part.shape or ())), part.dtype, (),
+            attrs=dtypes.class_attrs(dtypes.item_of(first)),
+            filters=filters_of(first.id.get_create_plist()),
+            stored_bytes=part.stored_bytes,
+            ragged="every example is a dataset of its own shape" if part.shape is None else None,
+        )  # fmt: skip
     usual = labels.default_name(name, 0)
     found = [EXAMPLE if usual in inner else usual, *inner]
     dims, unnamed = labels.name_dims(stamp.path, name, found, given)
-    header = SourceHeader(
-        file=stamp, name=name, key=key, shape=shape, dtype=dtype, dims=dims, storage="records",
-        detail=each, **fields,
-    )  # fmt: skip
-    return header, unnamed
+    return replace(made, dims=dims, storage="records", detail=each), unnamed
 
 
 # reading

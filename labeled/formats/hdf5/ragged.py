@@ -268,11 +268,6 @@ class VlenReader(StoredExamples):
     kind: str = "vlen"
 
     @property
-    def n_axes(self) -> int:
-        shapes = self.source.parts.get("shapes")
-        return 1 if shapes is None else int(shapes.shape[1])
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         return native(np.dtype(vlen_base(self.source.dtype)))
 

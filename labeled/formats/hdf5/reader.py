@@ -507,17 +507,14 @@ class PlainChunks(ContiguousReader):
         index = chunk_index(self.source)
         numbers = np.arange(len(index.table)) if index.numbers is None else index.numbers
         mine = numbers % self._per_band == self._number
-        firsts = numbers[mine] // self._per_band * self.chunk_rows
-        ends = np.append(0, firsts + self.chunk_rows)
-        gone = np.setdiff1d(ends[ends < self.n_rows], firsts)  # chunks that are not there begin
-        offsets = np.append(index.table["offset"][mine], np.full(len(gone), UNSTORED))
-        firsts = np.append(firsts, gone)
-        order = np.argsort(firsts, kind="stable")
-        firsts = firsts[order]
-        bases = offsets[order] - firsts * self._plan.row_bytes
-        bases[offsets[order] < 0] = FAR
-        begins = np.append(True, bases[1:] != bases[:-1])
-        return firsts[begins], bases[begins]
+        bands = numbers[mine] // self._per_band
+        # a stretch may begin where a chunk does, and where one that is not there would
+        begins = np.unique(np.concatenate((bands, bands + 1, [0])))
+        firsts = begins[begins * self.chunk_rows < self.n_rows] * self.chunk_rows
+        there, bases = np.isin(firsts, bands * self.chunk_rows), np.full(len(firsts), FAR)
+        bases[there] = index.table["offset"][mine] - firsts[there] * self._plan.row_bytes
+        differs = np.append(True, bases[1:] != bases[:-1])
+        return firsts[differs], bases[differs]
 
 
 class _Chunk(NamedTuple):
@@ -591,14 +588,10 @@ class ChunkedReader(FileReader):
             yield some, begin, end - begin
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        starts, lengths, n_decoded = [], [], 0
-        for some, at, n in self._reads(runs):
-            if at >= 0:
-                starts.append(at)
-                lengths.append(n)
-                n_decoded += len(some) if self.source.filters else 0
-        ranges = np.array(starts, np.int64), np.array(lengths, np.int64)
-        return (ByteRanges(self.file, *ranges, n_decoded),)
+        stored = [(at, n, len(some)) for some, at, n in self._reads(runs) if at >= 0]
+        starts, lengths, n_chunks = np.array(stored, np.int64).reshape(-1, 3).T
+        n_decoded = int(n_chunks.sum()) if self.source.filters else 0
+        return (ByteRanges(self.file, starts, lengths, n_decoded),)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         file, each = self.file(), self.chunk_rows
