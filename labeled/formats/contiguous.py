@@ -92,6 +92,7 @@ class ContiguousReader(FileReader):
         self._direct = plan.whole and native
         # NumPy copies records aside to swap their bytes
         self._in_place = plan.whole and (native or plan.dtype.names is None) and self.row_bytes > 0
+        self._by_call = self._in_place and io != "mmap"
         self._step = max(1, PIECE_BYTES // max(1, plan.pitch))
 
     @cached_property
@@ -129,18 +130,11 @@ class ContiguousReader(FileReader):
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Store rows in `out`: a range of one stretch with one call."""
-        if (
-            places is None
-            and isinstance(rows, range)
-            and self._in_place
-            and self.io != "mmap"
-            and rows.step == 1
-            and 0 <= rows.start < rows.stop <= self.n_rows
-        ):
+        if places is None and isinstance(rows, range) and rows.step == 1 and self._by_call:
             firsts, bases = self._stretches
             k = 0 if len(firsts) == 1 else int(firsts.searchsorted(rows.start, side="right")) - 1
-            base = int(bases[k])
-            if base >= 0 and (k + 1 == len(firsts) or rows.stop <= firsts[k + 1]):
+            base, end = int(bases[k]), self.n_rows if k + 1 == len(firsts) else firsts[k + 1]
+            if base >= 0 and 0 <= rows.start < rows.stop <= end:
                 self._check_out(out, len(rows))
                 file = self.file()
                 file.check()

@@ -231,12 +231,9 @@ class FileHeader:
         for split, sources in sorted(self.splits.items()):
             parts.append(split)
             for name, rows in sorted(sources.items()):
-                if isinstance(rows, range):
-                    parts.append((name, rows))
-                    continue
-                if id(rows) not in hashed:
+                if not isinstance(rows, range) and id(rows) not in hashed:
                     hashed[id(rows)] = _hash(rows.data)
-                parts.append((name, hashed[id(rows)]))
+                parts.append((name, hashed.get(id(rows), rows)))
         return _hash(repr(parts).encode("utf-8", "surrogatepass"))
 
     @property

@@ -108,20 +108,18 @@ _SCRATCH = threading.local()
 """Buffers of each thread, by use; they stay in its cache because the next read reuses them."""
 
 
-def scratch(use: str, nbytes: int, offset: int | None = None) -> Array:
+def scratch(use: str, nbytes: int, offset: int = 0) -> Array:
     """Return `nbytes` bytes of this thread's memory for `use`; the next call reuses them.
 
     What is read there from a file should say from which `offset`, to lie well for that.
     """
-    held, needed = _SCRATCH.__dict__.get(use), nbytes if offset is None else nbytes + PAGE_BYTES
-    if held is None or len(held) < needed:
-        held = np.empty(max(needed, 1), np.uint8)
+    held = _SCRATCH.__dict__.get(use)
+    if held is None or len(held) < nbytes + PAGE_BYTES:
+        held = np.empty(nbytes + PAGE_BYTES, np.uint8)
         if nbytes <= KEPT_BYTES:
             _SCRATCH.__dict__[use] = held
-    begin = 0
-    if offset is not None:
-        line = -(-(offset + DISTANCE_BYTES) // LINE_BYTES) * LINE_BYTES
-        begin = (line - address_of(held)) % PAGE_BYTES
+    line = -(-(offset + DISTANCE_BYTES) // LINE_BYTES) * LINE_BYTES
+    begin = (line - address_of(held)) % PAGE_BYTES
     return held[begin : begin + nbytes]
 
 

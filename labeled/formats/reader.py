@@ -16,8 +16,9 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property, partial
+from operator import add
 from time import perf_counter
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -40,6 +41,7 @@ UNSTORED = -1
 Io = Literal["auto", "pread", "mmap"]
 
 Rows: TypeAlias = range | Ints
+Load: TypeAlias = Callable[[SourceHeader], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,7 @@ class Cost:
     chunks_decoded: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.bytes_read + other.bytes_read,
-            self.bytes_used + other.bytes_used,
-            self.n_reads + other.n_reads,
-            self.chunks_decoded + other.chunks_decoded,
-        )
+        return Cost(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -417,13 +414,7 @@ class ValuesReader(FileReader):
 
     kind = "memory"
 
-    def __init__(
-        self,
-        source: SourceHeader,
-        region: Region,
-        load: Callable[[SourceHeader], Array],
-        why: str,
-    ) -> None:
+    def __init__(self, source: SourceHeader, region: Region, load: Load, why: str) -> None:
         super().__init__(source, region)
         self._load, self.why, self.chunk_rows = load, why, 1
 

@@ -216,7 +216,6 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
     row_bytes, taken = math.prod(shape) * dtype.itemsize, region_shape(region)
     is_all = is_whole(region, shape)
     if is_all or not row_bytes or 0 in taken:
-        taken = shape if is_all else taken
         n_bytes = math.prod(taken) * dtype.itemsize
         near = row_bytes - n_bytes <= GAP_BYTES
         return BoxPlan(dtype, row_bytes, (0,), n_bytes, taken, whole(taken), is_all, near)
