@@ -191,7 +191,7 @@ def test_shapes_with_another_number_of_rows_are_refused(tmp_path: Path) -> None:
         f["x"].dims[0].attach_scale(f["few"])
     ds = labeled.open_dataset(path)
     assert ds["targets"].shape == (9, 1)
-    with pytest.raises(FileFormatError, match=r"has 9 rows, but its scale 'shapes' has 5; .* is 5"):
+    with pytest.raises(FileFormatError, match=r"has 9 rows, but its scale 'shapes' is \(5, "):
         ds["x"]
 
 

@@ -229,12 +229,9 @@ class UnpackedFile(_Unmapped):
                 while part := contents.read(min(BUFFER_BYTES, left)):
                     left -= copy.write(part)
                 contents.read(1)  # the checksum is behind the contents
-        except (zlib.error, gzip.BadGzipFile) as fault:
-            done = self._n_bytes - left
-            raise OSError(f"its gzip data is damaged after byte {done}: {fault}") from None
-        except EOFError:
-            done = self._n_bytes - left
-            raise EOFError(f"its gzip data ends early, after byte {done}") from None
+        except (zlib.error, gzip.BadGzipFile, EOFError) as fault:
+            done = f"its gzip data is damaged or ends early, after byte {self._n_bytes - left}"
+            raise OSError(f"{done}: {fault}") from None
         except OSError as fault:
             raise OSError(
                 f"unpacking it takes {self._n_bytes:,} bytes in {tempfile.gettempdir()!r} "

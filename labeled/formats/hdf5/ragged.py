@@ -88,28 +88,20 @@ def open_ragged(source: SourceHeader, io: Io = "auto") -> RaggedReader:
 
 def _check_vlen(source: SourceHeader) -> None:
     shapes, what = source.parts.get("shapes"), ""
-    if vlen_base(source.dtype) is None:
+    if vlen_base(source.dtype) is None or len(source.shape) != 1:
         what = (
-            f" has a scale 'shapes' but holds {source.dtype}, no rows of variable length; detach "
-            "the scale, or write the source again as rows of variable length"
-        )
-    elif len(source.shape) != 1:
-        what = (
-            f" has shape {source.shape}; rows of variable length must lie along one axis, so write "
-            "it flattened, with the scale 'shapes'"
+            f" is {source.shape} {source.dtype}; write its examples flattened, as rows of variable "
+            "length along one axis with the scale 'shapes', or detach that scale"
         )
     elif shapes is None and source.ragged is not None and "shapes" in source.ragged:
         what = ": its scale 'shapes' has no name in the file; link it to one, or write it again"
-    elif shapes is not None and (len(shapes.shape) != 2 or shapes.dtype.kind not in "iu"):
-        what = (
-            f": its scale 'shapes' is {shapes.shape} {shapes.dtype}; it must be integers, one row "
-            "an example"
-        )
-    elif shapes is not None and shapes.n_rows != source.n_rows:
-        what = (
-            f" has {source.n_rows} rows, but its scale 'shapes' has {shapes.n_rows}; the first row "
-            f"without its other half is {min(shapes.n_rows, source.n_rows)}"
-        )
+    elif shapes is not None:
+        rows, *n_axes = shapes.shape
+        if shapes.dtype.kind not in "iu" or len(n_axes) != 1 or rows != source.n_rows:
+            what = (
+                f" has {source.n_rows} rows, but its scale 'shapes' is {shapes.shape} "
+                f"{shapes.dtype}; it must be integers, one row an example"
+            )
     if what:
         raise FileFormatError(f"{describe(source)}{what}")
 
@@ -292,25 +284,19 @@ class VlenReader(StoredExamples):
         if self._references is None:
             return self._lengths_by_reading(np.asarray(rows, np.int64))
         lengths: Rows = read_rows(self._references, rows)["length"].astype(np.int64)
-        most = self.source.file.size // self.dtype.itemsize
-        if len(lengths) and int(lengths.max()) > most:
+        _, own = np.unique(np.asarray(rows, np.int64), return_index=True)
+        size, total = self.source.file.size, float(lengths[own].sum()) * self.dtype.itemsize
+        if total > size:
             at = int(np.argmax(lengths))
             raise FileFormatError(
-                f"{self.where}, row {rows[at]}: it claims {lengths[at]} values, more than the "
-                f"{self.source.file.size} bytes of the file can hold; the file is damaged"
+                f"{self.where}, row {rows[at]}: it claims {lengths[at]} values, and with others "
+                f"{total:.0f} bytes, more than the {size} of the file; the file is damaged"
             )
         return lengths
 
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         listed, sizes, source = np.asarray(rows, np.int64), self.sizes(rows), self.source
         shapes = self._checked(rows, sizes)
-        _, first = np.unique(listed, return_index=True)
-        total = float(sizes[first].sum(dtype=np.float64)) * self.dtype.itemsize
-        if total > source.file.size:
-            raise FileFormatError(
-                f"{self.where}: its rows claim {total:.0f} bytes, more than the "
-                f"{source.file.size} of the file; the file is damaged"
-            )
         offsets, order = offsets_of(sizes), np.argsort(listed, kind="stable")
         stored = np.dtype(vlen_base(source.dtype))
         out = np.empty(int(offsets[-1]), self.dtype)

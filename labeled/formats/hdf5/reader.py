@@ -238,10 +238,9 @@ class SparseReader(FileReader):
     def _begins(self) -> Ints:
         begins = read_rows(self._parts["indptr"], range(self.n_rows + 1))
         n_values = self.source.parts["data"].n_rows
-        if begins[0] != 0 or begins[-1] > n_values:
-            raise self._damaged(f": its rows end at value {begins[-1]} of {n_values}", "indptr")
-        if bool((begins[1:] < begins[:-1]).any()):
-            raise self._damaged(": a row ends before it begins", "indptr")
+        if begins[0] != 0 or begins[-1] > n_values or bool((begins[1:] < begins[:-1]).any()):
+            what = f": its rows end at value {begins.max()} of {n_values}, or before they begin"
+            raise self._damaged(what, "indptr")
         return begins.astype(np.int64, copy=False)
 
     def _damaged(self, what: str, part: str) -> ReadError:
