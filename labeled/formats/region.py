@@ -3,8 +3,9 @@
 A region is plain data (integers, slices with positive steps, integer arrays), each axis
 indexed by itself as in ``numpy.ix_``. Regions compose, so that ``isel`` after ``isel`` still reads
 only what is left. This module turns a region into a *box plan*: which
-bytes of a stored row are fetched and how the wanted elements lie in them. It knows no
-file and no chunk; the same plan serves a row of a contiguous dataset and a row of a chunk.
+bytes of a stored row are fetched and how the wanted elements lie in them; or, where rows are
+stored in a grid of chunks, into what is wanted of each (:func:`tiles_of`). It knows no
+file; the same plan serves a row of a contiguous dataset and a row of a chunk.
 
 The trade-off: fetching is cheap per byte and expensive per call, so bytes that are
 not wanted are read through where skipping them would cost more than `GAP_BYTES`.
@@ -12,10 +13,11 @@ not wanted are read through where skipping them would cost more than `GAP_BYTES`
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -338,3 +340,65 @@ def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
     if single:
         return int(taken[0])
     return _normal(taken, int(positions.max(initial=0)) + 1, name)
+
+
+# regions across a grid of chunks
+
+
+class Tile(NamedTuple):
+    """One chunk of the grid over the axes after the first."""
+
+    number: int
+    """In C order over that grid."""
+    local: Region
+    """The elements wanted, counted within the chunk."""
+    trail: Region
+    """Their places in a row of the result; integers have dropped their axis."""
+
+
+def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Tile]:
+    """Return the tiles of a region, which is full and normal.
+
+    Parameters
+    ----------
+    region : Region
+    shape, chunks : tuple of int
+        Of the axes after the first.
+
+    Examples
+    --------
+    >>> [tuple(tile) for tile in tiles_of((slice(3, 7, 1), 2), (8, 6), (4, 6))]
+    [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),)), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),))]
+    """
+    cuts: list[list[tuple[int, Indexer, Indexer | None]]] = []
+    for index, chunk in zip(region, chunks, strict=True):
+        if isinstance(index, int):
+            cuts.append([(index // chunk, index % chunk, None)])
+            continue
+        wanted, cut = positions_of(index), []
+        coords, which = np.unique(wanted // chunk, return_inverse=True)
+        for i, coord in enumerate(coords.tolist()):
+            place: Any = np.flatnonzero(which == i)
+            inside: Any = wanted[place] - coord * chunk
+            if place[-1] - place[0] == len(place) - 1:
+                place = slice(int(place[0]), int(place[-1]) + 1, 1)
+            if isinstance(index, slice):
+                inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
+            cut.append((coord, inside, place))
+        cuts.append(cut)
+    tiles, grid = [], grid_of(shape, chunks)
+    for parts in itertools.product(*cuts):
+        number, local, trail = 0, [], []
+        for (coord, inside, place), n in zip(parts, grid, strict=True):
+            number = number * n + coord
+            local.append(inside)
+            if place is not None:
+                trail.append(place)
+        tiles.append(Tile(number, tuple(local), tuple(trail)))
+    return tiles
+
+
+def grid_of(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many chunks lie along each axis."""
+    grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
+    return tuple(grid.tolist())

@@ -27,7 +27,6 @@ it does from HDF5 itself. A chunk is read and decoded whole even for one element
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
@@ -70,17 +69,18 @@ from labeled.formats.reader import (
 from labeled.formats.region import (
     GAP_BYTES,
     Array,
-    Indexer,
     Ints,
     Region,
+    Tile,
     box_of,
     box_plan,
+    grid_of,
     is_whole,
     normal_region,
     outer_put,
     outer_take,
-    positions_of,
     region_shape,
+    tiles_of,
 )
 from labeled.selection import rows_of
 
@@ -326,7 +326,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     """
     chunks = source.chunks
     assert chunks is not None
-    grid, found = np.array(_grid(source.shape, chunks), np.int64), array("Q")
+    grid, found = np.array(grid_of(source.shape, chunks), np.int64), array("Q")
 
     def visit(info: Any) -> None:
         at, mask, offset, size = info
@@ -424,67 +424,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-# chunks across a row
-
-
-class Tile(NamedTuple):
-    """One chunk of the grid over the axes after the first."""
-
-    number: int
-    """In C order over that grid."""
-    local: Region
-    """The elements wanted, counted within the chunk."""
-    trail: Region
-    """Their places in a row of the result; integers have dropped their axis."""
-
-
-def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Tile]:
-    """Return the tiles of a region, which is full and normal.
-
-    Parameters
-    ----------
-    region : Region
-    shape, chunks : tuple of int
-        Of the axes after the first.
-
-    Examples
-    --------
-    >>> [tuple(tile) for tile in tiles_of((slice(3, 7, 1), 2), (8, 6), (4, 6))]
-    [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),)), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),))]
-    """
-    cuts: list[list[tuple[int, Indexer, Indexer | None]]] = []
-    for index, chunk in zip(region, chunks, strict=True):
-        if isinstance(index, int):
-            cuts.append([(index // chunk, index % chunk, None)])
-            continue
-        wanted, cut = positions_of(index), []
-        coords, which = np.unique(wanted // chunk, return_inverse=True)
-        for i, coord in enumerate(coords.tolist()):
-            place: Any = np.flatnonzero(which == i)
-            inside: Any = wanted[place] - coord * chunk
-            if place[-1] - place[0] == len(place) - 1:
-                place = slice(int(place[0]), int(place[-1]) + 1, 1)
-            if isinstance(index, slice):
-                inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
-            cut.append((coord, inside, place))
-        cuts.append(cut)
-    tiles, grid = [], _grid(shape, chunks)
-    for parts in itertools.product(*cuts):
-        number, local, trail = 0, [], []
-        for (coord, inside, place), n in zip(parts, grid, strict=True):
-            number = number * n + coord
-            local.append(inside)
-            if place is not None:
-                trail.append(place)
-        tiles.append(Tile(number, tuple(local), tuple(trail)))
-    return tiles
-
-
-def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
-    return tuple(grid.tolist())
-
-
 # readers of chunks
 
 
@@ -498,7 +437,7 @@ class PlainChunks(ContiguousReader):
         assert source.chunks is not None
         chunks, shape = source.chunks[1:], source.row_shape
         (tile,) = tiles_of(normal_region(region, shape), shape, chunks)
-        self._number, self._per_band = tile.number, math.prod(_grid(shape, chunks))
+        self._number, self._per_band = tile.number, math.prod(grid_of(shape, chunks))
         super().__init__(source, region, io, box_plan(tile.local, chunks, source.dtype))
 
     @cached_property
@@ -545,7 +484,7 @@ class ChunkedReader(FileReader):
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = tiles_of(self.region, source.row_shape, inner)
-        self._per_band = math.prod(_grid(source.row_shape, inner))
+        self._per_band = math.prod(grid_of(source.row_shape, inner))
         self._whole_rows = len(self._tiles) == 1 and is_whole(self._tiles[0].local, inner)
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
