@@ -60,9 +60,8 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # which leaves out __getattr__, so that what is not there is still refused
     from labeled.dataset.convert import convert
-    from labeled.dataset.doctor import doctor
     from labeled.writing.append import append, write_splits
-    from labeled.writing.doctor import Diagnosis
+    from labeled.writing.doctor import Diagnosis, doctor
     from labeled.writing.repack import repack
     from labeled.writing.verify import verify
     from labeled.writing.write import write
@@ -74,7 +73,7 @@ else:
         "verify": "writing.verify",
         "write": "writing.write",
         "convert": "dataset.convert",
-        "doctor": "dataset.doctor",
+        "doctor": "writing.doctor",
         "Diagnosis": "writing.doctor",
     }
 
