@@ -124,7 +124,7 @@ def test_damage_of_any_part_is_found(tmp_path: Path) -> None:
             None,
             {},
             ArrayError,
-            "2 axes, but the first one 1 axes",
+            "2 axes, but the first one has .* 1 axes",
         ),
         (
             {"x": [xr.DataArray([1], dims="a"), xr.DataArray([1, 2], dims="b")]},
@@ -176,7 +176,7 @@ def test_append_writes_a_ragged_file_anew(tmp_path: Path, kind: Any, way: str) -
 @pytest.mark.parametrize(
     ("new", "options", "words"),
     [
-        ({"x": np.ones((2, 3))}, {}, "rows of one shape, .* has examples of different"),
+        ({"x": np.ones((2, 3))}, {}, "rows of shape .* has examples of different"),
         ({"x": [np.ones((1, 1)), np.ones((2, 2))]}, {}, "2 axes, but file .* 1 axes"),
         ({"x": [[1.5], [2.5, 1.0]]}, {}, "of float64, but file .* of int16"),
         ([{"x": [[1], [2, 1]]}], {}, "rows must be counted"),

@@ -114,7 +114,6 @@ def write(
         usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
         asked = replace(DEFAULTS, **options)
         made = planned(sources, splits, asked, here=False, usual=usual)
-        made.warn_of(sources)
         check_ending(path)
         target = os.path.abspath(path)
         named = None if workers is None else list(there)

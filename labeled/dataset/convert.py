@@ -63,7 +63,6 @@ from labeled.writing.write import (
     Path,
     WriteOptions,
     check_ending,
-    checked_effort,
     write_with,
 )
 
@@ -178,7 +177,7 @@ def convert(
     labels = {"stratify": stratify, "group": group}
     if split is None and (in_order or any(given is not None for given in labels.values())):
         raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
-    budget, _ = checked_effort(written.memory, written.threads)
+    budget, _ = written.effort()
     names = None if sources is None else list(sources)
     with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
         asked = _Asked(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from labeled._validation import check_arguments
-from labeled.errors import ArrayError, NotYetError, SplitError, WriteError
+from labeled.errors import ArrayError, NotYetError, SplitError
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
@@ -28,15 +28,15 @@ from labeled.formats.hdf5.metadata import (
     write_own,
 )
 from labeled.formats.hdf5.writing import open_to_write
-from labeled.formats.header import FileHeader, Rows
+from labeled.formats.header import FileHeader, Rows, vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, clone, replacing
 from labeled.writing.inputs import Inputs, check_alike, inputs_of
 from labeled.writing.layouts import AS_STORED
-from labeled.writing.repack import StoredSources, rewrite, splits_of
+from labeled.writing.repack import StoredSources, check_looks, rewrite, splits_of
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
-from labeled.writing.write import checked_effort, naming
+from labeled.writing.write import naming
 
 
 @check_arguments(but=("path",))
@@ -91,7 +91,8 @@ def append(
     >>> labeled.open_dataset(path).split("train")["x"].values
     array([0., 1., 2., 0., 1.])
     """
-    budget, _ = checked_effort(memory, threads)
+    options = replace(AS_STORED, overwrite=True, progress=progress, memory=memory, threads=threads)
+    budget, _ = options.effort()
     check_hdf5(path, "adding rows")
     header = scan(path, decode_cf=False)
     where = header.stamp.path
@@ -99,23 +100,26 @@ def append(
         target = check_target(where, overwrite=True)
         uneven = [name for name, source in header.sources.items() if source.ragged is not None]
         stored, new = StoredSources(header, target, budget // 6), inputs_of(sources, uneven=uneven)
-        old, n_new = stored.inputs(), next(iter(new.n_rows.values()))
+        old, counted = stored.inputs(), partial(_new_table, header, split)
         _check_fit(new, old, header)
+        table = counted(
+            {n: header.sources[n].n_rows + (more or 0) for n, more in new.n_rows.items()}
+        )
         rewrite(
             stored,
-            _old_then_new(old, new, n_new),
-            _new_table(header, split, n_new),
-            replace(AS_STORED, overwrite=True, progress=progress, memory=memory, threads=threads),
+            _old_then_new(old, new),
+            table,
+            options,
             lambda _: check_same(header.stamp, "Append again"),
             "append to",
-            counted=None if n_new is not None else partial(_counted_table, header, split),
+            counted=counted,
         )
     return os.path.realpath(where)
 
 
 def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:
     """Refuse rows that do not fit the sources of a file, and files that cannot take any."""
-    where, sources, counts = header.stamp.path, header.sources, new.n_rows
+    where, sources = header.stamp.path, header.sources
     if len(set(old.n_rows.values())) != 1:
         raise ArrayError(
             f"the sources of file {where!r} have different numbers of rows: {old.n_rows}; rows can "
@@ -128,26 +132,25 @@ def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:
             f"file {where!r} has coordinates {along} along its example dim, which append cannot "
             f"make longer yet; write the file again with all rows"
         )
-    if set(counts) != set(sources):
-        raise ArrayError(
-            f"rows to append have sources {sorted(counts)}, but file {where!r} has "
-            f"{sorted(sources)}; pass rows of every source"
-        )
-    if len(set(counts.values())) > 1:
-        raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
-    for name, source in sources.items():
-        chunked = all(each.chunks is not None for each in datasets_of(source).values())
-        if new.batches is not None and not chunked:
+    for name, source in sources.items() if new.batches is not None else ():
+        if any(each.chunks is None for each in datasets_of(source).values()):
             raise ArrayError(
                 f"source {name!r} of file {where!r} is contiguous, and rows must be counted before "
                 f"they are written into such a source; give arrays in place of batches"
             )
-        check_alike("what is appended", new, f"file {where!r}", old, name)
+    check_alike("what is appended", new, f"file {where!r}", old)
 
 
-def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Splits | None:
-    """Return the splits with the new rows in one of them; None for a file without splits."""
-    table = splits_of(header)
+def _new_table(header: FileHeader, split: str | None, counts: Mapping[str, int]) -> Splits | None:
+    """Return the splits with the new rows in one of them; None for a file without splits.
+
+    `counts` are the numbers of all rows, of batches as far as they are known.
+    """
+    n_old = next(iter(header.sources.values())).n_rows
+    if len(set(counts.values())) > 1:
+        more = {name: n - n_old for name, n in counts.items()}
+        raise ArrayError(f"rows to append differ in number: {more}; they must agree")
+    n_rows, table = next(iter(counts.values())), splits_of(header)
     if split is None:
         return table
     check_split_name(split)
@@ -156,46 +159,32 @@ def _new_table(header: FileHeader, split: str | None, n_new: int | None) -> Spli
             f"file {header.stamp.path!r} has no splits, so its new rows cannot be in {split!r}; "
             f"leave split out, or write the file with splits"
         )
-    if n_new is None:
-        return table
     by_source = table.setdefault(split, {})
     longer: dict[int, Rows] = {}
     for name in list(by_source) or list(header.sources):
-        n_old = header.sources[name].n_rows
         rows = by_source.get(name, range(n_old, n_old))
         if isinstance(rows, range) and (rows.stop == n_old or len(rows) == 0):
-            by_source[name] = range(rows.start if len(rows) else n_old, n_old + n_new)
+            by_source[name] = range(rows.start if len(rows) else n_old, n_rows)
         else:
             if id(rows) not in longer:  # sources that share a list go on sharing it
-                longer[id(rows)] = np.r_[np.asarray(rows, np.int64), n_old : n_old + n_new]
+                longer[id(rows)] = np.r_[np.asarray(rows, np.int64), n_old:n_rows]
             by_source[name] = longer[id(rows)]
     return table
 
 
-def _counted_table(
-    header: FileHeader, split: str | None, counts: Mapping[str, int]
-) -> Splits | None:
-    """Return the splits once the new rows, which came in batches, are counted."""
-    if len(set(counts.values())) > 1:
-        raise ArrayError(f"rows to append differ in number: {counts}; they must agree")
-    name, count = next(iter(counts.items()))
-    return _new_table(header, split, count - header.sources[name].n_rows)
-
-
-def _old_then_new(old: Inputs, new: Inputs, n_new: int | None) -> Inputs:
+def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
     """Return all rows that the file will have: its own are the first batch."""
-    sources: dict[str, SourceToWrite] = {}
+    sources, n_new = dict[str, SourceToWrite](), next(iter(new.n_rows.values()))
     for name, given in old.sources.items():
-        more, n_more = new.sources.get(name), n_new  # a file of Fuel's rows has no offsets
-        if more is not None:
-            least = max(given.least_bytes, more.least_bytes)
-            given = replace(given, least_bytes=least, batch_bytes=more.batch_bytes)
-            if n_more is not None and name in old.ragged and old.ragged[name].kind == "flat":
-                n_more = more.shape[0]
-        length = None if n_more is None else int(given.shape[0] or 0) + n_more
-        sources[name] = replace(given, shape=(length, *given.shape[1:]))
-    ragged = {name: one.open_ended() for name, one in old.ragged.items()}
-    return Inputs(sources, {}, chain([old], [new] if new.batches is None else new.batches), ragged)
+        more = new.sources[name]
+        one_each = given.is_part or vlen_base(given.dtype) is not None  # of examples
+        length = None
+        if n_new is not None:
+            length = int(given.shape[0] or 0) + int((n_new if one_each else more.shape[0]) or 0)
+        least = max(given.least_bytes, more.least_bytes)
+        shape = length, *given.shape[1:]
+        sources[name] = replace(given, shape=shape, least_bytes=least, batch_bytes=more.batch_bytes)
+    return Inputs(sources, {}, chain([old], [new] if new.batches is None else new.batches))
 
 
 # splits of a file whose rows stay as they are
@@ -273,19 +262,11 @@ def write_splits(
             comments = remove_table(file["/"]) if header.kind == "fuel" else None
             write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)
             write_own(file, statistics, read_checksums(where))
-        _check_same(header, scan(part))
+        check_looks(
+            header,
+            scan(part),
+            "beside splits, as files of other programs are; make a new file with "
+            "labeled.convert(..., split=)",
+            coords=True,
+        )
     return target
-
-
-def _check_same(old: FileHeader, new: FileHeader) -> None:
-    """Refuse a file whose sources are others with a split table, or that was changed meanwhile."""
-    check_same(old.stamp, "Try again")
-    for name, source in old.sources.items():
-        there = new.sources.get(name)
-        if there is None or (there.dims, there.shape, there.dtype, there.cf, there.coords) != (
-            (source.dims, source.shape, source.dtype, source.cf, source.coords)
-        ):
-            raise WriteError(
-                f"source {name!r} of {old.stamp.path!r} would be read otherwise beside splits, as "
-                f"files of other programs are; make a new file with labeled.convert(..., split=)"
-            )

@@ -7,84 +7,70 @@ can be refused is refused here, before a file is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from dask.base import is_dask_collection
+from dask.base import DaskMethodsMixin, is_dask_collection
 
 from labeled.device import adopted, has_dlpack
 from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
-from labeled.formats.cf import time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
-from labeled.formats.hdf5.metadata import OWN
+from labeled.formats.hdf5.metadata import OWN, member_names
 from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.writing import Coordinate, Names, storable
-from labeled.formats.region import Array
-from labeled.ragged.flat import block_cuts, offsets_of
+from labeled.formats.header import vlen_base
+from labeled.ragged.flat import Rows, block_cuts, offsets_of
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
     Block,
-    Examples,
-    RaggedToWrite,
     SourceToWrite,
     check_integers,
     examples_of,
     is_ragged,
-    ragged_to_write,
+    ragged_datasets,
     read_by,
+    stored_as,
     texts,
-    times,
     with_fills,
     without_mask,
 )
 from labeled.writing.tables import frame_column, frame_sources, is_column, is_frame
 
-KINDS = "biufcSO"
 MAX_AXES = 32
+NO_BATCHES = (str, bytes, np.ndarray, xr.DataArray, DaskMethodsMixin)  # though iterable
 
 Dims = Mapping[str, Sequence[str | None]]
 
 
-@runtime_checkable
-class RowsLike(Protocol):
-    """The part of :class:`labeled.Dataset` that writing needs."""
-
-    sources: tuple[str, ...]
-
-    def selection(self, name: str) -> Any: ...
-    def to_xarray(self) -> xr.Dataset: ...
-    def read_rows(self, name: str, start: int, stop: int) -> Array: ...
-    def chunk_rows(self, name: str) -> int: ...
-    def __getitem__(self, name: Any) -> Any: ...
+def is_dataset(given: Any) -> bool:
+    """Whether something is a :class:`labeled.Dataset`, which stands above this module."""
+    return hasattr(given, "read_rows")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inputs:
     """All datasets to write, the file's attributes, and batches with all rows (or None).
 
-    `sources` are those of one shape, and every dataset that ragged ones become.
+    `sources` are those of one shape, and every dataset that ragged ones become. `shapes` are those
+    of examples, as they come, of sources that Fuel's scales are to be made for.
     """
 
     sources: dict[str, SourceToWrite]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     batches: Iterator[Inputs] | None = None
-    ragged: Mapping[str, RaggedToWrite] = field(default_factory=dict)
+    shapes: dict[str, list[Rows]] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> dict[str, int | None]:
         """Number of examples of each source; None if it is not known yet."""
-        return {
-            name: self.ragged[name].n_rows if name in self.ragged else given.shape[0]
-            for name, given in self.sources.items()
-            if not self.is_member(name)
-        }
+        return {name: one.n_rows for name, one in self.sources.items() if not one.is_part}
 
     @property
     def n_bytes(self) -> int | None:
@@ -93,16 +79,14 @@ class Inputs:
             return None
         return sum(g.row_bytes * (g.shape[0] or 0) for g in self.sources.values())
 
-    def is_member(self, name: str) -> bool:
-        """Whether a dataset is part of a ragged source, and no source itself."""
-        return any(name in each.members for each in self.ragged.values())
-
     def counted(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """Return the number of examples of every source, given the lengths of all datasets."""
-        return {
-            name: self.ragged[name].counted(lengths) if name in self.ragged else lengths[name]
-            for name in self.n_rows
-        }
+        out = {}
+        for name in self.n_rows:
+            offsets = self.sources.get(member_names(name, 1)[0])
+            is_flat = offsets is not None and offsets.is_part
+            out[name] = lengths[offsets.name] - 1 if offsets and is_flat else lengths[name]
+        return out
 
     def parts(self) -> Iterator[tuple[SourceToWrite, int]]:
         """Yield what is written one after another, and the row of the dataset it begins at.
@@ -112,87 +96,80 @@ class Inputs:
         ArrayError
             If a batch does not go with the first one.
         """
-        if self.batches is None:
-            yield from ((given, 0) for given in self.sources.values())
-            return
         done = dict.fromkeys(self.sources, 0)
-        encode: dict[str, Any] = {}
-        for number, batch in enumerate(self.batches):
-            if batch.n_rows.keys() != self.n_rows.keys():
-                raise ArrayError(
-                    f"batch {number} has sources {sorted(batch.n_rows)}, but the first had "
-                    f"{sorted(self.n_rows)}; give every batch the same"
-                )
+        for number, batch in enumerate([self] if self.batches is None else self.batches):
+            check_alike(f"batch {number}", batch, "the first one", self)
             for name in batch.n_rows:
-                check_alike(f"batch {number}", batch, "the first one", self, name)
-                if name in self.ragged:
-                    datasets = self.ragged[name].datasets(batch.ragged[name].examples, done)
-                else:
-                    more = batch.sources[name]
-                    encode[name] = encode.get(name) or more.encode
-                    datasets = {name: replace(more, encode=encode[name])}
-                for given in datasets.values():
-                    yield given, done[given.name]
-                    done[given.name] += int(given.shape[0] or 0)
+                given = batch.sources[name]
+                datasets = {name: given}
+                if given.examples is not None:
+                    flat = vlen_base(self.sources[name].dtype) is None
+                    kind: RaggedAs = "flat" if flat else "fuel"
+                    datasets = ragged_datasets(name, given.examples, kind, done)
+                    if not flat:
+                        self.shapes.setdefault(name, []).append(given.examples.shapes)
+                for one in datasets.values():
+                    yield one, done[one.name]
+                    done[one.name] += int(one.shape[0] or 0)
 
 
-def check_alike(what: str, more: Inputs, base: str, first: Inputs, name: str) -> None:
-    """Refuse rows of a source that do not go with the first ones.
+def check_alike(what: str, more: Inputs, base: str, first: Inputs) -> None:
+    """Refuse rows that do not go with the first ones.
 
     Raises
     ------
     ArrayError, DimsError
-        If shapes, dims, units, dtypes, or the names of classes or positions differ.
+        If sources, shapes, dims, units, dtypes, or the names of classes or positions differ.
     """
-    ragged, was_ragged = more.ragged.get(name), first.ragged.get(name)
-    given, stored = more.sources[name], first.sources[name]
-    new: SourceToWrite | Examples = given
-    old: SourceToWrite | Examples = stored
-    shapes: tuple[Any, ...] = given.row_shape, stored.row_shape
-    dims, times = (given.names.dims, stored.names.dims), bool(given.encode or stored.encode)
-    if ragged is not None and was_ragged is not None:
-        new, old, dims = ragged.examples, was_ragged.examples, (ragged.dims, was_ragged.dims)
-        shapes, times = tuple(f"{len(d) - 1} axes" for d in dims), new.are_times or old.are_times
+    if more.n_rows.keys() != first.n_rows.keys():
+        raise ArrayError(
+            f"{what} has sources {sorted(more.n_rows)}, but {base} has {sorted(first.n_rows)}; "
+            f"give the same"
+        )
+    for name in more.n_rows if more is not first else ():
+        _check_source(f"{what}: source {name!r}", more.sources[name], base, first.sources[name])
+
+
+def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) -> None:
+    shapes, inner = (_shape_words(new), _shape_words(old)), (new.dims[1:], old.dims[1:])
     units, was_in = (as_text(one.attrs.get("units")) for one in (new, old))
-    classes, were = class_names_of(new.attrs), class_names_of(old.attrs)
-    odd = sorted(n for n in classes.keys() & were.keys() if classes[n] != were[n])
+    dtype, stored = (vlen_base(one.dtype) or one.dtype for one in (new, old))
+    labels, were = _labels(new), _labels(old)
+    odd = next((place for place in labels if were.get(place, labels[place]) != labels[place]), None)
     error: type[ArrayError | DimsError] = ArrayError
     why = None
-    if (ragged is None) != (was_ragged is None):
-        kinds = "examples of different shapes", f"rows of one shape, {shapes[ragged is not None]}"
-        now, then = kinds if was_ragged is None else kinds[::-1]
-        fix = "give labeled.Ragged.of(examples) where shapes differ, else an array"
-        why = f"has {now}, but {base} has {then}; {fix}"
-    elif shapes[0] != shapes[1]:
-        fix = "where shapes differ, give labeled.Ragged.of(examples) for all"
-        why = f"has rows of shape {shapes[0]}, but {base} {shapes[1]}; {fix}"
-    elif dims[0][1:] != dims[1][1:] and sorted(dims[0][1:]) == sorted(dims[1][1:]):
+    if shapes[0] != shapes[1]:
+        why = f"has {shapes[0]}, but {base} has {shapes[1]}; give labeled.Ragged.of(examples) for "
+        why += "all where shapes differ"
+    elif inner[0] != inner[1] and sorted(inner[0]) == sorted(inner[1]):
         error = DimsError
-        why = f"has rows with dims {dims[0][1:]}, but {base} {dims[1][1:]}; transpose them"
-    elif units != was_in and (times or "None" not in (units, was_in)):
+        why = f"has rows with dims {inner[0]}, but {base} {inner[1]}; transpose them"
+    elif units != was_in and (new.encode or old.encode or "None" not in (units, was_in)):
         why = f"has rows in {units!r}, but {base} in {was_in!r}; convert them"
-    elif not _goes_into(new.dtype, old.dtype):
-        cast = f".astype({str(old.dtype)!r})"
-        why = f"has rows of {new.dtype}, but {base} of {old.dtype}; cast them with {cast}"
-    elif odd:
-        name_of = f"{classes[odd[0]]!r} for class {odd[0]}, but {base} {were[odd[0]]!r}"
-        why = f"has {name_of}; give them the same numbers"
-    else:
-        known = {one.name: one for one in stored.names.coords if one.dim in dims[1][1:]}
-        for one in given.names.coords:
-            if one.values.dtype.kind in "OSU" and one.dim in dims[0][1:] and one.name in known:
-                both = map(as_text, one.values), map(as_text, known[one.name].values)
-                for at, (now, then) in enumerate(zip(*both, strict=False)):
-                    if now != then and why is None:
-                        place = f"{now!r} at position {at} of dim {one.dim!r}, but {base} {then!r}"
-                        why = f"has {place}; bring them into one order with .sel({one.name}=[...])"
+    elif (dtype.kind == "O") != (stored.kind == "O") or not np.can_cast(dtype, stored, "same_kind"):
+        cast = f".astype({str(stored)!r})"
+        why = f"has rows of {dtype}, but {base} of {stored}; cast them with {cast}"
+    elif odd is not None:
+        why = f"has {labels[odd]!r} {odd[1]}, but {base} {were[odd]!r}; bring both into one order, "
+        why += "positions along a dim with .sel"
     if why is not None:
-        raise error(f"{what}: source {name!r} {why}")
+        raise error(f"{what} {why}")
 
 
-def _goes_into(new: np.dtype[Any], old: np.dtype[Any]) -> bool:
-    texts = new.kind == "O", old.kind == "O"
-    return texts[0] == texts[1] and np.can_cast(new, old, "same_kind")
+def _shape_words(given: SourceToWrite) -> str:
+    if given.examples is None:
+        return f"rows of shape {given.row_shape}"
+    return f"examples of different shapes with {len(given.dims) - 1} axes"
+
+
+def _labels(given: SourceToWrite) -> dict[tuple[str, str], str]:
+    """Return what classes, and positions along axes of rows, are called."""
+    out = {("", f"for class {n}"): name for n, name in class_names_of(given.attrs).items()}
+    for one in given.names.coords:
+        if one.values.dtype.kind in "OSU" and one.dim in given.dims[1:]:
+            for at, value in enumerate(one.values):
+                out[one.name, f"at position {at} of dim {one.dim!r}"] = as_text(value)
+    return out
 
 
 def inputs_of(
@@ -224,34 +201,26 @@ def inputs_of(
     """
     whole: Mapping[str, Any]
     attrs: Mapping[Any, Any] = {}
-    if isinstance(sources, RowsLike):
-        whole = {name: sources[name] for name in sources.sources}
-        attrs = getattr(sources, "attrs", {})
+    own = sources if is_dataset(sources) else None
+    if own is not None:
+        whole, attrs = {name: own[name] for name in own.sources}, getattr(own, "attrs", {})
     elif isinstance(sources, xr.Dataset):
         whole, attrs = _with_axes(sources), sources.attrs
     elif is_frame(sources):
         whole = frame_sources(sources)
     elif isinstance(sources, Mapping):
         whole = sources
-    elif isinstance(sources, xr.DataArray) or is_dask_collection(sources):
+    elif not isinstance(sources, Iterable) or isinstance(sources, NO_BATCHES):
         raise ArrayError(
-            f"a {type(sources).__name__} alone has no source name here; give {{name: array}}"
+            f"a {type(sources).__name__} alone has no source name; give {{name: array}}, an "
+            f"xarray.Dataset, a pandas.DataFrame, a labeled.Dataset, or an iterable of batches "
+            f"{{name: array}}"
         )
-    elif isinstance(sources, Iterable) and not isinstance(sources, str | bytes | np.ndarray):
-        return _of_batches(sources, dims or {}, ragged, uneven)
     else:
-        raise ArrayError(
-            f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
-            f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
-        )
-    own = sources if isinstance(sources, RowsLike) else None
-    given = _all_given(whole, dims or {}, ragged, uneven, own)
-    if own is not None:
-        given = replace(
-            given, sources={n: _read_from(own, one, here) for n, one in given.sources.items()}
-        )
+        return _of_batches(sources, dims or {}, ragged, uneven)
     kept = {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
-    return replace(given, attrs=storable("the file", kept))
+    given = _all_given(whole, dims or {}, ragged, uneven, own, here=here)
+    return Inputs(given, storable("the file", kept))
 
 
 def _of_batches(
@@ -265,12 +234,12 @@ def _of_batches(
     given = _all_given(first, dims, ragged, uneven)
     made = not isinstance(sources, Sequence)  # a list of batches is in memory already
     open_ended = {}
-    for name, one in given.sources.items():
+    for name, one in given.items():
         n_bytes = made * one.row_bytes * (one.shape[0] or 0)
         open_ended[name] = replace(one, shape=(None, *one.shape[1:]), batch_bytes=n_bytes)
-    raggeds = {name: one.open_ended() for name, one in given.ragged.items()}
-    more = (_all_given(batch, {}, ragged, set(raggeds)) for batch in batches)
-    return Inputs(open_ended, {}, chain([given], more), raggeds)
+    uneven = {name for name, one in given.items() if one.examples is not None}
+    more = (Inputs(_all_given(batch, {}, ragged, uneven)) for batch in batches)
+    return Inputs(open_ended, {}, chain([Inputs(given)], more))
 
 
 def _batch(number: int, given: Any) -> Mapping[str, Any]:
@@ -295,29 +264,21 @@ def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
     return arrays
 
 
-def _read_from(dataset: RowsLike, one: SourceToWrite, here: bool) -> SourceToWrite:
-    """Return a dense source of a Dataset, read in the packing threads, past dask, if `here`.
-
-    How long texts are is looked at in any case: files are the same wherever they are packed.
-    """
-    array = dataset[one.name] if one.name in dataset.sources else None
-    if not isinstance(array, xr.DataArray) or array.chunks is None:
-        return one
-    step = dataset.chunk_rows(one.name)
-    read = read_by(one, partial(dataset.read_rows, one.name), len(array), step)
-    if not here:
-        return replace(one, mean_bytes=read.mean_bytes)
-    return replace(read, least_bytes=step * read.row_bytes)
-
-
 def _all_given(
     sources: Mapping[str, Any],
     dims: Dims,
     kind: RaggedAs,
     uneven: Container[str],
-    own: RowsLike | None = None,
-) -> Inputs:
-    """Return sources as they will be written; the DataArrays of a Dataset hold no examples."""
+    own: Any = None,
+    *,
+    here: bool = True,
+) -> dict[str, SourceToWrite]:
+    """Return datasets as they will be written.
+
+    DataArrays of a Dataset (`own`) hold no examples, and are read in the packing threads, past
+    dask, if `here`. How long their texts are is looked at in any case: files are the same wherever
+    they are packed.
+    """
     if not sources:
         raise ArrayError("there is no source to write; give at least one {name: array}")
     for name in sources:
@@ -328,23 +289,27 @@ def _all_given(
                 f"dims= names {name!r}, which is not a source; {did_you_mean(name, sources)}"
             )
     given: dict[str, SourceToWrite] = {}
-    raggeds: dict[str, RaggedToWrite] = {}
     for name, value in sources.items():
         dense = own is not None and isinstance(value, xr.DataArray)
         listed = name in uneven and isinstance(value, list | tuple)
         if listed or (not dense and is_ragged(value)):
-            examples = examples_of(name, value)
-            raggeds[name], datasets = ragged_to_write(name, examples, dims.get(name), kind)
+            made = ragged_datasets(name, examples_of(name, value, dims.get(name)), kind)
         else:
-            datasets = {name: source_to_write(name, value, dims.get(name))}
-        for each in datasets:
+            one = source_to_write(name, value, dims.get(name))
+            if dense and value.chunks is not None:
+                step = own.chunk_rows(name)
+                read = read_by(one, partial(own.read_rows, name), len(value), step)
+                one = replace(one, mean_bytes=read.mean_bytes)
+                one = replace(read, least_bytes=step * read.row_bytes) if here else one
+            made = {name: one}
+        for each in made:
             if each in given or (each != name and each in sources):
                 raise ArrayError(
                     f"ragged source {name!r} needs the name {each!r} for a part of its own; "
                     f"rename the other source"
                 )
-        given |= datasets
-    return Inputs(given, ragged=raggeds)
+        given |= made
+    return given
 
 
 def check_name(name: Any, others: Container[str]) -> None:
@@ -366,7 +331,7 @@ def check_name(name: Any, others: Container[str]) -> None:
 def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:
     """Return one source as it will be written."""
     array = _as_array(name, value)
-    dtype, encode, decoding = _stored(name, np.dtype(array.dtype))
+    dtype, encode, decoding = stored_as(f"source {name!r}", np.dtype(array.dtype))
     shape, why = tuple(array.shape), None
     if len(shape) == 0:
         why = "is a single value; a source needs an axis of examples"
@@ -409,9 +374,10 @@ def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:
     edges = offsets_of(np.array(array.chunks[0], np.int64))
     ends = edges[block_cuts(np.diff(edges), rows)]
     lengths = dict.fromkeys(range(1, array.ndim), -1) | {0: tuple(np.diff(ends).tolist())}
-    # by tasks: only some blocks are computed at a time, and dask's p2p method starts with all
+    # by tasks: only some blocks are computed at a time, and dask's p2p method starts with all;
+    # blocks without any row stay several
     whole = array.rechunk(lengths, method="tasks").to_delayed().reshape(-1)
-    for block, (start, stop) in zip(whole, pairwise(ends.tolist()), strict=True):
+    for block, (start, stop) in zip(whole, pairwise(ends.tolist()), strict=False):
         yield Block(start, stop, delayed=block)
 
 
@@ -455,24 +421,6 @@ def _as_array(name: str, value: Any) -> Any:
     raise ArrayError(f"{where} {why}")
 
 
-def _stored(
-    name: str, dtype: np.dtype[Any]
-) -> tuple[np.dtype[Any], Callable[[Array], Array] | None, dict[str, Any]]:
-    """Return the dtype in the file, what encodes values as it, and the attributes that say so."""
-    if dtype.kind in "UT":
-        return np.dtype(object), None, {}
-    if dtype.kind in "Mm":
-        encode = partial(times, kind=dtype.kind, where=f"source {name!r}")
-        return np.dtype(np.int64), encode, time_attrs(dtype.kind)
-    if dtype.kind not in KINDS or dtype.names is not None:
-        how = "cast it to numbers or texts"
-        if dtype.names:
-            first = dtype.names[0]
-            how = f"write its fields as sources of their own: '{name}/{first}': array[{first!r}]"
-        raise ArrayError(f"source {name!r} has dtype {dtype}, which cannot be stored; {how}")
-    return dtype, None, {}
-
-
 def _coordinates(name: str, array: xr.DataArray, dims: Sequence[str]) -> tuple[Coordinate, ...]:
     """Return the coordinates along one dim; `dims` are the names in the file."""
     renamed = dict(zip(map(str, array.dims), dims, strict=True))
@@ -498,13 +446,13 @@ def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Co
     ArrayError
         If its dtype cannot be.
     """
-    array = np.asarray(values)
-    _, encode, decoding = _stored(name, array.dtype)
+    array, where = np.asarray(values), f"coordinate {name!r}"
+    _, encode, decoding = stored_as(where, array.dtype)
     if array.dtype.kind in "UTO":
-        array = texts(array, f"coordinate {name!r}")
+        array = texts(array, where)
     if encode is not None:
         array = encode(array)
-    kept = with_fills(storable(f"coordinate {name!r}", attrs), array.dtype)
+    kept = with_fills(storable(where, attrs), array.dtype)
     return Coordinate(name, dim, array, {**kept, **decoding})
 
 

@@ -9,26 +9,25 @@ enough for a codec, few enough that a window of them mixes well.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
+from dask.utils import parse_bytes
 
-from labeled.errors import ArrayError, UnknownNameError, did_you_mean
+from labeled._validation import whole
+from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
 from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
-from labeled.formats.header import (
-    FLETCHER32,
-    SHUFFLE,
-    Filter,
-    SourceHeader,
-)
+from labeled.formats.header import FLETCHER32, SHUFFLE, Filter, SourceHeader
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MAX_CHUNK_BYTES = 256 * 1024
 HDF5_CHUNK_BYTES = (1 << 32) - 1
 TEXT_BYTES = 64  # what a text takes, roughly: a reference to where it lies, and what lies there
+USUAL_BYTES = 128 << 20  # of memory used by default
 KEEP = "keep"  # the value of an option that stays as it is in the file
 
 T = TypeVar("T")
@@ -65,6 +64,30 @@ class Storage:
     memory: float | str | None = None
     threads: int | None = None
 
+    def effort(self, usual: int = USUAL_BYTES) -> tuple[int, int]:
+        """Return the bytes of memory, by default as `usual`, and the number of threads.
+
+        Raises
+        ------
+        LoaderError
+            If either is not a positive number.
+        """
+        try:
+            budget = usual if self.memory is None else parse_bytes(self.memory)
+        except (ValueError, TypeError, AttributeError, OverflowError):  # also of infinity
+            budget = 0
+        if budget <= 0:
+            raise LoaderError(
+                f"memory={self.memory!r} is not a size; pass bytes or text such as '128 MiB'"
+            )
+        return budget, checked_threads(self.threads)
+
+
+def checked_threads(threads: int | None) -> int:
+    """Return how many blocks are worked on at a time; one a core by default, at most 8."""
+    usual = min(os.cpu_count() or 1, 8)
+    return usual if threads is None else whole("threads", threads, least=1, error=LoaderError)
+
 
 AS_STORED = Storage(KEEP, KEEP, None, KEEP)
 
@@ -78,26 +101,51 @@ class Wish(NamedTuple):
     chunks: Chunks = None
 
 
-NO_WISH, AS_IT_IS = Wish(), Wish(KEEP, KEEP, None, KEEP)
+AS_IT_IS = Wish(KEEP, KEEP, None, KEEP)
 
 
-def wishes(names: Sequence[str], storage: Storage, default: Wish = NO_WISH) -> dict[str, Wish]:
-    """Return the options of each source; they may be given for all, by source or by pattern.
+def layouts_of(
+    datasets: Mapping[str, Any],
+    names: Sequence[str],
+    storage: Storage,
+    stored: Mapping[str, SourceHeader] | None = None,
+) -> dict[str, Layout]:
+    """Choose how each dataset is stored.
 
-    `default` is for sources that a mapping leaves out.
+    Parameters
+    ----------
+    datasets : mapping
+        With `shape`, whose first length is None where it is not known yet, and `dtype`.
+    names : sequence of str
+        Of the sources: options may be given for all, by source or by pattern.
+    stored : mapping, optional
+        How datasets of an existing file are stored, whose layout stays where nothing is asked for;
+        those that are left out are new.
 
     Raises
     ------
+    ArrayError
+        If options do not fit a source.
     UnknownNameError
         If an option names no source.
     """
-    out = dict.fromkeys(names, default)
+    usual = Wish() if stored is None else AS_IT_IS
+    asked = dict.fromkeys(names, usual)
     for option in Wish._fields:
         value = getattr(storage, option)
         by_name = isinstance(value, Mapping)
         by = expanded(option, value, names) if by_name else dict.fromkeys(names, value)
         for name, each in by.items():
-            out[name] = out[name]._replace(**{option: each})
+            asked[name] = asked[name]._replace(**{option: each})
+    out = {}
+    for name, one in datasets.items():
+        wish, old = asked.get(name, usual), (stored or {}).get(name)
+        now = Layout() if old is None else Layout(old.chunks, old.filters)
+        if wish == AS_IT_IS and can_encode(now.filters):
+            out[name] = now
+        else:
+            wish = wish if stored is None else _resolved(wish, now)
+            out[name] = layout_for(name, one.shape, one.dtype, wish)
     return out
 
 
@@ -126,8 +174,6 @@ def layout_for(
     Parameters
     ----------
     shape : lengths, or None for a number of rows not known yet
-    wish : Wish
-        From :func:`wishes`.
 
     Raises
     ------
@@ -158,30 +204,8 @@ def layout_for(
     return Layout(chunks, filters_for(codec, wish.level, itemsize))
 
 
-def kept_layout(
-    name: str,
-    shape: tuple[int | None, ...],
-    dtype: np.dtype[Any],
-    wish: Wish,
-    stored: SourceHeader | None,
-) -> Layout:
-    """Choose how a source of an existing file is stored.
-
-    Parameters
-    ----------
-    wish : Wish
-        From :func:`wishes` with `AS_IT_IS` as default.
-    stored : SourceHeader or None
-        How it is stored now; None where that says nothing about the new source.
-
-    Raises
-    ------
-    ArrayError
-        If the options do not fit.
-    """
-    now = Layout() if stored is None else Layout(stored.chunks, stored.filters)
-    if wish == AS_IT_IS and can_encode(now.filters):
-        return now
+def _resolved(wish: Wish, now: Layout) -> Wish:
+    """Return what is asked for, with the layout of now in place of "keep"."""
     layout, compression, level, chunks = wish
     if compression == KEEP:
         compression, usual = (None, None) if layout == "contiguous" else codec_of(now.filters)
@@ -191,7 +215,7 @@ def kept_layout(
         chunks = now.chunks if chunks == KEEP and layout != "contiguous" else None
     if layout == KEEP:
         layout = "auto" if chunks is None else "chunked"
-    return layout_for(name, shape, dtype, Wish(layout, compression, level, chunks))
+    return Wish(layout, compression, level, chunks)
 
 
 def codec_of(filters: tuple[Filter, ...]) -> tuple[str | None, int | None]:

@@ -32,9 +32,10 @@ from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.filters import Chunk, Layout, chunks_of, rows_a_unit
 from labeled.formats.hdf5.metadata import Checksums, checksum
 from labeled.formats.hdf5.writing import SourceWriter
-from labeled.formats.header import vlen_base
+from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.region import Array
 from labeled.writing.inputs import Inputs
+from labeled.writing.layouts import USUAL_BYTES, Storage, layouts_of
 from labeled.writing.source import BLOCK_BYTES, Block, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import (
@@ -68,20 +69,18 @@ class Recipe:
 
     Parameters
     ----------
-    where : str
-        How messages name the source.
     row_bytes : int
         Of a row in memory, an average one where they differ in length.
     """
 
-    where: str
+    name: str
     dtype: np.dtype[Any]
     row_shape: tuple[int, ...]
+    row_bytes: int
     layout: Layout
     unit_rows: int
     checksums: bool
     measure: Measure
-    row_bytes: int
 
     @property
     def chunk_rows(self) -> int:
@@ -159,7 +158,7 @@ def checked_rows(
     ArrayError
         If a block has another shape or kind than its source, or a value that it cannot hold.
     """
-    where, dtype = recipe.where, recipe.dtype
+    where, dtype = f"source {recipe.name!r}", recipe.dtype
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
     rows, why = np.asarray(array), None
     if encode is not None:
@@ -278,35 +277,36 @@ class PackingPlan:
     def of(
         cls,
         inputs: Inputs,
-        layouts: Mapping[str, Layout],
+        storage: Storage,
         table: Splits | None,
-        effort: tuple[int, int],
         *,
+        stored: Mapping[str, SourceHeader] | None = None,
+        usual: int = USUAL_BYTES,
         statistics: bool = True,
         checksums: bool = True,
     ) -> PackingPlan:
-        """Plan rows that are stored in some layouts; `effort` is bytes of memory, and threads."""
+        """Plan how rows are stored; `stored` is as in :func:`layouts_of`, `usual` as in effort."""
+        layouts = layouts_of(inputs.sources, list(inputs.n_rows), storage, stored)
         recipes: dict[str, Recipe] = {}
         tallies: dict[str, Tally] = {}
         for name, given in inputs.sources.items():
-            dtype, layout, row_bytes = given.dtype, layouts[name], given.row_bytes
-            cut = Layout() if dtype.kind == "O" else layout  # HDF5 puts objects into chunks itself
-            measure = measure_for(given)
-            recipes[name] = Recipe(
-                f"source {name!r}",
-                dtype,
+            dtype, shape, row_bytes, layout = (
+                given.dtype,
                 given.row_shape,
-                layout,
-                rows_a_unit(row_bytes, cut, UNIT_BYTES),
-                checksums,
-                measure or Measure(),
-                row_bytes,
+                given.row_bytes,
+                layouts[name],
             )
-            # of a ragged source, only the values are measured
-            if statistics and measure is not None and not inputs.is_member(name):
+            cut = Layout() if dtype.kind == "O" else layout  # HDF5 puts objects into chunks itself
+            unit_rows = rows_a_unit(row_bytes, cut, UNIT_BYTES)
+            found = measure_for(given) if statistics else None
+            measure = found or Measure()
+            recipes[name] = Recipe(
+                name, dtype, shape, row_bytes, layout, unit_rows, checksums, measure
+            )
+            if found is not None:
                 rows = {s: by[name] for s, by in (table or {}).items() if name in by}
                 tallies[name] = Tally(rows, decoded=measure.cf is not None)
-        return cls(inputs, recipes, tallies, *effort)
+        return cls(inputs, recipes, tallies, *storage.effort(usual))
 
     @property
     def rows_budget(self) -> int:
@@ -334,9 +334,12 @@ class PackingPlan:
         step = unit if rows >= unit else min(recipe.chunk_rows, unit)
         return max(rows // step, 1) * step
 
-    def statistics(self) -> dict[str, Any]:
-        """Return what was measured, by source."""
-        return {name: tally.result() for name, tally in self.tallies.items()}
+    def statistics(self, table: Splits | None) -> dict[str, Any]:
+        """Return what was measured, by source; of splits that got rows meanwhile, nothing."""
+        return {
+            name: tally.result({s: len(by.get(name, ())) for s, by in (table or {}).items()})
+            for name, tally in self.tallies.items()
+        }
 
     def checksums(self, joiners: Mapping[str, Joiner]) -> dict[str, Checksums]:
         """Return the checksums of every source that has some."""
@@ -394,20 +397,20 @@ def fitting(plan: PackingPlan, memory: float | str | None) -> PackingPlan:
 def _base_bytes(given: SourceToWrite) -> int:
     if vlen_base(given.dtype) is not None:
         return VLEN_BASE_BYTES
-    return EXAMPLES_BASE_BYTES if given.example_dims or given.dtype.kind == "O" else BASE_BYTES
+    return EXAMPLES_BASE_BYTES if given.examples or given.dtype.kind == "O" else BASE_BYTES
 
 
 def measure_for(given: SourceToWrite) -> Measure | None:
     """Return how the values of a source are measured; None for those that have no mean."""
+    if given.is_part:
+        return None
     dtype = vlen_base(given.dtype) or given.dtype
     cf, _ = cf_of(given.name, given.dtype, given.attrs, [])
     cf = None if cf is None or not cf.changes_values else cf
     dtype = dtype if cf is None else cf.dtype
     if given.encode is not None or not can_measure(dtype):
         return None
-    if given.example_dims:
-        return Measure.of(given.example_dims, None, dtype, cf)
-    return Measure.of(given.names.dims, given.row_shape, dtype, cf)
+    return Measure.of(given.dims, None if given.examples else given.row_shape, dtype, cf)
 
 
 def store(

@@ -18,7 +18,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -45,7 +45,7 @@ from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts
 from labeled.writing.layouts import Storage
 from labeled.writing.packing import COUNTED_BYTES
-from labeled.writing.write import checked_effort, own_splits
+from labeled.writing.write import own_splits
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test",
@@ -189,7 +189,7 @@ def write_pictures(dataset: Any, target: str | os.PathLike[str], options: Storag
     WriteError
         If writing fails; nothing is left behind then.
     """
-    budget, _ = checked_effort(options.memory, None)
+    budget, _ = replace(options, threads=None).effort()
     images = _pictures_of(dataset)
     row_bytes = int(_row_bytes(dataset, images).max(initial=0))
     needed = row_bytes * HELD_PICTURES

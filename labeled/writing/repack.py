@@ -40,30 +40,20 @@ from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, explained
 from labeled.ragged.flat import Flat, FlatRows, RaggedReader, block_cuts, elements_of, offsets_of
 from labeled.writing.inputs import Inputs, coordinate
-from labeled.writing.layouts import (
-    AS_IT_IS,
-    AS_STORED,
-    RaggedAs,
-    Storage,
-    StorageKeywords,
-    expanded,
-    kept_layout,
-    wishes,
-)
+from labeled.writing.layouts import AS_STORED, RaggedAs, Storage, StorageKeywords, expanded
 from labeled.writing.packing import PackingPlan, fitting
 from labeled.writing.source import (
     BLOCK_BYTES,
     Block,
     Examples,
-    RaggedToWrite,
     SourceToWrite,
-    ragged_to_write,
+    ragged_datasets,
     read_by,
     slices,
 )
 from labeled.writing.splits import ORDERS, IntArray, Splits, moved, order_of
 from labeled.writing.verify import differences_of
-from labeled.writing.write import Planned, check_ending, checked_effort
+from labeled.writing.write import Planned, check_ending
 
 
 @check_arguments(but=("path",), options=AS_STORED)
@@ -152,7 +142,7 @@ def repack(
     counts = {name: source.n_rows for name, source in header.sources.items()}
     table = splits_of(header)
     moves = order_of(order, table or {}, counts, seed)
-    budget, n_threads = checked_effort(storage.memory, storage.threads)
+    budget, n_threads = storage.effort()
     stored = StoredSources(
         header, check_target(target, overwrite=storage.overwrite), budget // 6, moves
     )
@@ -200,20 +190,14 @@ def rewrite(
         Returns the split table, where these are not known before.
     """
     header, order = stored.header, stored.order
-    effort = checked_effort(storage.memory, storage.threads)
-    wished = wishes(list(header.sources), storage, AS_IT_IS)
     old: dict[str, SourceHeader] = {}
     for source in header.sources.values():
         if source.ragged is None or "values" in source.parts:
             old |= datasets_of(source)
-    layouts = {
-        name: kept_layout(name, one.shape, one.dtype, wished.get(name, AS_IT_IS), old.get(name))
-        for name, one in inputs.sources.items()
-    }
-    plan = fitting(PackingPlan.of(inputs, layouts, table, effort), storage.memory)
+    plan = fitting(PackingPlan.of(inputs, storage, table, stored=old), storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
     rows = None if order is None else order.__getitem__
-    extras = extras_of(header, rows, effort[0] // 4)
+    extras = extras_of(header, rows, storage.effort()[0] // 4)
     attrs = storable("the file", header.attrs)
     new = Planned(plan, table, attrs, header.kind != "plain", extras=extras, counted=counted)
     n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes
@@ -234,17 +218,10 @@ def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> Non
     FileChangedError
         If somebody changed the original meanwhile.
     """
-    check_same(stored.header.stamp, "Repack it again")
-    new = scan(part, decode_cf=False).sources
-    for name, source in stored.header.sources.items():
-        there = new.get(name)
-        if there is None or _looks(there) != _looks(source):
-            raise WriteError(
-                f"source {name!r} of {stored.target!r} would be {there and _looks(there)} in place "
-                f"of {_looks(source)}; the original is untouched"
-            )
+    new, otherwise = scan(part, decode_cf=False), "in the new file; the original is untouched"
+    check_looks(stored.header, new, otherwise)
     if compare:
-        datasets = {k: v for name in new for k, v in datasets_of(new[name]).items()}
+        datasets = {k: v for one in new.sources.values() for k, v in datasets_of(one).items()}
         most = stored.block_bytes // threads
         for first in differences_of(datasets, read_checksums(part), threads, stored.advance, most):
             raise WriteError(
@@ -253,9 +230,27 @@ def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> Non
             )
 
 
-def _looks(source: SourceHeader) -> tuple[Any, ...]:
+def check_looks(old: FileHeader, new: FileHeader, otherwise: str, *, coords: bool = False) -> None:
+    """Refuse a new file whose sources are others, and an old one that was changed meanwhile.
+
+    Raises
+    ------
+    WriteError
+        Names the source; `otherwise` goes on.
+    FileChangedError
+    """
+    check_same(old.stamp, "Try again")
+    for name, source in old.sources.items():
+        there = new.sources.get(name)
+        if there is None or _looks(there, coords) != _looks(source, coords):
+            raise WriteError(
+                f"source {name!r} of {old.stamp.path!r} would be read otherwise {otherwise}"
+            )
+
+
+def _looks(source: SourceHeader, coords: bool) -> tuple[Any, ...]:
     dtype = open_ragged(source).dtype if source.ragged is not None else source.dtype
-    return source.dims, source.shape, dtype.str
+    return source.dims, source.shape, dtype.str, source.cf, coords and source.coords
 
 
 # the sources of a file on their way into another one
@@ -292,16 +287,13 @@ class StoredSources:
     def inputs(self, ragged: RaggedAs | None = None) -> Inputs:
         """Return everything to write, in the new order; `ragged` is how examples are stored."""
         given: dict[str, SourceToWrite] = {}
-        raggeds: dict[str, RaggedToWrite] = {}
         for name, source in self.header.sources.items():
             if source.ragged is None:
                 given[name] = self._dense(source)
-                continue
-            kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-            examples = self._examples(source)
-            raggeds[name], datasets = ragged_to_write(name, examples, None, ragged or kind)
-            given |= datasets
-        return Inputs(given, ragged=raggeds)
+            else:
+                kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
+                given |= ragged_datasets(name, self._examples(source), ragged or kind)
+        return Inputs(given)
 
     def _dense(self, source: SourceHeader) -> SourceToWrite:
         coords = []  # those along one dim; others are carried over as they are

@@ -18,7 +18,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import Any
@@ -43,8 +43,11 @@ BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
 _LABELLED = (xr.DataArray, xr.Variable)
 _ARRAYS = (np.ndarray, *_LABELLED, list, tuple)
 FIRST_TEXTS, PLACES = 64, 8  # texts that are read first, and where, to estimate their length
+NUMBERS = "those of different shapes hold numbers or times"
+KINDS = "biufcSO"  # of dtypes that are stored as they are
 
 Read = Callable[[int, int], Any]  # returns rows start to stop
+Encode = Callable[[Array], Array]  # turns times into the numbers that are stored
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +75,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceToWrite:
-    """One source as it was given.
+    """A dataset to be written: a source as it was given, or part of a ragged one.
 
     Parameters
     ----------
@@ -90,8 +93,10 @@ class SourceToWrite:
         Of the most that comes in one piece: a block of dask's, an example.
     batch_bytes : int
         Of the first batch, where rows come in batches that are made as they are asked for.
-    example_dims : tuple of str
-        The dims of a source of examples of different shapes, whose values these are.
+    examples : Examples, optional
+        Those of different shapes whose values these are.
+    is_part : bool
+        Whether these are the offsets or shapes of a ragged source, and no source themselves.
     """
 
     name: str
@@ -100,11 +105,22 @@ class SourceToWrite:
     names: Names
     attrs: Mapping[str, Any]
     blocks: Callable[[int], Iterator[Block]]
-    encode: Callable[[Array], Array] | None = None
+    encode: Encode | None = None
     mean_bytes: int | None = None
     least_bytes: int = 0
     batch_bytes: int = 0
-    example_dims: tuple[str, ...] = ()
+    examples: Examples | None = None
+    is_part: bool = False
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        return self.names.dims if self.examples is None else self.examples.dims
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of examples; None if it is not known yet."""
+        known = self.examples is not None and self.shape[0] is not None
+        return len(self.examples.shapes) if self.examples and known else self.shape[0]
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -166,6 +182,30 @@ def slices(read: Read, n_rows: int, rows: int, *, step: int = 1) -> Iterator[Blo
 
 
 # values in the dtype of a file
+
+
+def stored_as(
+    where: str, dtype: np.dtype[Any]
+) -> tuple[np.dtype[Any], Encode | None, dict[str, Any]]:
+    """Return the dtype in the file, what encodes values as it, and the attributes that say so.
+
+    Raises
+    ------
+    ArrayError
+        If a file cannot hold such values.
+    """
+    if dtype.kind in "UT":
+        return np.dtype(object), None, {}
+    if dtype.kind in "Mm":
+        encode = partial(times, kind=dtype.kind, where=where)
+        return np.dtype(np.int64), encode, time_attrs(dtype.kind)
+    if dtype.kind not in KINDS or dtype.names is not None:
+        how = "cast it to numbers or texts"
+        if dtype.names:
+            first = dtype.names[0]
+            how = f"write its fields as sources of their own, with array[{first!r}]"
+        raise ArrayError(f"{where} has dtype {dtype}, which cannot be stored; {how}")
+    return dtype, None, {}
 
 
 def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
@@ -349,25 +389,23 @@ class Examples:
 
     Parameters
     ----------
+    dtype : dtype
+        As stored.
     shapes : int64 (n, axes of an example)
     dims : tuple of str
         The example dim, then one an axis; ``""`` for an axis without a name.
     values : callable
         Returns the elements of examples start to stop, end to end.
-    are_times : bool
-        Whether values are times, given as the nanoseconds that are stored.
+    encode : callable, optional
+        Turns times into the numbers that are stored.
     """
 
     dtype: np.dtype[Any]
     shapes: Rows
     dims: tuple[str, ...]
     attrs: Mapping[str, Any]
-    values: Callable[[int, int], Array]
-    are_times: bool = False
-
-    @property
-    def largest_bytes(self) -> int:
-        return int(elements_of(self.shapes).max(initial=0)) * self.dtype.itemsize
+    values: Read
+    encode: Encode | None = None
 
 
 def is_ragged(value: Any) -> bool:
@@ -409,15 +447,15 @@ def _holds_arrays(values: Any) -> bool:
     return len(values) > 0 and all(isinstance(one, _ARRAYS) or has_dlpack(one) for one in values)
 
 
-def examples_of(name: str, value: Any) -> Examples:
-    """Return the examples of a ragged source, checked; times as they are stored.
+def examples_of(name: str, value: Any, dims: Sequence[str | None] | None = None) -> Examples:
+    """Return the examples of a ragged source, checked; `dims` go before their own.
 
     Raises
     ------
     ArrayError
         If an example is not an array of numbers, or has another number of axes; names the row.
     DimsError
-        If labelled examples have different dims.
+        If labelled examples have different dims, or `dims` do not fit.
     """
     where = f"source {name!r}"
     if isinstance(value, Ragged):
@@ -427,21 +465,17 @@ def examples_of(name: str, value: Any) -> Examples:
             some: Ragged = ragged[start:stop]
             return some.flat(threads=1).values
 
-        dims, own = value.dims, name.rpartition("/")[2]
+        found, own = value.dims, name.rpartition("/")[2]
         if not value.name:  # axes without names are called after their source
-            dims = tuple(dim.replace("example_axis_", f"{own}_axis_") for dim in dims)
-        found = Examples(value.dtype, value.shapes, dims, value.attrs, lazy)
+            found = tuple(dim.replace("example_axis_", f"{own}_axis_") for dim in found)
+        made = Examples(value.dtype, value.shapes, found, value.attrs, lazy)
     else:
-        found = _listed(where, value)
-    kind = found.dtype.kind
-    if kind not in "mM":
-        return found
-
-    def encoded(start: int, stop: int) -> Array:
-        return times(found.values(start, stop), kind, where)
-
-    attrs = {**found.attrs, **time_attrs(kind)}
-    return Examples(np.dtype(np.int64), found.shapes, found.dims, attrs, encoded, are_times=True)
+        made = _listed(where, value)
+    dtype, encode, decoding = stored_as(where, made.dtype)
+    if dtype.kind == "O":
+        raise ArrayError(f"{where} has examples of {made.dtype}; {NUMBERS}")
+    names, _ = name_dims(TO_WRITE, name, made.dims, dims)
+    return replace(made, dtype=dtype, dims=names, attrs={**made.attrs, **decoding}, encode=encode)
 
 
 def _listed(where: str, value: Any) -> Examples:
@@ -487,108 +521,55 @@ def _example(where: str, one: Any) -> Array:
         array = np.asarray(_taken(one))
     except ValueError as error:
         raise ArrayError(f"{where}: no array ({error}); correct it") from None
-    if array.dtype.kind in "biufcmM" and array.ndim:
-        return array
-    why = f"a single number; give it an axis: [{array.item()!r}]" if not array.ndim else ""
     if array.dtype.kind not in "biufcmM":
-        why = f"an example of {array.dtype}; those of different shapes hold numbers or times"
-    raise ArrayError(f"{where}: {why}")
+        raise ArrayError(f"{where}: an example of {array.dtype}; {NUMBERS}")
+    if not array.ndim:
+        raise ArrayError(f"{where}: a single number; give it an axis: [{array.item()!r}]")
+    return array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RaggedToWrite:
-    """A ragged source, and the datasets that it becomes.
-
-    Parameters
-    ----------
-    name : str
-    dims : tuple of str
-        The example dim, then one an axis of examples.
-    kind : {"flat", "fuel"}
-    examples : Examples
-        Without rows where they come in batches.
-    n_rows : int or None
-        Of examples; None where they come in batches.
-    shapes : list of array
-        Of the examples, as they come, where Fuel's scale is to be made of them.
-    """
-
-    name: str
-    dims: tuple[str, ...]
-    kind: RaggedAs
-    examples: Examples
-    n_rows: int | None
-    shapes: list[Rows] = field(default_factory=list)
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the datasets besides the one of values."""
-        return member_names(self.name, len(self.dims) - 1) if self.kind == "flat" else ()
-
-    def counted(self, lengths: Mapping[str, int]) -> int:
-        """Return the number of examples, given the lengths of all datasets."""
-        return lengths[self.members[0]] - 1 if self.members else lengths[self.name]
-
-    def open_ended(self) -> RaggedToWrite:
-        """Return the same source before its first batch."""
-        none = replace(self.examples, shapes=self.examples.shapes[:0], values=_no_values)
-        return replace(self, examples=none, n_rows=None, shapes=[])
-
-    def datasets(
-        self, examples: Examples, done: Mapping[str, int] | None = None
-    ) -> dict[str, SourceToWrite]:
-        """Return the datasets of some examples; `done` are the rows that each has from others."""
-        if self.kind == "fuel":
-            self.shapes.append(examples.shapes)
-            return {self.name: _variable_rows(self.name, examples, self.dims)}
-        done = done or {}
-        n_offsets = done.get(self.members[0], 0)
-        return _flat(self.name, examples, self.dims, done.get(self.name, 0), n_offsets)
-
-
-def _no_values(start: int, stop: int) -> Array:
-    raise AssertionError("there are no examples")
-
-
-def ragged_to_write(
-    name: str, examples: Examples, dims: Sequence[str | None] | None, kind: RaggedAs
-) -> tuple[RaggedToWrite, dict[str, SourceToWrite]]:
-    """Return a ragged source, and its datasets as they will be written."""
-    if kind == "fuel" and examples.are_times:
-        raise ArrayError(
-            f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
-            f"numbers; store them flat, with ragged='flat'"
-        )
-    names, _ = name_dims(TO_WRITE, name, examples.dims, dims)
-    given = RaggedToWrite(name, names, kind, examples, len(examples.shapes))
-    return given, given.datasets(examples)
-
-
-def _flat(
-    name: str, examples: Examples, dims: tuple[str, ...], n_values: int, n_offsets: int
+def ragged_datasets(
+    name: str, examples: Examples, kind: RaggedAs, done: Mapping[str, int] | None = None
 ) -> dict[str, SourceToWrite]:
-    """Return values, offsets and, for several axes, shapes; so many lie before them.
+    """Return the datasets that examples become.
 
-    Only the first offsets begin with where example 0 does.
+    Flat, these are values, offsets and, for several axes, shapes; `done` are the rows that each has
+    of earlier examples. Only the first offsets begin with where example 0 does.
     """
-    edges = offsets_of(elements_of(examples.shapes))
-    n_before = max(n_offsets - 1, 0)
-    values = SourceToWrite(
-        name,
-        examples.dtype,
-        (int(edges[-1]),),
-        Names((f"{name}_value",)),
-        {**storable(f"source {name!r}", examples.attrs), **ragged_attrs(name, dims)},
-        partial(_value_blocks, examples, edges, n_before),
-        least_bytes=examples.largest_bytes,
-        example_dims=dims,
-    )
-    out = {name: values}
-    offsets = (edges + n_values)[1 if n_offsets else 0 :]
-    parts = ((offsets, (f"{name}_offset",)), (examples.shapes, (dims[0], f"{name}_axis")))
-    for member, (array, axes) in zip(member_names(name, len(dims) - 1), parts, strict=False):
+    sizes, done, itemsize = elements_of(examples.shapes), done or {}, examples.dtype.itemsize
+    edges, attrs = offsets_of(sizes), storable(f"source {name!r}", examples.attrs)
+    rest: Any = {"least_bytes": int(sizes.max(initial=0)) * itemsize, "examples": examples}
+    if kind == "fuel":
+        if examples.encode is not None:
+            raise ArrayError(
+                f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
+                f"numbers; store them flat, with ragged='flat'"
+            )
+        dtype, shape, axes = vlen_dtype(examples.dtype), (len(sizes),), Names(examples.dims[:1])
+        mean = 16 + int(edges[-1]) * itemsize // max(len(sizes), 1)
+        blocks = partial(_row_blocks, examples, sizes * itemsize)
+        return {name: SourceToWrite(name, dtype, shape, axes, attrs, blocks, None, mean, **rest)}
+    members = member_names(name, len(examples.dims) - 1)
+    n_offsets = done.get(members[0], 0)
+    out = {
+        name: SourceToWrite(
+            name,
+            examples.dtype,
+            (int(edges[-1]),),
+            Names((f"{name}_value",)),
+            {**attrs, **ragged_attrs(name, examples.dims)},
+            partial(_value_blocks, examples, edges, max(n_offsets - 1, 0)),
+            examples.encode,
+            **rest,
+        )
+    }
+    offsets = (edges + done.get(name, 0))[1 if n_offsets else 0 :]
+    parts = (offsets, (f"{name}_offset",)), (examples.shapes, (examples.dims[0], f"{name}_axis"))
+    for member, (array, dims) in zip(members, parts, strict=False):
         blocks = partial(slices, partial(_sliced, array), len(array))
-        out[member] = SourceToWrite(member, array.dtype, array.shape, Names(axes), {}, blocks)
+        out[member] = SourceToWrite(
+            member, array.dtype, array.shape, Names(dims), {}, blocks, is_part=True
+        )
     return out
 
 
@@ -603,26 +584,9 @@ def _value_blocks(examples: Examples, edges: Rows, n_before: int, rows: int) -> 
         yield Block(int(edges[a]), int(edges[b]), read, None, examples.shapes[a:b], n_before + a)
 
 
-def _variable_rows(name: str, examples: Examples, dims: tuple[str, ...]) -> SourceToWrite:
-    """Return examples as rows of variable length."""
-    n_rows = len(examples.shapes)
-    n_bytes = int(elements_of(examples.shapes).sum()) * examples.dtype.itemsize
-    return SourceToWrite(
-        name,
-        vlen_dtype(examples.dtype),
-        (n_rows,),
-        Names(dims[:1]),
-        storable(f"source {name!r}", examples.attrs),
-        partial(_row_blocks, examples),
-        least_bytes=examples.largest_bytes,
-        mean_bytes=16 + n_bytes // max(n_rows, 1),
-        example_dims=dims,
-    )
-
-
-def _row_blocks(examples: Examples, rows: int) -> Iterator[Block]:
-    sizes = elements_of(examples.shapes) * examples.dtype.itemsize
-    for a, b in pairwise(block_cuts(np.maximum(sizes, -(-BLOCK_BYTES // rows)), BLOCK_BYTES)):
+def _row_blocks(examples: Examples, n_bytes: Rows, rows: int) -> Iterator[Block]:
+    """Cut rows of variable length."""
+    for a, b in pairwise(block_cuts(np.maximum(n_bytes, -(-BLOCK_BYTES // rows)), BLOCK_BYTES)):
         yield Block(a, b, partial(_rows, examples, a, b), None, examples.shapes[a:b])
 
 

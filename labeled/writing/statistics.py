@@ -301,10 +301,13 @@ class Tally:
             for name in names:
                 self.found[name] = self.found.get(name, Moments()).merge(moments)
 
-    def result(self) -> dict[str, Any]:
-        """Return the statistics as values that JSON has; see :func:`plain`."""
+    def result(self, n_rows: Mapping[str, int]) -> dict[str, Any]:
+        """Return the statistics as values that JSON has, of splits with so many rows.
+
+        See :func:`plain`.
+        """
         out: dict[str, Any] = {"rows": plain(self.found[EVERY_ROW])}
-        splits = {s: plain(moments) for s, moments in self.found.items() if s != EVERY_ROW}
+        splits = {s: plain(one) for s, one in self.found.items() if one.n_rows == n_rows.get(s)}
         if splits:
             out["splits"] = splits
         if self._decoded:

@@ -27,8 +27,8 @@ from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
+from labeled.writing.layouts import checked_threads
 from labeled.writing.source import rows_of_values
-from labeled.writing.write import checked_threads
 
 READ_BYTES = 4 << 20
 

@@ -15,15 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
 import numpy as np
-from dask.utils import parse_bytes
 
-from labeled._validation import check_arguments, whole
+from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
 from labeled.errors import (
     ArrayError,
     DimsError,
     LabeledError,
-    LoaderError,
     WriteError,
     warn,
 )
@@ -41,14 +39,12 @@ from labeled.formats.hdf5.writing import (
 )
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
-from labeled.writing.inputs import Inputs, RowsLike, coordinate, inputs_of, left_out
-from labeled.writing.layouts import RaggedAs, Storage, StorageKeywords, Wish, layout_for, wishes
+from labeled.writing.inputs import Inputs, coordinate, inputs_of, is_dataset, left_out
+from labeled.writing.layouts import USUAL_BYTES, RaggedAs, Storage, StorageKeywords
 from labeled.writing.packing import Begin, PackingPlan, fitting, store
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 
 Path = str | os.PathLike[str]
-
-USUAL_BYTES = 128 << 20  # of memory used by default
 
 # how the names of files end that are no HDF5: what `convert` writes; what NumPy, pandas and xarray
 # write, of ``dataset.to_xarray()``; and others
@@ -212,7 +208,6 @@ def write_with(
     with naming(f"nothing was written to {os.fspath(path)!r}"):
         made = planned(sources, splits, options)
         target = check_target(path, overwrite=options.overwrite, n_bytes=made.certain_bytes)
-        made.warn_of(sources)
         with made.bar(target, options.progress) as advance:
             made.create(target, advance, overwrite=options.overwrite)
     return target
@@ -266,8 +261,6 @@ class Planned:
 
     Parameters
     ----------
-    splits_given : bool
-        Whether they were, and did not come with the rows.
     extras : Extras, optional
         Everything that an older file holds besides its sources.
     counted : callable, optional
@@ -278,7 +271,6 @@ class Planned:
     table: Splits | None
     file_attrs: Mapping[str, Any]
     netcdf: bool
-    splits_given: bool = False
     extras: Extras | None = None
     counted: Callable[[Mapping[str, int]], Splits | None] | None = None
 
@@ -290,25 +282,6 @@ class Planned:
             for name, given in self.plan.inputs.sources.items()
             if not self.plan.recipes[name].layout.filters and given.dtype.kind != "O"
         )
-
-    def warn_of(self, sources: Any) -> None:
-        """Warn of unequal lengths, of splits that overlap, and of coordinates left out."""
-        known = {name: n for name, n in self.plan.inputs.n_rows.items() if n is not None}
-        if self.table is None and len(set(known.values())) > 1:
-            (first, n), *others = known.items()
-            other, m = next(one for one in others if one[1] != n)
-            warn(
-                f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
-                "numbers; correct the arrays, or name the rows of each source with splits="
-            )
-        if self.table is not None and self.splits_given:
-            warn_of_overlaps(self.table)
-        names = left_out(sources)
-        if names:
-            warn(
-                f"coordinates {names} have no axis or several and are not written; make them "
-                f"sources with reset_coords(), or attributes"
-            )
 
     def bar(
         self, target: str, progress: bool | None
@@ -354,16 +327,15 @@ class Planned:
         scales = ScaleWriter(file=file, empty=self.netcdf, with_table=table is not None)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.names)
-        for name, ragged in inputs.ragged.items():
-            if ragged.kind == "fuel":
-                attach_shapes(file, name, np.concatenate(ragged.shapes), ragged.dims[1:])
+        for name, shapes in inputs.shapes.items():
+            attach_shapes(file, name, np.concatenate(shapes), inputs.sources[name].dims[1:])
         if extras is not None:
             extras.tie(file)
         if table is not None:
             comments = None if extras is None else extras.comments
             write_table(file, table, counts, comments=comments, scales=self.netcdf)
         file.attrs.update(self.file_attrs)
-        write_own(file, plan.statistics(), plan.checksums(joiners))
+        write_own(file, plan.statistics(table), plan.checksums(joiners))
 
 
 def planned(
@@ -382,44 +354,33 @@ def planned(
     o = options
     inputs = inputs_of(sources, o.dims, o.ragged, here=here)
     inputs = _with_extras(inputs, o.coords or {}, o.source_attrs or {})
-    inherited = own_splits(sources) if splits is None and isinstance(sources, RowsLike) else None
-    asked = inherited if splits is None else splits
-    table = None if asked is None else as_splits(asked, inputs.n_rows)
+    given = splits
+    if splits is None and is_dataset(sources):
+        splits = own_splits(sources)
+    table = None if splits is None else as_splits(splits, inputs.n_rows)
     _check_fit(inputs, netcdf=o.netcdf)
-    wished = wishes(list(inputs.n_rows), o)
-    layouts = {
-        n: layout_for(n, g.shape, g.dtype, wished.get(n, Wish())) for n, g in inputs.sources.items()
-    }
     file_attrs = _file_attrs(inputs, o.attrs, o.provenance)
-    effort = checked_effort(o.memory, o.threads, usual)
     plan = PackingPlan.of(
-        inputs, layouts, table, effort, statistics=o.statistics, checksums=o.checksums
+        inputs, o, table, usual=usual, statistics=o.statistics, checksums=o.checksums
     )
     plan = fitting(plan, o.memory) if here else plan
-    return Planned(plan, table, file_attrs, o.netcdf, inherited is None)
-
-
-def checked_effort(memory: Any, threads: Any, usual: int = USUAL_BYTES) -> tuple[int, int]:
-    """Return the bytes of memory and the number of threads.
-
-    Raises
-    ------
-    LoaderError
-        If either is not a positive number.
-    """
-    try:
-        budget = usual if memory is None else parse_bytes(memory)
-    except (ValueError, TypeError, AttributeError, OverflowError):  # also of None, and infinity
-        budget = 0
-    if budget <= 0:
-        raise LoaderError(f"memory={memory!r} is not a size; pass bytes or text such as '128 MiB'")
-    return budget, checked_threads(threads)
-
-
-def checked_threads(threads: int | None) -> int:
-    """Return how many blocks are worked on at a time; one a core by default, at most 8."""
-    usual = min(os.cpu_count() or 1, 8)
-    return usual if threads is None else whole("threads", threads, least=1, error=LoaderError)
+    known = {name: n for name, n in inputs.n_rows.items() if n is not None}
+    if table is None and len(set(known.values())) > 1:
+        (first, n), *others = known.items()
+        other, m = next(one for one in others if one[1] != n)
+        warn(
+            f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
+            "numbers; correct the arrays, or name the rows of each source with splits="
+        )
+    if table is not None and given is not None:
+        warn_of_overlaps(table)
+    names = left_out(sources)
+    if names:
+        warn(
+            f"coordinates {names} have no axis or several and are not written; make them "
+            f"sources with reset_coords(), or attributes"
+        )
+    return Planned(plan, table, file_attrs, o.netcdf)
 
 
 def _with_extras(
