@@ -83,7 +83,7 @@ def test_append_to_a_file_of_plain_h5py_keeps_its_comments(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("new", "options", "error", "words"),
     [
-        ({"x": np.zeros((2, 9))}, {}, ArrayError, "have sources"),
+        ({"x": np.zeros((2, 9))}, {}, ArrayError, "has sources"),
         ({"x": np.zeros((2, 9)), "t": ["a", "b"]}, {}, ArrayError, "rows of shape"),
         (
             {"x": np.zeros((2, 3, 8)), "t": ["a", "b"]},

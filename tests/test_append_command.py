@@ -52,7 +52,7 @@ def test_what_does_not_fit_is_refused_in_words_of_the_command_line(tmp_path: Pat
     labeled.write(tmp_path / "y.hdf5", {"y": np.zeros(3)})
     for words, said in (
         ([path, tmp_path / "x.npy"], "convert it to HDF5 first: labeled convert"),
-        ([path, tmp_path / "y.hdf5"], "rows to append have sources ['y']"),
+        ([path, tmp_path / "y.hdf5"], "what is appended has sources ['y']"),
         ([path, more, "--only", "tset"], "did you mean 'test'"),
     ):
         done = run("append", *words)

@@ -71,7 +71,6 @@ MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
 LABELS = "iubUSO"  # kinds of dtypes that labels have: integers and texts
 BLOCKS = 32  # of lazy arrays that fit into the memory given: several are on their way at a time
 TEXTS = (".txt", ".csv", ".tsv", ".tab")  # notes, class names, licences beside pictures
-KINDS = {"npy": (".npy",), "parquet": (".parquet", ".pq")}  # files several of which are joined
 
 _NUMBER = re.compile(r"(\d+)")
 _COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
@@ -166,8 +165,9 @@ def convert(
     how = {one.name for one in fields(WriteOptions)}
     written = replace(DEFAULTS, **{name: v for name, v in options.items() if name in how})
     opened = {name: v for name, v in options.items() if name not in how}
-    known = keywords_of(convert), keywords_of(open_dataset)
-    check_keywords("convert", opened, *known, registry.option_names())
+    check_keywords(
+        "convert", opened, keywords_of(convert), keywords_of(open_dataset), registry.option_names()
+    )
     where = check_target(target, overwrite=written.overwrite)
     as_records = os.path.splitext(target)[1].lower() == RECORDS
     if not as_records:
@@ -234,11 +234,7 @@ class _Asked:
         own = {"sources": self.names, "columns": self.columns, **self.opened}
         own = {name: value for name, value in own.items() if value is not None}
         named = own.get("format")
-        found = (
-            registry.format_of(find_files(path)[0])
-            if named is None
-            else registry.format_named(named)
-        )
+        found = registry.format_named(named) if named else registry.format_of(find_files(path)[0])
         if not self.decoded and "decode_cf" in found.accepts:
             own.setdefault("decode_cf", False)
         return open_dataset(path, dims=self.dims, example_dim=self.example_dim, **own)
@@ -287,24 +283,20 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
         sources = sources.split(*([only] if isinstance(only, str) else only))
     if names is None and isinstance(sources, Dataset):
         _warn_of_left_out(sources)
-    elif names is not None:
-        known = replace(found, sources=sources).names
-        for name in names:
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise UnknownNameError(f"{found.where} has no source {name!r}; {hint}")
-        if isinstance(sources, Dataset | xr.Dataset):
-            sources = sources[names]
-        else:
-            sources = {name: sources[name] for name in names}
-        splits = {
-            split: {n: by[n] for n in by if n in names} if isinstance(by, Mapping) else by
-            for split, by in splits.items()
-        }
-    found = replace(found, sources=sources, splits=splits or None)
-    if not found.names:
+    known = replace(found, sources=sources).names
+    for name in names or ():
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise UnknownNameError(f"{found.where} has no source {name!r}; {hint}")
+    if not known or names == []:
         raise ArrayError(f"{found.where} holds no source to convert")
-    return found
+    if names is not None:
+        whole = isinstance(sources, Dataset | xr.Dataset)
+        sources = sources[names] if whole else {name: sources[name] for name in names}
+        for split, by in splits.items():
+            if isinstance(by, Mapping):
+                splits = {**splits, split: {n: by[n] for n in by if n in names}}
+    return replace(found, sources=sources, splits=splits or None)
 
 
 def _warn_of_left_out(dataset: Dataset) -> None:
@@ -428,10 +420,9 @@ def _origin(given: Any, asked: _Asked) -> _Origin:
 
 
 def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
-    if "" in paths:
-        raise FileFormatError("'' is not a path; pass what to convert")
-    found: _Origin | None = None
-    if not any(map(is_address, paths)):
+    """Return what is in files; open_dataset opens all but pictures, NumPy's files and parquet."""
+    found = None
+    if "" not in paths and not any(map(is_address, paths)):
         paths = [os.path.abspath(path) for path in paths]
         try:
             found = _of_files(paths, asked)
@@ -446,7 +437,7 @@ def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
 
 
 def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
-    """Return what open_dataset does not open: pictures, NumPy's files, parquet."""
+    """Return what open_dataset does not open; None for what it does."""
     path, known = paths[0] if len(paths) == 1 else "", list[str]()
     if os.path.isdir(path):
         if registry.format_of_folder(path) is not None:
@@ -458,18 +449,17 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
         if len(found) > len(known):
             if known:
                 warn(f"{known} beside the pictures of {path!r} are left out")
-            own = pictures.decoding_of(asked.opened)
-            return _of_pictures(pictures.list_pictures(path, found), own, asked)
+            return _of_pictures(path, found, asked)
     elif path and (os.path.exists(path) or not glob.has_magic(path)):
         stamp_of(path)  # refuses what is not there, and pipes, which would block
         if path.lower().endswith(".npz"):
             return _of_npz(path, asked)
     files = sorted(_files(paths), key=_in_order)
-    for kind, endings in KINDS.items():
-        if files and all(one.lower().endswith(endings) for one in files):
-            if kind == "npy":
-                return _of_npy(files)
-            return _Origin(kind, tables.grouped(tables.open_parquet(files), asked.columns))
+    endings = {os.path.splitext(one)[1].lower() for one in files}
+    if endings == {".npy"}:
+        return _of_npy(files)
+    if endings and endings <= {".parquet", ".pq"}:
+        return _Origin("parquet", tables.grouped(tables.open_parquet(files), asked.columns))
     if os.path.isdir(path) and not known:
         raise FileFormatError(
             f"folder {path!r} holds nothing to convert: no pictures, no files that open_dataset "
@@ -479,9 +469,10 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
     return None
 
 
-def _of_pictures(found: pictures.PictureFiles, own: dict[str, Any], asked: _Asked) -> _Origin:
+def _of_pictures(path: str, names: Sequence[str], asked: _Asked) -> _Origin:
     """Return the pictures of a folder, decoded from a copy in records."""
-    images: Any = None
+    images, own = None, pictures.decoding_of(asked.opened)
+    found = pictures.list_pictures(path, names)
     if not asked.as_encoded:
         folder = asked.folders.enter_context(part_folder(asked.target))
         copy = pictures.copy_pictures(found, os.path.join(folder, "pictures.rec"), Storage())
@@ -561,12 +552,10 @@ def _of_npz(path: str, asked: _Asked) -> _Origin:
         raise FileFormatError(f"{path!r} is not a sound .npz archive: {error}") from error
     for name in members:
         try:
-            array = _open_npy(os.path.join(folder, name), f"{path}, member {name}")
+            arrays[name[:-4]] = _open_npy(os.path.join(folder, name), f"{path}, member {name}")
         except UnsafeFileError:
             if asked.names is None or name[:-4] in asked.names:
                 raise
-            continue
-        arrays[name[:-4]] = array
     single = [name for name, array in arrays.items() if not array.shape]
     if single:
         warn(f"members {single} of {path!r} are single values, no sources, and are left out")
