@@ -58,8 +58,9 @@ def test_append_batches_to_a_list_of_rows(tmp_path: Path) -> None:
     path = labeled.write(tmp_path / "x", iter(parts[:2]), {"train": [9, 0, 3]}, chunks=4)
     labeled.append(path, iter(parts[2:]), split="train")
     check_rows(path, data)
-    found = labeled.open_dataset(path).split("train")["x"]
-    np.testing.assert_array_equal(found, data["x"][[9, 0, 3, *range(10, 30)]])
+    found = labeled.open_dataset(path).split("train")
+    np.testing.assert_array_equal(found["x"], data["x"][[9, 0, 3, *range(10, 30)]])
+    assert found.statistics("x")["n_rows"] == 23
     with h5py.File(path) as f:
         assert [name for name in f if name.endswith("indices")] == ["train_indices"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import labeled
@@ -106,6 +106,7 @@ def test_times_can_be_appended(tmp_path: Path, kind: str, chunks: Any) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@example(">u2", [0, 0], None, "dask")
 @given(
     st.sampled_from([">u2", ">f8", ">c8", "<u2"]),
     st.lists(st.integers(0, 5), min_size=1, max_size=8),

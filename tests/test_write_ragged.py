@@ -109,6 +109,7 @@ def test_damage_of_any_part_is_found(tmp_path: Path) -> None:
         ({"x": [np.ones(2), np.ones((2, 2))]}, None, {}, ArrayError, "row 1: an example of 2 axes"),
         ({"x": [["a"], ["b", "c"]]}, None, {}, ArrayError, "row 0: an example of <U1"),
         ({"x": [[1, [2]], [3]]}, None, {}, ArrayError, "row 0: no array"),
+        ({"x": Ragged.of([["a"], ["b", "c"]])}, None, {}, ArrayError, "examples of <U1"),
         ({"x": [[1], [2, 3]]}, {"a": (0, 3)}, {}, SplitError, "has 2 rows"),
         ({"x": [[1], [2, 3]]}, None, {"dims": {"x": ("b",)}}, DimsError, "2 axes"),
         ({"x": [[1], [2, 3]]}, None, {"ragged": "vlen"}, ArgumentError, "'flat' or 'fuel'"),

@@ -72,7 +72,7 @@ def test_integers_that_only_floats_hold_together_are_refused(
     [
         ({"x": dask.delayed(np.zeros)(3)}, "'x' is dask's Delayed.*from_delayed"),
         ({"x": dask.bag.from_sequence([1, 2])}, "'x' is dask's Bag"),
-        (dask.bag.from_sequence([1, 2]), "a Bag alone has no source name"),
+        (dask.bag.from_sequence([1, 2]), "cannot write Bag; give {name: array}"),
         (iter([{"x": [1]}, [1, 2]]), "batch 1 is list; expected a mapping"),
         (iter([None]), "batch 0 is NoneType"),
     ],

@@ -6,5 +6,5 @@ chunks, with `statistics` on the way.
 
 The ends of that one path: `write` (new files), `append` (more rows, more splits), `repack`
 (the sources of a file once more). `pictures` are what ``labeled.convert`` takes besides tables and
-files that open. `verify` compares with checksums, `doctor` judges headers for what reads slowly.
+files that open. `verify` compares with checksums, `doctor` finds and measures what reads slowly.
 """

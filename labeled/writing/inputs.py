@@ -124,7 +124,7 @@ def check_alike(what: str, more: Inputs, base: str, first: Inputs) -> None:
     if more.n_rows.keys() != first.n_rows.keys():
         raise ArrayError(
             f"{what} has sources {sorted(more.n_rows)}, but {base} has {sorted(first.n_rows)}; "
-            f"give the same"
+            f"give the same sources"
         )
     for name in more.n_rows if more is not first else ():
         _check_source(f"{what}: source {name!r}", more.sources[name], base, first.sources[name])
@@ -212,9 +212,8 @@ def inputs_of(
         whole = sources
     elif not isinstance(sources, Iterable) or isinstance(sources, NO_BATCHES):
         raise ArrayError(
-            f"a {type(sources).__name__} alone has no source name; give {{name: array}}, an "
-            f"xarray.Dataset, a pandas.DataFrame, a labeled.Dataset, or an iterable of batches "
-            f"{{name: array}}"
+            f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
+            f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     else:
         return _of_batches(sources, dims or {}, ragged, uneven)
