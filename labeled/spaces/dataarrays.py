@@ -247,7 +247,7 @@ def _flattened(
     places = {dim: xr.Variable(feature, at) for dim, at in zip(made, indices, strict=True)}
     coords: dict[Hashable, xr.Variable] = {}
     for name in along:
-        found = _plain(x, name)
+        found = x.coords[name].variable.to_base_variable()
         found = found.isel({dim: at for dim, at in places.items() if dim in found.dims})
         coords[name] = found.transpose(..., feature)
     result = _array_of(x, data, (batch, feature), x.drop_vars(along))
@@ -319,7 +319,7 @@ def _unstacked(
             continue
         own = [dim if dim in made else batch for dim in before.get(name, ())]
         places = grid.isel({dim: 0 for dim in made if dim not in own} if own else {})
-        found = _plain(x, name).isel({feature: places})
+        found = x.coords[name].variable.to_base_variable().isel({feature: places})
         coords[name] = found.transpose(*own) if own else found
     result.attrs.pop(RECORD, None)
     return result.assign_coords(coords)
@@ -328,12 +328,6 @@ def _unstacked(
 def _touching(x: xr.DataArray, dims: Sequence[Hashable]) -> list[Hashable]:
     """Return the names of the coordinates along any of some dims."""
     return [name for name, coord in x.coords.items() if {*dims} & {*coord.dims}]
-
-
-def _plain(x: xr.DataArray, name: Hashable) -> xr.Variable:
-    """Return a coordinate without its index."""
-    variable: xr.Variable = x.coords[name].variable.to_base_variable()
-    return variable
 
 
 def _array_of(

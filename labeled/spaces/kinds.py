@@ -356,9 +356,8 @@ class ArraySpace(Space):
         zeros = np.zeros(self.sizes(rows), wanted)
         return csr(zeros) if self.sparse else zeros
 
-    def batch_rows(self, batch: Batch) -> float:
-        n: float = batch.shape[self.get_batch_axis()]
-        return n
+    def batch_rows(self, batch: Batch) -> Any:
+        return batch.shape[self.get_batch_axis()]
 
     def check(self, batch: Batch) -> None:
         if type(batch) is np.ndarray and not self.sparse:  # the batches of a training loop
@@ -594,9 +593,8 @@ class ConvNDSpace(ArraySpace):
         object.__setattr__(self, "_after", tuple(map(length.__getitem__, axes[at + 1 :])))
         self._settle(shape=tuple(shape), channels=channels, axes=axes)
 
-    def axis_names(self) -> Axes:
-        axes: Axes = self.axes
-        return axes
+    def axis_names(self) -> Any:
+        return self.axes
 
     def sizes(self, n: int) -> tuple[int, ...]:
         return (*self._before, n, *self._after)

@@ -32,14 +32,7 @@ from labeled.device import dtype_of, own_dtype, reshape
 from labeled.display.text import count_words
 from labeled.errors import SpaceError, SpecsError, did_you_mean
 from labeled.permute.plan import result_dtype
-from labeled.spaces.arrays import (
-    as_dtype,
-    canonical_axes,
-    check_fits,
-    csr,
-    value_for,
-    why_not_cast,
-)
+from labeled.spaces.arrays import as_dtype, canonical_axes, check_fits, csr, value_for, why_not_cast
 from labeled.spaces.kinds import (
     ArraySpace,
     CompositeSpace,
