@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
-from labeled.compat.errors import check, old
+from labeled.compat.errors import check
 from labeled.errors import LabeledError
 
 
@@ -29,6 +29,7 @@ class ConfigurationError(LabeledError):
 
 
 NOT_SET = object()
+Convert = Callable[[Any], Any]
 
 
 class Configuration:
@@ -49,11 +50,7 @@ class Configuration:
         self.__dict__["config"] = {}
 
     def add_config(
-        self,
-        key: str,
-        type_: Callable[[Any], Any],
-        default: Any = NOT_SET,
-        env_var: str | None = None,
+        self, key: str, type_: Convert, default: Any = NOT_SET, env_var: str | None = None
     ) -> None:
         """Declare a setting.
 
@@ -88,8 +85,7 @@ class Configuration:
 
     def __getattr__(self, key: str) -> Any:
         entries = self.__dict__.get("config", {})
-        if key not in entries:
-            raise old(AttributeError, f"no setting {key!r}; there are {sorted(entries)}")
+        check(key in entries, f"no setting {key!r}; there are {sorted(entries)}", AttributeError)
         entry = entries[key]
         given = {"environment": os.environ.get(entry["env_var"] or "", NOT_SET), **entry}
         for where in ("value", "environment", "yaml", "default"):
@@ -105,7 +101,7 @@ class Configuration:
             self.__dict__[key] = value
 
 
-def names_of(separator: str | None) -> Callable[[Any], Any]:
+def names_of(separator: str | None) -> Convert:
     """Return what makes a list of names given as one text; a list stays as it is."""
     return lambda value: value.split(separator) if isinstance(value, str) else value
 

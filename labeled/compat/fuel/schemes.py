@@ -8,15 +8,18 @@ requests can be pickled halfway.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from labeled.compat.errors import check, old
+from labeled.compat.errors import check
 from labeled.compat.fuel.config_parser import config
+
+Examples = int | Iterable[int]
+"""How many rows there are, or which. A generator lasts for one epoch."""
 
 
 class IterationScheme(ABC):
@@ -46,7 +49,7 @@ class IndexScheme(IterationScheme):
 
     requests_examples = True
 
-    def __init__(self, examples: int | Iterable[int]) -> None:
+    def __init__(self, examples: Examples) -> None:
         self.indices = _rows_of(examples)
 
 
@@ -62,7 +65,7 @@ class BatchScheme(IterationScheme):
 
     requests_examples = False
 
-    def __init__(self, examples: int | Iterable[int], batch_size: int) -> None:
+    def __init__(self, examples: Examples, batch_size: int) -> None:
         self.indices = _rows_of(examples)
         self.batch_size = batch_size
 
@@ -159,15 +162,10 @@ class ShuffledScheme(BatchScheme):
     """
 
     def __init__(
-        self,
-        examples: int | Iterable[int],
-        batch_size: int,
-        rng: np.random.RandomState | None = None,
-        sorted_indices: bool = False,
+        self, examples: Examples, batch_size: int, rng: Any = None, sorted_indices: bool = False
     ) -> None:
         super().__init__(examples, batch_size)
-        self.rng = random_state(rng)
-        self.sorted_indices = sorted_indices
+        self.rng, self.sorted_indices = random_state(rng), sorted_indices
 
     def get_request_iterator(self) -> Iterator[list[int]]:
         rows = iter(_shuffled(self.indices, self.rng))
@@ -184,9 +182,7 @@ class SequentialExampleScheme(IndexScheme):
 class ShuffledExampleScheme(IndexScheme):
     """Single rows in a random order; `rng` as of :class:`ShuffledScheme`."""
 
-    def __init__(
-        self, examples: int | Iterable[int], rng: np.random.RandomState | None = None
-    ) -> None:
+    def __init__(self, examples: Examples, rng: Any = None) -> None:
         super().__init__(examples)
         self.rng = random_state(rng)
 
@@ -217,11 +213,7 @@ class ConcatenatedScheme(IterationScheme):
 
 
 def cross_validation(
-    scheme_class: Callable[..., Any],
-    num_examples: int,
-    num_folds: int,
-    strict: bool = True,
-    **kwargs: Any,
+    scheme_class: type[Any], num_examples: int, num_folds: int, strict: bool = True, **kwargs: Any
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a pair of schemes a fold: of the rows to train on, and of those left out.
 
@@ -244,8 +236,8 @@ def cross_validation(
     >>> list(train.get_request_iterator()), list(valid.get_request_iterator())
     ([[2, 3]], [[0, 1]])
     """
-    if strict and num_examples % num_folds:
-        raise old(ValueError, f"{num_examples} examples do not make {num_folds} equal folds")
+    equal = not strict or num_examples % num_folds == 0
+    check(equal, f"{num_examples} examples do not make {num_folds} equal folds")
     for fold in range(num_folds):
         start = num_examples * fold // num_folds
         stop = num_examples * (fold + 1) // num_folds
@@ -254,7 +246,7 @@ def cross_validation(
         yield pair if strict else (*pair, stop - start)
 
 
-def _rows_of(examples: int | Iterable[int]) -> Iterable[int]:
+def _rows_of(examples: Examples) -> Iterable[int]:
     return examples if isinstance(examples, Iterable) else range(examples)
 
 

@@ -27,10 +27,7 @@ class DataIterator:
     """
 
     def __init__(
-        self,
-        data_stream: Any,
-        request_iterator: Iterator[Any] | None = None,
-        as_dict: bool = False,
+        self, data_stream: Any, request_iterator: Iterator[Any] | None = None, as_dict: bool = False
     ) -> None:
         self.data_stream = data_stream
         self.request_iterator = request_iterator
@@ -139,7 +136,6 @@ class DataStream(AbstractDataStream):
     ) -> None:
         labels = dict(dataset.axis_labels or {}) or None if axis_labels is None else axis_labels
         super().__init__(iteration_scheme=iteration_scheme, axis_labels=labels)
-        self.dataset = dataset
         if iteration_scheme is None:
             self.produces_examples = True
         if self.produces_examples and labels:
@@ -147,8 +143,7 @@ class DataStream(AbstractDataStream):
                 source: names and tuple(name for name in names if name != "batch")
                 for source, names in labels.items()
             }
-        self.data_state = dataset.open()
-        self._fresh_state = True
+        self.dataset, self.data_state, self._fresh_state = dataset, dataset.open(), True
 
     def _default_sources(self) -> Any:
         return self.dataset.sources
@@ -235,10 +230,9 @@ class ServerDataStream(AbstractDataStream):
             self._connect()
         if not self._socket.poll(None if self.timeout_s is None else int(1000 * self.timeout_s)):
             self.close()
-            raise ServerTimeoutError(
-                f"the server at {self.host}:{self.port} has sent nothing for {self.timeout_s} s; "
-                "see whether it runs, start it and read on, or give timeout_s= more time"
-            )
+            wrong = f"the server at {self.host}:{self.port} has sent nothing for {self.timeout_s} s"
+            hint = "see whether it runs, start it and read on, or give timeout_s= more time"
+            raise ServerTimeoutError(f"{wrong}; {hint}")
         try:
             return tuple(recv_arrays(self._socket))
         except ValueError:

@@ -63,16 +63,14 @@ class Subset:
         self.original_num_examples = n
         self.list_or_slice: Any = list_or_slice
         if _is_slice(list_or_slice):
-            self._slice_request_sanity_check(list_or_slice, n, as_request=False)
+            self._slice_request_sanity_check(list_or_slice, n, least=0)
+            check(list_or_slice.step in (None, 1), f"{list_or_slice} has a step other than 1")
             return
         _check_list(list_or_slice, n)
         found: Rows = np.unique(np.asarray(list_or_slice, np.int64))
         self.list_or_slice = found.tolist()
         if found.size and found[-1] - found[0] == found.size - 1:  # without gaps
             self.list_or_slice = slice(int(found[0]), int(found[-1]) + 1, None)
-
-    def __repr__(self) -> str:
-        return f"Subset({self.list_or_slice!r}, {self.original_num_examples})"
 
     @classmethod
     def subset_of(cls, subset: Subset, list_or_slice: Any) -> Subset:
@@ -168,9 +166,8 @@ class Subset:
     @staticmethod
     def slice_to_numerical_args(slice_: Any, num_examples: int) -> tuple[int, int, int]:
         """Return start, stop and step as numbers."""
-        given = zip((slice_.start, slice_.stop, slice_.step), (0, num_examples, 1), strict=True)
-        start, stop, step = (default if one is None else one for one, default in given)
-        return start, stop, step
+        stop = num_examples if slice_.stop is None else slice_.stop
+        return slice_.start or 0, stop, slice_.step or 1
 
     @staticmethod
     def _list_request_sanity_check(request: Any, num_examples: int) -> None:
@@ -178,19 +175,15 @@ class Subset:
         _check_list(request, num_examples)
 
     @staticmethod
-    def _slice_request_sanity_check(
-        request: Any, num_examples: int, as_request: bool = True
-    ) -> None:
-        """Check a request, or the rows of a subset, which may be none and take no steps."""
+    def _slice_request_sanity_check(request: Any, num_examples: int, least: int = 1) -> None:
+        """Check a slice of `least` rows or more."""
         start, stop, step = request.start, request.stop, request.step
         if any(number is not None and number < 0 for number in (start, stop, step)):
             raise old(ValueError, f"{request}: negative numbers do not count from the end")
         if max(stop or 0, 0 if start is None else start + 1) > num_examples:
             raise old(ValueError, f"{request} is out of range: there are {num_examples} rows")
-        if start is not None and stop is not None and start >= stop + (not as_request):
+        if start is not None and stop is not None and start > stop - least:
             raise old(ValueError, f"{request} ends before it begins, or has no rows")
-        if not as_request and step not in (None, 1):
-            raise old(ValueError, f"{request} has step {step}; a subset is a slice with step 1")
 
     @staticmethod
     def sorted_fancy_indexing(indexable: Any, request: Any) -> Any:

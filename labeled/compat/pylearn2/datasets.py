@@ -107,9 +107,10 @@ class Dataset:
         sizes = given(batch_size, "_iter_batch_size"), given(num_batches, "_iter_num_batches")
         own = self.rng if rng is None and walk.stochastic else rng
         subset = walk(self.get_num_examples(), *sizes, own)
-        return FiniteDatasetIterator(self, subset, specs, return_tuple, self._conversions(specs))
+        return self._batches(self, subset, specs, return_tuple, self._conversions(specs))
 
     rng: Any
+    _batches = FiniteDatasetIterator
 
     def _conversions(self, data_specs: Any) -> Sequence[Convert | None] | None:
         """Return what formats each source, None where the spaces do."""
@@ -281,12 +282,10 @@ class DenseDesignMatrix(Dataset):
     ) -> None:
         self.X, self.y, self.view_converter = X, y, view_converter
         self.X_labels, self.y_labels = X_labels, y_labels
-        _check_labels(y, y_labels, "y")
         if topo_view is not None:
             require(view_converter is None, "give topo_view or view_converter, not both")
             self.set_topological_view(topo_view, axes)
         require(self.X is not None, "give X or topo_view")
-        _check_labels(self.X, X_labels, "X")
         self._make_specs()
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
         if preprocessor is not None:
@@ -316,9 +315,6 @@ class DenseDesignMatrix(Dataset):
     def get_targets(self) -> Any:
         """Return the targets, None if there are none."""
         return self.y
-
-    def has_targets(self) -> bool:
-        return self.y is not None
 
     def _conversions(self, data_specs: Any) -> Sequence[Convert | None]:
         view = None if self.view_converter is None else self.view_converter.get_formatted_batch
@@ -438,15 +434,12 @@ class DenseDesignMatrix(Dataset):
 
 def _space_of(values: Any, labels: int | None) -> Any:
     dim = int(values.shape[-1]) if values.ndim > 1 else 1
-    return VectorSpace(dim) if labels is None else IndexSpace(labels, dim)
-
-
-def _check_labels(values: Any, labels: int | None, what: str) -> None:
-    if labels is None or values is None:
-        return
-    require(values.ndim <= 2, f"{what}: labels have 1 or 2 axes, found {values.ndim}")
+    if labels is None:
+        return VectorSpace(dim)
+    require(values.ndim <= 2, f"labels have 1 or 2 axes, found {values.ndim}")
     high = values[:].max(initial=0)
-    require(high < labels, f"{what} holds the label {high}, which is not below {labels}")
+    require(high < labels, f"there is the label {high}, which is not below {labels}")
+    return IndexSpace(labels, dim)
 
 
 def _has_nan(values: Any) -> bool:
@@ -492,40 +485,44 @@ class FileRows:
     """
 
     def __init__(self, filename: str | os.PathLike[str], name: str, in_memory: bool) -> None:
-        self._source = name.strip("/")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LabeledWarning)  # old files name no axes
             opened = open_dataset(filename)
-        there = self._source in opened.sources
-        check(there, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
-        chosen = opened.select(self._source)
-        self._dataset = chosen.load() if in_memory else chosen
-        self.shape = chosen.shapes[self._source]
-        self.ndim, self.dtype = len(self.shape), chosen.dtypes[self._source]
+        known = name.strip("/") in opened.sources
+        check(known, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
+        source = opened[name.strip("/")]
+        self._source = source.load() if in_memory else source
+        self.shape, self.ndim, self.dtype = source.shape, source.ndim, source.dtype
+        self._converter: DefaultViewConverter | None = None
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def as_images(self, axes: Sequence[str | int]) -> DefaultViewConverter:
+        """Flatten stored images batch by batch, channel by channel; return what does it."""
+        self._converter = converter_for(self, axes)
+        self.shape, self.ndim = (
+            (self.shape[0],) * 2,
+            2,
+        )  # as wide as there are examples, as was said
+        return self._converter
 
     def __getitem__(self, rows: Any) -> Any:
         """Return rows in the order asked for: an int gives one row without its axis."""
-        single = isinstance(rows, int | np.integer)
-        loaded = self._dataset.subset([rows] if single else rows).load().loaded
-        assert loaded is not None, "it was loaded just now"
-        array = loaded[self._source]
-        return array[0] if single else array
+        found = self._source[rows].values
+        return found if self._converter is None else self._converter.topo_view_to_design_mat(found)
 
 
-class ImageRows:
-    """Stored images as rows of a design matrix, flattened batch by batch, channel by channel."""
+class MaskedBatches(FiniteDatasetIterator):
+    """Batches whose rows are read through a mask."""
 
-    def __init__(self, images: Any, converter: DefaultViewConverter) -> None:
-        self.images, self.converter = images, converter
-        self.shape = (int(images.shape[0]),) * 2  # as wide as there are examples, as was said
-        self.ndim = 2
-        self.dtype = images.dtype
-
-    def __getitem__(self, rows: Any) -> Any:
-        return self.converter.topo_view_to_design_mat(self.images[rows])
+    def _read(self, rows: Any) -> list[Any]:
+        dataset = self._dataset
+        mask, n = np.zeros(int(self.num_examples), bool), dataset.get_num_examples()
+        mask[rows] = True
+        check(mask.size == n, f"a mask of {mask.size} rows does not fit {n} rows", IndexError)
+        listed = np.flatnonzero(mask)
+        found = [(dataset.X if name == "features" else dataset.y)[listed] for name in self._source]
+        for values in found:
+            require(not _has_nan(values), f"rows {listed[:1]} and on hold NaN")
+        return found
 
 
 class HDF5DatasetDeprecated(DenseDesignMatrix):
@@ -546,6 +543,8 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         Of `DenseDesignMatrix`.
     """
 
+    _batches = MaskedBatches
+
     def __init__(
         self,
         filename: str | os.PathLike[str],
@@ -558,31 +557,14 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         **options: Any,
     ) -> None:
         require((X is None) != (topo_view is None), "give X or topo_view")
-        rows: Any = FileRows(filename, str(X or topo_view), load_all)
+        rows = FileRows(filename, str(X or topo_view), load_all)
         targets = None if y is None else FileRows(filename, y, load_all)
         if topo_view is not None:
-            options["view_converter"] = converter_for(rows, axes)
-            rows = ImageRows(rows, options["view_converter"])
+            options["view_converter"] = rows.as_images(axes)
         super().__init__(X=rows, y=targets, **options)
 
     def get_topological_view(self, mat: Any = None) -> Any:
         return super().get_topological_view(self.X[:] if mat is None else mat)
-
-    def iterator(self, *args: Any, **options: Any) -> FiniteDatasetIterator:
-        made = super().iterator(*args, **options)
-        made._read = partial(self._masked, made)  # type: ignore[method-assign]  # per iterator
-        return made
-
-    def _masked(self, batches: FiniteDatasetIterator, rows: Any) -> list[Any]:
-        """Return the rows of a batch, read through a mask."""
-        mask, n = np.zeros(int(batches.num_examples), bool), self.get_num_examples()
-        mask[rows] = True
-        check(mask.size == n, f"a mask of {mask.size} rows does not fit {n} rows", IndexError)
-        listed = np.flatnonzero(mask)
-        found = [(self.X if name == "features" else self.y)[listed] for name in batches._source]
-        for values in found:
-            require(not _has_nan(values), f"rows {listed[:1]} and on hold NaN")
-        return found
 
 
 HDF5Dataset = HDF5DatasetDeprecated

@@ -109,7 +109,7 @@ def cast(x: Any, dtype: str | None) -> Any:
 
 
 # ---------------------------------------------------------------- spaces
-Callbacks = list[Callable[[Any], None]]
+Callbacks = list[Callable[[Any], None]] | None
 
 _MADE_FROM: WeakValueDictionary[str, Any] = WeakValueDictionary()
 """The lazy batch that each lazy result was made from, so that undoing finds the very object."""
@@ -131,9 +131,7 @@ class Space:
     """Whether a conversion begins with the total dimensions; else it compares dims and labels."""
 
     def __init__(
-        self,
-        validate_callbacks: Callbacks | None = None,
-        np_validate_callbacks: Callbacks | None = None,
+        self, validate_callbacks: Callbacks = None, np_validate_callbacks: Callbacks = None
     ) -> None:
         self.validate_callbacks = [] if validate_callbacks is None else validate_callbacks
         self.np_validate_callbacks = [] if np_validate_callbacks is None else np_validate_callbacks
@@ -147,13 +145,10 @@ class Space:
     def __hash__(self) -> int:
         return hash((type(self), self._key()))
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         shown = zip(self._fields, self._key(), strict=True)
         listed = ", ".join(f"{name}={value}" for name, value in shown if value is not False)
         return f"{type(self).__name__}({listed})" if listed else type(self).__name__
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def _missing(self, *_: Any, **options: Any) -> Any:
         raise old(NotImplementedError, f"{type(self).__name__} has none of this")
@@ -528,7 +523,7 @@ class CompositeSpace(Space):
             check(is_space, f"a component is not a space: {component!r}", TypeError)
         self.components = list(components)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(map(str, self.components))})"
 
     def _key(self) -> tuple[Any, ...]:

@@ -39,8 +39,7 @@ class Dataset(ABC):
         check(self.provides_sources, f"{type(self).__name__} provides no sources")
         if sources is not None:
             known = sources and all(name in self.provides_sources for name in sources)
-            wrong = f"sources {sources!r} are asked for; there are {self.provides_sources!r}"
-            check(known, wrong)
+            check(known, f"asked for are {sources!r} of the sources {self.provides_sources!r}")
             self.sources = sources
         self.axis_labels = axis_labels
 
@@ -108,8 +107,8 @@ class IterableDataset(Dataset):
         named = iterables if isinstance(iterables, dict) else {"data": iterables}
         self.provides_sources = tuple(named)
         super().__init__(**kwargs)
-        iterable = all(isinstance(one, Iterable) for one in named.values())
-        check(iterable, "every source must be something that can be iterated")
+        for one in named.values():
+            check(isinstance(one, Iterable), f"a source must be iterable, found {one!r}")
         self.iterables: list[Any] = [named[source] for source in self.sources]
         lengths = self._lengths()
         check(len(lengths) < 2, f"sources have different lengths, {lengths}")
@@ -161,8 +160,8 @@ class IndexableDataset(Dataset):
         self.indexables: list[Any] = [named[source][start:stop] for source in self.sources]
         lengths = {len(one) for one in self.indexables}
         check(len(lengths) < 2, f"sources have different lengths, {lengths}")
-        self.example_iteration_scheme = SequentialExampleScheme(self.num_examples)
         self.start, self.stop = start, stop
+        self.example_iteration_scheme = SequentialExampleScheme(self.num_examples)
         self.subset = Subset(slice(start, stop), self.num_examples)
 
     def __getattr__(self, name: str) -> Any:
@@ -366,8 +365,8 @@ class TextFile(Dataset):
 
     def _number(self, symbol: str) -> int:
         number = self.dictionary.get(symbol)
-        if number is not None:
-            return number
-        if self.unk_token is None:
-            raise old(KeyError, f"{symbol!r} is not in the dictionary; add it, or give unk_token=")
-        return self.dictionary[self.unk_token]
+        if number is None:
+            wrong = f"{symbol!r} is not in the dictionary; add it, or give unk_token="
+            check(self.unk_token is not None, wrong, KeyError)
+            number = self.dictionary[str(self.unk_token)]
+        return number

@@ -103,10 +103,7 @@ class H5PYDataset(Dataset):
     _file_handles: ClassVar[dict[str, h5py.File]] = {}
 
     data_sources: Any
-    external_file_handle: Any
     source_shapes: Any
-    in_memory_subset: Any
-    subsets: Any
 
     def __init__(
         self,
@@ -243,9 +240,9 @@ class H5PYDataset(Dataset):
     def _file_handle(self) -> h5py.File:
         if self.external_file_handle:
             return self.external_file_handle
-        if self.path in self._file_handles:
-            return self._file_handles[self.path]
-        raise old(OSError, f"{self.path!r} is not open: call open() first")
+        is_open = self.path in self._file_handles
+        check(is_open, f"{self.path!r} is not open: call open() first", OSError)
+        return self._file_handles[self.path]
 
     def _out_of_memory_open(self) -> None:
         if self.external_file_handle:
@@ -298,7 +295,7 @@ class H5PYDataset(Dataset):
 
     @property
     def num_examples(self) -> int:
-        return self.subsets[0].num_examples  # type: ignore[no-any-return]  # a lazy attribute
+        return self.subsets[0].num_examples
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return the rows of a request, a tuple of arrays by source.
@@ -332,8 +329,7 @@ class H5PYDataset(Dataset):
         if not self.external_file_handle and self.path not in self._file_handles:
             self._out_of_memory_open()
         stored = self._rows_of(self._file_handle)
-        if isinstance(request, list):
-            request = _as_run(request)
+        request = _as_run(request) if isinstance(request, list) else request
         if isinstance(request, list):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)

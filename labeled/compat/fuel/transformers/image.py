@@ -29,6 +29,7 @@ from labeled.compat.fuel.transformers import (
 )
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
+Size = tuple[int, int]
 BATCH_LABELS = ("batch", "channel", "height", "width")
 
 
@@ -59,13 +60,11 @@ class ImagesFromBytes(SourcewiseTransformer):
     """
 
     def __init__(self, data_stream: Any, color_mode: str | None = "RGB", **kwargs: Any) -> None:
-        kwargs.setdefault("produces_examples", data_stream.produces_examples)
-        decoded = kwargs.get("which_sources", data_stream.sources)
-        new = BATCH_LABELS[1:] if kwargs["produces_examples"] else BATCH_LABELS
-        old = data_stream.axis_labels or {}
-        labels = {name: new if name in decoded else old.get(name) for name in data_stream.sources}
-        kwargs.setdefault("axis_labels", labels)
-        super().__init__(data_stream, **kwargs)
+        options = as_behind(data_stream, kwargs)
+        new = BATCH_LABELS[1:] if options["produces_examples"] else BATCH_LABELS
+        labels = dict.fromkeys(data_stream.sources) | dict(data_stream.axis_labels or {})
+        labels |= dict.fromkeys(kwargs.get("which_sources", data_stream.sources), new)
+        super().__init__(data_stream, **{**options, "axis_labels": labels, **kwargs})
         self.color_mode = color_mode
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
@@ -122,11 +121,7 @@ class MinimumImageDimensions(_Images):
     """
 
     def __init__(
-        self,
-        data_stream: Any,
-        minimum_shape: tuple[int, int],
-        resample: str = "nearest",
-        **kwargs: Any,
+        self, data_stream: Any, minimum_shape: Size, resample: str = "nearest", **kwargs: Any
     ) -> None:
         _check_resampling(resample)
         super().__init__(data_stream, **kwargs)
@@ -167,15 +162,10 @@ class RandomFixedSizeCrop(_Images):
     """
 
     def __init__(
-        self,
-        data_stream: Any,
-        window_shape: tuple[int, int],
-        rng: np.random.RandomState | None = None,
-        **kwargs: Any,
+        self, data_stream: Any, window_shape: Size, rng: Any = None, **kwargs: Any
     ) -> None:
         super().__init__(data_stream, **kwargs)
-        self.window_shape = window_shape
-        self.rng = random_state(rng)
+        self.window_shape, self.rng = window_shape, random_state(rng)
 
     def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
         if not (isinstance(source_batch, np.ndarray) and source_batch.ndim == 4):
@@ -234,8 +224,10 @@ class Random2DRotation(_Images):
         self.rng = random_state(rng)
 
     def transform_source_batch(self, source_batch: Any, source_name: str) -> Any:
-        turned = super().transform_source_batch(source_batch, source_name)
-        return _like(source_batch, turned)
+        images: list[Any] = super().transform_source_batch(source_batch, source_name)
+        if not isinstance(source_batch, np.ndarray):
+            return images
+        return np.stack(images) if source_batch.dtype != object else as_objects(images)
 
     def _changed(self, image: Any) -> Any:
         angle = self.rng.uniform(-self.maximum_rotation, self.maximum_rotation)
@@ -255,13 +247,6 @@ def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
     return np.stack([np.asarray(change(plane)) for plane in planes]).astype(image.dtype, copy=False)
 
 
-def _like(batch: Any, images: list[Any]) -> Any:
-    """Return images as a list, an array of objects or one array, as the batch was."""
-    if not isinstance(batch, np.ndarray):
-        return images
-    return np.stack(images) if batch.dtype != object else as_objects(images)
-
-
 # ---------------------------------------------------------------- behind built-in datasets
 class ToBytes(SourcewiseTransformer):
     """Makes byte strings of arrays: of each example of a batch one.
@@ -270,13 +255,11 @@ class ToBytes(SourcewiseTransformer):
     """
 
     def __init__(self, stream: Any, **kwargs: Any) -> None:
-        kwargs.setdefault("produces_examples", stream.produces_examples)
         labels = dict(stream.axis_labels or {})
         for source in kwargs.get("which_sources", stream.sources):
             is_batch = "batch" in labels.get(source, ())
             labels[source] = ("batch", "bytes") if is_batch else ("bytes",)
-        kwargs.setdefault("axis_labels", labels)
-        super().__init__(stream, **kwargs)
+        super().__init__(stream, **as_behind(stream, {"axis_labels": labels, **kwargs}))
 
     def transform_source_example(self, source_example: Any, source_name: str) -> bytes:
         made: bytes = source_example.tobytes()
