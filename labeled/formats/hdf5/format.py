@@ -34,45 +34,16 @@ from labeled.errors import (
 from labeled.formats.bytesource import check_same, stamp_of
 from labeled.formats.cf import named_coordinates
 from labeled.formats.format import Format, Head, Options, check_once
-from labeled.formats.hdf5.arrays import (
-    MIN_ALIKE,
-    ArrayInfo,
-    Opening,
-    arrays_of,
-    how_to_join,
-    is_pattern,
-    matching,
-)
+from labeled.formats.hdf5 import arrays, labels, safety
+from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.fuel import TABLE, arrays_in_table, read_table, splits_of
-from labeled.formats.hdf5.headers import (
-    Described,
-    decoded,
-    describe,
-    scale_header,
-    with_coordinates,
-)
-from labeled.formats.hdf5.labels import (
-    MAX_SUGGESTED,
-    Axis,
-    Names,
-    Scale,
-    attrs_of,
-    likely_dims,
-)
+from labeled.formats.hdf5.headers import Described, add_scales, decoded, describe, with_coordinates
+from labeled.formats.hdf5.labels import Names, Scale
 from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader, read_scalar
-from labeled.formats.hdf5.safety import (
-    GoneError,
-    address,
-    check_claim,
-    find,
-    opened,
-    stored_bytes,
-    to_text,
-)
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -90,9 +61,6 @@ def recognises(head: Head) -> bool:
 
 MAX_LISTED, MAX_NAMED = 12, 4
 """Sources that a warning lists, and datasets left out that it names."""
-
-Scales = dict[str, Scale]
-"""The scales of a file by their names; there are none but in netCDF-style files."""
 
 
 def scan(
@@ -166,9 +134,9 @@ def scan_files(
             headers.append(scan_examples(path, options))
             continue
         stamp = stamp_of(path)
-        with opened(path, headers=True) as file:
+        with safety.opened(path, headers=True) as file:
             root, group, dims = file["/"], options.group, dict(options.dims)
-            joined = group is not None and is_pattern(root, group)
+            joined = group is not None and arrays.is_pattern(root, group)
             for base in _groups(root, options):
                 opening = Opening(base, stamp, options, dims, one_of_many=joined, name_all=name_all)
                 headers.append(scan_group(opening))
@@ -188,13 +156,13 @@ def _groups(root: h5py.Group, options: Options) -> list[h5py.Group]:
     group, allowed, what = options.group, options.allow_external, repr(options.group)
     if group is None:
         return [root]
-    found = [find(root, group, allow_external=allowed)]
-    if is_pattern(root, group):
-        found = [*matching(root, group, allow_external=allowed).values()]
+    found = [safety.find(root, group, allow_external=allowed)]
+    if arrays.is_pattern(root, group):
+        found = [*arrays.matching(root, group, allow_external=allowed).values()]
         what = f"that {group!r} matches"
     groups = [each.thing for each in found if isinstance(each.thing, h5py.Group)]
     if not groups:
-        remedy = did_you_mean(group, map(to_text, root.id))
+        remedy = did_you_mean(group, map(safety.to_text, root.id))
         if found and isinstance(found[0].thing, h5py.Dataset):
             remedy = f"{group!r} in it is a dataset, not a group; open it with sources=[{group!r}]"
         raise UnknownNameError(f"file {root.file.filename!r} has no group {what}; {remedy}")
@@ -216,12 +184,13 @@ def scan_group(opening: Opening) -> FileHeader:
         If a split table does not fit the sources.
     """
     table, options = read_table(opening.base), opening.options
-    infos = arrays_of(opening) if table is None else arrays_in_table(opening, table)
+    infos = arrays.arrays_of(opening) if table is None else arrays_in_table(opening, table)
     scales = {i.name: i.scale for i in infos if i.scale is not None and i.why_not is None}
     opening = replace(opening, netcdf=bool(scales))
-    infos += _scales_of_several_axes(opening, scales)
+    if opening.netcdf:
+        infos += _scales_of_several_axes(opening, scales)
     described, lost = _described(opening, infos, strict=table is not None)
-    attrs = attrs_of(opening.base, "the file", opening.faults, scalars=opening.netcdf)
+    attrs = labels.attrs_of(opening.base, "the file", opening.faults, scalars=opening.netcdf)
     carried = {*scales, *(_coordinates_of(described, attrs) if opening.netcdf else ())}
     example_dim = _example_dim(opening, described)
     chosen, variables = _sorted_out(opening, described, example_dim, carried)
@@ -235,15 +204,15 @@ def scan_group(opening: Opening) -> FileHeader:
     advice = None
     if options.sources is not None:
         chosen = {name: chosen[name] for name in options.sources}
-    elif table is None and len(chosen) >= MIN_ALIKE and not opening.one_of_many:
+    elif table is None and len(chosen) >= arrays.MIN_ALIKE and not opening.one_of_many:
         nameless = {name for name, each in chosen.items() if 0 in each.unnamed}
-        advice = how_to_join({name: each.header for name, each in chosen.items()}, nameless)
+        advice = arrays.how_to_join({name: each.header for name, each in chosen.items()}, nameless)
     advice = advice or _how_to_name_axes(chosen)
     sources = with_coordinates(opening, chosen, variables)
     coordinates = {key for source in sources.values() for key in source.coords}
     if opening.netcdf:
         attrs.pop("coordinates", None)
-        coordinates |= _carry_scales(opening, sources, variables, scales, carried)
+        coordinates |= add_scales(opening, sources, variables, scales, carried)
     splits: Mapping[str, Mapping[str, Rows]]
     splits = {ALL: {name: range(header.n_rows) for name, header in sources.items()}}
     decode_cf = options.decode_cf
@@ -282,8 +251,8 @@ def _how_to_name_axes(described: Mapping[str, Described]) -> str | None:
     named = [f"{name!r} (axis {', '.join(map(str, unnamed[name].unnamed))})" for name in unnamed]
     if len(named) > MAX_LISTED:
         named[MAX_LISTED:] = [f"... ({len(unnamed):,} sources in all)"]
-    few = sorted(unnamed, key=lambda name: -len(unnamed[name].header.dims))[:MAX_SUGGESTED]
-    likely = {name: likely_dims(unnamed[name].header, unnamed[name].unnamed) for name in few}
+    few = sorted(unnamed, key=lambda name: -len(unnamed[name].header.dims))[: labels.MAX_SUGGESTED]
+    likely = {name: labels.likely_dims(unnamed[name].header, unnamed[name].unnamed) for name in few}
     pictures = any(len(d) > 2 and d != unnamed[name].header.dims for name, d in likely.items())
     header, _, axes = unnamed[few[0]]
     return (
@@ -319,7 +288,7 @@ def _described(
                 error, why_not = fault, str(fault)
         opening.not_opened[name] = why_not
         if error is not None:
-            damaged = isinstance(error, FileFormatError) and not isinstance(error, GoneError)
+            damaged = isinstance(error, FileFormatError) and not isinstance(error, safety.GoneError)
             asked = any(f"{each}/".startswith(f"{name}/") for each in opening.asked)
             chosen = opening.options.sources is not None
             if strict or asked or (damaged and not chosen):
@@ -336,7 +305,7 @@ def _described(
     return dict(sorted(described.items())), lost
 
 
-def _scales_of_several_axes(opening: Opening, scales: Scales) -> list[ArrayInfo]:
+def _scales_of_several_axes(opening: Opening, scales: Mapping[str, Scale]) -> list[ArrayInfo]:
     """Return coordinate variables of several axes, which have no scales themselves."""
     ids = {int(s.dataset.attrs.get("_Netcdf4Dimid", -1)): s.name for s in scales.values()}
     found = []
@@ -348,7 +317,7 @@ def _scales_of_several_axes(opening: Opening, scales: Scales) -> list[ArrayInfo]
             if len(dims) != len(shape):
                 dims = [scale.name, *[""] * (len(shape) - 1)]
             path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
-            axes = tuple(map(Axis, shape, dims))
+            axes = tuple(map(labels.Axis, shape, dims))
             found.append(ArrayInfo(name, path, scale.dataset, axes=axes))
     return found
 
@@ -440,41 +409,6 @@ def _check_names(
         raise UnknownNameError(f"{argument} names {name!r}, which {what}")
 
 
-def _carry_scales(
-    opening: Opening,
-    sources: dict[str, SourceHeader],
-    variables: dict[str, SourceHeader],
-    scales: Scales,
-    named: Set[str],
-) -> set[str]:
-    """Carry also the scales that label no axis of a source, such as those of carried variables.
-
-    Sources get every coordinate whose dims they have, at the same lengths. Coordinates are
-    named too, as xarray sees them.
-    """
-    there = {header.key for header in variables.values()}
-    seen = {address(scale.dataset) for scale in scales.values() if scale.path in there}
-    for name, scale in scales.items():
-        here = address(scale.dataset)
-        if scale.has_values and len(scale.dataset.shape) == 1 and here not in seen:
-            seen.add(here)  # it may have several names
-            key = scale.name if scale.name not in variables else name
-            variables[key] = scale_header(opening, key, scale, (scale.name,))
-    paths = {scale.path for scale in scales.values()}
-    found: dict[str, set[tuple[str, int]]] = {}
-    for key, header in variables.items():
-        # xarray has no place for a coordinate of several dims named like one of them
-        alone = header.dims == (key,) or key not in header.dims
-        if alone and (key in named or header.key in paths):
-            found[key] = set(zip(header.dims, header.shape, strict=True))
-    for name, header in sources.items():
-        if header.ragged is None:
-            sizes = set(zip(header.dims, header.shape, strict=True))
-            more = [key for key, own in found.items() if own <= sizes and key not in header.coords]
-            sources[name] = replace(header, coords=(*header.coords, *more))
-    return set(found)
-
-
 FORMAT = Format(
     name="hdf5",
     title="HDF5",
@@ -490,8 +424,8 @@ FORMAT = Format(
     accepts=frozenset({"group", "examples", "decode_cf", "allow_external"}),
     open_ragged=open_ragged,
     read_scalar=read_scalar,
-    check_claim=check_claim,
-    stored_bytes=stored_bytes,
+    check_claim=safety.check_claim,
+    stored_bytes=safety.stored_bytes,
     statistics=read_statistics,
     remote=True,
 )

@@ -31,13 +31,7 @@ from labeled.errors import SplitError, did_you_mean
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.headers import header_of
-from labeled.formats.hdf5.safety import (
-    NotThereError,
-    address,
-    check_claim,
-    resolve,
-    to_text,
-)
+from labeled.formats.hdf5.safety import NotThereError, address, check_claim, resolve, to_text
 from labeled.formats.header import Rows, SourceHeader
 
 Integers = np.ndarray[Any, Any]

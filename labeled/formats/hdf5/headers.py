@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,34 +24,10 @@ import numpy as np
 from labeled.display.text import class_names_of
 from labeled.errors import FileFormatError
 from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
+from labeled.formats.hdf5 import dtypes, labels, metadata
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
-from labeled.formats.hdf5.dtypes import (
-    bytes_are_numpy,
-    class_attrs,
-    item_of,
-    numbers_of,
-    why_not_a_source,
-)
-from labeled.formats.hdf5.labels import (
-    SHAPE_LABELS,
-    SHAPES,
-    Axis,
-    Scale,
-    attrs_of,
-    axes_of,
-    example_names,
-    name_dims,
-    short_attribute,
-    texts_of,
-)
-from labeled.formats.hdf5.metadata import (
-    ATTRIBUTES,
-    check_parts,
-    example_dims,
-    is_flat,
-    part_paths,
-)
-from labeled.formats.hdf5.safety import check_dataset, find
+from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale
+from labeled.formats.hdf5.safety import address, check_dataset, find
 from labeled.formats.header import (
     Filter,
     SourceHeader,
@@ -93,13 +69,14 @@ def header_of(opening: Opening, info: ArrayInfo, dims: Sequence[str] = ()) -> So
     Those of a column lie among others, where only HDF5 finds them.
     """
     dataset, column, allowed = info.dataset, info.column, opening.options.allow_external
-    plist, kind, items = dataset.id.get_create_plist(), dataset.id.get_type(), item_of(dataset)
+    plist, kind = dataset.id.get_create_plist(), dataset.id.get_type()
+    items, layout = dtypes.item_of(dataset), plist.get_layout()
     beyond = check_dataset(dataset, info.name, allow_external=allowed, outside=info.outside)
     attrs: dict[str, Any] = {}
     if column is None or not column.fields:  # attributes of a table are of no column
-        attrs = attrs_of(dataset, repr(info.name), opening.faults, scalars=opening.netcdf)
+        attrs = labels.attrs_of(dataset, repr(info.name), opening.faults, scalars=opening.netcdf)
     attrs |= _meaning_of(info, attrs)
-    dtype, layout = numbers_of(info.item), plist.get_layout()
+    dtype = dtypes.numbers_of(info.item)
     storage = beyond or _LAYOUTS[layout]
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
@@ -113,7 +90,7 @@ def header_of(opening: Opening, info: ArrayInfo, dims: Sequence[str] = ()) -> So
         most = dataset.id.get_space().get_simple_extent_dims(True)
         if most.count(h5py.h5s.UNLIMITED) == 1 and most[0] != h5py.h5s.UNLIMITED:
             storage = "misplaced"  # HDF5 2.0 swaps the axes of such chunks when asked for them
-    is_foreign = column is not None or not bytes_are_numpy(items, kind)
+    is_foreign = column is not None or not dtypes.bytes_are_numpy(items, kind)
     if is_foreign and storage in ("contiguous", "chunked", "compact"):
         storage, offset = "foreign", None
     fill_value: Any = np.zeros((), dtype.base)[()]
@@ -166,23 +143,23 @@ def _meaning_of(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
     fields = () if info.column is None else info.column.fields
     stored, words = dataset.id.get_type(), [attrs.get("value_type", attrs.get("kind"))]
     if len(fields) == 1:
-        words = [short_attribute(dataset, f"{fields[0]}_{key}") for key in ("dtype", "kind")]
+        words = [labels.short_attribute(dataset, f"{fields[0]}_{key}") for key in ("dtype", "kind")]
         stored = stored.get_member_type(stored.get_member_index(fields[0].encode()))
     stored = stored.get_super() if isinstance(stored, h5py.h5t.TypeArrayID) else stored
     found: dict[str, Any] = {}
     if item.base == np.int64:
         found = next(filter(None, map(times_meant, words)), {})
     elif isinstance(stored, h5py.h5t.TypeBitfieldID):
-        found = {"dtype": "bool"} if short_attribute(dataset, "CLASS") in PYTABLES else {}
+        found = {"dtype": "bool"} if labels.short_attribute(dataset, "CLASS") in PYTABLES else {}
     if attrs and class_names_of(attrs):
         return found
     if info.path.endswith("/codes") and info.column is None and not info.outside:
         group = dataset.parent  # of AnnData
-        if short_attribute(group, "encoding-type") == "categorical":
+        if labels.short_attribute(group, "encoding-type") == "categorical":
             categories = member(group, "categories")
-            texts = () if categories is None else texts_of(categories, info.path, MAX_CLASSES)
+            texts = () if categories is None else labels.texts_of(categories, MAX_CLASSES)
             return {**found, "class_names": [*texts]} if texts else found
-    return {**found, **class_attrs(item)} if item.base.metadata is not None else found
+    return {**found, **dtypes.class_attrs(item)} if item.base.metadata is not None else found
 
 
 def times_meant(words: object) -> dict[str, Any]:
@@ -218,10 +195,10 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
     """
     if info.matrix is not None:
         return _sparse(opening, info, info.matrix)
-    if is_flat(info.dataset):
+    if metadata.is_flat(info.dataset):
         return _flat(opening, info)
     name, given, base = info.name, opening.dims.get(info.name), vlen_base(info.item)
-    axes = axes_of(info.dataset, name, opening.scales, opening.faults)
+    axes = labels.axes_of(info.dataset, name, opening.scales, opening.faults)
     if info.axes:
         axes = tuple(
             by_group if own.name in ("", by_group.name) and not own.scales else own
@@ -234,15 +211,15 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
     ragged: dict[str, Any] = {}
     if SHAPES in scales:
         required = base is not None and not opening.name_all and None in (given or (None, None))[1:]
-        names += example_names(info.dataset, name, scales, required=required)
+        names += labels.example_names(info.dataset, name, scales, required=required)
         shapes = scales[SHAPES]
         ragged["ragged"] = "every example has its own shape (scale 'shapes')"
-        if shapes.path is not None and why_not_a_source(shapes.dataset) is None:
+        if shapes.path is not None and dtypes.why_not_a_source(shapes.dataset) is None:
             ragged["parts"] = {"shapes": scale_header(opening, f"{name} (shapes)", shapes)}
     elif base is not None:
         names += [""] if len(axes) == 1 else []
         ragged["ragged"] = f"every example is a row of {base} of its own length (vlen dtype)"
-    dims, unnamed = name_dims(opening.stamp.path, name, names, given)
+    dims, unnamed = labels.name_dims(opening.stamp.path, name, names, given)
     header = replace(header_of(opening, info, dims), **ragged)
     if ragged:
         unnamed = tuple(axis for axis in unnamed if axis < len(axes))
@@ -254,21 +231,21 @@ def _flat(opening: Opening, info: ArrayInfo) -> Described:
     name, parts = info.name, {"values": info}
     allowed = opening.options.allow_external
     try:
-        for role, path in part_paths(info.dataset, name).items():
+        for role, path in metadata.part_paths(info.dataset, name).items():
             found, outside = find(opening.base, path, allow_external=allowed)
             if not isinstance(found, h5py.Dataset):
                 raise FileFormatError(
                     f"the {role} of ragged source {name!r} are missing ({path!r} names no dataset)"
                 )
             parts[role] = ArrayInfo(name, path, found, outside=outside)
-        n_axes = check_parts(name, {role: part.dataset for role, part in parts.items()})
+        n_axes = metadata.check_parts(name, {role: part.dataset for role, part in parts.items()})
     except FileFormatError as error:
         raise FileFormatError(
             f"file {opening.stamp.path!r}: {error}. Write the source again, or open the others "
             "with sources=[...]"
         ) from error
-    names = example_dims(info.dataset, n_axes)
-    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
+    names = metadata.example_dims(info.dataset, n_axes)
+    dims, unnamed = labels.name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     if unnamed:
         opening.faults.append(f"ragged source {name!r} does not name its axes {unnamed}")
     headers = {role: header_of(opening, part) for role, part in parts.items()}
@@ -277,7 +254,7 @@ def _flat(opening: Opening, info: ArrayInfo) -> Described:
         values,
         shape=(headers["offsets"].n_rows - 1,),
         dims=dims,
-        attrs={key: value for key, value in values.attrs.items() if key not in ATTRIBUTES},
+        attrs={key: value for key, value in values.attrs.items() if key not in metadata.ATTRIBUTES},
         ragged="every example has its own shape (flat layout)",
         parts=headers,
     )
@@ -291,7 +268,7 @@ def _sparse(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Descri
         path = f"{name}/{role}"
         headers[role] = header_of(opening, ArrayInfo(path, path, info.dataset[role]))
     names = [axis.name for axis in info.axes] or ["", ""]
-    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
+    dims, unnamed = labels.name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     data = headers["data"]
     chunk_rows = (data.chunks or (0,))[0] * shape[0] // max(data.n_rows, 1)
     header = replace(
@@ -321,7 +298,6 @@ def with_coordinates(
 
     Scales of several groups with the same name are distinguished by their paths.
     """
-    taken = {dim for each in described.values() for dim in each.header.dims} | described.keys()
     overruled = ""
     sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
@@ -340,7 +316,8 @@ def with_coordinates(
                 nested = (place,) if "/" in place else ()
                 for key in (scale.name, *nested, f"{name}_{scale.name}", place):
                     known = variables.get(key)
-                    if known is None and (key == dim or key not in taken) and key not in described:
+                    is_dim = any(key in one.header.dims for one in described.values())
+                    if known is None and key not in described and (key == dim or not is_dim):
                         known = variables[key] = scale_header(opening, key, scale, (dim,))
                     if known is not None and (known.key, known.dims) == (scale.path, (dim,)):
                         keys[key] = None
@@ -358,6 +335,41 @@ def with_coordinates(
     return sources
 
 
+def add_scales(
+    opening: Opening,
+    sources: dict[str, SourceHeader],
+    variables: dict[str, SourceHeader],
+    scales: Mapping[str, Scale],
+    named: Set[str],
+) -> set[str]:
+    """Carry also the scales that label no axis of a source, such as those of carried variables.
+
+    Sources get every coordinate whose dims they have, at the same lengths. Coordinates are
+    named too, as xarray sees them.
+    """
+    there = {header.key for header in variables.values()}
+    seen = {address(scale.dataset) for scale in scales.values() if scale.path in there}
+    for name, scale in scales.items():
+        here = address(scale.dataset)
+        if scale.has_values and len(scale.dataset.shape) == 1 and here not in seen:
+            seen.add(here)  # it may have several names
+            key = scale.name if scale.name not in variables else name
+            variables[key] = scale_header(opening, key, scale, (scale.name,))
+    paths = {scale.path for scale in scales.values()}
+    found: dict[str, set[tuple[str, int]]] = {}
+    for key, header in variables.items():
+        # xarray has no place for a coordinate of several dims named like one of them
+        alone = header.dims == (key,) or key not in header.dims
+        if alone and (key in named or header.key in paths):
+            found[key] = set(zip(header.dims, header.shape, strict=True))
+    for name, header in sources.items():
+        if header.ragged is None:
+            sizes = set(zip(header.dims, header.shape, strict=True))
+            more = [key for key, own in found.items() if own <= sizes and key not in header.coords]
+            sources[name] = replace(header, coords=(*header.coords, *more))
+    return set(found)
+
+
 def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
     """Whether two scales of one length hold other values; long ones are taken to be alike."""
     if one.shape != two.shape or one.size * one.dtype.itemsize > COMPARED_BYTES:
@@ -369,7 +381,7 @@ def _differs(one: h5py.Dataset, two: h5py.Dataset) -> bool:
 
 def _why_no_coordinate(scale: Scale, length: int) -> str | None:
     """Return why a scale makes no coordinate; ``""`` if nobody would expect one."""
-    shape, why_not = scale.dataset.shape, why_not_a_source(scale.dataset)
+    shape, why_not = scale.dataset.shape, dtypes.why_not_a_source(scale.dataset)
     if scale.name in (SHAPES, SHAPE_LABELS) or not scale.has_values:
         return ""
     if why_not is not None:

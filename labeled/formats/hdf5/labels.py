@@ -201,13 +201,13 @@ def name_dims(
     >>> name_dims("cifar10.hdf5", "features", ("batch", "", "height"))
     (('batch', 'features_axis_1', 'height'), (1,))
     """
-    names = list(found)
+    of = "" if where == TO_WRITE else f" of file {where!r}"
     if given is not None and (isinstance(given, str) or len(given) != len(found)):
-        of = "" if where == TO_WRITE else f" of file {where!r}"
         raise DimsError(
             f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
             f"which has {len(found)} axes; pass one name per axis"
         )
+    names = list(found)
     for axis, name in enumerate(given or ()):
         if not isinstance(name, str | None):
             raise DimsError(f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None")
@@ -251,7 +251,7 @@ def example_names(
         raise FileFormatError(f"{what} claims {n_axes} axes an example (scale {SHAPES!r})")
     fault = f"no scale {SHAPE_LABELS!r} is attached to its axis 0"
     if labels is not None:
-        texts = texts_of(labels.dataset, labels.path or SHAPE_LABELS, MAX_EXAMPLE_AXES)
+        texts = texts_of(labels.dataset, MAX_EXAMPLE_AXES)
         if len(texts) == n_axes:
             return texts
         fault = f"its scale {SHAPE_LABELS!r} names {len(texts)} axes"
@@ -266,13 +266,14 @@ def example_names(
     return ("",) * n_axes
 
 
-def texts_of(dataset: h5py.Dataset, path: str, most: int) -> tuple[str, ...]:
+def texts_of(dataset: h5py.Dataset, most: int) -> tuple[str, ...]:
     """Return what a dataset of a few texts holds; nothing where it is something else."""
-    shape, why_not = dataset.shape, why_not_a_source(dataset)
-    texts = why_not is None and dataset.dtype.kind in "SO"
-    if not texts or len(shape) != 1 or shape[0] > most:
+    shape = dataset.shape
+    if why_not_a_source(dataset) is not None or dataset.dtype.kind not in "SO":
         return ()
-    check_dataset(dataset, path)
+    if len(shape) != 1 or shape[0] > most:
+        return ()
+    check_dataset(dataset, dataset.name)
     return tuple(map(to_text, dataset[()].tolist()))
 
 
