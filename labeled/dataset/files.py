@@ -18,7 +18,7 @@ from __future__ import annotations
 import glob
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -379,85 +379,82 @@ def _check_compatible(first: FileHeader, other: FileHeader) -> None:
     """
     here, there = first.where, other.where
     cannot = f"{there!r} cannot be joined to {here!r}"
-    for kind, error in (("sources", UnknownNameError), ("splits", SplitError)):
-        mine, theirs = getattr(first, kind).keys(), getattr(other, kind).keys()
+    pairs = zip(_facts(first, first), _facts(other, first), strict=True)
+    for (what, mine), (_, theirs) in pairs:
+        if mine == theirs:
+            continue
+        remedy = "write one of them again, or open them apart"
+        if not isinstance(mine, frozenset):
+            if what.endswith("shapes of examples"):
+                remedy = "examples written from a labeled.Ragged stay ragged; " + remedy
+            raise FileFormatError(
+                f"{cannot}: {what} {theirs} in {there!r}, but {mine} in {here!r}; {remedy}"
+            )
         missing, extra = sorted(mine - theirs), sorted(theirs - mine)
-        remedy = "name what both have with sources=[...], or open them apart"
-        if kind == "sources" and len(missing) == len(mine) == len(extra) == 1:
-            beside = {missing[0]: here, extra[0]: there}
-            remedy = (
-                f"if their rows belong together, open them side by side: open_dataset({beside})"
-            )
-        if missing or extra:
-            raise error(
-                f"{cannot}: it lacks {kind} [{listed(missing, MAX_LISTED)}] and has others "
-                f"[{listed(extra, MAX_LISTED)}]; {remedy}"
-            )
-    for name, source in first.sources.items():
-        _check_pair(f"source {name!r}", source, other.sources[name], here, there)
-    for split, rows in first.splits.items():
-        theirs = other.splits[split].keys()
-        if rows.keys() != theirs:
-            raise SplitError(
-                f"{cannot}: split {split!r} provides {sorted(theirs)}, not {sorted(rows)}"
-            )
+        if what == "sources":
+            remedy = "name what both have with sources=[...], or open them apart"
+            if len(missing) == len(mine) == len(extra) == 1:
+                beside = {missing[0]: here, extra[0]: there}
+                remedy = f"if their rows belong together: open_dataset({beside})"
+        error = SplitError if "split" in what else UnknownNameError
+        raise error(
+            f"{cannot}: it lacks {what} [{listed(missing, MAX_LISTED)}] and has others "
+            f"[{listed(extra, MAX_LISTED)}]; {remedy}"
+        )
     differing = sorted(other.variables.keys() - first.variables.keys())
     for name, variable in first.variables.items():
         match = other.variables.get(name)
-        if not _is_along(variable, first):
-            if match is None or _differ(variable, match):
-                differing.append(name)
-        elif match is None:
-            raise UnknownNameError(
-                f"{cannot}: it lacks the coordinate {name!r} along {variable.dims[0]!r}; write it "
-                "there too, or open the files apart"
-            )
-        else:
-            _check_pair(f"coordinate {name!r}", variable, match, here, there)
+        if not _is_along(variable, first) and (match is None or _differ(variable, match)):
+            differing.append(name)
     if differing:
         warn(
             f"variables {differing} in {there!r} are not as in {here!r}, which stands for all "
             "files joined: its are taken where it has them; open the files apart to see each "
             "one's own"
         )
-
-
-def _check_pair(what: str, one: SourceHeader, two: SourceHeader, here: str, there: str) -> None:
-    """Refuse or warn of the same array in two files."""
-    remedy = "write one of them again, or open them apart"
-    if (one.ragged is None) != (two.ragged is None):
-        alike, apart = (here, there) if one.ragged is None else (there, here)
-        raise FileFormatError(
-            f"{what} cannot be joined: all its examples in {alike!r} have one shape, those in "
-            f"{apart!r} differ; write {alike!r} again from "
-            f"{{{one.name!r}: labeled.Ragged.of(examples)}}, which stays ragged, or open them apart"
-        )
-    packed = (repr(one.cf), repr(two.cf)) if one.ragged is not None else ("", "")
-    for property, mine, theirs in (
-        ("dims", one.dims, two.dims),
-        ("row shape", one.row_shape, two.row_shape),
-        ("dtype", one.dtype, two.dtype),
-        ("dtype of rows", vlen_base(one.dtype), vlen_base(two.dtype)),
-        ("decoded dtype", decoded_dtype(one), decoded_dtype(two)),
-        ("scale, offset, fill value or units", *packed),
-    ):
-        if mine != theirs:
-            raise FileFormatError(
-                f"{what} cannot be joined: {property} {theirs} in {there!r}, "
-                f"but {mine} in {here!r}; {remedy}"
+    match_of = _joined_arrays(other, first)
+    for what, one in _joined_arrays(first, first).items():
+        units = [repr(header.attrs.get("units")) for header in (one, match_of[what])]
+        if units[0] != units[1]:
+            warn(
+                f"{what} has the units {units[1]} in {there!r}, but {units[0]} in {here!r}; its "
+                "values are joined as they are"
             )
-    units = [repr(header.attrs.get("units")) for header in (one, two)]
-    if units[0] != units[1]:
-        warn(
-            f"{what} has the units {units[1]} in {there!r}, but {units[0]} in {here!r}; its values "
-            "are joined as they are"
-        )
-    names, others = class_names_of(one.attrs), class_names_of(two.attrs)
-    for number in sorted(n for n in names.keys() & others.keys() if names[n] != others[n])[:1]:
-        warn(
-            f"{what} names class {number} {others[number]!r} in {there!r}, but {names[number]!r} "
-            f"in {here!r}; numbers are joined as they are: make them agree first"
-        )
+        names, others = (class_names_of(header.attrs) for header in (one, match_of[what]))
+        for number in sorted(n for n in names.keys() & others.keys() if names[n] != others[n])[:1]:
+            warn(
+                f"{what} names class {number} {others[number]!r} in {there!r}, but "
+                f"{names[number]!r} in {here!r}; numbers are joined as they are: make them agree "
+                "first"
+            )
+
+
+def _joined_arrays(file: FileHeader, first: FileHeader) -> dict[str, SourceHeader]:
+    """Return what is joined along the example dim of the first file, as another one has it."""
+    arrays = {f"source {name!r}": file.sources[name] for name in sorted(first.sources)}
+    for name, one in sorted(first.variables.items()):
+        if _is_along(one, first):
+            arrays[f"coordinate {name!r}"] = file.variables[name]
+    return arrays
+
+
+def _facts(file: FileHeader, first: FileHeader) -> Iterator[tuple[str, Any]]:
+    """Yield what joined files must agree in; names come before what is of that name."""
+    yield "sources", frozenset(file.sources)
+    yield "splits", frozenset(file.splits)
+    along = {name for name, one in first.variables.items() if _is_along(one, first)}
+    yield "coordinates", frozenset(along & file.variables.keys())
+    for split, rows in sorted(file.splits.items()):
+        yield f"sources in split {split!r}", frozenset(rows)
+    for what, one in _joined_arrays(file, first).items():
+        yield f"{what}: shapes of examples", "all alike" if one.ragged is None else "different"
+        yield f"{what}: dims", one.dims
+        yield f"{what}: row shape", one.row_shape
+        yield f"{what}: dtype", one.dtype
+        yield f"{what}: dtype of rows", vlen_base(one.dtype)
+        yield f"{what}: decoded dtype", decoded_dtype(one)
+        if one.ragged is not None:
+            yield f"{what}: scale, offset, fill value or units", repr(one.cf)
 
 
 def _differ(one: SourceHeader, two: SourceHeader) -> bool:
