@@ -28,21 +28,14 @@ from labeled.guesses import suggestion
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Allowed = tuple[Callable[[Any], bool], str]
-"""A test that a value passes, and what passes it in words."""
-
-
-def _number(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind) and not isinstance(value, bool)
-
-
-_PLAIN: Mapping[Any, Allowed] = {
-    int: (_number(Integral), "a whole number"),
-    float: (_number(Real), "a number"),
-    bool: (lambda value: isinstance(value, bool | np.bool_), "True or False"),
-    str: (lambda value: isinstance(value, str), "text"),
-    type(None): (lambda value: value is None, "None"),
+_PLAIN: Mapping[Any, tuple[tuple[type, ...], str]] = {
+    int: ((Integral,), "a whole number"),
+    float: ((Real,), "a number"),
+    bool: ((bool, np.bool_), "True or False"),
+    str: ((str,), "text"),
+    type(None): ((type(None),), "None"),
 }
+"""The types that are taken for each plain type, and what it is called in a message."""
 
 _PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "anything": "values"}
 
@@ -219,7 +212,7 @@ def flag(name: str, value: Any, *, error: type[LabeledError] = ArgumentError) ->
 
 def _unfit(name: str, value: Any, annotation: Any) -> str:
     """Say what a value must be, as the annotation has it."""
-    words = list(dict.fromkeys(word for _, word in _allowed(annotation)))
+    words = list(dict.fromkeys(_words(annotation)))
     close = difflib.get_close_matches(repr(value), words, n=1) if isinstance(value, str) else []
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"{name}={_shown(value)} must be {_either(words)}{hint}"
@@ -227,63 +220,66 @@ def _unfit(name: str, value: Any, annotation: Any) -> str:
 
 def _fits(value: Any, annotation: Any) -> bool:
     """Whether a value has a type that the annotation names, as far as this module knows."""
-    return any(passes(value) for passes, _ in _allowed(annotation))
-
-
-@functools.cache
-def _allowed(annotation: Any) -> tuple[Allowed, ...]:
-    """Return what an annotation allows; a union, or a choice of values, allows several things."""
-    origin, args = get_origin(annotation), get_args(annotation)
     if annotation in _PLAIN:
-        return (_PLAIN[annotation],)
+        is_plain = isinstance(value, _PLAIN[annotation][0])
+        return is_plain and (annotation is bool or not isinstance(value, bool))
+    origin, args = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):
-        return tuple(chain.from_iterable(map(_allowed, args)))
+        return any(map(_fits, repeat(value), args))
     if origin is Literal:
-        return tuple((functools.partial(_same, one), repr(one)) for one in args)
-    if origin is os.PathLike:  # as functions of os take them
-        return ((lambda value: isinstance(value, os.PathLike | bytes), "a path"),)
+        return (type(value), value) in zip(map(type, args), args, strict=True)
     if origin is Callable:
-        return ((callable, "a function"),)
-    if isinstance(origin, type) and issubclass(origin, Iterable):
-        each = [_plural(one) for one in args if one is not Ellipsis]
-        word = f"a sequence of {each[0]}"
-        if issubclass(origin, Mapping):
-            word = f"a mapping of {each[0]} to {each[1]}"
-        elif origin is tuple and args[-1] is not Ellipsis:
-            lengths = (" or ".join(word for _, word in _allowed(one)) for one in args)
-            word = f"({', '.join(lengths)})"
-        return ((functools.partial(_holds, origin, args), word),)
-    word = "anything" if annotation is Any else f"a {getattr(annotation, '__name__', annotation)}"
-    ours = isinstance(annotation, type) and annotation.__module__.startswith("labeled.")
-    if ours and not getattr(annotation, "_is_protocol", False):
-        return ((lambda value: isinstance(value, annotation), word),)
-    return ((lambda value: True, word),)
-
-
-def _same(one: Any, value: Any) -> bool:
-    return type(value) is type(one) and bool(value == one)
-
-
-def _holds(origin: type, args: tuple[Any, ...], value: Any) -> bool:
-    """Whether a value is of this kind of collection, and its items are what they must be."""
+        return callable(value)
+    if origin is os.PathLike:
+        return isinstance(value, os.PathLike | bytes)  # as functions of os take them
+    if origin is None:
+        ours = isinstance(annotation, type) and annotation.__module__.startswith("labeled.")
+        protocol = getattr(annotation, "_is_protocol", False)
+        return not ours or protocol or isinstance(value, annotation)
+    if not (isinstance(origin, type) and issubclass(origin, Iterable)):
+        return True
     kinds = (tuple, list, np.ndarray) if origin is tuple else origin
     if not isinstance(value, kinds) or getattr(value, "ndim", 1) == 0:
         return False
     if not isinstance(value, Collection):
         return True  # looking at an iterator would use it up
-    fixed = origin is tuple and args[-1] is not Ellipsis
-    if fixed and len(value) != len(args):
-        return False
-    each = args if fixed else repeat(args[0])
-    items: Iterable[tuple[Any, Any]] = zip(value, each, strict=False)
-    if isinstance(value, Mapping) and issubclass(origin, Mapping):
+    items: Iterable[tuple[Any, Any]] = zip(value, repeat(args[0]), strict=False)
+    if issubclass(origin, Mapping) and isinstance(value, Mapping):
         items = chain(items, zip(value.values(), repeat(args[1]), strict=False))
+    elif origin is tuple and args[-1] is not Ellipsis:
+        if len(value) != len(args):
+            return False
+        items = zip(value, args, strict=True)
     return all(starmap(_fits, islice(items, MAX_ITEMS)))
 
 
+def _words(annotation: Any) -> list[str]:
+    """Return what an annotation asks for, in words."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if annotation is Any:
+        return ["anything"]
+    if annotation in _PLAIN:
+        return [_PLAIN[annotation][1]]
+    if origin in (Union, types.UnionType):
+        return [word for one in args for word in _words(one)]
+    if origin is Literal:
+        return [repr(one) for one in args]
+    if origin is os.PathLike:
+        return ["a path"]
+    if origin is Callable:
+        return ["a function"]
+    if origin is tuple and args[-1] is not Ellipsis:
+        return [f"({', '.join(' or '.join(_words(one)) for one in args)})"]
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return [f"a mapping of {_plural(args[0])} to {_plural(args[1])}"]
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        return [f"a sequence of {_plural(args[0])}"]
+    return [f"a {getattr(annotation, '__name__', annotation)}"]
+
+
 def _plural(annotation: Any) -> str:
-    words = (word for _, word in _allowed(annotation))
-    return _either([_PLURALS.get(word, word.removeprefix("a ")) for word in words])
+    words = [_PLURALS.get(word, word.removeprefix("a ")) for word in _words(annotation)]
+    return _either(words)
 
 
 def _either(words: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from io import IOBase
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,19 +69,11 @@ class Catalog:
     """What the headers of the files say, joined along the example axis."""
 
     headers: tuple[FileHeader, ...]
+    marks: tuple[Mark, ...]
     sources: Mapping[str, Source]
     variables: Mapping[str, Source]
     """Coordinates and variables carried whole; those along the example dim are joined."""
     splits: Mapping[str, Mapping[str, Selection]]
-
-    @cached_property
-    def marks(self) -> tuple[Mark, ...]:
-        """What the files are now."""
-        marks = []
-        for header in self.headers:
-            times = tuple(stamp.mtime_ns for stamp in header.stamps)
-            marks.append(Mark(header.n_bytes, header.fingerprint, times))
-        return tuple(marks)
 
 
 # ---------------------------------------------------------------- the recipe
@@ -96,15 +89,12 @@ class Files:
     options: Options
     names: tuple[str, ...] = ()
     marks: tuple[Mark, ...] = field(init=False)
-    addresses: tuple[Stamp | None, ...] = field(init=False)
-    """For each path that is not local, which file was there; asking again takes requests."""
+    addresses: dict[str, Stamp] = field(init=False, compare=False)
+    """Which file was at each path that is not local; asking again takes requests."""
 
     def __post_init__(self) -> None:
-        stamps = tuple(map(_stamp, self.paths))
-        catalog = _scanned(self.paths, self.options, stamps, self.names)
-        pairs = zip(self.paths, stamps, strict=True)
-        there = tuple(stamp if is_address(path) else None for path, stamp in pairs)
-        self.__dict__.update(marks=catalog.marks, addresses=there, known=catalog)
+        self.__dict__["addresses"] = {}
+        self.__dict__["marks"] = self.catalog.marks
 
     @property
     def catalog(self) -> Catalog:
@@ -115,13 +105,23 @@ class Files:
         FileChangedError
             If a file is not the one that was opened.
         """
-        pairs = zip(self.paths, self.addresses, strict=True)
-        stamps = tuple(_stamp(path) if there is None else there for path, there in pairs)
-        catalog = _scanned(self.paths, self.options, stamps, self.names)
+        stamps: list[Stamp | None] = []
+        for path in self.paths:
+            stamp = self.addresses.get(path)
+            if stamp is None and is_address(path):
+                there = stamp_of(path)
+                stamp = self.addresses[path] = (there.size, there.mtime_ns)
+            elif stamp is None:
+                with suppress(OSError):  # the scan says what is wrong
+                    status = os.stat(path)
+                    stamp = status.st_size, status.st_mtime_ns
+            stamps.append(stamp)
+        catalog = _scanned(self.paths, self.options, tuple(stamps), self.names)
         seen: Catalog | None = self.__dict__.get("known")
         if catalog is not seen:  # within one open no file may be replaced, be it by one alike
-            marks = self.marks if seen is None else seen.marks
-            _check_same(catalog, marks, times=seen is not None)
+            marks = self.__dict__.get("marks", catalog.marks) if seen is None else seen.marks
+            if marks is not catalog.marks:
+                _check_same(catalog, marks, times=seen is not None)
             self.__dict__["known"] = catalog
         return catalog
 
@@ -165,17 +165,6 @@ def _check_same(catalog: Catalog, marks: Sequence[Mark], *, times: bool) -> None
                     f"{stamp.path!r} has changed since it was opened: {when}. Open it again; if it "
                     "is a copy, keep its time when copying (cp -p, rsync -t), or set it (touch -r)"
                 )
-
-
-def _stamp(path: str) -> Stamp | None:
-    if is_address(path):
-        there = stamp_of(path)
-        return there.size, there.mtime_ns
-    try:
-        status = os.stat(path)
-    except OSError:  # the scan says what is wrong
-        return None
-    return status.st_size, status.st_mtime_ns
 
 
 # ---------------------------------------------------------------- which files are meant
@@ -267,22 +256,14 @@ def _check_listed(path: Any) -> None:
 # ---------------------------------------------------------------- headers joined
 @lru_cache(maxsize=64)
 def _scanned(
-    paths: tuple[str, ...], options: Options, stamps: Any, names: tuple[str, ...]
+    paths: tuple[str, ...],
+    options: Options,
+    stamps: tuple[Stamp | None, ...],
+    names: tuple[str, ...] = (),
 ) -> Catalog:
-    """Scan files; `stamps` is there so that a changed file is scanned again."""
-    assert options.format is not None
-    scan = format_named(options.format).scan
-    if not names:
-        return join(scan(paths, options), options)
-    asked, found = replace(options, sources=None, dims=()), {}
-    for name in dict.fromkeys(names):
-        own = tuple(path for path, other in zip(paths, names, strict=True) if other == name)
-        found[name] = join(scan(own, asked), asked)
-    return _side_by_side(found, chosen_sources(found, options, repr(paths[0])), options)
+    """Scan files and join what their headers say along the example axis.
 
-
-def join(headers: tuple[FileHeader, ...], options: Options) -> Catalog:
-    """Join the headers of files along the example axis.
+    `stamps` are there so that a changed file is scanned again.
 
     Raises
     ------
@@ -290,23 +271,34 @@ def join(headers: tuple[FileHeader, ...], options: Options) -> Catalog:
         If a file lacks a source or a split of the first file, or has other dims, row
         shape or dtype; the message names both files.
     """
-    first, io = headers[0], options.io
-    for header in headers[1:]:
-        _check_compatible(first, header)
+    if names:
+        return _side_by_side(paths, options, stamps, names)
+    assert options.format is not None
+    headers, io, marks = format_named(options.format).scan(paths, options), options.io, []
+    first = headers[0]
+    for header in headers:
+        if header is not first:
+            _check_compatible(first, header)
+        times = tuple(map(attrgetter("mtime_ns"), header.stamps))
+        marks.append(Mark(header.n_bytes, header.fingerprint, times))
+    by_file = list(map(attrgetter("sources"), headers))
     sources: dict[str, Source] = {}
     variables: dict[str, Source] = {}
     splits: dict[str, dict[str, Selection]] = {}
     for name in first.sources:
-        sources[name] = Source.of(tuple(header.sources[name] for header in headers), io)
+        sources[name] = Source.of(tuple(map(itemgetter(name), by_file)), io)
     for name, variable in first.variables.items():  # without the example dim, of the first file
         many = headers if _is_along(variable, first) else headers[:1]
         variables[name] = Source.of(tuple(header.variables[name] for header in many), io)
     for split, provided in first.splits.items():
         rows = splits[split] = {}
         for name in provided:
-            each = [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
-            rows[name] = joined_rows(each)
-    return Catalog(headers, sources, variables, splits)
+            rows[name] = Selection.of(provided[name])
+            if len(headers) > 1:
+                rows[name] = joined_rows(
+                    [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
+                )
+    return Catalog(headers, tuple(marks), sources, variables, splits)
 
 
 def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
@@ -316,8 +308,6 @@ def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
 
 def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
     """Join rows of files, each given with how many its file has, one after another."""
-    if len(parts) == 1:
-        return parts[0][0]
     begin, shifted = 0, []
     for rows, n_rows in parts:
         shifted.append(rows.shift(begin))
@@ -325,8 +315,13 @@ def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
     return Selection.concat(shifted)
 
 
-def _side_by_side(found: Mapping[str, Catalog], names: Sequence[str], options: Options) -> Catalog:
-    """Make one catalog of files with one source each, by the names given to them.
+def _side_by_side(
+    paths: tuple[str, ...],
+    options: Options,
+    stamps: tuple[Stamp | None, ...],
+    names: tuple[str, ...],
+) -> Catalog:
+    """Scan files with one source each, and put these beside one another by the names given.
 
     Raises
     ------
@@ -335,14 +330,20 @@ def _side_by_side(found: Mapping[str, Catalog], names: Sequence[str], options: O
     SplitError
         If the files do not agree in their splits.
     """
+    asked, found = replace(options, sources=None, dims=()), {}
+    for name in dict.fromkeys(names):
+        mine = [one for one in zip(paths, stamps, names, strict=True) if one[2] == name]
+        own, there, _ = zip(*mine, strict=True)
+        found[name] = _scanned(own, asked, there)
+    chosen = chosen_sources(found, options, repr(paths[0]))
     headers: list[FileHeader] = []
     sources: dict[str, Source] = {}
     splits: dict[str, dict[str, Selection]] = {}
     rows: dict[str, list[int]] = {}
-    counts = {name: len(found[name].headers) for name in names}
+    counts = {name: len(found[name].headers) for name in chosen}
     if len(set(counts.values())) > 1:
         raise FileFormatError(f"each source needs as many files as the others, found {counts}")
-    for name in names:
+    for name in chosen:
         catalog = found[name]
         path = catalog.headers[0].stamp.path
         if len(catalog.sources) != 1:
@@ -352,8 +353,8 @@ def _side_by_side(found: Mapping[str, Catalog], names: Sequence[str], options: O
             )
         (source,) = catalog.sources.values()
         dims = dims_of(name, source.file_dims, replace(options, example_dim=None), repr(path))
-        own = tuple(replace(one, name=name, dims=dims, coords=()) for one in source.headers)
-        sources[name], rows[name] = Source.of(own, options.io), [one.n_rows for one in own]
+        renamed = tuple(replace(one, name=name, dims=dims, coords=()) for one in source.headers)
+        sources[name], rows[name] = Source.of(renamed, options.io), [one.n_rows for one in renamed]
         if headers and catalog.splits.keys() != splits.keys():
             raise SplitError(
                 f"{path!r} has the splits {sorted(catalog.splits)}, but {headers[0].stamp.path!r}, "
@@ -364,7 +365,8 @@ def _side_by_side(found: Mapping[str, Catalog], names: Sequence[str], options: O
         headers += catalog.headers
     if len(set(map(tuple, rows.values()))) > 1:
         raise FileFormatError(f"files side by side hold different numbers of rows: {rows}")
-    return Catalog(tuple(headers), sources, {}, splits)
+    marks = tuple(mark for name in chosen for mark in found[name].marks)
+    return Catalog(tuple(headers), marks, sources, {}, splits)
 
 
 def _check_compatible(first: FileHeader, other: FileHeader) -> None:

@@ -74,16 +74,13 @@ class EpochPlan:
     history: History = ()
     n_batches: int = field(init=False, repr=False)
     """Batches of this shard."""
+    n_rows: int = field(init=False, repr=False)
+    """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
 
     def __post_init__(self) -> None:
         n_rows = self.order.units.n_rows
-        found = n_batches_of(self.last, n_rows, self.history, self.shard, self.batch_rows)
-        self.__dict__["n_batches"] = found
-
-    @cached_property
-    def n_rows(self) -> int:
-        """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
-        return sum(hi - lo for _, lo, hi in self.parts)
+        found = share_of(self.last, n_rows, self.history, self.shard, self.batch_rows)
+        self.__dict__.update(zip(("n_batches", "n_rows"), found, strict=True))
 
     def at_epoch(self, epoch: int, seed: int | None = None, history: History = ()) -> EpochPlan:
         """Return the same plan for another epoch, seed and history."""
@@ -197,6 +194,10 @@ class SampledPlan(EpochPlan):
         assert self.order.sampler is not None
         self.__dict__["n_batches"] = len(range(len(self.order.sampler))[self._own])
 
+    @cached_property  # type: ignore[misc]
+    def n_rows(self) -> int:
+        return len(self._listed[1])
+
     @property
     def _own(self) -> slice:
         """Which batches of the sampler are this shard's."""
@@ -230,25 +231,25 @@ class SampledPlan(EpochPlan):
         return int(edges[number]), int(edges[min(number + 1, self.n_batches)])
 
 
-def n_batches_of(
+def share_of(
     last: Last, n_rows: int, history: History, shard: tuple[int, int], batch_rows: int
-) -> int:
-    """Return how many batches a shard has under the rule `last`, after the changes in `history`.
+) -> tuple[int, int]:
+    """Return a shard's batches under the rule `last`, after the changes in `history`, and its rows.
 
     Examples
     --------
-    >>> n_batches_of("keep", 12, (), (0, 2), 4), n_batches_of("keep", 12, ((2, 1),), (0, 1), 4)
-    (2, 1)
+    >>> share_of("keep", 12, (), (0, 2), 4), share_of("keep", 12, ((2, 1),), (0, 1), 4)
+    ((2, 6), (1, 4))
     """
     for count, step in history:  # what no shard had handed out yet
         each, longer = divmod(n_rows, count)
         done = step * batch_rows
         n_rows = (count - longer) * max(0, each - done) + longer * max(0, each + 1 - done)
     start, stop = shard_bounds(n_rows, *shard)
-    if last == "drop":
-        return n_rows // shard[1] // batch_rows
     longest = stop - start if last == "keep" else -(-n_rows // shard[1])
-    return -(-longest // batch_rows)
+    n_batches = n_rows // shard[1] // batch_rows if last == "drop" else -(-longest // batch_rows)
+    room = n_batches * batch_rows
+    return n_batches, room if last == "wrap" and n_rows else min(stop - start, room)
 
 
 def _left_after(pieces: Sequence[range], count: int, done: int) -> list[range]:

@@ -25,7 +25,7 @@ from typing import Any
 from labeled._validation import check_arguments, check_fields
 from labeled.errors import StateError
 from labeled.samplers.permutation import ORDER_VERSION
-from labeled.samplers.plan import EpochPlan, History, Last, n_batches_of
+from labeled.samplers.plan import EpochPlan, History, Last, share_of
 
 STATE_VERSION = 4
 MAX_SHARDS = 1 << 20  # keeps a damaged state from making us count to 10**12
@@ -90,7 +90,7 @@ class State:
         for number, (count, step) in enumerate(places if self.mode != "sampler" else ()):
             last, before = (count - 1, count), self.history[:number]  # no shard has more rows
             if possible:  # the number of shards changes before the last batch is handed out
-                most = n_batches_of(self.last, self.n_rows, before, last, self.batch_rows)
+                most, _ = share_of(self.last, self.n_rows, before, last, self.batch_rows)
                 is_now = number == len(self.history)
                 possible = (self.n_batches if is_now else step + 1) <= most
         if not possible:
