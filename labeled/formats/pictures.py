@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import io
 import struct
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -268,7 +269,6 @@ def decode(
     upright: bool = True,
     max_pixels: int = MAX_PIXELS,
     whole: bool = True,
-    out: Array | None = None,
 ) -> Array:
     """Decode a picture.
 
@@ -285,13 +285,11 @@ def decode(
         Larger pictures are refused by what their header claims.
     whole : bool
         Refuse a JPEG that was cut short; else what is missing is grey.
-    out : C-contiguous uint8 array, optional
-        Filled, if the picture is a JPEG that gets this shape without being turned.
 
     Returns
     -------
     uint8 array (height, width, channel)
-        C-contiguous; `out` if that was filled. Sixteen bits a channel are cut to eight.
+        C-contiguous. Sixteen bits a channel are cut to eight.
 
     Raises
     ------
@@ -313,11 +311,8 @@ def decode(
     shape = (head.height, head.width, wanted)
     image = None
     if head.kind == "jpeg" and (simplejpeg := _faster("simplejpeg")) is not None:
-        place = out if out is not None and out.shape == shape and turn == 1 else None
         with contextlib.suppress(ValueError):  # damage that another library may overlook
-            image = simplejpeg.decode_jpeg(data, _COLOURS[wanted], strict=False, buffer=place)
-            if place is not None and image.shape == shape:
-                return place
+            image = simplejpeg.decode_jpeg(data, _COLOURS[wanted], strict=False)
     elif head.kind == "png" and wanted == head.channels:
         image = _by_opencv(data)
     if image is None or image.shape != shape:
@@ -327,6 +322,40 @@ def decode(
             f"its header says {head.height} x {head.width} pixels, but it has {image.shape[:2]}"
         )
     return turned(image, turn)
+
+
+def jpegs_into(pictures: Sequence[Data], outs: Sequence[Array]) -> list[int]:
+    """Decode JPEGs that need not be turned, each right to where it belongs.
+
+    Nothing else is done between two of them: decoding drives all other code out of the caches.
+
+    Parameters
+    ----------
+    pictures : sequence of bytes-like
+    outs : sequence of C-contiguous uint8 arrays (height, width, channel)
+
+    Returns
+    -------
+    list of int
+        The numbers of those that are not whole JPEGs of these shapes, or all without simplejpeg:
+        :func:`decode` does them, or says what is wrong.
+    """
+    simplejpeg, others = _faster("simplejpeg"), list[int]()
+    if simplejpeg is None:
+        return list(range(len(pictures)))
+    decode_jpeg = simplejpeg.decode_jpeg
+    colours = [
+        _COLOURS[out.shape[2]] if data[-2:] == _JPEG_END else None
+        for data, out in zip(pictures, outs, strict=True)
+    ]
+    for number, (data, colour, out) in enumerate(zip(pictures, colours, outs, strict=True)):
+        try:
+            if colour and decode_jpeg(data, colour, strict=False, buffer=out).shape == out.shape:
+                continue
+        except ValueError:  # damage that another library may overlook
+            pass
+        others.append(number)
+    return others
 
 
 def _ends(data: Data, body: int) -> bool:

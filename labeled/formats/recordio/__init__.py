@@ -17,6 +17,7 @@ what evaluation wants; what draws at random is for :mod:`labeled.transforms`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,10 +45,12 @@ from labeled.formats.pictures import (
     Channels,
     PictureError,
     decode,
+    jpegs_into,
     kind_of,
     opencv,
 )
 from labeled.formats.reader import (
+    PIECE_BYTES,
     ByteRanges,
     FileReader,
     Io,
@@ -56,10 +59,12 @@ from labeled.formats.reader import (
     decoding,
     describe,
     native,
+    row_nbytes,
 )
 from labeled.formats.recordio.records import (
     LABEL,
     MAGIC_BYTES,
+    NO_SIZES,
     READ_BYTES,
     SUFFIX,
     HeaderError,
@@ -67,7 +72,7 @@ from labeled.formats.recordio.records import (
     body_of,
     header_labels,
     labels_behind,
-    sizes_by_blocks,
+    sizes_at,
     sizes_of,
     table_of,
     unpack,
@@ -161,18 +166,15 @@ class Decoding:
         """Whether pictures are larger, for a moment, than what becomes of them."""
         return self.resize is not None or self.shape is not None
 
-    def __call__(self, data: bytes | memoryview, out: Array | None = None) -> Array:
-        """Decode a picture; see :func:`labeled.formats.pictures.decode` for `out`.
+    def __call__(self, data: bytes | memoryview) -> Array:
+        """Decode a picture.
 
         Raises
         ------
         PictureError
             If it is none, or too large.
         """
-        place = None if self.resizes else out
-        image: Array = decode(
-            data, self.channels, upright=self.upright, max_pixels=self.max_pixels, out=place
-        )
+        image = decode(data, self.channels, upright=self.upright, max_pixels=self.max_pixels)
         if self.resize is not None:
             image = resized(image, *map(int, self._scaled(*image.shape[:2])))
         if self.shape is None:
@@ -327,13 +329,13 @@ def _row_shape(
     found = decoding.row_shape
     if found is not None:
         return found
-    for sizes in (sizes for file in files for sizes in sizes_by_blocks(file)):
-        shapes = decoding.shapes(sizes)
-        for shape in map(tuple, np.unique(shapes[shapes.any(axis=1)], axis=0).tolist()):
-            if found is not None and shape != found:
-                return None
-            found = shape
-    return found
+    first_ones = (sizes_at(file, range(min(PEEKED_ROWS, file.n_rows))) for file in files)
+    for some in (first_ones, map(sizes_of, files)):  # different shapes are met soon, if at all
+        shapes = decoding.shapes(np.concatenate([NO_SIZES, *some]))
+        found = np.unique(shapes[shapes.any(axis=1)], axis=0).tolist()
+        if len(found) > 1:
+            return None
+    return tuple(found[0]) if found else None
 
 
 def _source(
@@ -367,29 +369,50 @@ def _source(
 # examples
 
 
-def example(
-    source: SourceHeader,
-    row: int,
-    payload: memoryview,
-    shape: tuple[int, ...],
-    out: Array | None = None,
-) -> Array:
-    """Return the example of a record; a picture is decoded to `out` if that is given and does.
+def read_examples(source: SourceHeader, rows: AnyRows, outs: Sequence[Array]) -> None:
+    """Store the examples of some records, each where it belongs.
 
     Raises
     ------
     ReadError
-        If it is not a picture, or one of another shape; names file, row and id.
+        If one is not a picture, or has another shape; names file, row and id.
     FileFormatError
         If its labels are no values of the dtype.
     """
-    if source.key == "labels":
-        return exactly(unpack(payload).labels, source)
-    if source.key != "images":
-        return np.frombuffer(payload, np.uint8)[len(payload) - shape[0] :]
-    try:
+    records: RecordFile = source.detail.records
+    if source.key == "images":
+        _read_pictures(source, np.asarray(rows, np.int64), outs)
+        return
+    for (_, payload), out in zip(records.payloads(rows), outs, strict=True):
+        if source.key == "labels":
+            out[...] = exactly(unpack(payload).labels, source)
+        else:
+            out[...] = np.frombuffer(payload, np.uint8)[len(payload) - len(out) :]
+
+
+def _read_pictures(source: SourceHeader, rows: Rows, outs: Sequence[Array]) -> None:
+    """Decode pictures: right to where they belong, if they are neither turned nor resized."""
+    records, recipe = source.detail
+    is_plain = np.full(len(rows), not recipe.resizes)
+    if not recipe.resizes:
+        height, _, _, turn = sizes_of(records)[rows].T
+        is_plain = (height > 0) & ((turn == 1) | (not recipe.upright))
+    first = 0
+    for numbers, payloads in records.blocks(rows):
+        which = slice(first, first := first + len(numbers))
+        places, plain = outs[which], is_plain[which].tolist()
+        bodies = [
+            body_of(one) if is_one else b"" for one, is_one in zip(payloads, plain, strict=True)
+        ]
         with decoding():
-            image: Array = source.detail.decoding(body_of(payload), out)
+            for i in jpegs_into(bodies, places):
+                _read_other(source, numbers[i], payloads[i], places[i])
+
+
+def _read_other(source: SourceHeader, row: int, payload: memoryview, out: Array) -> None:
+    """Decode any picture, or tell what is wrong with it."""
+    try:
+        image = source.detail.decoding(body_of(payload))
     except (HeaderError, PictureError) as fault:
         id = ""
         with contextlib.suppress(HeaderError):
@@ -397,12 +420,12 @@ def example(
         raise ReadError(
             f"{describe(source)}, row {row}{id}: {fault}; errors='skip' leaves such rows out"
         ) from fault
-    if image.shape != shape:
+    if image.shape != out.shape:
         raise ReadError(
-            f"{describe(source)}, row {row}: its picture is {image.shape}, and not {shape} as "
+            f"{describe(source)}, row {row}: its picture is {image.shape}, and not {out.shape} as "
             "expected; it is damaged, or open with shape= and channels= to make all alike"
         )
-    return image
+    out[...] = image
 
 
 def exactly(values: Array, source: SourceHeader) -> Array:
@@ -458,18 +481,21 @@ class RecordRows(FileReader):
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         source, rows, shape = self.source, rows_of(runs), self.source.row_shape
-        if source.key == "labels":
-            values = exactly(labels_behind(self.records, rows, shape[0]), source)
-            which = slice(len(rows)) if places is None else places
-            put_rows(out, which, outer_take(values, self.region))
+        is_labels = source.key == "labels"
+        if not is_labels and is_whole(self.region, shape):
+            outs = list(out[: len(rows)]) if places is None else [out[i] for i in places.tolist()]
+            read_examples(source, rows, outs)
             return
-        is_all = is_whole(self.region, shape)
-        where = range(len(rows)) if places is None else places.tolist()
-        for place, (row, payload) in zip(where, self.records.payloads(rows), strict=True):
-            target = out[place] if is_all else None
-            image = example(source, row, payload, shape, target)
-            if image is not target:
-                out[place] = outer_take(image[np.newaxis], self.region)[0]
+        step = max(1, PIECE_BYTES // row_nbytes(shape, source.dtype))
+        for a in range(0, len(rows), step):
+            some = rows[a : a + step]
+            if is_labels:
+                values = exactly(labels_behind(self.records, some, shape[0]), source)
+            else:
+                values = np.empty((len(some), *shape), source.dtype)
+                read_examples(source, some, list(values))
+            which = slice(a, a + len(some)) if places is None else places[a : a + step]
+            put_rows(out, which, outer_take(values, self.region))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         offsets = self.records.offsets
@@ -526,12 +552,10 @@ class RecordReader(ExampleReader):
         many = len(listed) >= MANY_ROWS and self.source.key == "images"
 
         def some(first: int, last: int) -> None:
-            payloads = self.records.payloads(listed[first:last])
-            for i, (row, payload) in enumerate(payloads, first):
-                place = out[offsets[i] : offsets[i + 1]].reshape(shapes[i])
-                one = example(self.source, row, payload, place.shape, place)
-                if one is not place:
-                    place[...] = one
+            ends = offsets[first : last + 1].tolist()
+            parts = zip(itertools.pairwise(ends), shapes[first:last].tolist(), strict=True)
+            outs = [out[a:b].reshape(shape) for (a, b), shape in parts]
+            read_examples(self.source, listed[first:last], outs)
 
         share(some, len(listed), processors() if many else 1)
         return Flat(out, offsets, shapes)

@@ -96,6 +96,7 @@ BLOCK_ROWS = 1 << 12
 THREADS = 8
 """That wait for a disk; a cold one answers several at once."""
 
+NO_SIZES = np.empty((0, 4), np.int32)
 HEAD_DTYPE = np.dtype([("magic", "<u4"), ("word", "<u4")])
 
 
@@ -425,10 +426,14 @@ class RecordFile:
         return int(np.diff(self.offsets).max(initial=0))
 
     def payloads(self, rows: AnyRows) -> Iterator[tuple[int, memoryview]]:
-        """Yield (row, payload) for rows in any order; neighbours are read together.
+        """Yield (row, payload) for rows in any order; see :meth:`blocks`."""
+        for numbers, payloads in self.blocks(rows):
+            yield from zip(numbers, payloads, strict=True)
 
-        A payload is a view that stays what it is; holding on to one holds about
-        `READ_BYTES` of its neighbours.
+    def blocks(self, rows: AnyRows) -> Iterator[tuple[list[int], list[memoryview]]]:
+        """Yield rows, in any order, and their payloads, about `READ_BYTES` of them at a time.
+
+        A payload is a view that stays what it is; holding on to one holds its block.
 
         Raises
         ------
@@ -439,24 +444,26 @@ class RecordFile:
         FileChangedError
             If the file is no longer the one that was opened.
         """
-        listed = np.asarray(rows, np.int64)
-        starts, stops = self.offsets[listed], self.offsets[listed + 1]
-        numbers, begins, ends = listed.tolist(), starts.tolist(), stops.tolist()
-        for some, begin, held in self._stretches(numbers, begins, ends):
-            for i in some:
-                at, stop = begins[i] - begin, ends[i] - begin
-                yield numbers[i], self._payload(held.data, at, stop, numbers[i])
+        listed, offsets = np.asarray(rows, np.int64), self.offsets
+        starts, stops = offsets[listed], offsets[listed + 1]
+        for first, last, places, held in self._blocks(listed, starts, stops):
+            numbers, view = listed[first:last].tolist(), held.data
+            words, ends = held.view("<u4"), places + stops[first:last] - starts[first:last]
+            at, begins = places // ALIGNMENT, places + HEAD_BYTES
+            lengths = words[at + 1].astype(np.int64)
+            is_whole = (words[at] == MAGIC) & (begins + padded(lengths) == ends)  # of one part
+            reach = (begins + lengths).tolist()
+            payloads = [view[a:b] for a, b in zip(begins.tolist(), reach, strict=True)]
+            for i in np.flatnonzero(~is_whole).tolist():
+                payloads[i] = self._payload(view, int(places[i]), int(ends[i]), numbers[i])
+            yield numbers, payloads
 
     def payload(self, row: int) -> memoryview:
         """Return the payload of one row."""
         return next(self.payloads(range(row, row + 1)))[1]
 
     def _payload(self, held: memoryview, at: int, stop: int, row: int) -> memoryview:
-        """Return the payload of a record, or tell what is wrong with it."""
-        magic, length = HEAD.unpack_from(held, at)
-        begin = at + HEAD_BYTES
-        if magic == MAGIC and begin + padded(length) == stop:  # of one part
-            return held[begin : begin + length]
+        """Return the payload of a record in several parts, or tell what is wrong with it."""
         try:
             payload, end = unframe(held[:stop], at)
             if end != stop:
@@ -484,11 +491,10 @@ class RecordFile:
         starts, ends = self.offsets[listed], self.offsets[listed + 1]
         stops = np.minimum(ends, starts + width)
         stored = np.zeros((len(listed), width), np.uint8)
-        stretches = self._stretches(listed.tolist(), starts.tolist(), stops.tolist())
-        for some, begin, held in stretches:
-            for i in some:
-                part = held[starts[i] - begin : stops[i] - begin]
-                stored[i, : len(part)] = part
+        for first, last, places, held in self._blocks(listed, starts, stops):
+            reach = (places + stops[first:last] - starts[first:last]).tolist()
+            for i, a, b in zip(range(first, last), places.tolist(), reach, strict=True):
+                stored[i, : b - a] = held[a:b]
         heads, out = stored[:, :HEAD_BYTES].copy().view(HEAD_DTYPE)[:, 0], stored[:, HEAD_BYTES:]
         lengths = heads["word"].astype(np.int64)
         whole = (heads["magic"] == MAGIC) & (HEAD_BYTES + padded(lengths) == ends - starts)
@@ -498,30 +504,36 @@ class RecordFile:
             out[i] = np.frombuffer(bytes(payload[:n_bytes]).ljust(n_bytes, b"\0"), np.uint8)
         return lengths, out
 
-    def _stretches(
-        self, rows: list[int], starts: list[int], stops: list[int]
-    ) -> Iterator[tuple[range, int, Array]]:
-        """Yield which rows lie close together, where the first begins, and the bytes from there."""
+    def _blocks(
+        self, rows: Rows, starts: Rows, stops: Rows
+    ) -> Iterator[tuple[int, int, Rows, Array]]:
+        """Yield which stretches of the file were read together, where each begins, and the bytes.
+
+        Stretches that lie close together are read by one call, with what is between them.
+        """
         file = open_bytes(self.stamp)
         file.check()
-        a = 0
-        while a < len(rows):
-            b, begin, stop = a + 1, starts[a], stops[a]
-            while (
-                b < len(rows)
-                and 0 <= starts[b] - stop <= GAP_BYTES
-                and stops[b] <= begin + READ_BYTES
-            ):
-                stop = stops[b]
-                b += 1
-            held = np.empty(stop - begin, np.uint8)
+        n, lengths, gaps = len(rows), stops - starts, np.zeros(len(rows), np.int64)
+        gaps[1:] = starts[1:] - stops[:-1]
+        is_apart = (gaps < 0) | (gaps > GAP_BYTES)
+        gaps[is_apart] = 0
+        ends = np.cumsum(lengths + gaps)  # in memory, if all of them were read at once
+        begins, first = ends - lengths, 0
+        while first < n:
+            last = max(first + 1, int(ends.searchsorted(begins[first] + READ_BYTES, "right")))
+            places, reach = begins[first:last] - begins[first], ends[first:last] - begins[first]
+            cuts = np.append(0, is_apart[first + 1 : last].nonzero()[0] + 1)
+            last_ones = np.append(cuts[1:], last - first) - 1
+            held = np.empty(int(reach[-1]), np.uint8)
+            parts = places[cuts].tolist(), reach[last_ones].tolist(), starts[first + cuts].tolist()
             try:
-                file.read_into(held, begin)
+                for a, b, at in zip(*parts, strict=True):
+                    file.read_into(held[a:b], at)
             except (EOFError, OSError) as fault:
-                where = f"records {rows[a]} to {rows[b - 1]} of {self.stamp.path!r}"
+                where = f"records {rows[first]} to {rows[last - 1]} of {self.stamp.path!r}"
                 raise ReadError(f"{where} cannot be read: {fault}") from fault
-            yield range(a, b), begin, held
-            a = b
+            yield first, last, places, held
+            first = last
 
 
 # what all records begin with
@@ -602,29 +614,28 @@ def labels_behind(file: RecordFile, rows: AnyRows, width: int) -> npt.NDArray[np
 
 @lru_cache(maxsize=KEPT_FILES)
 def sizes_of(file: RecordFile) -> npt.NDArray[np.int32]:
-    """Return height, width, channels and orientation of each picture, as stored: (n, 4)."""
-    return np.concatenate([np.empty((0, 4), np.int32), *sizes_by_blocks(file)])
-
-
-def sizes_by_blocks(file: RecordFile) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield :func:`sizes_of` some rows; the first block is small, for who soon knows enough.
+    """Return height, width, channels and orientation of each picture, as stored: (n, 4).
 
     A picture that is none has the size (0, 0, 0, 1).
     """
-    first, step = 0, 16
-    while first < file.n_rows:
-        rows = range(first, min(file.n_rows, first + step))
-        lengths, begins = file.beginnings(rows, HEADER_BYTES + PICTURE_BYTES)
-        out = np.array([(0, 0, 0, 1)] * len(rows), np.int32)
-        for i, (row, n_bytes) in enumerate(zip(rows, lengths.tolist(), strict=True)):
-            begin = begins[i].data[:n_bytes]
-            at = HEADER_BYTES + LABEL.itemsize * int.from_bytes(begin[:4], "little")
-            head = None
-            with contextlib.suppress(PictureError, HeaderError):
-                with contextlib.suppress(ShortHeadError):
-                    head = head_of(begin[at:])
-                if head is None:  # the beginning tells too little
-                    head = picture_head(unpack(file.payload(row)).payload)
-                out[i] = head.height, head.width, head.channels, head.orientation
-        yield out
-        first, step = rows.stop, BLOCK_ROWS
+    blocks = range(0, file.n_rows, BLOCK_ROWS)
+    return np.concatenate(
+        [sizes_at(file, range(a, min(file.n_rows, a + BLOCK_ROWS))) for a in blocks] or [NO_SIZES]
+    )
+
+
+def sizes_at(file: RecordFile, rows: range) -> npt.NDArray[np.int32]:
+    """Return :func:`sizes_of` some rows."""
+    lengths, begins = file.beginnings(rows, HEADER_BYTES + PICTURE_BYTES)
+    out = np.array([(0, 0, 0, 1)] * len(rows), np.int32).reshape(len(rows), 4)
+    for i, (row, n_bytes) in enumerate(zip(rows, lengths.tolist(), strict=True)):
+        begin = begins[i].data[:n_bytes]
+        at = HEADER_BYTES + LABEL.itemsize * int.from_bytes(begin[:4], "little")
+        head = None
+        with contextlib.suppress(PictureError, HeaderError):
+            with contextlib.suppress(ShortHeadError):
+                head = head_of(begin[at:])
+            if head is None:  # the beginning tells too little
+                head = picture_head(unpack(file.payload(row)).payload)
+            out[i] = head.height, head.width, head.channels, head.orientation
+    return out
