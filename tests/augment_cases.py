@@ -6,21 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from labeled.transforms import (
-    Affine,
-    Augment,
-    Contrast,
-    Crop,
-    Illumination,
-    Jitter,
-    Mirror,
-    Normalize,
-    Pad,
-    RandomCrop,
-    RandomResizedCrop,
-    Resize,
-    ShiftHSL,
-)
+from labeled import transforms as tf
 
 DIMS = ("batch", "channel", "height", "width")
 LAST = ("batch", "height", "width", "channel")
@@ -40,27 +26,29 @@ def batch_of(pictures, dims=DIMS[1:]):
 
 
 ALL = [
-    Crop((9, 14)),
-    Crop((9, 14), y=1, x=2),
-    RandomCrop((9, 14)),
-    Mirror(),
-    Pad((1, 2), fill=7),
-    Resize((11, 31)),
-    Resize(shorter=14, method="bicubic"),
-    Resize(least=(25, 30), method="nearest"),
-    RandomResizedCrop((8, 9), area=(0.2, 0.9)),
-    Affine(rotate=(-30, 30), shear=(-0.2, 0.2), scale=(0.8, 1.2), aspect=(0.8, 1.2)),
-    Affine(rotate=(-30, 30), method="nearest", fill=9),
-    Affine(rotate=(-30, 30), method="lanczos", fill=9),
-    Affine(shear=(-0.3, 0.3), method="bicubic"),
-    Jitter(0.4, 0.3, 0.5),
-    ShiftHSL(20, 0.2, 0.1),
-    Contrast(0.4),
-    Contrast(0.4, about=100),
-    Illumination(30),
-    Normalize([1, 2, 3], [4, 5, 6], 2.0),
-    Augment([RandomCrop(12), Mirror(), Normalize(100, 50), Contrast(0.2, about=0)]),
-    Augment([Resize(shorter=18), RandomCrop(12), Jitter(0.2), Mirror(), Mirror()]),
+    tf.Crop((9, 14)),
+    tf.Crop((9, 14), y=1, x=2),
+    tf.RandomCrop((9, 14)),
+    tf.Mirror(),
+    tf.Pad((1, 2), fill=7),
+    tf.Resize((11, 31)),
+    tf.Resize(shorter=14, method="bicubic"),
+    tf.Resize(least=(25, 30), method="nearest"),
+    tf.RandomResizedCrop((8, 9), area=(0.2, 0.9)),
+    tf.Affine(rotate=(-30, 30), shear=(-0.2, 0.2), scale=(0.8, 1.2), aspect=(0.8, 1.2)),
+    tf.Affine(rotate=(-30, 30), method="nearest", fill=9),
+    tf.Affine(rotate=(-30, 30), method="lanczos", fill=9),
+    tf.Affine(shear=(-0.3, 0.3), method="bicubic"),
+    tf.Jitter(0.4, 0.3, 0.5),
+    tf.ShiftHSL(20, 0.2, 0.1),
+    tf.Contrast(0.4),
+    tf.Contrast(0.4, about=100),
+    tf.Illumination(30),
+    tf.Normalize([1, 2, 3], [4, 5, 6], 2.0),
+    tf.Augment([tf.RandomCrop(12), tf.Mirror(), tf.Normalize(100, 50), tf.Contrast(0.2, about=0)]),
+    tf.Augment(
+        [tf.Resize(shorter=18), tf.RandomCrop(12), tf.Jitter(0.2), tf.Mirror(), tf.Mirror()]
+    ),
 ]
 every = pytest.mark.parametrize("transform", ALL, ids=lambda t: type(t).__name__)
 plain = BYTES.astype(np.float64)

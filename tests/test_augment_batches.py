@@ -11,19 +11,9 @@ from numpy.testing import assert_array_equal
 from ragged_files import ragged_path
 
 import labeled
+from labeled import transforms as tf
 from labeled.errors import DimsError
 from labeled.spaces import Conv2DSpace
-from labeled.transforms import (
-    Affine,
-    Augment,
-    Contrast,
-    Jitter,
-    Mirror,
-    Normalize,
-    RandomCrop,
-    RandomResizedCrop,
-    Resize,
-)
 from make_files import fuel_file
 
 N = 97
@@ -31,15 +21,15 @@ RNG = np.random.default_rng(4)
 IMAGES = RNG.integers(0, 256, (N, 3, 14, 16), dtype=np.uint8)
 TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.uint8)
 DIMS = ("batch", "channel", "height", "width")
-STEPS = Augment(
+STEPS = tf.Augment(
     [
-        RandomResizedCrop(12, area=(0.5, 1.0)),
-        Mirror(),
-        Jitter(0.3, 0.3, 0.3),
-        Affine(rotate=(-10, 10)),
-        Normalize(128, 64),
-        Contrast(0.2),
-        RandomCrop(10),
+        tf.RandomResizedCrop(12, area=(0.5, 1.0)),
+        tf.Mirror(),
+        tf.Jitter(0.3, 0.3, 0.3),
+        tf.Affine(rotate=(-10, 10)),
+        tf.Normalize(128, 64),
+        tf.Contrast(0.2),
+        tf.RandomCrop(10),
     ],
     axes=("b", 0, 1, "c"),
 )
@@ -92,7 +82,9 @@ def test_pictures_depend_on_seed_epoch_and_row_alone(dataset):
 
 def test_batches_laid_out_by_specs(dataset):
     space = Conv2DSpace((14, 16), num_channels=3, axes=("c", 0, 1, "b"))
-    crops = Augment([RandomCrop(9), Mirror()], dims=("channel", "height", "width", "batch"))
+    crops = tf.Augment(
+        [tf.RandomCrop(9), tf.Mirror()], dims=("channel", "height", "width", "batch")
+    )
     loader = dataset.batches(20, specs=(space, "images"), pipeline=crops, shuffle=True, seed=3)
     expected = crops(IMAGES, seed=3, dims=DIMS)
     for batch, rows, _ in loader.with_rows():
@@ -103,7 +95,7 @@ def test_batches_laid_out_by_specs(dataset):
 def test_pictures_of_different_sizes_become_one_array(tmp_path, layout):
     images = [np.resize(IMAGES[k], (3, 12 + k % 5, 10 + k % 7)) for k in range(31)]
     dataset = labeled.open_dataset(ragged_path(tmp_path / "r.hdf5", layout, images))
-    steps = Augment([Resize(shorter=12), RandomCrop(10), Mirror()], dims=DIMS[1:])
+    steps = tf.Augment([tf.Resize(shorter=12), tf.RandomCrop(10), tf.Mirror()], dims=DIMS[1:])
     loader = dataset.batches(8, pipeline={"x": steps}, shuffle=True, seed=7, threads=2)
     told = replace(steps, dims=None)  # the file tells them, too
     for batch, own in zip(loader, dataset.batches(8, shuffle=True, seed=7), strict=True):
@@ -121,12 +113,12 @@ def test_pictures_of_different_sizes_become_one_array(tmp_path, layout):
 def test_a_dim_of_any_name_counts_pictures(name):
     stack = xr.DataArray(IMAGES[:, 0], dims=(name, "y", "x"), name="stack")
     wanted = xr.DataArray(IMAGES[:, 0], dims=("batch", "height", "width"))
-    loader = labeled.batches(stack, 10, dim=name, pipeline={"stack": RandomCrop(9)}, seed=7)
+    loader = labeled.batches(stack, 10, dim=name, pipeline={"stack": tf.RandomCrop(9)}, seed=7)
     for batch in loader:
         assert batch["stack"].dims == (name, "y", "x")
-        same = RandomCrop(9)(wanted[batch.rows], rows=batch.rows, seed=loader.seed, epoch=0)
+        same = tf.RandomCrop(9)(wanted[batch.rows], rows=batch.rows, seed=loader.seed, epoch=0)
         assert_array_equal(batch["stack"], same)
-    empty = RandomCrop(9)(stack[:0], rows=np.zeros(0, int))
+    empty = tf.RandomCrop(9)(stack[:0], rows=np.zeros(0, int))
     assert (empty.dims, empty.shape) == ((name, "y", "x"), (0, 9, 9))
     with pytest.raises(DimsError, match="not those of pictures"):
-        RandomCrop(9)(stack.expand_dims("z"), rows=np.arange(N))
+        tf.RandomCrop(9)(stack.expand_dims("z"), rows=np.arange(N))

@@ -18,24 +18,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 
 import labeled
+from labeled import transforms as tf
 from labeled.errors import ArrayError, AugmentError, DimsError, FileFormatError, WriteError
-from labeled.transforms import (
-    Affine,
-    Augment,
-    Contrast,
-    Crop,
-    Decode,
-    Jitter,
-    Mirror,
-    Normalize,
-    Pad,
-    RandomResizedCrop,
-    Resize,
-    ShiftHSL,
-    mean_image,
-    read_mean_file,
-    write_mean_file,
-)
 
 # -- mean images
 
@@ -44,32 +28,34 @@ def test_the_mean_of_a_source():
     images = xr.DataArray(BYTES, dims=DIMS)
     objects = batch_of(BYTES)
     for given_ in (images, images.chunk(batch=2), objects):
-        found = mean_image(given_)
+        found = tf.mean_image(given_)
         assert found.dims == DIMS[1:]
         assert found.dtype == np.float32
         assert_allclose(found, plain.mean(axis=0), rtol=1e-6)
     objects.values[0] = BYTES[0, :, 1:]
     for given_, words in ((images[:0], "no picture"), (objects, "sizes")):
         with pytest.raises(AugmentError, match=words):
-            mean_image(given_)
+            tf.mean_image(given_)
 
 
 def test_mean_images_are_subtracted(tmp_path):
-    mean = mean_image(xr.DataArray(BYTES, dims=DIMS))
-    write_mean_file(tmp_path / "mean.bin", mean)
+    mean = tf.mean_image(xr.DataArray(BYTES, dims=DIMS))
+    tf.write_mean_file(tmp_path / "mean.bin", mean)
     expected = plain - mean.values
     for given_ in (mean, mean.values, str(tmp_path / "mean.bin"), mean.transpose(..., "channel")):
-        found = Normalize(given_)(BYTES, dims=DIMS)
+        found = tf.Normalize(given_)(BYTES, dims=DIMS)
         assert_allclose(found, expected, atol=1e-4)
-    steps = Augment([Mirror(1), Normalize(mean, scale=2), Mirror(1), Contrast(0.3, about=0)])
-    pad = Augment([Pad(0), Pad(0), Pad(0), Contrast(0.3, about=0)])
+    steps = tf.Augment(
+        [tf.Mirror(1), tf.Normalize(mean, scale=2), tf.Mirror(1), tf.Contrast(0.3, about=0)]
+    )
+    pad = tf.Augment([tf.Pad(0), tf.Pad(0), tf.Pad(0), tf.Contrast(0.3, about=0)])
     factors = pad(np.ones((N, 1, 1, 1)), dims=DIMS)  # as the step in its place draws
     wanted = (plain[..., ::-1] - mean.values)[..., ::-1] * 2 * factors
     assert_allclose(steps(BYTES, dims=DIMS), wanted, atol=1e-3)
     with pytest.raises(AugmentError, match="mean image is 20 x 26"):
-        Augment([Crop(5), Normalize(mean)])(BYTES, dims=DIMS)
+        tf.Augment([tf.Crop(5), tf.Normalize(mean)])(BYTES, dims=DIMS)
     with pytest.raises(FileFormatError, match="cannot be read"):
-        Normalize(tmp_path / "none.bin")
+        tf.Normalize(tmp_path / "none.bin")
 
 
 # -- kinds of pictures
@@ -80,24 +66,24 @@ def test_labels_come_back():
         BYTES, dims=DIMS, name="faces", attrs={"unit": "none"},
         coords={"batch": ROWS, "channel": list("rgb"), "width": np.arange(W), "who": 3},
     )  # fmt: skip
-    found = Crop(5)(images)
+    found = tf.Crop(5)(images)
     assert found.name == "faces"
     assert found.attrs == {"unit": "none"}
     assert set(found.coords) == {"batch", "channel", "who"}
     assert_array_equal(found, BYTES[:, :, 7:12, 10:15])
-    assert "width" not in Mirror(1)(images).coords  # of the same length, and no longer true
-    turned = Augment([Crop(5)], axes=(0, "c", 1, "b"))(images)
+    assert "width" not in tf.Mirror(1)(images).coords  # of the same length, and no longer true
+    turned = tf.Augment([tf.Crop(5)], axes=(0, "c", 1, "b"))(images)
     assert turned.dims == ("height", "channel", "width", "batch")
     assert_array_equal(turned.transpose(*DIMS), found)
 
 
 def test_grey_pictures_need_no_channel():
     grey = BYTES[:, 0]
-    found = Augment([Crop(5), Normalize(1)])(grey, dims=("batch", "height", "width"))
+    found = tf.Augment([tf.Crop(5), tf.Normalize(1)])(grey, dims=("batch", "height", "width"))
     assert_array_equal(found, grey[:, 7:12, 10:15] - np.float32(1))
-    added = Augment([Crop(5)], axes=("b", "c", 0, 1))(grey, dims=("batch", "height", "width"))
+    added = tf.Augment([tf.Crop(5)], axes=("b", "c", 0, 1))(grey, dims=("batch", "height", "width"))
     assert added.shape == (N, 1, 5, 5)
-    one = Crop(5)(grey[0], dims=("height", "width"))
+    one = tf.Crop(5)(grey[0], dims=("height", "width"))
     assert_array_equal(one, grey[0, 7:12, 10:15])
 
 
@@ -107,14 +93,14 @@ def test_borders_are_those_of_numpy_wherever_the_channels_lie(dtype):
     expected = np.pad(images, ((0, 0), (2, 2), (1, 1), (0, 0)), constant_values=9)
     for order in ((0, 1, 2, 3), (0, 3, 1, 2), (3, 0, 2, 1)):
         dims = [LAST[axis] for axis in order]
-        padded = Pad((2, 1), fill=9)(images.transpose(order), dims=dims)
+        padded = tf.Pad((2, 1), fill=9)(images.transpose(order), dims=dims)
         assert_array_equal(padded, expected.transpose(order), strict=dtype != ">i2")
 
 
 MORE = [
-    Affine(rotate=(0, 9), canvas=(7, 8)),
-    Augment([Resize(shorter=14), Pad(2)]),
-    Augment([Crop(8), Affine(scale=(0.5, 1.5))]),
+    tf.Affine(rotate=(0, 9), canvas=(7, 8)),
+    tf.Augment([tf.Resize(shorter=14), tf.Pad(2)]),
+    tf.Augment([tf.Crop(8), tf.Affine(scale=(0.5, 1.5))]),
 ]
 
 
@@ -132,10 +118,10 @@ def test_a_ragged_batch_stays_one_unless_all_pictures_come_out_alike(transform):
 @pytest.mark.parametrize(
     ("transform", "words"),
     [
-        (Pad(10**6), r"2,000,020 x 2,000,026 pixels, more than the 268,435,456"),
-        (Resize(10**6), r"1,000,000 x 1,000,000 pixels"),
-        (Resize(least=10**6), r"1,000,000 x 1,300,000 pixels"),
-        (RandomResizedCrop(10**6), r"1,000,000 x 1,000,000 pixels"),
+        (tf.Pad(10**6), r"2,000,020 x 2,000,026 pixels, more than the 268,435,456"),
+        (tf.Resize(10**6), r"1,000,000 x 1,000,000 pixels"),
+        (tf.Resize(least=10**6), r"1,000,000 x 1,300,000 pixels"),
+        (tf.RandomResizedCrop(10**6), r"1,000,000 x 1,000,000 pixels"),
     ],
 )
 def test_pictures_without_end_are_refused_before_they_are_made(transform, words):
@@ -165,36 +151,39 @@ def test_pictures_without_end_are_refused_before_they_are_made(transform, words)
 )
 def test_pictures_that_are_none(images, options, error, words):
     with pytest.raises(error, match=words):
-        Mirror()(images, **options)
+        tf.Mirror()(images, **options)
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Crop((1, 2, 3)), "height, width"),
-        (lambda: Crop(2, y=-1), "y=-1"),
-        (lambda: Mirror(1.5), "chance=1.5"),
-        (lambda: Resize(), "found none"),
-        (lambda: Resize(3, shorter=3), "size"),
-        (lambda: Resize(3, method="cubic"), "did you mean 'bicubic'"),
-        (lambda: RandomResizedCrop(3, area=(0.1, 1.1)), "area"),
-        (lambda: Affine(rotate=(3, 2)), "least comes first"),
-        (lambda: Affine(scale=0), "above 0"),
-        (lambda: Affine(rotate=float("nan")), "finite"),
-        (lambda: Jitter(brightness=-1), "0 or more"),
-        (lambda: Normalize(std=[1, 0, 1]), "holds a 0"),
-        (lambda: ShiftHSL(peak=0), "peak"),
-        (lambda: Augment([abs]), "a sequence of PictureTransform"),
-        (lambda: Augment([], axes=("b", "c", 0))(BYTES, dims=DIMS), "not an order"),
+        (lambda: tf.Crop((1, 2, 3)), "height, width"),
+        (lambda: tf.Crop(2, y=-1), "y=-1"),
+        (lambda: tf.Mirror(1.5), "chance=1.5"),
+        (lambda: tf.Resize(), "found none"),
+        (lambda: tf.Resize(3, shorter=3), "size"),
+        (lambda: tf.Resize(3, method="cubic"), "did you mean 'bicubic'"),
+        (lambda: tf.RandomResizedCrop(3, area=(0.1, 1.1)), "area"),
+        (lambda: tf.Affine(rotate=(3, 2)), "least comes first"),
+        (lambda: tf.Affine(scale=0), "above 0"),
+        (lambda: tf.Affine(rotate=float("nan")), "finite"),
+        (lambda: tf.Jitter(brightness=-1), "0 or more"),
+        (lambda: tf.Normalize(std=[1, 0, 1]), "holds a 0"),
+        (lambda: tf.ShiftHSL(peak=0), "peak"),
+        (lambda: tf.Augment([abs]), "a sequence of PictureTransform"),
+        (lambda: tf.Augment([], axes=("b", "c", 0))(BYTES, dims=DIMS), "not an order"),
         (
-            lambda: Resize((600, 500))(np.broadcast_to(BYTES[:1], (5000, 3, H, W)), dims=DIMS),
+            lambda: tf.Resize((600, 500))(np.broadcast_to(BYTES[:1], (5000, 3, H, W)), dims=DIMS),
             r"5,000 pictures would become 600 x 500 .* 4,500,0",
         ),
-        (lambda: Augment([Augment([], dtype="f4")]), "for the outermost"),
-        (lambda: Augment([Crop(3), Augment([Crop(3)], dims=DIMS)]), "for the outermost"),
-        (lambda: Normalize([1, 2])(BYTES, dims=DIMS), "has 2 channels"),
-        (lambda: ShiftHSL(3)(BYTES[:, :2], dims=DIMS), "3 channels"),
-        (lambda: Jitter(saturation=0.3)(BYTES[:, :1], dims=DIMS), "3 channels"),
+        (lambda: tf.Augment([tf.Augment([], dtype="f4")]), "for the outermost"),
+        (
+            lambda: tf.Augment([tf.Crop(3), tf.Augment([tf.Crop(3)], dims=DIMS)]),
+            "for the outermost",
+        ),
+        (lambda: tf.Normalize([1, 2])(BYTES, dims=DIMS), "has 2 channels"),
+        (lambda: tf.ShiftHSL(3)(BYTES[:, :2], dims=DIMS), "3 channels"),
+        (lambda: tf.Jitter(saturation=0.3)(BYTES[:, :1], dims=DIMS), "3 channels"),
     ],
 )
 def test_parameters_that_do_not_fit(make, words):
@@ -234,7 +223,7 @@ def ds(tmp_path, pictures):
 def test_a_loader_decodes_them(ds, pictures, threads):
     seen = []
     for batch in ds.batches(
-        8, shuffle=True, seed=1, threads=threads, pipeline={"images": Decode()}
+        8, shuffle=True, seed=1, threads=threads, pipeline={"images": tf.Decode()}
     ):
         assert (
             "images  (batch: 8, height: *, width: *, channel: *)" in repr(batch) or len(seen) == 24
@@ -246,7 +235,7 @@ def test_a_loader_decodes_them(ds, pictures, threads):
 
 
 def test_an_augment_goes_on_with_them(ds, pictures):
-    steps = [{"images": Decode()}, {"images": Augment([Crop((8, 10)), Mirror(1.0)])}]
+    steps = [{"images": tf.Decode()}, {"images": tf.Augment([tf.Crop((8, 10)), tf.Mirror(1.0)])}]
     (batch,) = ds.batches(30, pipeline=steps, output="numpy")
     for pixels, whole in zip(batch["images"], pictures, strict=True):
         top, left = (whole.shape[0] - 8) // 2, (whole.shape[1] - 10) // 2
@@ -255,9 +244,9 @@ def test_an_augment_goes_on_with_them(ds, pictures):
 
 def test_what_is_no_picture_names_its_row(ds):
     with pytest.raises(AugmentError, match="row 17 cannot be decoded: Pillow does not open it"):
-        Decode()([png_of(np.zeros((2, 2, 3), np.uint8)), np.zeros(9, np.uint8)], rows=[3, 17])
+        tf.Decode()([png_of(np.zeros((2, 2, 3), np.uint8)), np.zeros(9, np.uint8)], rows=[3, 17])
     with pytest.raises(AugmentError, match="rows of uint8; found int64"):
-        next(iter(ds.batches(8, pipeline={"labels": Decode()})))
+        next(iter(ds.batches(8, pipeline={"labels": tf.Decode()})))
 
 
 # -- mean images in files
@@ -269,15 +258,15 @@ means = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=4, max_side
 @given(means, st.sampled_from(FORMS))
 def test_written_then_read_is_equal(tmp_path_factory, mean, form):
     path = tmp_path_factory.mktemp("means") / "mean.bin"
-    write_mean_file(path, mean, form=form)
-    found = read_mean_file(path)
+    tf.write_mean_file(path, mean, form=form)
+    found = tf.read_mean_file(path)
     assert found.dtype == np.float32
     assert_array_equal(found, mean)
 
 
 def test_what_cannot_be_written_is_said(tmp_path):
     with pytest.raises(WriteError, match=r"folder .*no' does not exist"):
-        write_mean_file(tmp_path / "no" / "mean.bin", np.zeros((1, 2, 2)))
+        tf.write_mean_file(tmp_path / "no" / "mean.bin", np.zeros((1, 2, 2)))
 
 
 def test_bytes_of_the_forms(tmp_path):
@@ -292,9 +281,9 @@ def test_bytes_of_the_forms(tmp_path):
     path = tmp_path / "mean.bin"
     for form, array in arrays.items():
         path.write_bytes(head + array + context + values + tail)
-        assert_array_equal(read_mean_file(path), mean)
+        assert_array_equal(tf.read_mean_file(path), mean)
         if form in FORMS:
-            write_mean_file(path, mean, form=form)
+            tf.write_mean_file(path, mean, form=form)
             assert path.read_bytes() == head + array + context + values + tail
     assert list(tmp_path.iterdir()) == [path]  # no drafts are left
 
@@ -303,18 +292,18 @@ def test_other_types_become_float32(tmp_path):
     path = tmp_path / "mean.bin"
     array = struct.pack("<Iiiq", 0xF993FAC9, 0, 1, 2) + struct.pack("<iii", 1, 0, 1)
     path.write_bytes(struct.pack("<QQQ", 0x112, 0, 1) + array + struct.pack("<dd", 1.5, -2))
-    assert_array_equal(read_mean_file(path), np.array([1.5, -2], np.float32))
+    assert_array_equal(tf.read_mean_file(path), np.array([1.5, -2], np.float32))
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_files_cut_off_are_refused(tmp_path, form):
     path = tmp_path / "mean.bin"
-    write_mean_file(path, np.ones((3, 2, 2), np.float32), form=form)
+    tf.write_mean_file(path, np.ones((3, 2, 2), np.float32), form=form)
     whole = path.read_bytes()
     for length in range(0, len(whole) - 24, 5):  # the name at the end is not needed
         path.write_bytes(whole[:length])
         with pytest.raises(FileFormatError, match=r"mean\.bin"):
-            read_mean_file(path)
+            tf.read_mean_file(path)
 
 
 def test_headers_that_claim_too_much_are_refused(tmp_path):
@@ -331,15 +320,15 @@ def test_headers_that_claim_too_much_are_refused(tmp_path):
     ]:
         path.write_bytes(head + array + bytes(64))
         with pytest.raises(FileFormatError, match=words):
-            read_mean_file(path)
+            tf.read_mean_file(path)
 
 
 def test_what_is_no_mean_image(tmp_path):
     path = tmp_path / "mean.bin"
     path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(64))
     with pytest.raises(FileFormatError, match="begins with"):
-        read_mean_file(path)
+        tf.read_mean_file(path)
     with pytest.raises(FileFormatError, match="cannot be read"):
-        read_mean_file(tmp_path / "none.bin")
+        tf.read_mean_file(tmp_path / "none.bin")
     with pytest.raises(ArrayError, match="form="):
-        write_mean_file(path, np.ones(3), form="new")
+        tf.write_mean_file(path, np.ones(3), form="new")

@@ -15,24 +15,8 @@ from dask.utils import parse_bytes
 
 import labeled
 from labeled import permute
+from labeled import transforms as tf
 from labeled.errors import LoaderError, PipelineError
-from labeled.transforms import (
-    Affine,
-    Augment,
-    Contrast,
-    Jitter,
-    Mirror,
-    Normalize,
-    Pad,
-    RandomCrop,
-    RandomResizedCrop,
-    Resize,
-    RowSpec,
-    ShiftHSL,
-    Stages,
-    takes,
-    whole,
-)
 
 DIMS = ("batch", "channel", "height", "width")
 SHAPE = (48, 3, 48, 40)
@@ -40,18 +24,22 @@ MIB = 1 << 20
 MEAN_IMAGE = np.zeros((3, 30, 30))
 
 TRANSFORMS = [
-    Resize(150),
-    Resize(20),
-    RandomResizedCrop(96),
-    Affine(rotate=(-20, 20)),
-    Affine(scale=2, canvas=90, method="lanczos"),
-    Jitter(0.3, 0.3, 0.3),
-    ShiftHSL(10, 0.1, 0.1),
-    Contrast(0.3),
-    Pad(8),
-    Augment([RandomCrop(30), Normalize(MEAN_IMAGE), Mirror()]),
-    Augment([RandomResizedCrop(96), Jitter(0.3), Affine(rotate=9), Normalize(127, 60)]),
-    Augment([Resize(140), RandomCrop(20), ShiftHSL(9, 0.1, 0.1), Pad(4)], dtype="f8"),
+    tf.Resize(150),
+    tf.Resize(20),
+    tf.RandomResizedCrop(96),
+    tf.Affine(rotate=(-20, 20)),
+    tf.Affine(scale=2, canvas=90, method="lanczos"),
+    tf.Jitter(0.3, 0.3, 0.3),
+    tf.ShiftHSL(10, 0.1, 0.1),
+    tf.Contrast(0.3),
+    tf.Pad(8),
+    tf.Augment([tf.RandomCrop(30), tf.Normalize(MEAN_IMAGE), tf.Mirror()]),
+    tf.Augment(
+        [tf.RandomResizedCrop(96), tf.Jitter(0.3), tf.Affine(rotate=9), tf.Normalize(127, 60)]
+    ),
+    tf.Augment(
+        [tf.Resize(140), tf.RandomCrop(20), tf.ShiftHSL(9, 0.1, 0.1), tf.Pad(4)], dtype="f8"
+    ),
 ]
 
 
@@ -59,7 +47,7 @@ TRANSFORMS = [
 @pytest.mark.parametrize("transform", TRANSFORMS, ids=str)
 def test_transforms_take_what_they_state(transform, dtype):
     images = np.random.default_rng(0).integers(0, 200, SHAPE).astype(dtype)
-    form = RowSpec(DIMS[1:], (SHAPE[1:],), images.dtype)
+    form = tf.RowSpec(DIMS[1:], (SHAPE[1:],), images.dtype)
     if permute.available():
         importlib.import_module("numba")  # else in whichever call pays for it
     transform(images, seed=3, dims=DIMS)  # imports, and compiled loops
@@ -154,8 +142,8 @@ def test_growth_stays_within_what_is_promised(pictures, pipeline, memory):
 def test_a_pipeline_that_makes_more_than_memory_is_refused(pictures):
     dataset = labeled.open_dataset(pictures)
     with pytest.raises(LoaderError, match=r"too small.*give memory='"):
-        dataset.batches(64, pipeline={"x": Resize(512)}, memory="64 MiB")
-    dataset.batches(64, pipeline={"x": Resize(64)}, memory="64 MiB")
+        dataset.batches(64, pipeline={"x": tf.Resize(512)}, memory="64 MiB")
+    dataset.batches(64, pipeline={"x": tf.Resize(64)}, memory="64 MiB")
 
 
 def test_what_is_not_counted_is_reported_by_name(pictures):
@@ -167,11 +155,15 @@ def test_what_is_not_counted_is_reported_by_name(pictures):
     plain = dataset.batches(16, pipeline={"x": doubled})
     assert "not counted: what" in repr(plain.explain())
     assert "doubled" in repr(plain.explain())
-    collated = dataset.batches(16, pipeline=Stages(collate=list)).explain()
+    collated = dataset.batches(16, pipeline=tf.Stages(collate=list)).explain()
     assert collated.uncounted == ("list",)
-    for stated in ({"x": Resize(20)}, whole(takes(100)(doubled)), {"x": [takes(9)(doubled)]}):
+    for stated in (
+        {"x": tf.Resize(20)},
+        tf.whole(tf.takes(100)(doubled)),
+        {"x": [tf.takes(9)(doubled)]},
+    ):
         explained = dataset.batches(16, pipeline=stated).explain()
         assert explained.uncounted == ()
         assert "not counted: what" not in repr(explained)
     with pytest.raises(PipelineError, match="row_bytes=-1"):
-        takes(-1)
+        tf.takes(-1)

@@ -45,7 +45,8 @@ from labeled.spaces import (
 )
 from labeled.spaces.arrays import check_fits, one_hot, value_for, why_not_cast
 from labeled.spaces.kinds import call_for
-from labeled.transforms.pipeline import CompiledPipeline, Forms, check_parts
+from labeled.transforms.memory import Forms
+from labeled.transforms.pipeline import CompiledPipeline, check_parts
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
 
 SHAPE_ROWS = 1 << 16

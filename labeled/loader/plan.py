@@ -28,7 +28,7 @@ from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection
 from labeled.sources.source import Source
 from labeled.spaces import Space
-from labeled.transforms.pipeline import made_of
+from labeled.transforms.memory import made_of
 
 log = logging.getLogger(__name__)
 

@@ -5,48 +5,22 @@ functions of the Julia package as methods: ``eachbatch``, ``get``, ``load_data``
 page docs/traps_mxnet.md shows where they differ from :mod:`labeled.providers`.
 """
 
-from labeled.compat.mxnet.fileiters import CSVIter, MNISTIter
-from labeled.compat.mxnet.imageiter import ImageRecordIter, ImageRecordIter_v1
-from labeled.compat.mxnet.iterators import (
-    AbstractDataProvider,
-    ArrayDataProvider,
-    DataBatch,
-    DataDesc,
-    MXDataProvider,
-)
-from labeled.compat.mxnet.recordio import (
-    IRHeader,
-    MXIndexedRecordIO,
-    MXRecordIO,
-    pack,
-    pack_img,
-    unpack,
-    unpack_img,
-)
+from labeled.compat.mxnet.fileiters import CSVIter as CSVIter
+from labeled.compat.mxnet.fileiters import MNISTIter as MNISTIter
+from labeled.compat.mxnet.imageiter import ImageRecordIter as ImageRecordIter
+from labeled.compat.mxnet.imageiter import ImageRecordIter_v1 as ImageRecordIter_v1
+from labeled.compat.mxnet.iterators import AbstractDataProvider as AbstractDataProvider
+from labeled.compat.mxnet.iterators import ArrayDataProvider as ArrayDataProvider
+from labeled.compat.mxnet.iterators import DataBatch as DataBatch
+from labeled.compat.mxnet.iterators import DataDesc as DataDesc
+from labeled.compat.mxnet.iterators import MXDataProvider as MXDataProvider
+from labeled.compat.mxnet.recordio import IRHeader as IRHeader
+from labeled.compat.mxnet.recordio import MXIndexedRecordIO as MXIndexedRecordIO
+from labeled.compat.mxnet.recordio import MXRecordIO as MXRecordIO
+from labeled.compat.mxnet.recordio import pack as pack
+from labeled.compat.mxnet.recordio import pack_img as pack_img
+from labeled.compat.mxnet.recordio import unpack as unpack
+from labeled.compat.mxnet.recordio import unpack_img as unpack_img
 
-CSVProvider = CSVIter
-ImageRecordProvider = ImageRecordIter
-MNISTProvider = MNISTIter
+CSVProvider, ImageRecordProvider, MNISTProvider = CSVIter, ImageRecordIter, MNISTIter
 """The names of the Julia package for the same iterators."""
-
-__all__ = [
-    "AbstractDataProvider",
-    "ArrayDataProvider",
-    "CSVIter",
-    "CSVProvider",
-    "DataBatch",
-    "DataDesc",
-    "IRHeader",
-    "ImageRecordIter",
-    "ImageRecordIter_v1",
-    "ImageRecordProvider",
-    "MNISTIter",
-    "MNISTProvider",
-    "MXDataProvider",
-    "MXIndexedRecordIO",
-    "MXRecordIO",
-    "pack",
-    "pack_img",
-    "unpack",
-    "unpack_img",
-]
