@@ -157,8 +157,6 @@ class Opened:
         wanted = tuple(a for a in (axes or given) if a != "b" or "b" in given)
         if not set(given) <= set(wanted) <= {*given, "c"} or len(set(wanted)) != len(wanted):
             raise DimsError(f"axes={axes} are not an order of {given}")
-        if "c" not in wanted and plan.n_channels != 1:
-            raise DimsError(f"no dim of {tuple(self.names.values())} is one of channels; name it")
         dims = {axis: self.names.get(axis, name_of(axis, 2)) for axis in wanted}
         left_out = [axis for axis in EVERY if axis not in wanted]
         order = [EVERY.index(axis) for axis in (*left_out, *wanted)]

@@ -33,7 +33,6 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -193,11 +192,10 @@ def steps_of(
     by_name = isinstance(call, Mapping) and part is None
     if by_name or isinstance(call, list | tuple):
         inner: Any = call.items() if by_name else enumerate(call)
-        found = (
-            steps_of(one, step if by_name else part, (*path, step), whole=whole)
-            for step, one in inner
-        )
-        return tuple(chain.from_iterable(found))
+        found = list[Step]()
+        for step, one in inner:
+            found += steps_of(one, step if by_name else part, (*path, step), whole=whole)
+        return tuple(found)
     call = Steps(call) if isinstance(call, Mapping) else call
     _check_transform(call)
     asks = asked_by(call)

@@ -62,16 +62,12 @@ class Metadata(Protocol):
 
 
 @runtime_checkable
-class Sensor(Protocol[TSample, TMetadata]):
+class Sensor(Dataset[TSample], Protocol[TSample, TMetadata]):
     """Samples of one kind over time."""
 
     metadata: TMetadata
 
     def stream(self) -> Iterator[TSample]: ...
-
-    def __getitem__(self, index: Index) -> TSample: ...
-
-    def __len__(self) -> int: ...
 
 
 @runtime_checkable
@@ -82,13 +78,11 @@ class Synchronization(Protocol):
 
 
 @runtime_checkable
-class Trace(Protocol[TSample]):
+class Trace(Dataset[TSample], Protocol[TSample]):
     """Samples of several sensors recorded together, and the sensors by name."""
 
     @overload
-    def __getitem__(self, index: Index) -> TSample: ...
+    def __getitem__(self, index: Index, /) -> TSample: ...
 
     @overload
-    def __getitem__(self, index: str) -> Sensor[Any, Any]: ...
-
-    def __len__(self) -> int: ...
+    def __getitem__(self, index: str, /) -> Sensor[Any, Any]: ...

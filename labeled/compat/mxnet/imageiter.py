@@ -305,24 +305,20 @@ def passes_of(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator
     part, parts = asked.part_index, asked.num_parts
     if asked.path_imgidx:
         return _indexed(asked, records)
-    if asked.shuffle_chunk_size:
-        return _in_pieces(asked, records)
-    first, stop = records.part(part, parts)
-    return lambda: records.chunks(first, stop, CHUNK_BYTES)
-
-
-def _in_pieces(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[Payloads]]:
-    """Cut a part into pieces, whose order is shuffled before every pass, always further."""
-    part, parts, size = asked.part_index, asked.num_parts, asked.shuffle_chunk_size * MIB
-    n = math.ceil(SLACK * int(records.heads[-1]) / (parts * size))
-    draws = Twister(PIECE_SEED + part + parts + n + asked.shuffle_chunk_seed)
-    order = np.arange(n)
+    spans, at_once, draws = [records.part(part, parts)], CHUNK_BYTES, None
+    if (
+        asked.shuffle_chunk_size
+    ):  # pieces, whose order is shuffled before every pass, always further
+        size = asked.shuffle_chunk_size * MIB
+        n = math.ceil(SLACK * int(records.heads[-1]) / (parts * size))
+        draws = Twister(PIECE_SEED + part + parts + n + asked.shuffle_chunk_seed)
+        spans = [records.part(part * n + piece, parts * n) for piece in range(n)]
+        at_once = max(size // 8, CHUNK_BYTES)
 
     def begin() -> Iterator[Payloads]:
-        order[:] = order[draws.shuffled(n)]
-        pieces = [records.part(part * n + piece, parts * n) for piece in order.tolist()]
-        at_once = max(size // 8, CHUNK_BYTES)
-        return chain.from_iterable(records.chunks(*piece, at_once) for piece in pieces)
+        if draws is not None:
+            spans[:] = [spans[at] for at in draws.shuffled(len(spans))]
+        return chain.from_iterable(records.chunks(*span, at_once) for span in spans)
 
     return begin
 

@@ -19,7 +19,6 @@ and one setting for the whole process, so pictures take turns here.
 
 from __future__ import annotations
 
-import importlib
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled._optional import import_optional
 from labeled.errors import AugmentError, how_to_install, warn
 from labeled.formats.pictures import opencv as library
 from labeled.transforms.pictures import check_size
@@ -219,11 +219,10 @@ def old_pixels(data: bytes | memoryview, decoded: Picture) -> Picture:
 
 @cache
 def _jpeglib() -> Any:
-    try:
-        return importlib.import_module("jpeglib")
-    except ImportError:
+    found = import_optional("jpeglib")
+    if found is None:
         warn(
             "release 0.9.5 decoded colour JPEGs with another libjpeg; without the library "
             "jpeglib their colours differ at edges: " + how_to_install("jpeglib", "mxnet")
         )
-        return None
+    return found
