@@ -14,7 +14,6 @@ Whether a batch is sparse is found without scipy; making one needs the extra ``s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -123,13 +122,6 @@ def why_not_cast(
     return f"{found} is not cast to {wanted}, which would drop {dropped}"
 
 
-def narrows(found: np.dtype[Any], wanted: np.dtype[Any] | None) -> bool:
-    """Whether both are integers and `wanted` cannot hold all that `found` can."""
-    if wanted is None or found.kind not in "iu" or wanted.kind not in "iu":
-        return False
-    return not np.can_cast(found, wanted, "safe")
-
-
 def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> Array:
     """Return `x` in dtype `wanted`; `x` itself if that is None or already so.
 
@@ -166,7 +158,9 @@ def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> Array:
 
 def check_fits(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> None:
     """Raise a `SpaceError` that names the first integer `wanted` cannot hold, and its row."""
-    if wanted is None or not narrows(dtype_of(x), wanted):
+    found = dtype_of(x)
+    integers = wanted is not None and found.kind in "iu" and wanted.kind in "iu"
+    if wanted is None or not integers or np.can_cast(found, wanted, "safe"):
         return
     x = x.gathered() if isinstance(x, permute.Taken) else x
     limits = np.iinfo(wanted)
@@ -224,30 +218,6 @@ def move_axes(x: Array, source: Axes, target: Axes) -> Array:
     """
     source, target = tuple(source), tuple(target)
     return x if source == target else permute_dims(x, tuple(map(source.index, target)))
-
-
-def flatten_rows(x: Array, axes: Axes) -> Array:
-    """Return (batch, feature) in canonical order from `x` with axes in order `axes`.
-
-    Examples
-    --------
-    >>> flatten_rows(np.arange(6).reshape(1, 2, 1, 3), ("b", "c", 0, 1))
-    array([[0, 3, 1, 4, 2, 5]])
-    """
-    moved = move_axes(x, axes, canonical_axes(len(axes) - 2))
-    return reshape(moved, (moved.shape[0], math.prod(moved.shape[1:])))
-
-
-def unflatten_rows(x: Array, shape: tuple[int, ...], channels: int, axes: Axes) -> Array:
-    """Return images in order `axes` from (batch, feature) `x` in canonical order.
-
-    Examples
-    --------
-    >>> unflatten_rows(np.zeros((8, 12)), (2, 2), 3, ("c", 0, 1, "b")).shape
-    (3, 2, 2, 8)
-    """
-    images = reshape(x, (x.shape[0], *shape, channels))
-    return move_axes(images, canonical_axes(len(shape)), axes)
 
 
 # ---------------------------------------------------------------- labels

@@ -27,6 +27,8 @@ from labeled.spaces.arrays import canonical_axes
 from labeled.spaces.kinds import ArraySpace, ConvNDSpace, IndexSpace, Space, VectorSpace
 
 Names = Mapping[Axis, Hashable]
+Dims = Sequence[Hashable]
+DimsOf = Mapping[Hashable, Dims]
 RECORD = "flattened"
 """The attribute that says what a ``feature`` dim is made of."""
 
@@ -221,9 +223,7 @@ def _remember(made: xr.DataArray, x: xr.DataArray) -> xr.DataArray:
     return made
 
 
-def _flattened(
-    x: xr.DataArray, data: Any, made: Sequence[Hashable], feature: Hashable
-) -> xr.DataArray:
+def _flattened(x: xr.DataArray, data: Any, made: Dims, feature: Hashable) -> xr.DataArray:
     """Return `data`, which is `x` as (batch, feature), with its coordinates and a record.
 
     Raises
@@ -278,7 +278,7 @@ def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
 
 
 def _unflattened(
-    x: xr.DataArray, data: Any, space: ConvNDSpace, dims: Sequence[Hashable], new: Names
+    x: xr.DataArray, data: Any, space: ConvNDSpace, dims: Dims, new: Names
 ) -> xr.DataArray:
     """Return `data`, which is `x` as images, under the names that the record of `x` has for them.
 
@@ -296,12 +296,7 @@ def _unflattened(
 
 
 def _unstacked(
-    x: xr.DataArray,
-    data: Any,
-    dims: Sequence[Hashable],
-    feature: Hashable,
-    made: Sequence[str],
-    before: Mapping[Hashable, Sequence[Hashable]],
+    x: xr.DataArray, data: Any, dims: Dims, feature: Hashable, made: Sequence[str], before: DimsOf
 ) -> xr.DataArray:
     """Return `data` under `dims`, coordinates along `feature` brought to those of `made`.
 
@@ -325,14 +320,12 @@ def _unstacked(
     return result.assign_coords(coords)
 
 
-def _touching(x: xr.DataArray, dims: Sequence[Hashable]) -> list[Hashable]:
+def _touching(x: xr.DataArray, dims: Dims) -> list[Hashable]:
     """Return the names of the coordinates along any of some dims."""
     return [name for name, coord in x.coords.items() if {*dims} & {*coord.dims}]
 
 
-def _array_of(
-    x: xr.DataArray, data: Any, dims: Sequence[Hashable], kept: xr.DataArray
-) -> xr.DataArray:
+def _array_of(x: xr.DataArray, data: Any, dims: Dims, kept: xr.DataArray) -> xr.DataArray:
     """Return `data` with the name, attributes and coordinates of `x` that still apply."""
     made = xr.DataArray(data, coords=kept.coords, dims=dims, attrs=x.attrs)
     made.name = x.name  # given no name, it would take that of the dask array

@@ -20,21 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from labeled.device import concat, dtype_of
+from labeled.device import concat, dtype_of, reshape
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.arrays import (
     Mode,
+    canonical_axes,
     cast,
     check_labels,
     csr,
     da,
-    flatten_rows,
     hstack,
     is_dask,
     is_sparse,
     move_axes,
     one_hot,
-    unflatten_rows,
     why_not_cast,
 )
 from labeled.spaces.kinds import (
@@ -93,12 +92,14 @@ def _is_dense(source: VectorSpace, target: ConvNDSpace) -> None:
 
 
 def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace) -> Any:
-    images = unflatten_rows(x, target.shape, target.channels, target.axes)
-    return _finish(images, source, target)
+    images = reshape(x, (x.shape[0], *target.shape, target.channels))
+    moved = move_axes(images, canonical_axes(len(target.shape)), target.axes)
+    return _finish(moved, source, target)
 
 
 def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace) -> Any:
-    rows = flatten_rows(x, source.axes)
+    moved = move_axes(x, source.axes, canonical_axes(len(source.shape)))
+    rows = reshape(moved, (moved.shape[0], source.get_total_dimension()))
     return _finish(csr(rows) if target.sparse else rows, source, target)
 
 

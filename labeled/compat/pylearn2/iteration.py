@@ -231,13 +231,9 @@ def as_even(subset_iterator_cls: type[SubsetIterator]) -> type[ForcedEvenIterato
     >>> Even.__name__, list(Even(10, 4))
     ('ForcedEvenSequentialSubsetIterator', [slice(0, 4, None), slice(4, 8, None)])
     """
-    members = {
-        "__doc__": f"{subset_iterator_cls.__name__} without the batches that are not full.",
-        "_base": subset_iterator_cls,
-        "fancy": subset_iterator_cls.fancy,
-        "stochastic": subset_iterator_cls.stochastic,
-    }
-    return type(f"ForcedEven{subset_iterator_cls.__name__}", (ForcedEvenIterator,), members)
+    base = subset_iterator_cls
+    members = {"_base": base, "fancy": base.fancy, "stochastic": base.stochastic}
+    return type(f"ForcedEven{base.__name__}", (ForcedEvenIterator,), members)
 
 
 class EvenSequencesSubsetIterator(_OneEpoch):

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 from dask.local import get_sync
 
-from labeled.compat.errors import check, old, require
+from labeled.compat.errors import check, require
 from labeled.compat.pylearn2 import config
-from labeled.spaces.arrays import csr, is_dask
+from labeled.spaces import arrays
 
 
 def safe_zip(*sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -152,7 +152,7 @@ MODES = ("concatenate", "merge", "stack")
 
 def csr_matrix(x: Any, shape: tuple[int, int] | None = None) -> Any:
     """Return `x` as a ``scipy.sparse.csr_matrix``, where ``*`` multiplies matrices."""
-    made = csr(x, shape)  # says what to install where scipy is missing
+    made = arrays.csr(x, shape)  # says what to install where scipy is missing
     return importlib.import_module("scipy.sparse").csr_matrix(made)
 
 
@@ -176,11 +176,7 @@ class OneHotFormatter:
         whole = isinstance(max_labels, int | np.integer) and max_labels >= 0
         check(whole, f"max_labels is an integer, 0 or more, not {max_labels!r}")
         self._max_labels = int(max_labels)
-        name = config.floatX if dtype is None or dtype == "floatX" else dtype
-        try:
-            self._dtype = np.dtype(name)
-        except TypeError as error:
-            raise old(TypeError, f"dtype {dtype!r} is not a dtype: {error}") from error
+        self._dtype = np.dtype(config.floatX if dtype is None or dtype == "floatX" else dtype)
 
     def format(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
         """Return the indicator rows of `targets`.
@@ -215,7 +211,7 @@ def one_hot(
     flat = not (sparse and mode == "stack")
     check(flat, "stacked indicators have an axis more than a sparse matrix")
     made = np.dtype(config.floatX if dtype is None else dtype)
-    if is_dask(targets):
+    if arrays.is_dask(targets):
         return _lazy(targets, max_labels, mode, made, sparse)
     return (_sparse if sparse else _dense)(targets, max_labels, mode, made)
 
@@ -224,14 +220,11 @@ def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> An
     for label in (int(targets.max()), int(targets.min())) if targets.size else ():
         known = -max_labels <= label < max_labels
         check(known, f"label {label} is out of range for {max_labels} labels", IndexError)
-    marks = np.zeros((targets.size, max_labels), dtype)
-    marks[np.arange(targets.size), targets.reshape(-1).astype(np.int64)] = 1
-    stacked = marks.reshape((*targets.shape, max_labels))
+    rows = np.atleast_2d(targets).astype(np.int64) % max(max_labels, 1)
+    made = arrays.one_hot(rows, max_labels, "merge" if mode == "merge" else "concatenate", dtype)
     if mode == "stack":
-        return stacked
-    if mode == "merge":
-        return stacked.max(axis=-2, initial=0)
-    return stacked.reshape((*targets.shape[:-1], targets.shape[-1] * max_labels))
+        return made.reshape((*targets.shape, max_labels))
+    return made if targets.ndim == 2 else made[0]
 
 
 def _sparse(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
@@ -315,7 +308,5 @@ def compressed_one_hot(
     check(found.ndim == 1, f"labels have one axis, not {found.shape}")
     values, numbers = np.unique(found, return_inverse=True)
     if simplify_binary and values.size == 2:
-        rows = numbers[:, None].astype(config.floatX if dtype is None else dtype)
-    else:
-        rows = convert_to_one_hot(numbers, dtype=dtype, max_labels=values.size)
-    return rows, values
+        return numbers[:, None].astype(config.floatX if dtype is None else dtype), values
+    return convert_to_one_hot(numbers, dtype=dtype, max_labels=values.size), values
