@@ -39,8 +39,6 @@ from labeled.formats.region import Ints
 from labeled.selection import Selection
 from labeled.sources.source import Source, load_rows
 
-__all__ = ["H5PYDataset", "PytablesDataset"]
-
 
 @do_not_pickle_attributes(
     "data_sources",
