@@ -93,7 +93,8 @@ class ContiguousReader(FileReader):
         # NumPy copies records aside to swap their bytes
         self._in_place = plan.whole and (native or plan.dtype.names is None) and self.row_bytes > 0
         self._by_call = self._in_place and io != "mmap"
-        self._step = max(1, PIECE_BYTES // max(1, plan.pitch))
+        each = plan.row_bytes if plan.read_through else plan.bytes_of(1)
+        self._step = max(1, PIECE_BYTES // max(1, each))
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:

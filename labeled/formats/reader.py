@@ -357,7 +357,7 @@ class FileReader:
         rows = self._checked(rows)
         if not len(rows) or not self.row_bytes:
             return ()
-        return self._ranges(as_runs(rows))
+        return self._ranges(rows if rows.ndim == 2 else runs_of(np.unique(rows)))
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         raise NotImplementedError

@@ -27,6 +27,7 @@ from labeled.selection import as_positions, spread
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Indexer: TypeAlias = int | slice | Ints
+"""What is taken of an axis; ``np.r_[indexer]`` lists the elements."""
 Region: TypeAlias = tuple[Indexer, ...]
 
 GAP_BYTES = 16 * 1024
@@ -232,10 +233,10 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
         cost = row_bytes if near else len(walked) * (n_bytes + GAP_BYTES)
         if cost < best:
             best, at, starts = cost, axis, walked + low * strides[axis]
-        walked = (walked[:, None] + positions_of(index) * strides[axis]).reshape(-1)
+        walked = (walked[:, None] + np.r_[index] * strides[axis]).reshape(-1)
     low, high = bounds(region[at])
     n_bytes = (high - low) * strides[at]
-    lengths = [len(positions_of(index)) for index in region[:at]]
+    lengths = [len(np.r_[index]) for index in region[:at]]
     walks = zip(region, lengths, strict=False)
     before = [0 if isinstance(index, int) else slice(0, n, 1) for index, n in walks]
     return BoxPlan(
@@ -248,13 +249,6 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
         whole=False,
         read_through=len(starts) == 1 and row_bytes - n_bytes <= GAP_BYTES,
     )
-
-
-def positions_of(index: Indexer) -> Ints:
-    """Return the elements that an indexer takes of its axis."""
-    if isinstance(index, slice):
-        return np.arange(index.start, index.stop, index.step)
-    return np.atleast_1d(index)
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -328,7 +322,7 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
 
 
 def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
-    positions = positions_of(part)
+    positions = np.r_[part]
     single = isinstance(request, int | np.integer) and not isinstance(request, bool)
     try:
         wanted = as_positions([request] if single else request, len(positions), "position")
@@ -354,6 +348,8 @@ class Tile(NamedTuple):
     """The elements wanted, counted within the chunk."""
     trail: Region
     """Their places in a row of the result; integers have dropped their axis."""
+    of: int
+    """All chunks of that grid."""
 
 
 def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Tile]:
@@ -368,14 +364,14 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
     Examples
     --------
     >>> [tuple(tile) for tile in tiles_of((slice(3, 7, 1), 2), (8, 6), (4, 6))]
-    [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),)), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),))]
+    [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),), 2), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),), 2)]
     """
     cuts: list[list[tuple[int, Indexer, Indexer | None]]] = []
     for index, chunk in zip(region, chunks, strict=True):
         if isinstance(index, int):
             cuts.append([(index // chunk, index % chunk, None)])
             continue
-        wanted, cut = positions_of(index), []
+        wanted, cut = np.r_[index], []
         coords, which = np.unique(wanted // chunk, return_inverse=True)
         for i, coord in enumerate(coords.tolist()):
             place: Any = np.flatnonzero(which == i)
@@ -386,7 +382,7 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
                 inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
             cut.append((coord, inside, place))
         cuts.append(cut)
-    tiles, grid = [], grid_of(shape, chunks)
+    tiles, grid = [], (-(-np.array(shape, np.int64) // np.array(chunks, np.int64))).tolist()
     for parts in itertools.product(*cuts):
         number, local, trail = 0, [], []
         for (coord, inside, place), n in zip(parts, grid, strict=True):
@@ -394,11 +390,5 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
             local.append(inside)
             if place is not None:
                 trail.append(place)
-        tiles.append(Tile(number, tuple(local), tuple(trail)))
+        tiles.append(Tile(number, tuple(local), tuple(trail), math.prod(grid)))
     return tiles
-
-
-def grid_of(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many chunks lie along each axis."""
-    grid = -(-np.array(shape, np.int64) // np.array(chunks, np.int64))
-    return tuple(grid.tolist())

@@ -152,18 +152,17 @@ def arrays_of(opening: Opening) -> Infos:
         infos = _sparse_matrices(opening, infos, indptrs)
     if indptrs or b"obs" in opening.base.id:
         infos = _cells(opening, infos)
-    # of several names of a dataset those asked for stay, else the least deep, and then the first
-    asked, first = opening.asked, dict[Any, tuple[bool, int, str]]()
+    names: dict[Any, list[str]] = {}
     for info in infos:
         if info.is_array and info.matrix is None:
-            rank = info.name not in asked, info.name.count("/"), info.name
-            key = info.address, info.column
-            first[key] = min(first.get(key, rank), rank)
+            names.setdefault((info.address, info.column), []).append(info.name)
     for number, info in enumerate(infos):
-        if info.is_array and info.matrix is None and info.name not in asked:
-            name = first[info.address, info.column][-1]
-            if name != info.name:
-                infos[number] = replace(info, why_not=f"it is another name of {name!r}")
+        same = names.get((info.address, info.column), [])
+        if len(same) > 1 and info.is_array and info.name not in opening.asked:
+            # those that are asked for stay, and the least deep of the others, or the first
+            best = min(same, key=lambda name: (name not in opening.asked, name.count("/"), name))
+            if info.name != best:
+                infos[number] = replace(info, why_not=f"it is another name of {best!r}")
     return infos
 
 

@@ -74,7 +74,6 @@ from labeled.formats.region import (
     Tile,
     box_of,
     box_plan,
-    grid_of,
     is_whole,
     normal_region,
     outer_put,
@@ -326,7 +325,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
     """
     chunks = source.chunks
     assert chunks is not None
-    grid, found = np.array(grid_of(source.shape, chunks), np.int64), array("Q")
+    grid, found = -(-np.array(source.shape, np.int64) // chunks), array("Q")
 
     def visit(info: Any) -> None:
         at, mask, offset, size = info
@@ -437,7 +436,7 @@ class PlainChunks(ContiguousReader):
         assert source.chunks is not None
         chunks, shape = source.chunks[1:], source.row_shape
         (tile,) = tiles_of(normal_region(region, shape), shape, chunks)
-        self._number, self._per_band = tile.number, math.prod(grid_of(shape, chunks))
+        self._number, self._per_band = tile.number, tile.of
         super().__init__(source, region, io, box_plan(tile.local, chunks, source.dtype))
 
     @cached_property
@@ -484,7 +483,7 @@ class ChunkedReader(FileReader):
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
         self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = tiles_of(self.region, source.row_shape, inner)
-        self._per_band = math.prod(grid_of(source.row_shape, inner))
+        self._per_band = self._tiles[0].of
         self._whole_rows = len(self._tiles) == 1 and is_whole(self._tiles[0].local, inner)
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
@@ -526,10 +525,14 @@ class ChunkedReader(FileReader):
             yield some, begin, end - begin
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        stored = [(at, n, len(some)) for some, at, n in self._reads(runs) if at >= 0]
-        starts, lengths, n_chunks = np.array(stored, np.int64).reshape(-1, 3).T
-        n_decoded = int(n_chunks.sum()) if self.source.filters else 0
-        return (ByteRanges(self.file, starts, lengths, n_decoded),)
+        starts, lengths, n_chunks = [], [], 0
+        for some, at, n in self._reads(runs):
+            if at >= 0:
+                starts.append(at)
+                lengths.append(n)
+                n_chunks += len(some)
+        decoded = n_chunks if self.source.filters else 0
+        return (ByteRanges(self.file, np.array(starts, np.int64), np.array(lengths), decoded),)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         file, each = self.file(), self.chunk_rows
