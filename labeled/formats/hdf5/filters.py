@@ -1,9 +1,9 @@
 """Filters of chunks, undone and applied outside HDF5's lock and outside the GIL.
 
-A :class:`Pipeline` takes the stored bytes of one chunk back through its filters;
+:func:`undo` takes the stored bytes of one chunk back through its filters;
 :func:`chunks_of` makes chunks of rows that :mod:`.writing` stores as they are. Both know bytes and
 sizes only; where chunks lie and what their numbers mean is known elsewhere. One table
-(:data:`_CODECS`) says for each compressing filter how it is undone and applied: deflate by
+(:data:`_CODECS`) says for each filter how it is undone and applied: deflate by
 libdeflate (a core dependency), the others by imagecodecs (extra ``codecs``). NumPy sums up
 fletcher32 and undoes byte shuffle, or a loop of numba's does, where that is loaded.
 
@@ -53,8 +53,10 @@ from labeled.permute.plan import address_of
 
 CHECKSUM_BYTES = 4
 
-Decode = Callable[[Array, Array], int]
-"""Decodes stored bytes into given memory, and returns how many bytes it stored there."""
+Options = tuple[int, ...]
+Decode = Callable[[Options, Array, Array], int]
+"""Decodes stored bytes into given memory, by the options of a filter, and returns how many bytes
+it stored there."""
 
 
 class DecodeError(ValueError):
@@ -87,7 +89,7 @@ _OWN = threading.local()
 """The decompressor of each thread: libdeflate decodes one stream at a time with it."""
 
 
-def _inflate(data: Array, out: Array) -> int:
+def _inflate(_: Options, data: Array, out: Array) -> int:
     """Decode deflate data outside the GIL."""
     library = _libdeflate()
     if library is None:
@@ -114,7 +116,7 @@ def _inflate(data: Array, out: Array) -> int:
 def _imagecodecs(name: str, **options: Any) -> Decode:
     """Return the decoder of imagecodecs of that name."""
 
-    def decode(data: Any, out: Any) -> int:
+    def decode(_: Options, data: Any, out: Any) -> int:
         function = getattr(importlib.import_module("imagecodecs"), f"{name}_decode")
         try:
             return len(function(data, out=out, **options))
@@ -124,27 +126,27 @@ def _imagecodecs(name: str, **options: Any) -> Decode:
     return decode
 
 
-def _blosc(data: Array, out: Array) -> int:
+def _blosc(options: Options, data: Array, out: Array) -> int:
     # The library believes the sizes in the header, so they are checked before it sees them.
     claimed, _, stored = struct.unpack("<III", data[4:16].tobytes().ljust(12, b"\0"))
     if len(data) < 16 or claimed != len(out) or stored != len(data):
         raise DecodeError(
             f"blosc data claim {claimed} bytes in {stored}, where {len(out)} in {len(data)} belong"
         )
-    return _imagecodecs("blosc", numthreads=1)(data, out)
+    return _imagecodecs("blosc", numthreads=1)(options, data, out)
 
 
 _PACKERS = {0: "", 2: "lz4", 3: "zstd"}
 """What packs the blocks of bitshuffle, by number: as imagecodecs calls it."""
 
 
-def _bits_of(options: tuple[int, ...]) -> tuple[int, int, int]:
+def _bits_of(options: Options) -> tuple[int, int, int]:
     """Return bytes of an element, elements of a block (0: the usual number), and the packer."""
     item, block, packer = (*options, 0, 0, 0, 0, 0)[2:5]
     return item, block, packer
 
 
-def _bitshuffle(options: tuple[int, ...], data: Array, out: Array) -> int:
+def _bitshuffle(options: Options, data: Array, out: Array) -> int:
     """Undo bitshuffle: bit k of byte j of all elements of a block lies together.
 
     The elements behind the last multiple of 8 stay as they are. Where blocks are packed too, each
@@ -165,7 +167,7 @@ def _bitshuffle(options: tuple[int, ...], data: Array, out: Array) -> int:
         for start in range(0, n, block):
             into = planes[start : min(start + block, n)]
             end = at + 4 + int.from_bytes(data[at : at + 4].tobytes(), "big")
-            found = unpack(data[at + 4 : end], into) if at + 4 < end <= len(data) else 0
+            found = unpack((), data[at + 4 : end], into) if at + 4 < end <= len(data) else 0
             if found != len(into):
                 raise DecodeError(f"a bitshuffle block of {found} bytes where {len(into)} belong")
             at = end
@@ -177,18 +179,58 @@ def _bitshuffle(options: tuple[int, ...], data: Array, out: Array) -> int:
         return len(data)
     if n:
         mixed: Any = data[:n].data  # an array would set the item size
-        _imagecodecs("bitshuffle", itemsize=item, blocksize=block)(mixed, out[:n])
+        _imagecodecs("bitshuffle", itemsize=item, blocksize=block)((), mixed, out[:n])
     out[n:] = data[n:]
     return size
 
 
+@functools.cache
+def _join() -> Callable[..., None]:
+    """Return a compiled loop that joins bytes to words, and leaves the GIL.
+
+    This imports numba, which takes half a second, so it is asked for only where that is loaded.
+    """
+
+    @compiled.loop
+    def join(planes: Any, out: Any) -> None:
+        for i in range(len(out)):
+            word = out.dtype.type(0)
+            for k in range(len(planes)):  # unrolled, for planes come as a tuple
+                word |= out.dtype.type(planes[k][i]) << out.dtype.type(8 * k)
+            out[i] = word
+
+    return join
+
+
+def _unshuffle(options: Options, data: Array, out: Array) -> int:
+    """Bring the bytes of each element together again.
+
+    Examples
+    --------
+    >>> out = np.empty(7, np.uint8)
+    >>> _unshuffle((2,), np.frombuffer(b"abcABC?", np.uint8), out), out.tobytes()
+    (7, b'aAbBcC?')
+    """
+    if len(data) != len(out):
+        return len(data)
+    item = options[0]
+    n = len(data) // item
+    planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
+    if item in (2, 4, 8) and compiled.pays_off(len(data)):
+        _join()(tuple(planes), elements.reshape(-1).view(f"<u{item}"))
+    else:
+        for byte, plane in enumerate(planes):
+            elements[:, byte] = plane
+    out[n * item :] = data[n * item :]
+    return len(out)
+
+
 class Codec(NamedTuple):
-    """How the data of a compressing filter are decoded, and rows written with it."""
+    """How the data of a filter are decoded, and rows written with it."""
 
     number: int
     library: str
-    decode: Decode | None
-    """None for bitshuffle, which its options tell how to undo."""
+    decode: Decode
     encode: tuple[str, str] | None = None
     """A function of the library and its option; None where rows are not written with it."""
     levels: tuple[int, int, int] = (0, 0, 0)
@@ -205,7 +247,8 @@ _CODECS = {
     ),
     "lzf": Codec(LZF, "imagecodecs", _imagecodecs("lzf", header=False)),
     "blosc": Codec(BLOSC, "imagecodecs", _blosc),
-    "bitshuffle": Codec(BITSHUFFLE, "imagecodecs", None),
+    "bitshuffle": Codec(BITSHUFFLE, "imagecodecs", _bitshuffle),
+    "shuffle": Codec(SHUFFLE, "numpy", _unshuffle),
 }
 
 _BY_NUMBER = {codec.number: codec for codec in _CODECS.values()}
@@ -220,68 +263,44 @@ NAMES = {codec.number: name for name, codec in CODECS.items()}
 # ---------------------------------------------------------------- undoing all filters of a chunk
 
 
-class Pipeline:
-    """The filters of one dataset, ready to be undone.
+def undo(filters: tuple[Filter, ...], stored: Array, mask: int, out: Array) -> None:
+    """Decode a chunk.
 
     Parameters
     ----------
-    filters : sequence of Filter
+    filters : tuple of Filter
         In the order they were applied; :func:`why_not` returns None for them.
-    chunk_bytes : int
-        Decoded size of a chunk.
-    itemsize : int
-        Bytes of an element, for a shuffle filter without options.
+    stored : uint8 array
+    mask : int
+        Bit i set: filter i was not applied to this chunk.
+    out : uint8 array, as many as the chunk has bytes
+        Receives them.
+
+    Raises
+    ------
+    DecodeError
+        If the bytes are damaged; `out` may hold anything then.
     """
-
-    def __init__(self, filters: tuple[Filter, ...], chunk_bytes: int, itemsize: int) -> None:
-        self._chunk_bytes = chunk_bytes
-        self._decoders: list[tuple[int, Decode | None]] = []
-        """The bit of each filter, as they were applied; None for fletcher32, which is checked."""
-        for i, step in enumerate(filters):
-            item = step.options[0] if step.options else itemsize
-            if step.id == FLETCHER32:
-                self._decoders.append((1 << i, None))
-            elif step.id != SHUFFLE:
-                bits = functools.partial(_bitshuffle, step.options)
-                self._decoders.append((1 << i, _BY_NUMBER[step.id].decode or bits))
-            elif item > 1:
-                self._decoders.append((1 << i, functools.partial(_unshuffle, item)))
-
-    def undo(self, stored: Array, mask: int, out: Array) -> None:
-        """Decode a chunk.
-
-        Parameters
-        ----------
-        stored : uint8 array
-        mask : int
-            Bit i set: filter i was not applied to this chunk.
-        out : uint8 array, as many as the chunk has bytes
-            Receives them.
-
-        Raises
-        ------
-        DecodeError
-            If the bytes are damaged; `out` may hold anything then.
-        """
-        left = []
-        for bit, decode in self._decoders:
-            if not mask & bit:
-                left.append(decode)
-        while left:
-            decode = left.pop()
-            if decode is None:
-                stored = _checked(stored)
-                continue
-            size = self._chunk_bytes + CHECKSUM_BYTES * left.count(None)
-            target = scratch(f"decoded {len(left)}", size) if left else out
-            found = decode(stored, target)
-            if found != size:
-                raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")
-            stored = target
-        if stored is not out:  # a checksum was the first filter, or there is none
-            if len(stored) != len(out):
-                raise DecodeError(f"a chunk of {len(stored)} bytes where {len(out)} belong")
-            out[:] = stored
+    left, n_checksums = [], 0
+    for number, step in enumerate(filters):
+        if not mask >> number & 1:
+            left.append(step)
+            n_checksums += step.id == FLETCHER32
+    while left:
+        step = left.pop()
+        if step.id == FLETCHER32:
+            stored, n_checksums = _checked(stored), n_checksums - 1
+            continue
+        size = len(out) + CHECKSUM_BYTES * n_checksums
+        target = scratch(f"decoded {len(left)}", size) if left else out
+        found = _BY_NUMBER[step.id].decode(step.options, stored, target)
+        if found != size:
+            raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")
+        stored = target
+    if stored is not out:  # a checksum was the first filter, or there is none
+        if len(stored) != len(out):
+            raise DecodeError(f"a chunk of {len(stored)} bytes where {len(out)} belong")
+        out[:] = stored
 
 
 def why_not(filters: tuple[Filter, ...]) -> str | None:
@@ -295,10 +314,10 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
     """
     n_packers = 0
     for step in filters:
-        if step.id in (SHUFFLE, FLETCHER32):
+        if step.id == FLETCHER32 or (step.id == SHUFFLE and step.options):
             continue
         n_packers += 1
-        codec, known = _BY_NUMBER.get(step.id), True
+        codec, known = _BY_NUMBER.get(step.id), step.id != SHUFFLE
         if step.id == BITSHUFFLE:
             item, block, packer = _bits_of(step.options)
             known = item > 0 and block % 8 == 0 and packer in _PACKERS
@@ -352,46 +371,6 @@ def why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
 
 
 # ---------------------------------------------------------------- shuffle, checksum
-
-
-@functools.cache
-def _join() -> Callable[..., None]:
-    """Return a compiled loop that joins bytes to words, and leaves the GIL.
-
-    This imports numba, which takes half a second, so it is asked for only where that is loaded.
-    """
-
-    @compiled.loop
-    def join(planes: Any, out: Any) -> None:
-        for i in range(len(out)):
-            word = out.dtype.type(0)
-            for k in range(len(planes)):  # unrolled, for planes come as a tuple
-                word |= out.dtype.type(planes[k][i]) << out.dtype.type(8 * k)
-            out[i] = word
-
-    return join
-
-
-def _unshuffle(item: int, data: Array, out: Array) -> int:
-    """Bring the bytes of each element together again.
-
-    Examples
-    --------
-    >>> out = np.empty(7, np.uint8)
-    >>> _unshuffle(2, np.frombuffer(b"abcABC?", np.uint8), out), out.tobytes()
-    (7, b'aAbBcC?')
-    """
-    if len(data) != len(out):
-        return len(data)
-    n = len(data) // item
-    planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and compiled.pays_off(len(data)):
-        _join()(tuple(planes), elements.reshape(-1).view(f"<u{item}"))
-    else:
-        for byte, plane in enumerate(planes):
-            elements[:, byte] = plane
-    out[n * item :] = data[n * item :]
-    return len(out)
 
 
 def _checked(data: Array) -> Array:

@@ -44,7 +44,7 @@ from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import is_remote, open_bytes
 from labeled.formats.contiguous import FAR, ContiguousReader
 from labeled.formats.hdf5.dtypes import Column
-from labeled.formats.hdf5.filters import DecodeError, Pipeline, require_filters, why_not
+from labeled.formats.hdf5.filters import DecodeError, require_filters, undo, why_not
 from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
 from labeled.formats.header import FileStamp, SourceHeader
@@ -481,7 +481,6 @@ class ChunkedReader(FileReader):
         assert source.chunks is not None
         self._chunks, inner = source.chunks, source.chunks[1:]
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
-        self._pipeline = Pipeline(source.filters, self._chunk_bytes, source.dtype.itemsize)
         self._tiles = tiles_of(self.region, source.row_shape, inner)
         self._per_band = self._tiles[0].of
         self._whole_rows = len(self._tiles) == 1 and is_whole(self._tiles[0].local, inner)
@@ -562,7 +561,7 @@ class ChunkedReader(FileReader):
         else:
             try:
                 with decoding():
-                    self._pipeline.undo(stored, chunk.mask, target)
+                    undo(self.source.filters, stored, chunk.mask, target)
             except DecodeError as fault:
                 raise self._damaged(chunk, str(fault)) from fault
         if in_place:
