@@ -505,17 +505,33 @@ class MemoryReader:
         return ()
 
 
-class JoinedReader:
-    """Readers one after another, their rows counted through all of them; a :class:`Reader`."""
+class Joined:
+    """Readers one after another, their rows or examples counted through all of them."""
 
-    def __init__(self, readers: Sequence[Reader], called: str = "files") -> None:
-        self.readers, self.row_shape, self.dtype = readers, readers[0].row_shape, readers[0].dtype
+    def __init__(self, readers: Sequence[Any], called: str = "files") -> None:
+        self.readers, self.dtype = readers, readers[0].dtype
         self._starts = np.cumsum([0, *(reader.n_rows for reader in readers)], dtype=np.int64)
         self.n_rows = int(self._starts[-1])
-        self.chunk_rows = max(reader.chunk_rows for reader in readers)
         self.kind = "+".join(sorted({reader.kind for reader in readers}))
         reasons = "; ".join(sorted({reader.why for reader in readers}))
         self.why = f"{len(readers)} {called}: {reasons}"
+
+    def by_list(self, rows: Rows) -> Iterator[tuple[int, Any, Ints, Ints]]:
+        """Yield (first row, reader, its own rows, which of `rows` these are), file by file."""
+        listed = listed_rows(rows, self.n_rows)
+        files = self._starts.searchsorted(listed, side="right") - 1
+        for number in np.unique(files).tolist():
+            start, mine = int(self._starts[number]), np.flatnonzero(files == number)
+            yield start, self.readers[number], listed[mine] - start, mine
+
+
+class JoinedReader(Joined):
+    """Readers of rows one after another; a :class:`Reader`."""
+
+    def __init__(self, readers: Sequence[Reader], called: str = "files") -> None:
+        super().__init__(readers, called)
+        self.row_shape = readers[0].row_shape
+        self.chunk_rows = max(reader.chunk_rows for reader in readers)
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Read the rows of one file after another; see :class:`Reader`."""
@@ -538,10 +554,7 @@ class JoinedReader:
     def by_reader(self, rows: Ints) -> Iterator[tuple[int, Reader, Rows, Any]]:
         """Yield (first row, reader, its own rows, which of `rows` these are), file by file."""
         if rows.ndim == 1:
-            files = self._starts.searchsorted(listed_rows(rows, self.n_rows), side="right") - 1
-            for number in np.unique(files).tolist():
-                start, mine = int(self._starts[number]), np.flatnonzero(files == number)
-                yield start, self.readers[number], rows[mine] - start, mine
+            yield from self.by_list(rows)
             return
         if not len(rows):
             return

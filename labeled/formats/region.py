@@ -146,15 +146,10 @@ def outer_take(array: Array, region: Region, rows: slice | Ints | None = None) -
 
 def outer_put(out: Array, rows: slice | Ints, trail: Region, values: Array) -> None:
     """Store ``out[rows, trail] = values``, each axis indexed by itself."""
-    lists = isinstance(rows, np.ndarray) + sum(isinstance(i, np.ndarray) for i in trail)
-    if lists == 0 or (lists == 1 and isinstance(rows, np.ndarray)):
+    if any(isinstance(index, np.ndarray) for index in trail):
+        out[np.ix_(*(np.r_[index] for index in (rows, *trail)))] = values
+    else:
         out[(rows, *trail)] = values
-        return
-    axes = [
-        np.arange(*index.indices(size)) if isinstance(index, slice) else index
-        for index, size in zip((rows, *trail), out.shape, strict=True)
-    ]
-    out[np.ix_(*axes)] = values
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -243,10 +243,9 @@ def describe_foreign_file(path: str, data: bytes) -> str | None:
 
 def describe_folder(path: str) -> str:
     """Return what to do with a folder that has no file to open."""
-    command = convert_command(path.rstrip("/") or path)
     return (
         "has no file that labeled opens; convert pictures, .npy or parquet files to HDF5 first: "
-        f"{command}"
+        + convert_command(path.rstrip("/") or path)
     )
 
 

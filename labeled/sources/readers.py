@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from dask.optimization import cull
 
 from labeled._optional import LazyModule
 from labeled.errors import ReadError
-from labeled.formats.reader import UNSTORED, ByteRanges, Cost, MemoryReader
+from labeled.formats.reader import UNSTORED, ByteRanges, Cost, Joined, MemoryReader
 from labeled.formats.reader import Rows as FileRows
 from labeled.ragged import Flat, RaggedReader
 from labeled.ragged.flat import (
@@ -49,47 +49,35 @@ def cost_of(reader: Any, rows: Rows) -> Cost:
     return Cost(stored, nbytes, 1)
 
 
-class JoinedRagged:
+class JoinedRagged(Joined):
     """Readers of ragged sources one after another; follows ``RaggedReader``."""
 
     chunk_rows = 1
 
     def __init__(self, readers: Sequence[RaggedReader]) -> None:
-        first = readers[0]
-        self.readers, self.n_axes, self.dtype = readers, first.n_axes, first.dtype
-        self._starts = offsets_of(np.array([reader.n_rows for reader in readers], np.int64))
-        self.n_rows = int(self._starts[-1])
-        self.where = f"{first.where} and {len(readers) - 1} more files"
-        self.kind = "+".join(sorted({reader.kind for reader in readers}))
-        self.why = f"{len(readers)} files: {'; '.join(sorted({r.why for r in readers}))}"
-
-    def _by_file(self, rows: AnyRows) -> Iterator[tuple[RaggedReader, Rows, Rows]]:
-        """Yield (reader, places among `rows`, rows of that file) for each file that is hit."""
-        listed = np.asarray(rows, np.int64)
-        which = np.searchsorted(self._starts, listed, side="right") - 1
-        for number in np.unique(which):
-            places = np.flatnonzero(which == number)
-            yield self.readers[number], places, listed[places] - self._starts[number]
+        super().__init__(readers)
+        self.n_axes = readers[0].n_axes
+        self.where = f"{readers[0].where} and {len(readers) - 1} more files"
 
     def shapes(self, rows: AnyRows) -> Rows:
         out = np.empty((len(rows), self.n_axes), np.int64)
-        for reader, places, own in self._by_file(rows):
+        for _, reader, own, places in self.by_list(rows):
             out[places] = reader.shapes(own)
         return out
 
     def sizes(self, rows: AnyRows) -> Rows:
         out = np.empty(len(rows), np.int64)
-        for reader, places, own in self._by_file(rows):
+        for _, reader, own, places in self.by_list(rows):
             out[places] = reader.sizes(own)
         return out
 
     def cost(self, rows: AnyRows) -> Cost:
         """Count what reading examples takes, file by file."""
-        return sum([cost_of(reader, own) for reader, _, own in self._by_file(rows)], Cost())
+        return sum([cost_of(reader, own) for _, reader, own, _ in self.by_list(rows)], Cost())
 
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         parts, shapes = [], np.empty((len(rows), self.n_axes), np.int64)
-        for reader, places, own in self._by_file(rows):
+        for _, reader, own, places in self.by_list(rows):
             flat = reader.read_flat(own, threads)
             shapes[places] = flat.shapes
             parts.append((places, flat))
@@ -102,7 +90,7 @@ class JoinedRagged:
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
         """Read examples to their places, file by file; see :func:`labeled.ragged.flat.read_at`."""
         shapes = np.empty((len(rows), self.n_axes), np.int64)
-        for reader, which, own in self._by_file(rows):
+        for _, reader, own, which in self.by_list(rows):
             shapes[which] = read_at(reader, own, out, places[which], sizes[which])
         return shapes
 

@@ -317,11 +317,11 @@ def why_not(filters: tuple[Filter, ...]) -> str | None:
         if step.id == FLETCHER32 or (step.id == SHUFFLE and step.options):
             continue
         n_packers += 1
-        codec, known = _BY_NUMBER.get(step.id), step.id != SHUFFLE
+        codec = _BY_NUMBER.get(step.id)
         if step.id == BITSHUFFLE:
             item, block, packer = _bits_of(step.options)
-            known = item > 0 and block % 8 == 0 and packer in _PACKERS
-        if codec is None or not known:
+            codec = codec if item > 0 and block % 8 == 0 and packer in _PACKERS else None
+        if codec is None or step.id == SHUFFLE:
             return f"filter {step.words!r} ({step.id}) is undone by HDF5 only"
         if import_optional(codec.library) is None:
             return (

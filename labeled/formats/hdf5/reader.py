@@ -41,7 +41,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.bytesource import is_remote, open_bytes
+from labeled.formats.bytesource import is_remote, stored_bytes
 from labeled.formats.contiguous import FAR, ContiguousReader
 from labeled.formats.hdf5.dtypes import Column
 from labeled.formats.hdf5.filters import DecodeError, require_filters, undo, why_not
@@ -279,7 +279,7 @@ def read_scalar(source: SourceHeader) -> Array:
 # where chunks are
 
 CACHE_BYTES = 128 * 1024 * 1024
-"""Tables kept in memory, all together; the one in use always is."""
+"""Where tables together take more than this, all are let go of before another one is made."""
 
 SLACK_BYTES = 64 * 1024
 """How much larger than twice its decoded size a stored chunk may be before it is refused."""
@@ -382,18 +382,14 @@ def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
         return 0
     info = dataset.id.get_chunk_info(0)
     _, wanted = dataset.id.read_direct_chunk(info.chunk_offset)
-    file = open_bytes(source.file)
-    found = np.empty(len(wanted), np.uint8)
     for base in (0, dataset.file.userblock_size):
-        if info.byte_offset + base + len(wanted) <= source.file.size:
-            file.read_into(found, info.byte_offset + base)
-            if found.tobytes() == wanted:
-                return int(base)
+        if stored_bytes(source.file, info.byte_offset + base, len(wanted)) == wanted:
+            return int(base)
     raise RuntimeError("its chunks are not where HDF5 says they are")
 
 
 _TABLES: dict[tuple[FileStamp, str], ChunkIndex] = {}
-"""By file and dataset, most recently used last; one is made at a time."""
+"""By file and dataset; one is made at a time."""
 
 _lock = threading.Lock()
 
@@ -402,15 +398,14 @@ def chunk_index(source: SourceHeader) -> ChunkIndex:
     """Return the chunk table of a source, from the cache where it is known already."""
     key = source.file, source.key
     with _lock:
-        index = _TABLES.pop(key, None)
-        if index is None:
-            index, n_bytes = build_index(source), 0
-            for other, table in reversed([*_TABLES.items()]):
+        if key not in _TABLES:
+            n_bytes = 0
+            for table in _TABLES.values():
                 n_bytes += table.nbytes
-                if n_bytes + index.nbytes > CACHE_BYTES:
-                    del _TABLES[other]
-        _TABLES[key] = index
-        return index
+            if n_bytes > CACHE_BYTES:
+                _TABLES.clear()
+            _TABLES[key] = build_index(source)
+        return _TABLES[key]
 
 
 def _forget() -> None:
