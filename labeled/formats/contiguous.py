@@ -131,7 +131,7 @@ class ContiguousReader(FileReader):
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Store rows in `out`: a range of one stretch with one call."""
-        if places is None and isinstance(rows, range) and rows.step == 1 and self._by_call:
+        if self._by_call and places is None and isinstance(rows, range) and rows and rows.step == 1:
             firsts, bases = self._stretches
             k = 0 if len(firsts) == 1 else int(firsts.searchsorted(rows.start, side="right")) - 1
             base, end = int(bases[k]), self.n_rows if k + 1 == len(firsts) else firsts[k + 1]
