@@ -126,8 +126,10 @@ class Collator:
         Another thread may end the iteration meanwhile, and clear `job`, so that is not asked.
         """
         buffer: Any = self._run(partial(self._batch_pool.take, force=True))
-        arrays = {name: array[:length] for name, array in buffer.items()}
-        spans, place, ragged = list[Span](), 0, dict[str, list[RaggedRows]]()
+        arrays, ragged = dict[str, Any](), dict[str, list[RaggedRows]]()
+        for name, array in buffer.items():
+            arrays[name] = array[:length]
+        spans, place = list[Span](), 0
         for name, form in self._lay_out.ragged.items():
             ragged[name] = [form.empty]
         while start < stop:

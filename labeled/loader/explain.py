@@ -190,10 +190,10 @@ class Explanation(Viewed):
                 mapped = source.layout.mapped and source.loaded is None and small
                 if mapped and (order.mode == "full" or sizes.picks):
                     self.mapped_bytes += source.n_rows * source.row_bytes
-            read, used, n_reads, decoded = (round(figure / part) for figure in astuple(cost))
-            needed = one.whole_cost().chunks_decoded if decoded else 0
-            figures = one.keep, read, used, n_reads, decoded, needed
-            self.sources.append(SourceExplained(one.name, reader.kind, reader.why, *figures))
+            figures = [round(figure / part) for figure in astuple(cost)]
+            figures.append(one.whole_cost().chunks_decoded if cost.chunks_decoded else 0)
+            how = one.name, reader.kind, reader.why, one.keep
+            self.sources.append(SourceExplained(*how, *figures))
         self.quality, wanted = shuffle_quality(plan, epoch, labels)
         self.window_rows_for_quality, self.memory_for_quality = wanted, sizes.memory_bytes
         if wanted is not None and unkept:
@@ -322,7 +322,7 @@ def sampled_jobs(
 
 def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> RowLines | None:
     """What the largest source reads for some of the windows: some of the runs of each."""
-    if not plan.source_readers or not jobs:
+    if not jobs:
         return None
     largest = max(plan.source_readers, key=attrgetter("row_bytes"))
     layout, n_rows, lines = largest.layout, largest.reader.n_rows, {}

@@ -129,13 +129,6 @@ def cast_of(options: BatchOptions, source: Source, space: Space | None) -> Cast 
     return None if dtype is None and cast.axes is None and not cast.scaled else cast
 
 
-def _check_names(option: Any, sources: Mapping[str, Source], argument: str) -> None:
-    for name in option if isinstance(option, Mapping) else ():
-        if name not in sources:
-            hint = did_you_mean(name, sources)
-            raise UnknownNameError(f"{argument}= names {name!r}, which is not a source; {hint}")
-
-
 def _axes(source: Source, layout: str | Sequence[str] | None) -> tuple[int, ...] | None:
     """Return the order of axes that a layout names; None where it is that of the file."""
     if layout is None:
@@ -363,7 +356,12 @@ class BatchLayout:
         pads: bool,
     ) -> None:
         for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot", "pad_value"):
-            _check_names(getattr(options, argument), sources, argument)
+            option = getattr(options, argument)
+            for name in option if isinstance(option, Mapping) else ():
+                if name not in sources:
+                    hint = did_you_mean(name, sources)
+                    words = f"{argument}= names {name!r}, which is not a source; {hint}"
+                    raise UnknownNameError(words)
         self.specs: CompiledSpecs | None = None
         self.padding, self.casts = dict[str, Any](), dict[str, Cast]()
         self.ragged, self.row_sizes = dict[str, RaggedForm](), dict[str, dict[str, int]]()
@@ -410,14 +408,15 @@ class BatchLayout:
                 f"{source.where}: a pipeline takes batches whose first axis counts examples; put "
                 f"{source.dims[0]!r} first in layout="
             )
-        sizes = {dim: lengths[dim] for dim in order}
-        self.out_dtypes[name], self.row_sizes[name] = dtype, sizes
+        self.out_dtypes[name], self.row_sizes[name] = dtype, dict[str, int]()
+        for dim in order:
+            self.row_sizes[name][dim] = lengths[dim]
         inner = source.dims[1:] if source.ragged else ()
         self.info[name] = ExampleInfo(class_names_of(source.attrs), inner, batch_axis)
         if source.ragged is None:
             self.dims[name] = order
             if cast is not None or source.decodes:
-                self.out_row_bytes += math.prod(sizes.values()) * dtype.itemsize
+                self.out_row_bytes += math.prod(self.row_sizes[name].values()) * dtype.itemsize
             return
         self.ragged[name] = form = RaggedForm(source, options.ragged, self.padding[name], cast)
         if form.layout == "pad":

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
 from labeled.display.summary import Summary, Viewed
-from labeled.errors import LoaderError, ReadError, StateError, warn
+from labeled.errors import LoaderError, ReadError, StateError, explain_memory_errors, warn
 from labeled.guesses import unknown_attribute
 from labeled.loader.collate import Collator, piped
 from labeled.loader.device import (
@@ -32,7 +32,6 @@ from labeled.loader.device import (
     handed_out,
 )
 from labeled.loader.explain import Explanation, LoaderPlots, Stats, loader_summary
-from labeled.loader.memory import host_memory_errors
 from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Prefetcher
@@ -162,7 +161,7 @@ class Loader(Viewed):
         plan, first = self._next, self._first_batch
         self._stats = Stats()
         log.debug("epoch %d begins at batch %d of %d", plan.order.epoch, first, plan.n_batches)
-        with host_memory_errors(self.plan.sizes.memory_bytes):
+        with explain_memory_errors(self.plan.sizes.without_memory):
             iterator = EpochIterator[Any](self, plan, first)
         following, self._live = plan.at_epoch(plan.order.epoch + 1), weakref.ref(iterator)
         # Only now: whoever interrupts the reading of what is kept finds the same place again.
@@ -362,7 +361,7 @@ class EpochIterator(Generic[T]):
             ) from error
         except BaseException as error:
             self._broke_off(number, error)
-            with host_memory_errors(plan.sizes.memory_bytes):
+            with explain_memory_errors(plan.sizes.without_memory):
                 raise
 
     def _count(self, n_batches: int, *, finished: bool = False) -> None:

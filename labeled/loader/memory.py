@@ -23,14 +23,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 from dask.utils import format_bytes
 
 from labeled.display.text import count_words
-from labeled.errors import LoaderError, explain_memory_errors
+from labeled.errors import LoaderError
 from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.options import OrderedRows
@@ -123,23 +122,6 @@ def size_words(n_bytes: int) -> str:
     '21 MiB'
     """
     return f"{-(-n_bytes >> 20)} MiB"
-
-
-def host_memory_errors(memory_bytes: int) -> AbstractContextManager[None]:
-    """Say what to do where the system gives less memory than a loader was allowed.
-
-    Raises
-    ------
-    RowsMemoryError
-        In the place of a MemoryError.
-    """
-    return explain_memory_errors(
-        lambda why: (
-            f"the system gives no memory for windows and batches ({why}). This loader may take "
-            f"memory={size_words(memory_bytes)!r}: give less of it, smaller batches, or let go of "
-            "batches that are kept"
-        )
-    )
 
 
 def room_words(available_bytes: float) -> str:
@@ -273,8 +255,6 @@ class Needs:
             together = one.chunk_rows is not None and not one.picked
             self.windowed |= rows.mode == "window" or (rows.mode == "full" and together)
         self.all_kept, self.worst = not read, dict[str, Bound]()
-        for name, each in asked.ragged.items():
-            self.worst[name] = each.worst if read else each.largest  # jobs are cut anywhere then
         self.picks = self.picks and self.windowed and rows.mode == "window"
         # Nobody gave windows: they fill the memory, and threads and prefetching do not count.
         self.fills = self.windowed and options.window_rows is None
@@ -293,7 +273,9 @@ class Needs:
             self.index_bytes += INDEX_BYTES * min(rows.n_rows, options.window_rows or rows.n_rows)
 
         self.batch_bytes = rows.held_rows * (self.row_bytes + layout.out_row_bytes)
-        self.batch_bytes += sum([each.batch_bytes for each in asked.ragged.values()])
+        for name, each in asked.ragged.items():
+            self.worst[name] = each.worst if read else each.largest  # jobs are cut anywhere then
+            self.batch_bytes += each.batch_bytes
         self.each_bytes = 0
         """Of a batch in a pipeline."""
         if makes is not None:
@@ -362,10 +344,8 @@ def plan_memory(
         if source.ragged is not None:
             ragged[name] = RaggedBytes(rows, layout, source)
             nbytes[name] = ragged[name].nbytes
-    asked, memory_bytes = (
-        Asked(rows, layout, makes, on_device, nbytes, ragged),
-        rows.options.memory_bytes,
-    )
+    asked = Asked(rows, layout, makes, on_device, nbytes, ragged)
+    memory_bytes = rows.options.memory_bytes
     names = sorted(sorted(nbytes), key=nbytes.__getitem__)
     least: Needs | None = None
     while least is None or memory_bytes <= available_bytes() // 2:
@@ -513,10 +493,18 @@ class Sizes:
         self.kept, self.kept_bytes = needs.kept, needs.kept_bytes
         self.window_rows, self.job_rows, self.n_buffers = window_rows, job_rows, n_buffers
         self.threads, self.in_flight = threads, in_flight
-        self.layout_bytes = sum([each.layout_bytes for each in needs.asked.ragged.values()])
-        self.example_bytes = dict[str, int]()
+        self.layout_bytes, self.example_bytes = 0, dict[str, int]()
         for name, worst in needs.worst.items():
+            self.layout_bytes += needs.asked.ragged[name].layout_bytes
             self.example_bytes[name] = max(1, -(-worst(job_rows) // job_rows))
+
+    def without_memory(self, why: str) -> str:
+        """Say what to do where the system gives less memory than a loader was allowed."""
+        return (
+            f"the system gives no memory for windows and batches ({why}). This loader may take "
+            f"memory={size_words(self.memory_bytes)!r}: give less of it, smaller batches, or let "
+            "go of batches that are kept"
+        )
 
     def memory_for(self, window_rows: int, nbytes: Sequence[int]) -> int:
         """Return the `memory`, in whole MiB, with which windows of so many rows are made.

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -68,6 +69,8 @@ _CLASH = {
     "drop_last": ("last",),
 }  # fmt: skip
 """What an option decides, so that others say it a second time."""
+
+_LAYING_OUT = ("specs", "dtype", "scale", "shift", "normalize", "layout", "one_hot")
 
 _LEAST = {"batch_size": 1, "epoch": 0, "window_rows": 1, "threads": 0, "prefetch": 0}
 
@@ -145,15 +148,24 @@ class BatchOptions:
                 raise LoaderError(f"max_lost={self.max_lost!r} goes with errors='skip' only")
             if not isinstance(self.max_lost, float | np.floating) or not 0 <= self.max_lost < 1:
                 own["max_lost"] = integer("max_lost", self.max_lost, least=0)
+        given = set[str]()
+        for one in fields(self):
+            value, alike = own.get(one.name), False
+            if isinstance(value, str | bool | np.bool_):
+                alike = value == one.default
+            if one.init and value is not one.default and not alike:
+                given.add(one.name)
         for option, others in _CLASH.items():
-            given = self._given(*others) if self._given(option) else []
-            if "last" in given and self.last == "drop" and option != "sampler":
-                given.remove("last")
-            if "seed" in given and self.pipeline_draws:
-                given.remove("seed")
-            if given:
-                names = ", ".join(given)
-                raise LoaderError(f"{option}= decides what {names} would: leave {names} out")
+            if option not in given:
+                continue
+            clashing = given.intersection(others)
+            if self.last == "drop" and option != "sampler":
+                clashing.discard("last")
+            if self.pipeline_draws:
+                clashing.discard("seed")
+            if clashing:
+                words = ", ".join(sorted(clashing, key=others.index))
+                raise LoaderError(f"{option}= decides what {words} would: leave {words} out")
         if self.sampler is not None and not isinstance(self.sampler, Sampler):
             if isinstance(self.sampler, str | bytes) or not np.iterable(self.sampler):
                 raise LoaderError(
@@ -165,17 +177,7 @@ class BatchOptions:
             own["last"] = "drop"
         if self.normalize is not None:
             own["scale"], own["shift"] = normalizing(self.normalize)
-        own["lays_out"] = bool(self._given("specs", "dtype", "scale", "shift", "layout", "one_hot"))
-
-    def _given(self, *names: str) -> list[str]:
-        """Return those options that are not at their defaults."""
-        given = []
-        for name in names:
-            value, default = getattr(self, name), getattr(BatchOptions, name)
-            alike = isinstance(value, str | bool | np.bool_) and value == default
-            if value is not default and not alike:
-                given.append(name)
-        return given
+        own["lays_out"] = not given.isdisjoint(_LAYING_OUT)
 
     @property
     def pipeline_draws(self) -> bool:
@@ -335,14 +337,11 @@ class OrderedRows:
         self.repeats = self.weights is not None or sampler is not None
         self.measured = None if options.bucket is False else self._bucket_source(sources)
         # Stored chunks of the source that is dearest to read again decide what is read together.
-        lead, rank = next(iter(sources.values())), (False, -1, "")
-        for source in sources.values():
-            its_rank = source.layout.expensive, source.row_bytes, source.name
-            lead, rank = (source, its_rank) if its_rank > rank else (lead, rank)
+        lead = max(sources.values(), key=attrgetter("layout.expensive", "row_bytes", "name"))
         self.units, self.position_of = group_rows(lead, selections[lead.name], self.mode)
 
-    def _bucket_source(self, sources: Mapping[str, Any]) -> Source:
-        bucket = self.options.bucket
+    def _bucket_source(self, sources: Mapping[str, Source]) -> Source:
+        bucket: Any = self.options.bucket
         if self.options.shuffle not in (True, "window") or self.repeats:
             raise LoaderError(
                 f"bucket={bucket!r} arranges rows within their windows: give shuffle='window' with "
@@ -355,8 +354,7 @@ class OrderedRows:
                 f"bucket={bucket!r} must name the ragged source whose examples are measured; there "
                 f"are {ragged or 'none'}"
             )
-        found: Source = sources[name]
-        return found
+        return sources[name]
 
     def epoch_plan(self, window_rows: int) -> EpochPlan:
         """Arrange the first epoch."""

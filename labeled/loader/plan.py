@@ -195,19 +195,17 @@ class LoaderPlan:
         rows = OrderedRows(options, sources, selections, n_rows)
         self.position_of, self.held_rows = rows.position_of, rows.held_rows
         self.lay_out = layout = BatchLayout(options, sources, spaces, pads=rows.last == "pad")
-        self.pipeline = None if compiled is None else pipeline_in_form(compiled, layout)
-        makes_on_host = False
-        if self.pipeline is not None:
-            makes_on_host = bool(self.pipeline.whole) or self.pipeline.takes_apart
-        where = None
+        self.pipeline, makes, where = None, None, None
+        if compiled is not None:
+            self.pipeline = pipeline_in_form(compiled, layout)
+            if compiled.whole or compiled.takes_apart:
+                makes = made_of(self.pipeline, layout.forms(selections))
+        makes_on_host = makes is not None
         if not isinstance(options.device, str) or options.device != "cpu":
             where = _device_for(options, makes_on_host=makes_on_host)
         self.hand_over: HandedOver | None = None
         if options.output is not None or options.pinned or options.as_tuple:
             self.hand_over = HandedOver(options, layout if self.pipeline is None else None)
-        makes = None
-        if self.pipeline is not None and makes_on_host:
-            makes = made_of(self.pipeline, layout.forms(selections))
         self.uncounted = () if makes is None else makes.uncounted
         on_device = where is not None and not makes_on_host
         self.sizes = sizes = plan_memory(rows, layout, makes, on_device=on_device)

@@ -136,8 +136,10 @@ class BufferPool:
     @property
     def n_free(self) -> int:
         """Buffers that could be taken now, counting those not made yet."""
-        n_held = sum([_most_held(arrays) > ALONE for arrays in self.buffers])
-        return max(self.count, len(self.buffers)) - n_held
+        free = self.count - len(self.buffers)
+        for arrays in self.buffers:
+            free += _most_held(arrays) <= ALONE
+        return free
 
 
 @dataclass(eq=False, slots=True)

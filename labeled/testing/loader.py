@@ -44,6 +44,9 @@ CASES = st.builds(
     size=st.integers(1, 16),
     last=st.sampled_from(["keep", "pad", "drop", "wrap"]),
     count=st.integers(1, 4),  # of shards
+    after=st.integers(1, 4),  # when their number has changed
+    threads=st.integers(0, 3),
+    prefetch=st.none() | st.integers(0, 3),
     number=st.integers(0, 1 << 30),  # for what a test chooses besides
 )
 
@@ -115,8 +118,7 @@ class LoaderTests:
 
     def memory_of(self, case: Any) -> str:
         """Return one of the memories."""
-        number: int = case.number
-        return self.memories[number % len(self.memories)]
+        return self.memories[int(case.number) % len(self.memories)]
 
     # order
 
@@ -128,12 +130,10 @@ class LoaderTests:
         np.testing.assert_array_equal(rows, np.arange(dataset.n_rows))
 
     @law
-    @given(case=CASES, pads=st.booleans())
-    def test_the_shards_of_an_epoch_hold_each_row_once(
-        self, dataset: Dataset, case: Any, pads: bool
-    ) -> None:
+    @given(case=CASES)
+    def test_the_shards_of_an_epoch_hold_each_row_once(self, dataset: Dataset, case: Any) -> None:
+        pads, seen = case.last in ("pad", "wrap"), []
         options: Any = {"memory": self.memory_of(case), "last": "pad" if pads else "keep"}
-        seen = []
         for index in range(case.count):
             options |= {"shard": (index, case.count), "threads": index % 3}
             for batch in dataset.batches(case.size, **options, **case.order):
@@ -143,10 +143,11 @@ class LoaderTests:
         assert sorted(seen) == list(range(dataset.n_rows))
 
     @law
-    @given(case=CASES, last=st.sampled_from(["drop", "wrap"]))
+    @given(case=CASES)
     def test_shards_have_as_many_full_batches_where_none_may_be_short(
-        self, dataset: Dataset, case: Any, last: Any
+        self, dataset: Dataset, case: Any
     ) -> None:
+        last: Any = "drop" if case.last in ("drop", "keep") else "wrap"
         rows = []
         for index in range(case.count):
             shard = dataset.batches(case.size, last=last, shard=(index, case.count), **case.order)
@@ -161,13 +162,11 @@ class LoaderTests:
             assert dataset.n_rows - len(seen) < case.size * case.count
 
     @law
-    @given(case=CASES, threads=st.integers(0, 3), prefetch=st.none() | st.integers(0, 3))
-    def test_threads_prefetch_and_memory_change_no_order(
-        self, dataset: Dataset, case: Any, threads: int, prefetch: int | None
-    ) -> None:
+    @given(case=CASES)
+    def test_threads_prefetch_and_memory_change_no_order(self, dataset: Dataset, case: Any) -> None:
         plain = dataset.batches(case.size, threads=0, **case.order)
         options: Any = {"memory": self.memory_of(case), "output": [None, "numpy"][case.count % 2]}
-        options |= {"threads": threads, "prefetch": prefetch, **case.order}
+        options |= {"threads": case.threads, "prefetch": case.prefetch, **case.order}
         other = dataset.batches(case.size, **options)
         for batch, (_, rows, _) in zip(plain, other.with_rows(), strict=True):
             np.testing.assert_array_equal(batch.rows, rows)
@@ -223,11 +222,11 @@ class LoaderTests:
         assert _rows(other) == second
 
     @law
-    @given(case=CASES, after=st.integers(1, 4))
+    @given(case=CASES)
     def test_another_number_of_shards_hands_out_what_is_left(
-        self, dataset: Dataset, case: Any, after: int
+        self, dataset: Dataset, case: Any
     ) -> None:
-        n, order = case.count, case.order
+        n, after, order = case.count, case.after, case.order
         shards = [dataset.batches(8, shard=(i, n), **order) for i in range(n)]
         step = case.number % min(map(len, shards))
         seen, states = [], []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import dask.array as da
@@ -17,8 +18,18 @@ from labeled.testing.loader import law
 
 DIM_OF_AXIS = {"b": "batch", "c": "channel", 0: "height", 1: "width"}
 AXES = st.sampled_from(list(itertools.permutations(DIM_OF_AXIS)))
-IMAGES, ROWS = st.tuples(*[st.integers(1, 4)] * 3), st.integers(1, 4)
 NUMBERS = st.sampled_from(["uint8", "int32", "float32", "float64"])
+CASES = st.builds(
+    SimpleNamespace,
+    size=st.tuples(*[st.integers(1, 4)] * 3),  # rows, columns, channels
+    n=st.integers(1, 4),
+    source=AXES,
+    target=AXES,
+    dtype=NUMBERS,
+    wanted=NUMBERS,
+    few=st.integers(1, 3),
+    labels=st.lists(st.integers(0, 4), min_size=12, max_size=12),
+)
 
 
 class SpaceTests:
@@ -43,64 +54,62 @@ class SpaceTests:
         """Return the space of images of (rows, columns, channels)."""
         return self.spaces.Conv2DSpace(size[:2], channels=size[2], axes=axes, dtype=dtype)
 
-    def vector(self, dim: int, dtype: Any = None) -> Any:
+    def vector(self, dim: Any, dtype: Any = None) -> Any:
         """Return the space of rows of `dim` numbers, of any dtype."""
-        return self.spaces.VectorSpace(dim, dtype=dtype)
+        return self.spaces.VectorSpace(int(dim), dtype=dtype)
+
+    def both(self, case: Any, dtype: Any = None) -> tuple[Any, Any, Any]:
+        """Return images in an order of axes, a space with another order, and their rows."""
+        here, there = (
+            self.images(case.size, case.source),
+            self.images(case.size, case.target, dtype),
+        )
+        return counted(shape_of(case.size, case.n, case.source)), here, there
 
     @law
-    @given(size=IMAGES, n=ROWS, source=AXES, target=AXES)
-    def test_moving_axes_is_xarrays_transpose(
-        self, size: Any, n: int, source: Any, target: Any
-    ) -> None:
-        here, there = self.images(size, source), self.images(size, target)
-        batch = counted(shape_of(size, n, source))
+    @given(case=CASES)
+    def test_moving_axes_is_xarrays_transpose(self, case: Any) -> None:
+        batch, here, there = self.both(case)
         moved = here.np_format_as(batch, there)
-        expected = named(batch, source).transpose(*[DIM_OF_AXIS[axis] for axis in target])
+        expected = named(batch, case.source).transpose(*[DIM_OF_AXIS[axis] for axis in case.target])
         np.testing.assert_array_equal(moved, expected)
         np.testing.assert_array_equal(here.undo_np_format_as(moved, there), batch)
         np.testing.assert_array_equal(there.np_format_as(moved, here), batch)
         assert np.shares_memory(moved, batch)
 
     @law
-    @given(size=IMAGES, n=ROWS, source=AXES, target=AXES)
-    def test_flattening_is_xarrays_stack_in_one_order_for_all_axes(
-        self, size: Any, n: int, source: Any, target: Any
-    ) -> None:
-        here, there = self.images(size, source), self.images(size, target)
-        rows = self.vector(int(np.prod(size)))
-        batch = counted(shape_of(size, n, source))
+    @given(case=CASES)
+    def test_flattening_is_xarrays_stack_in_one_order_for_all_axes(self, case: Any) -> None:
+        (batch, here, there), rows = self.both(case), self.vector(np.prod(case.size))
         flat = here.np_format_as(batch, rows)
-        stacked = named(batch, source).stack(feature=["height", "width", "channel"])
+        stacked = named(batch, case.source).stack(feature=["height", "width", "channel"])
         np.testing.assert_array_equal(flat, stacked.transpose("batch", "feature"))
         np.testing.assert_array_equal(here.undo_np_format_as(flat, rows), batch)
         through = rows.np_format_as(flat, there)
         np.testing.assert_array_equal(through, here.np_format_as(batch, there))
 
     @law
-    @given(size=IMAGES, n=ROWS, axes=AXES, width=st.integers(1, 3))
-    def test_components_are_columns_from_left_to_right(
-        self, size: Any, n: int, axes: Any, width: int
-    ) -> None:
-        images, rows = self.images(size, axes), self.vector(width)
+    @given(case=CASES)
+    def test_components_are_columns_from_left_to_right(self, case: Any) -> None:
+        width, n_values = case.few, int(np.prod(case.size))
+        images, rows = self.images(case.size, case.source), self.vector(width)
         composite = self.spaces.CompositeSpace
         tree = composite((rows, composite((images, rows))))
         whole = self.vector(tree.get_total_dimension())
-        batch = counted((n, 2 * width + int(np.prod(size))))
+        batch = counted((case.n, 2 * width + n_values))
         cut = whole.np_format_as(batch, tree)
         np.testing.assert_array_equal(cut[0], batch[:, :width])
         np.testing.assert_array_equal(cut[1][1], batch[:, -width:])
-        flat = images.np_format_as(cut[1][0], self.vector(int(np.prod(size))))
+        flat = images.np_format_as(cut[1][0], self.vector(n_values))
         np.testing.assert_array_equal(flat, batch[:, width:-width])
         np.testing.assert_array_equal(tree.np_format_as(cut, whole), batch)
-        assert tree.np_batch_size(cut) == n
+        assert tree.np_batch_size(cut) == case.n
 
     @law
-    @given(n=ROWS, k=st.integers(1, 3), n_labels=st.integers(4, 6), data=st.data())
-    def test_labels_become_rows_of_the_identity(
-        self, n: int, k: int, n_labels: int, data: st.DataObject
-    ) -> None:
-        drawn = data.draw(st.lists(st.integers(0, n_labels - 1), min_size=n * k, max_size=n * k))
-        labels = np.array(drawn, np.int64).reshape(n, k)
+    @given(case=CASES)
+    def test_labels_become_rows_of_the_identity(self, case: Any) -> None:
+        n, k, n_labels = case.n, case.few, max(case.labels) + 1 + case.n % 2
+        labels = np.array(case.labels, np.int64)[: n * k].reshape(n, k)
         space, hot = self.spaces.IndexSpace(n_labels, k), np.eye(n_labels)[labels]
         side_by_side = space.np_format_as(labels, self.vector(k * n_labels))
         np.testing.assert_array_equal(side_by_side, hot.reshape(n, k * n_labels))
@@ -109,62 +118,54 @@ class SpaceTests:
         assert merged.dtype == np.float32
 
     @law
-    @given(size=IMAGES, n=ROWS, axes=AXES, dtype=NUMBERS)
-    def test_sizes_are_those_of_a_batch(self, size: Any, n: int, axes: Any, dtype: str) -> None:
-        images, labels = self.images(size, axes, dtype), self.spaces.IndexSpace(5, 2)
-        shapes = {
-            images: shape_of(size, n, axes),
-            labels: (n, 2),
-            self.vector(3, dtype): (n, 3),
-        }
+    @given(case=CASES)
+    def test_sizes_are_those_of_a_batch(self, case: Any) -> None:
+        n, axes, dtype = case.n, case.source, case.dtype
+        images, labels = self.images(case.size, axes, dtype), self.spaces.IndexSpace(5, 2)
+        shape = shape_of(case.size, n, axes)
+        shapes = {images: shape, labels: (n, 2), self.vector(3, dtype): (n, 3)}
         for space, shape in shapes.items():
             origin = space.get_origin_batch(n)
             space.np_validate(origin)
-            assert (origin.shape, space.sizes(n)) == (shape, shape)
-            assert (space.np_batch_size(origin), space.get_batch_axis()) == (
-                n,
-                axes.index("b") if space == images else 0,
-            )
+            assert (origin.shape, space.sizes(n), space.np_batch_size(origin)) == (shape, shape, n)
+            assert space.get_batch_axis() == (axes.index("b") if space == images else 0)
             assert space.get_total_dimension() == np.prod(shape) // n
             assert not origin.any()
             assert space is labels or origin.dtype == np.dtype(dtype)
 
     @law
-    @given(size=IMAGES, axes=AXES, dtype=NUMBERS, wanted=NUMBERS)
-    def test_the_target_says_the_dtype_or_keeps_it(
-        self, size: Any, axes: Any, dtype: str, wanted: str
-    ) -> None:
-        batch = counted(shape_of(size, 2, axes)).astype(dtype)
-        here, rows = self.images(size, axes), int(np.prod(size))
+    @given(case=CASES)
+    def test_the_target_says_the_dtype_or_keeps_it(self, case: Any) -> None:
+        (batch, here, _), n_values, wanted = self.both(case), np.prod(case.size), case.wanted
+        batch = batch.astype(case.dtype)
         assert here.np_format_as(batch, here) is batch
-        assert here.np_format_as(batch, self.vector(rows)).dtype == dtype
-        if np.can_cast(dtype, wanted, "same_kind") or "float" in wanted:
-            for target in (self.vector(rows, wanted), self.images(size, axes, wanted)):
+        assert here.np_format_as(batch, self.vector(n_values)).dtype == case.dtype
+        if np.can_cast(case.dtype, wanted, "same_kind") or "float" in wanted:
+            for target in (
+                self.vector(n_values, wanted),
+                self.images(case.size, case.source, wanted),
+            ):
                 made = here.np_format_as(batch, target)
                 target.np_validate(made)
                 assert made.dtype == wanted
 
     @law
-    @given(size=IMAGES, n=ROWS, source=AXES, target=AXES, chunk=st.integers(1, 3))
-    def test_lazy_batches_are_laid_out_alike(
-        self, size: Any, n: int, source: Any, target: Any, chunk: int
-    ) -> None:
-        here, there = self.images(size, source), self.images(size, target, "float32")
-        rows = self.vector(int(np.prod(size)), "float64")
-        batch = counted(shape_of(size, n, source))
-        lazy = da.from_array(batch, chunks=chunk)
-        for space in (there, rows):
+    @given(case=CASES)
+    def test_lazy_batches_are_laid_out_alike(self, case: Any) -> None:
+        batch, here, there = self.both(case, "float32")
+        lazy = da.from_array(batch, chunks=case.few)
+        for space in (there, self.vector(np.prod(case.size), "float64")):
             made, expected = here.format_as(lazy, space), here.np_format_as(batch, space)
             assert made.dtype == expected.dtype
             np.testing.assert_array_equal(made.compute(), expected)
 
     @law
-    @given(size=IMAGES, source=AXES, target=AXES)
-    def test_spaces_are_equal_by_value(self, size: Any, source: Any, target: Any) -> None:
-        here, there = self.images(size, source), self.images(size, target)
-        assert (here == there) == (source == target)
-        assert here != self.vector(int(np.prod(size)))
-        assert here != self.images(size, source, "float32")
+    @given(case=CASES)
+    def test_spaces_are_equal_by_value(self, case: Any) -> None:
+        _, here, there = self.both(case)
+        assert (here == there) == (case.source == case.target)
+        assert here != self.vector(np.prod(case.size))
+        assert here != self.images(case.size, case.source, "float32")
         pair = self.spaces.CompositeSpace((here, there))
         for space in (here, pair):
             again = pickle.loads(pickle.dumps(space))

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
 from labeled.testing.loader import law
+from labeled.testing.readers import same
 
 Array = npt.NDArray[Any]
 
@@ -225,9 +226,3 @@ def arrays(draw: Callable[..., Any], dtypes: Sequence[str], n_rows: int) -> Arra
     if dtype[0] == "S":
         return rng.choice([b"a", b"bcd", b""], shape).astype(dtype)
     return (rng.standard_normal(shape) * 50).astype(dtype)
-
-
-def same(found: Array, expected: Array) -> None:
-    """Compare values and dtypes but for the byte order."""
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype == expected.dtype.newbyteorder("=")
