@@ -275,6 +275,8 @@ class Space:
         show is checked now; values (labels) when they are computed. Chunks stay NumPy or CuPy.
         DataArrays are laid out by :func:`~labeled.spaces.format_dataarray`.
         """
+        if not is_lazy(batch):
+            return self.np_format_as(batch, space)
         route_between(self, space)
         self.validate(batch)
         result = convert(batch, self, space)

@@ -488,25 +488,27 @@ class FileRows:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LabeledWarning)  # old files name no axes
             opened = open_dataset(filename)
-        known = name.strip("/") in opened.sources
-        check(known, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
-        source = opened[name.strip("/")]
-        self._source = source.load() if in_memory else source
-        self.shape, self.ndim, self.dtype = source.shape, source.ndim, source.dtype
+        source = self._source = name.strip("/")
+        there = source in opened.sources
+        check(there, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
+        chosen = opened.select(source)
+        self._dataset = chosen.load() if in_memory else chosen
+        self.shape, self.dtype = chosen.shapes[source], chosen.dtypes[source]
+        self.ndim = len(self.shape)
         self._converter: DefaultViewConverter | None = None
 
     def as_images(self, axes: Sequence[str | int]) -> DefaultViewConverter:
         """Flatten stored images batch by batch, channel by channel; return what does it."""
         self._converter = converter_for(self, axes)
-        self.shape, self.ndim = (
-            (self.shape[0],) * 2,
-            2,
-        )  # as wide as there are examples, as was said
+        self.shape, self.ndim = (self.shape[0],) * 2, 2  # as wide as long: the old rule
         return self._converter
 
     def __getitem__(self, rows: Any) -> Any:
         """Return rows in the order asked for: an int gives one row without its axis."""
-        found = self._source[rows].values
+        single = isinstance(rows, int | np.integer)
+        loaded = self._dataset.subset([rows] if single else rows).load().loaded
+        assert loaded is not None, "it was loaded just now"
+        found = loaded[self._source][0] if single else loaded[self._source]
         return found if self._converter is None else self._converter.topo_view_to_design_mat(found)
 
 
