@@ -139,11 +139,6 @@ def axes_of_roles(n_spatial: int) -> Mapping[str, Axis]:
     return {**others, **{role: axis for axis, role in enumerate(spatial)}}
 
 
-def axis_of(role: str, n_spatial: int) -> Axis | None:
-    """Return the axis that `role` is among `n_spatial` spatial axes, or None."""
-    return axes_of_roles(n_spatial).get(role)
-
-
 def name_of(axis: Axis, n_spatial: int) -> str:
     """Return the name that a new dim for `axis` gets: a name that plays no role is its own.
 
@@ -201,8 +196,7 @@ def find_axes(
     for dim in dims:
         if dim in asked.values():
             continue
-        role = role_of(dim)
-        axis = None if role is None else axis_of(role, n_spatial)
+        axis = axes_of_roles(n_spatial).get(role_of(dim) or "")
         if axis is None or axis in asked:
             others.append(dim)
         elif axis in chosen:

@@ -13,7 +13,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
 from typing import Self
 
 _PASSED_BY = {"labeled", "xarray", "dask", "contextlib"}
@@ -204,14 +203,12 @@ class LabeledWarning(UserWarning):
 def warn(message: str) -> None:
     """Warn at the line of the first caller outside this library and what it is called through."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and _library_of(frame) in _PASSED_BY:
+    while frame.f_back is not None:
+        library: str = frame.f_globals.get("__name__", "")
+        if library.partition(".")[0] not in _PASSED_BY:
+            break
         frame, level = frame.f_back, level + 1
     warnings.warn(message, LabeledWarning, stacklevel=level)
-
-
-def _library_of(frame: FrameType) -> str:
-    name: str = frame.f_globals.get("__name__", "")
-    return name.partition(".")[0]
 
 
 def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:

@@ -94,6 +94,14 @@ class Selection:
         only = self.pieces[0]
         return only if len(self.pieces) == 1 and isinstance(only, range) else None
 
+    @property
+    def compact(self) -> range | Rows:
+        """The rows as a range where they follow one another, else as an array."""
+        span = self.span
+        if span is None or span.step != 1:
+            return self.rows
+        return range(span.start, max(span.start, span.stop))
+
     @cached_property
     def rows(self) -> Rows:
         """All row numbers as one int64 array (8 bytes a row; ranges are spelled out here)."""

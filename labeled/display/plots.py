@@ -75,20 +75,16 @@ class Drawn:
     def kind(self, name: str) -> Kind | None:
         """What a source is drawn as; None for text and the like."""
         array, dims = self.arrays[name], self.example_dims(name)
-        is_image = image_dims(dims) is not None
-        if array.dtype.kind == "O":
-            each = [np.asarray(one) for one in array[: self.count]]
-            axes = {one.ndim if one.dtype.kind in "biuf" else 0 for one in each}
-            if axes == {len(dims)} and is_image:
-                return "images"
-            return "sequences" if axes in ({1}, {2}) else None
-        if array.dtype.kind not in "biuf":
-            return None
-        if is_image:
+        dense = array.dtype.kind != "O"
+        each = [array] if dense else [np.asarray(one) for one in array[: self.count]]
+        axes = {one.ndim - dense if one.dtype.kind in "biuf" else -1 for one in each}
+        if axes == {len(dims)} and image_dims(dims) is not None:
             return "images"
-        if math.prod(array.shape[1:]) == 1:
+        if dense and axes != {-1} and math.prod(array.shape[1:]) == 1:
             return "values" if array.dtype.kind == "f" else "labels"
-        return "sequences" if len(dims) in (1, 2) else "values"
+        if axes in ({1}, {2}):
+            return "sequences"
+        return "values" if dense and axes != {-1} else None
 
     @property
     def leading(self) -> str | None:

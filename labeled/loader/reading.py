@@ -33,7 +33,7 @@ from labeled.ragged.flat import Array, Rows, block_cuts, elements_of, offsets_of
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of, runs_of
 from labeled.sources.readers import cost_of
-from labeled.sources.source import Read, Source, Task, load_rows, read_of, sorted_read, tasks_of
+from labeled.sources.source import Read, Source, Task, load_rows, sorted_read, tasks_of
 
 log = logging.getLogger(__name__)
 
@@ -303,7 +303,7 @@ class SourceReader:
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""
-        return cost(self.reader, read_of(self.selection).rows)
+        return cost(self.reader, sorted_read(self.selection.compact).rows)
 
     def file_rows(self, content: WindowRows, position_of: Rows | None) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""

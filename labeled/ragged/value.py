@@ -30,7 +30,6 @@ from labeled.display.summary import Summary, Viewed
 from labeled.errors import ArrayError, DimsError
 from labeled.guesses import unknown_attribute
 from labeled.ragged.flat import (
-    AnyRows,
     Array,
     Flat,
     FlatRows,
@@ -192,24 +191,19 @@ class Ragged(Viewed):
         FileFormatError
             If a shape is negative, too large, or not that of the stored values.
         """
-        return self.reader.shapes(self._rows)
+        return self.reader.shapes(self.selection.compact)
 
     @cached_property
     def sizes(self) -> Rows:
         """How many elements each example has, int64 (n,)."""
         if "shapes" in self.__dict__:
             return elements_of(self.shapes)
-        return self.reader.sizes(self._rows)
+        return self.reader.sizes(self.selection.compact)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all values; reads the shapes."""
         return int(self.sizes.sum()) * self.dtype.itemsize
-
-    @property
-    def _rows(self) -> AnyRows:
-        span = self.selection.span
-        return self.selection.rows if span is None else span
 
     # which examples
 
@@ -256,7 +250,7 @@ class Ragged(Viewed):
         threads : int, optional
             Threads that decode compressed chunks; by default one per core.
         """
-        return self.reader.read_flat(self._rows, threads or os.cpu_count() or 1)
+        return self.reader.read_flat(self.selection.compact, threads or os.cpu_count() or 1)
 
     def to_objects(self) -> Array:
         """Read all examples as an object array (n,) of NumPy arrays that share one buffer."""
@@ -357,19 +351,18 @@ class Ragged(Viewed):
 # ---------------------------------------------------------------- padding
 def _wanted_lengths(to: Any, dims: Sequence[str], longest: Sequence[int]) -> list[int]:
     """Read what a user gives as `to`: a length for each of `dims`, else the longest."""
-    if not isinstance(to, Mapping | None):
-        if len(dims) != 1:
-            raise DimsError(
-                f"to={to!r} names none of the {len(dims)} axes of an example; give a mapping, as "
-                f"to={dict(zip(dims, longest, strict=True))}"
-            )
-        to = {dims[0]: to}
-    for dim, length in (to or {}).items():
+    given = dict.fromkeys(dims, to) if to is not None and not isinstance(to, Mapping) else to or {}
+    if given is not to and len(given) > 1:
+        raise DimsError(
+            f"to={to!r} names none of the {len(dims)} axes of an example; give a mapping, as "
+            f"to={dict(zip(dims, longest, strict=True))}"
+        )
+    for dim, length in given.items():
         if dim not in dims:
             raise DimsError(f"to= names {dim!r}; an example has the dims {tuple(dims)}")
         if not isinstance(length, int | np.integer) or length < 0:
             raise ArrayError(f"to={to!r}: a length must be a whole number, 0 or more")
-    return [int((to or {}).get(dim, most)) for dim, most in zip(dims, longest, strict=True)]
+    return [int(given.get(dim, most)) for dim, most in zip(dims, longest, strict=True)]
 
 
 def padded(
@@ -399,14 +392,12 @@ def padded(
 
 def covered(shapes: Rows, lengths: Sequence[int]) -> Array:
     """Return where examples lie in their padded places: bool (n, *lengths)."""
-    n, k = shapes.shape
-    out = np.ones(n, bool).reshape(n, *(1 for _ in lengths))
+    out = np.ones((len(shapes), *lengths), bool)
     for axis, length in enumerate(lengths):
         narrow = np.min_scalar_type(length)  # small numbers are compared several times as fast
         stops = np.minimum(shapes[:, axis, None], length).astype(narrow)
-        along = np.arange(length, dtype=narrow) < stops
-        along = along.reshape(n, *(length if i == axis else 1 for i in range(k)))
-        out = along if axis == 0 else out & along
+        inside = np.arange(length, dtype=narrow) < stops
+        out &= np.expand_dims(inside, [i for i in range(1, len(lengths) + 1) if i != axis + 1])
     return out
 
 

@@ -134,30 +134,14 @@ class EpochPlan:
         return start, min(start + self.batch_rows, self.n_rows)
 
     def windows(self, first_batch: int = 0) -> Iterator[Window]:
-        """Walk through the windows that serve batch `first_batch` and all later ones.
-
-        Raises
-        ------
-        SelectionError
-            If there is no such batch; the number of batches itself gives no windows.
-        """
-        if not 0 <= first_batch <= self.n_batches:
-            raise SelectionError(f"batch {first_batch} of {self.n_batches}: there is none")
+        """Walk through the windows that serve batch `first_batch` and all later ones."""
         start, _ = self.span(first_batch)
         for order, lo, hi in self.spans(start, self.n_rows):
             yield Window(start, start + hi - lo, order.rows(lo, hi))
             start += hi - lo
 
     def batch(self, number: int) -> tuple[IntArray, int]:
-        """Return the rows of one batch, -1 where it is padded, and how many are rows.
-
-        Raises
-        ------
-        SelectionError
-            If there is no such batch.
-        """
-        if not 0 <= number < self.n_batches:
-            raise SelectionError(f"batch {number} of {self.n_batches}: there is none")
+        """Return the rows of one batch, -1 where it is padded, and how many are rows."""
         start, stop = self.span(number)
         rows = [order.rows(lo, hi).rows for order, lo, hi in self.spans(start, stop)]
         n_padded = self.batch_rows - (stop - start) if self.last == "pad" else 0

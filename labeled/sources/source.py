@@ -280,35 +280,33 @@ class Source:
             return RowLayout(rows, self.blocks.edges, held, expensive=True, random=False)
         if self.ragged is not None:
             return _ragged_layout(self)
-        first, in_part = self.headers[0], bool(self.part)
-        chunks, here, kinds, scratch, expensive = first.chunks, True, set(), 2 * PIECE_BYTES, False
-        plain = across = even = True
-        start, files = 0, []
+        chunks, whole_rows = self.headers[0].chunks, not (self.part or self.packed_differently)
+        kinds, local, filtered, plain, even = set(), True, False, True, True
+        scratch, n_rows, edges = 2 * PIECE_BYTES, 0, []
         for header in self.headers:
             kinds.add(header.storage)
-            here = here and not is_remote(header.file.path)
+            local = local and not is_remote(header.file.path)
             scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes)
-            expensive = expensive or bool(header.filters)
+            filtered = filtered or bool(header.filters)
             plain = plain and header.dtype.isnative and not header.detail
-            across = across and (header.chunks or ())[1:] == header.row_shape
+            start, n_rows = n_rows, n_rows + header.n_rows
             if chunks is not None:
+                own = header.chunks or chunks
+                plain = plain and own[1:] == header.row_shape
                 even = even and header.chunks == chunks and start % chunks[0] == 0
-                files.append((start, start + header.n_rows, (header.chunks or chunks)[0]))
-            start += header.n_rows
-        mappable = here and self.io != "pread"
+                edges.append(np.arange(start, n_rows, own[0]))
+        mappable = local and self.io != "pread"
         if chunks is None:
-            direct = kinds == {"contiguous"} and not in_part and not self.packed_differently
-            random = kinds <= {"contiguous", "records"} and here
-            mapped = direct and mappable
-            return RowLayout(None, None, scratch, expensive, direct, random=random, mapped=mapped)
+            direct = kinds == {"contiguous"} and whole_rows
+            random, mapped = kinds <= {"contiguous", "records"} and local, direct and mappable
+            return RowLayout(None, None, scratch, filtered, direct, random=random, mapped=mapped)
         itemsize = self.stored_dtype.itemsize
         scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
         # rows of chunks lie in the file as they are
-        picked = plain and across and mappable and not in_part and not expensive
-        picked = picked and kinds == {"chunked"}
-        edges = None if even else np.concatenate([np.arange(*each) for each in files] + [[start]])
+        picked = plain and mappable and not self.part and not filtered and kinds == {"chunked"}
+        cuts = None if even else np.append(np.concatenate(edges), n_rows)
         return RowLayout(
-            chunks[0], edges, scratch, expensive, random=False, picked=picked, mapped=picked
+            chunks[0], cuts, scratch, filtered, random=False, picked=picked, mapped=picked
         )
 
     def isel(self, dim: str, request: Any) -> Source:
@@ -437,16 +435,15 @@ def _ragged_layout(source: Source) -> RowLayout:
         alone = "values" in headers[0].parts or headers[0].storage == "records"
         here = not any(is_remote(header.file.path) for header in headers)
         return RowLayout(None, None, scratch, expensive, random=alone and here)
-    start, edges = 0, [np.zeros(1, np.int64)]
+    start, edges = 0, [0]
     for header, value in zip(headers, values, strict=True):
-        ends = np.cumsum(source.sizes[start : start + header.n_rows])
+        stop = start + header.n_rows
         step = max(1, (value.chunks or (1,))[0])
         borders = np.arange(step, value.n_rows, step)
-        edges.append(start + np.searchsorted(ends, borders, side="left") + 1)
-        start += header.n_rows
-        edges.append(np.array([start], np.int64))
-    cuts: Rows = np.unique(np.concatenate(edges))
-    cuts = cuts[cuts <= source.n_rows]
+        ends = np.cumsum(source.sizes[start:stop])
+        edges += [*(start + 1 + ends.searchsorted(borders)).tolist(), stop]
+        start = stop
+    cuts: Rows = np.unique(np.minimum(edges, source.n_rows)).astype(np.int64)
     rows = max(1, source.n_rows // max(1, len(cuts) - 1))
     return RowLayout(rows, cuts, scratch, expensive, random=False)
 
@@ -467,8 +464,10 @@ class Read(NamedTuple):
     places: Rows | None = None
 
 
-def sorted_read(rows: Rows, places: Rows | None = None) -> Read:
+def sorted_read(rows: range | Rows, places: Rows | None = None) -> Read:
     """Turn file rows (any order) and their places into a read in file order."""
+    if isinstance(rows, range):
+        return Read(rows)
     if (rows[1:] > rows[:-1]).all():
         return Read(runs_of(rows), places)
     order = np.argsort(rows, kind="stable")
@@ -476,14 +475,6 @@ def sorted_read(rows: Rows, places: Rows | None = None) -> Read:
     if not (ascending[1:] > ascending[:-1]).all():
         return Read(rows, places)
     return Read(runs_of(ascending), order if places is None else places[order])
-
-
-def read_of(selection: Selection) -> Read:
-    """Turn a whole selection into one read, places being positions in it."""
-    span = selection.span
-    if span is not None and span.step == 1:
-        return Read(range(span.start, max(span.start, span.stop)))
-    return sorted_read(selection.rows)
 
 
 def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> list[Task]:
@@ -543,7 +534,7 @@ def load_rows(
     out = np.empty((len(selection), *source.row_shape), source.stored_dtype)
     if not len(selection):
         return out
-    tasks = tasks_of(source.reader(), read_of(selection), out, PIECE_BYTES)
+    tasks = tasks_of(source.reader(), sorted_read(selection.compact), out, PIECE_BYTES)
     with ThreadPoolExecutor(max(1, min(threads, len(tasks))), "labeled-load") as pool:
         alone = threads == 1 or len(tasks) <= 1  # no thread is started then
         done = map(call, tasks) if alone else pool.map(call, tasks)

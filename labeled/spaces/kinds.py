@@ -28,14 +28,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache, partial
-from itertools import product, repeat
+from itertools import product
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from labeled._validation import check_fields, whole
 from labeled.device import dtype_of, is_array
-from labeled.dims import SPATIAL, axis_of, role_of
+from labeled.dims import SPATIAL, axes_of_roles, role_of
 from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.arrays import (
     as_dtype,
@@ -822,7 +822,7 @@ def space_of(
     if found.kind in "iu" and roles in ([], ["index"]) and total:
         return IndexSpace(None, total)
     n_spatial = sum(map(SPATIAL.__contains__, roles))
-    axes = [*map(axis_of, map(str, roles), repeat(n_spatial))]
+    axes = [*map(axes_of_roles(n_spatial).get, map(str, roles))]
     length = dict(zip(axes, lengths, strict=True))
     spatial = range(n_spatial)
     if n_spatial < 2 or 0 in lengths or len(length) != len(axes) or {*axes} - {"c"} != {*spatial}:
