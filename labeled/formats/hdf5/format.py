@@ -39,7 +39,7 @@ from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.fuel import TABLE, arrays_in_table, read_table, splits_of
 from labeled.formats.hdf5.headers import Described, add_scales, decoded, describe, with_coordinates
-from labeled.formats.hdf5.labels import Names, Scale
+from labeled.formats.hdf5.labels import Names
 from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
@@ -187,8 +187,6 @@ def scan_group(opening: Opening) -> FileHeader:
     infos = arrays.arrays_of(opening) if table is None else arrays_in_table(opening, table)
     scales = {i.name: i.scale for i in infos if i.scale is not None and i.why_not is None}
     opening = replace(opening, netcdf=bool(scales))
-    if opening.netcdf:
-        infos += _scales_of_several_axes(opening, scales)
     described, lost = _described(opening, infos, strict=table is not None)
     attrs = labels.attrs_of(opening.base, "the file", opening.faults, scalars=opening.netcdf)
     carried = {*scales, *(_coordinates_of(described, attrs) if opening.netcdf else ())}
@@ -275,12 +273,11 @@ def _described(
     lost: dict[str, LabeledError] = {}
     for info in infos:
         name, error, why_not = info.name, info.error, info.why_not
+        if why_not is None and not info.is_array:
+            continue
+        if why_not is None and info.matrix is None and info.dataset.shape == ():
+            why_not = None if opening.netcdf else "it is a single value (no axis)"
         if why_not is None:
-            if not info.is_array:
-                continue
-            if info.matrix is None and info.dataset.shape == () and not opening.netcdf:
-                opening.not_opened[name] = "it is a single value (no axis)"
-                continue
             try:
                 described[name] = describe(opening, info)
                 continue
@@ -303,23 +300,6 @@ def _described(
                 opening.not_opened[names[part.key]] = why_not
                 described.pop(names[part.key], None)
     return dict(sorted(described.items())), lost
-
-
-def _scales_of_several_axes(opening: Opening, scales: Mapping[str, Scale]) -> list[ArrayInfo]:
-    """Return coordinate variables of several axes, which have no scales themselves."""
-    ids = {int(s.dataset.attrs.get("_Netcdf4Dimid", -1)): s.name for s in scales.values()}
-    found = []
-    for name, scale in scales.items():
-        shape = scale.dataset.shape
-        if scale.has_values and len(shape) > 1:
-            numbers = scale.dataset.attrs.get("_Netcdf4Coordinates", ())
-            dims = [ids.get(int(number), "") for number in numbers]
-            if len(dims) != len(shape):
-                dims = [scale.name, *[""] * (len(shape) - 1)]
-            path = (scale.path or name).removeprefix(opening.base.name).lstrip("/")
-            axes = tuple(map(labels.Axis, shape, dims))
-            found.append(ArrayInfo(name, path, scale.dataset, axes=axes))
-    return found
 
 
 def _example_dim(opening: Opening, described: Mapping[str, Described]) -> str | None:

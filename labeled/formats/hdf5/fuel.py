@@ -21,7 +21,7 @@ newer, see :mod:`.writing`); in an older one HDF5 refuses them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import h5py
@@ -206,9 +206,8 @@ def splits_of(
                 )
         elif not 0 <= rows.start <= rows.stop <= n_rows:
             raise SplitError(
-                f"{pair} is rows {rows.start} to {rows.stop}, but the source has {n_rows} "
-                f"rows; expected 0 <= start <= stop <= {n_rows}. Correct row {row.number} of "
-                "the split table"
+                f"{pair} is rows {rows.start} to {rows.stop}, but the source has {n_rows} rows; "
+                f"correct row {row.number} of the split table"
             )
         for name, known in found[row.split].items():
             if len(known) != len(rows):
@@ -235,15 +234,13 @@ def _listed(pair: str, row: TableRow, known: Lists, opening: Opening) -> Integer
     here = address(dataset)
     if here in known:
         return known[here]
-    name, shape, dtype = dataset.name or "(nameless)", dataset.shape, dataset.dtype
-    if shape is None or len(shape) != 1 or dtype.kind not in "iu":
+    name, shape, dtype = dataset.name or "(nameless)", dataset.shape or (), dataset.dtype
+    if len(shape) != 1 or dtype.kind not in "iu":
         raise SplitError(
             f"{pair} refers to index dataset {name!r} of shape {shape} and dtype {dtype}; row "
             f"numbers must be 1-D integers (such as 'i8'): {remedy}"
         )
-    header = header_of(opening, ArrayInfo(name, name, dataset), ("rows",))
-    stored = int(dataset.id.get_storage_size())
-    check_claim(replace(header, stored_bytes=stored), dataset.nbytes)
+    check_claim(header_of(opening, ArrayInfo(name, name, dataset)), dataset.nbytes)
     values = dataset[()]
     if dtype.kind == "u" and values.size and int(values.max()) > np.iinfo(np.int64).max:
         raise SplitError(f"{pair}: row {values.max()} is out of range")
@@ -372,8 +369,9 @@ def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
 
 def free_name(base: h5py.Group, wanted: str) -> str:
     """Return a name that nothing in a group has yet; a ``/`` in `wanted` makes no group."""
-    name, number = wanted.replace("/", "_"), 1
+    wanted = name = wanted.replace("/", "_")
+    number = 1
     while name in base:
         number += 1
-        name = f"{wanted.replace('/', '_')}_{number}"
+        name = f"{wanted}_{number}"
     return name

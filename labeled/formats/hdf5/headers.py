@@ -28,13 +28,7 @@ from labeled.formats.hdf5 import dtypes, labels, metadata
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale
 from labeled.formats.hdf5.safety import address, check_dataset, find
-from labeled.formats.header import (
-    Filter,
-    SourceHeader,
-    Storage,
-    is_text,
-    vlen_base,
-)
+from labeled.formats.header import Filter, SourceHeader, Storage, is_text, vlen_base
 
 COMPARED_BYTES = 1 << 20
 """Values of scales are compared up to this size."""
@@ -298,7 +292,7 @@ def with_coordinates(
 
     Scales of several groups with the same name are distinguished by their paths.
     """
-    overruled = ""
+    overruled: list[str] = []
     sources: dict[str, SourceHeader] = {}
     for name, each in described.items():
         keys: dict[str, None] = {}
@@ -306,10 +300,8 @@ def with_coordinates(
             for scale in axis.scales:
                 problem = _why_no_coordinate(scale, axis.length)
                 if problem:
-                    opening.faults.append(
-                        f"scale {scale.name!r} of source {name!r} (dim {dim!r}) is left out: "
-                        f"{problem}"
-                    )
+                    what = f"scale {scale.name!r} of source {name!r} (dim {dim!r})"
+                    opening.faults.append(f"{what} is left out: {problem}")
                 if problem is not None:
                     continue
                 place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
@@ -324,14 +316,13 @@ def with_coordinates(
                         break
                     rival = opening.base[known.key] if key == dim and known is not None else None
                     if rival is not None and _differs(scale.dataset, rival):
-                        overruled = overruled or (
+                        overruled.append(
                             f"source {name!r} has values of its own along dim {dim!r}, those of "
                             f"{place!r}, but positions are selected by those of an earlier source; "
-                            f"open it alone, sources=[{name!r}], or give its axis another name "
-                            "with dims="
+                            f"open it alone, sources=[{name!r}], or rename its axis with dims="
                         )
         sources[name] = replace(each.header, coords=tuple(keys)) if keys else each.header
-    opening.faults.extend([overruled] if overruled else [])
+    opening.faults.extend(overruled[:1])
     return sources
 
 
@@ -349,12 +340,18 @@ def add_scales(
     """
     there = {header.key for header in variables.values()}
     seen = {address(scale.dataset) for scale in scales.values() if scale.path in there}
+    ids = {int(s.dataset.attrs.get("_Netcdf4Dimid", -1)): s.name for s in scales.values()}
     for name, scale in scales.items():
-        here = address(scale.dataset)
-        if scale.has_values and len(scale.dataset.shape) == 1 and here not in seen:
-            seen.add(here)  # it may have several names
+        if scale.has_values and address(scale.dataset) not in seen:
+            seen.add(address(scale.dataset))  # it may have several names
+            n_axes, dims = len(scale.dataset.shape), [scale.name]
+            if n_axes > 1:  # it has no scales itself
+                numbers = scale.dataset.attrs.get("_Netcdf4Coordinates", ())
+                dims = [ids[int(number)] for number in numbers if int(number) in ids]
+            if len(dims) != n_axes:
+                dims = [scale.name, *(labels.default_name(scale.name, i) for i in range(1, n_axes))]
             key = scale.name if scale.name not in variables else name
-            variables[key] = scale_header(opening, key, scale, (scale.name,))
+            variables[key] = scale_header(opening, key, scale, tuple(dims))
     paths = {scale.path for scale in scales.values()}
     found: dict[str, set[tuple[str, int]]] = {}
     for key, header in variables.items():

@@ -311,9 +311,8 @@ def attrs_of(
             continue
         try:
             value = attributes[name]
-            refers_to = isinstance(value, h5py.Reference | h5py.RegionReference) or (
-                isinstance(value, np.ndarray | np.void) and refers(value.dtype)
-            )
+            has_fields = isinstance(value, np.ndarray | np.void)
+            refers_to = isinstance(value, h5py.Reference) or (has_fields and refers(value.dtype))
         except Exception:  # any exception may come of a foreign or damaged type
             faults.append(f"attribute {text!r} of {what} cannot be read")
             continue
@@ -335,10 +334,8 @@ def plain_value(value: Any, *, scalars: bool = False) -> Any:
     """
     if isinstance(value, h5py.Empty):
         return "" if value.dtype.kind in "SO" else None
-    if isinstance(value, bytes):
-        return to_text(bytes(value))
-    if isinstance(value, str):
-        return str(value)
+    if isinstance(value, bytes | str):
+        return str(to_text(value))
     if isinstance(value, list):  # rows of a variable-length attribute are arrays
         return [e.tolist() if isinstance(e, np.ndarray) else plain_value(e) for e in value]
     if not isinstance(value, np.ndarray):

@@ -383,6 +383,5 @@ def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:
         raise UnsafeFileError(
             f"source {header.name!r} in file {header.file.path!r} claims shape {header.shape} of "
             f"{header.dtype}, and {wanted} bytes of it are asked for at once, but only {stored} "
-            f"bytes are stored. Read at most {FREE_BYTES} bytes at a time (a subset, or smaller "
-            f"batches), or write the file again with the data in it"
+            f"bytes are stored. Read at most {FREE_BYTES} bytes at a time, or write the file again"
         )

@@ -101,14 +101,12 @@ class SourceWriter:
         layout: Layout,
     ) -> None:
         n_rows, *row_shape = shape
-        now = (0 if n_rows is None else n_rows, *row_shape)
+        now = (n_rows or 0, *row_shape)
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         for step in layout.filters:  # optional, so that HDF5 need not have it: it never applies it
             plist.set_filter(step.id, h5py.h5z.FLAG_OPTIONAL, step.options)
-        most = None
-        if layout.chunks is not None:
-            # HDF5 wants no chunk longer than a fixed axis, and none of length 0.
-            most = (None, *(n or None for n in row_shape))
+        # HDF5 wants no chunk longer than a fixed axis, and none of length 0.
+        most = None if layout.chunks is None else (None, *(n or None for n in row_shape))
         self.dataset = file.create_dataset(
             name, now, file_dtype(dtype), chunks=layout.chunks, maxshape=most, dcpl=plist
         )
@@ -285,15 +283,13 @@ def heap_bytes(values: Array) -> int:
         return sum(heap_bytes(values[name]) for name in values.dtype.names)
     if values.dtype.kind != "O":
         return values.nbytes
-    return sum(2 * _length(item) + PIECE_BYTES for item in values.reshape(-1).tolist())
-
-
-def _length(item: Any) -> int:
-    if isinstance(item, str):
-        return len(item) if item.isascii() else 4 * len(item)
-    if isinstance(item, np.ndarray):
-        return heap_bytes(item)
-    return len(item) if isinstance(item, bytes) else 0
+    total = 0
+    for item in values.reshape(-1).tolist():
+        n_bytes = heap_bytes(item) if isinstance(item, np.ndarray) else len(item or "")
+        if isinstance(item, str) and not item.isascii():
+            n_bytes *= 4
+        total += 2 * n_bytes + PIECE_BYTES
+    return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)
