@@ -76,21 +76,18 @@ def item_of(thing: Any) -> np.dtype[Any]:
     try:
         found: np.dtype[Any] = thing.dtype
     except (TypeError, ValueError) as error:
-        unknown = {UNKNOWN: str(error)}
-    else:
-        return found
-    kind = thing.id.get_type() if isinstance(thing, h5py.Dataset) else thing
-    if not isinstance(kind, h5py.h5t.TypeCompoundID):
-        return np.dtype((np.void, kind.get_size()), metadata=unknown)
-    members = range(kind.get_nmembers())
-    return np.dtype(
-        {
-            "names": [kind.get_member_name(i).decode() for i in members],
-            "formats": [item_of(kind.get_member_type(i)) for i in members],
-            "offsets": [kind.get_member_offset(i) for i in members],
-            "itemsize": kind.get_size(),
-        }
-    )
+        kind = thing.id.get_type() if isinstance(thing, h5py.Dataset) else thing
+        found = np.dtype((np.void, kind.get_size()), metadata={UNKNOWN: str(error)})
+        if isinstance(kind, h5py.h5t.TypeCompoundID):
+            members = range(kind.get_nmembers())
+            fields: Any = {
+                "names": [kind.get_member_name(i).decode() for i in members],
+                "formats": [item_of(kind.get_member_type(i)) for i in members],
+                "offsets": [kind.get_member_offset(i) for i in members],
+                "itemsize": kind.get_size(),
+            }
+            found = np.dtype(fields)
+    return found
 
 
 def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str | None]]:

@@ -22,7 +22,7 @@ import numpy as np
 from labeled.errors import NotYetError, warn
 from labeled.formats.hdf5.dtypes import item_of, refers, why_not_read
 from labeled.formats.hdf5.fuel import SplitTable, read_table
-from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, is_scale, scale_of
+from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, scale_of
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import address, opened, to_bytes
 from labeled.formats.hdf5.writing import store_objects
@@ -114,7 +114,7 @@ class Extras:
                             file[path].dims[number].attach_scale(new[address(scale.dataset)])
             for name, variable in variables.items():  # coordinates are written at the root
                 fresh = name not in old and variable.key not in file and name in file
-                if fresh and is_scale(file[name]) and file[name].shape == variable.shape:
+                if fresh and file[name].is_scale and file[name].shape == variable.shape:
                     file[variable.key] = file[name]
         for name, source in self.header.sources.items():
             keys = [variables[coordinate].key.strip("/") for coordinate in source.coords]
@@ -250,7 +250,7 @@ def _why_not(thing: Any) -> str | None:
         return "its data lies elsewhere (external or virtual)"
     if refers(item_of(thing)):
         return "it holds references"
-    if is_scale(thing) and h5py.h5a.exists(thing.id, b"_Netcdf4Coordinates"):
+    if thing.is_scale and h5py.h5a.exists(thing.id, b"_Netcdf4Coordinates"):
         return "a coordinate of several axes that is called like one of them"
     return why_not_read(item_of(thing))
 

@@ -66,7 +66,6 @@ MAX_LISTED, MAX_NAMED = 12, 4
 def scan(
     path: str | os.PathLike[str],
     *,
-    sources: Sequence[str] | None = None,
     dims: Mapping[str, Names] | None = None,
     name_all: bool = False,
     quiet: bool = False,
@@ -78,8 +77,6 @@ def scan(
     ----------
     path : str or path-like
         A local file, or an address.
-    sources : sequence of str, optional
-        Open only these, in this order; others are not even checked. Default: all, sorted.
     dims : mapping of source to names, optional
         Names of axes, before those in the file; None in place of a name keeps the file's.
     name_all : bool
@@ -87,7 +84,8 @@ def scan(
     quiet : bool
         Warn of nothing.
     **options
-        `decode_cf` and `allow_external`, as in :class:`~labeled.formats.format.Options`.
+        `sources`, `decode_cf` and `allow_external`, as in
+        :class:`~labeled.formats.format.Options`.
 
     Returns
     -------
@@ -114,8 +112,7 @@ def scan(
     LabeledWarning
         If axes have no name, or scales or attributes cannot be used.
     """
-    given: Any = tuple((dims or {}).items())
-    asked = Options(None if sources is None else tuple(sources), given, **options)
+    asked = Options(dims=tuple((dims or {}).items()), **options)  # type: ignore[arg-type]
     (header,) = scan_files((os.fspath(path),), asked, name_all=name_all, quiet=quiet)
     return header
 

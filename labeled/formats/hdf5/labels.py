@@ -151,11 +151,6 @@ def scale_of(dataset: h5py.Dataset) -> Scale:
     return Scale(name.removeprefix(NON_COORDINATE), dataset, path, has_values)
 
 
-def is_scale(dataset: h5py.Dataset) -> bool:
-    """Whether a dataset is a dimension scale, by its attribute."""
-    return short_attribute(dataset, "CLASS") == "DIMENSION_SCALE"
-
-
 def short_attribute(dataset: h5py.Dataset, key: str) -> str:
     """Return a text attribute, the first of several; ``""`` if there is none."""
     return next(iter(attribute_texts(dataset, key)), "")

@@ -161,7 +161,7 @@ class FoundObject(NamedTuple):
 def to_text(value: object) -> str:
     """Return a text of HDF5 as str; bytes that are not UTF-8 survive as surrogates.
 
-    What is no text is ``""``.
+    Anything else is ``""``.
     """
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
