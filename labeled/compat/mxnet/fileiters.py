@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider, RoundBatches, Row
+from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider, Row
 from labeled.compat.mxnet.parameters import (
     CSV,
     MNIST,
@@ -72,22 +72,21 @@ class CSVIter(MXDataProvider):
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
         path, label_path = asked.data_csv, asked.label_csv
-        data = partial(_table, path, files_of(path), asked.data_shape, version, dtype)
-        labels: Callable[[], Iterator[Array]] = partial(repeat, np.zeros((), dtype))
+        self._data = partial(_table, path, files_of(path), asked.data_shape, version, dtype)
+        self._labels: Callable[[], Iterator[Array]] = partial(repeat, np.zeros((), dtype))
         if label_path != "NULL":
             files = files_of(label_path)
-            labels = partial(_table, label_path, files, asked.label_shape, version, dtype)
+            self._labels = partial(_table, label_path, files, asked.label_shape, version, dtype)
+        super().__init__(version, asked)
 
-        def rows() -> Iterator[Row]:
-            found = labels()
-            for number, row in enumerate(data()):
-                label = next(found, None)
-                if label is None:
-                    raise FileFormatError(f"{label_path!r} has {number} rows of labels, data more")
-                yield Row(number, row, label)
-
-        batches = RoundBatches(rows, asked.batch_size, asked.round_batch)
-        super().__init__(batches.begin_epoch, version, asked)
+    def _pass(self) -> Iterator[Row]:
+        labels = self._labels()
+        for number, row in enumerate(self._data()):
+            label = next(labels, None)
+            if label is None:
+                path = self._asked.label_csv
+                raise FileFormatError(f"{path!r} has {number} rows of labels, data more")
+            yield Row(number, row, label)
 
 
 def _table(
@@ -243,6 +242,8 @@ class MNISTIter(MXDataProvider):
         If a parameter cannot be read, or there is not one whole batch.
     """
 
+    _ahead = 0
+
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
         version = checked_version(version)
         asked = read_parameters("MNISTIter", MNIST, parameters, strict=strict)
@@ -269,13 +270,18 @@ class MNISTIter(MXDataProvider):
                 len(images), asked.shuffle, (size, *images.shape[1:]),
             )  # fmt: skip
 
-        def batches() -> Iterator[DataBatch]:
-            for stop in range(size, len(images) + 1, size):
-                data = images[stop - size : stop].astype(np.float32) * np.float32(1 / 256)
-                label = labels[stop - size : stop].astype(np.float32)
-                yield DataBatch([data], [label], 0, np.zeros(size, np.uint64))
+        self._images, self._labels = images, labels
+        super().__init__(version, asked)
 
-        super().__init__(batches, version, asked)
+    def _pass(self) -> Iterator[Row]:
+        return iter(())  # whole batches are cut out of the arrays
+
+    def _batches(self) -> Iterator[DataBatch]:
+        size = self._asked.batch_size
+        for stop in range(size, len(self._images) + 1, size):
+            data = self._images[stop - size : stop].astype(np.float32) * np.float32(1 / 256)
+            label = self._labels[stop - size : stop].astype(np.float32)
+            yield DataBatch([data], [label], 0, np.zeros(size, np.uint64))
 
 
 def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:

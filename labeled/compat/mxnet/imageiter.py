@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet.augmenter import Augmenter
-from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, RoundBatches, Row
+from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, Row
 from labeled.compat.mxnet.opencv import Picture, old_pixels
 from labeled.compat.mxnet.parameters import (
     IMAGES,
@@ -112,14 +112,9 @@ class ImageRecordIter(MXDataProvider):
         self._threads = min(asked.preprocess_threads, os.cpu_count() or 1)
         self._pool = ThreadPoolExecutor(self._threads, "decode")
         self._begin_pass = passes_of(asked, Records(files))
-        ahead = 0 if asked.ctx == "cpu" else AHEAD
-        tells_pad = asked.round_batch or not self._newest
-        self._batches = RoundBatches(
-            self._pass, asked.batch_size, asked.round_batch, ahead, tells_pad
-        )
-        if asked.mean_img:
-            self._augmenter.mean_img = self._mean_image(asked.mean_img)
-        super().__init__(self._batches.begin_epoch, version, asked)
+        self._ahead = 0 if asked.ctx == "cpu" else AHEAD
+        self._tells_pad = asked.round_batch or not self._newest
+        super().__init__(version, asked)
 
     def _mean_image(self, path: str) -> FloatArray:
         """Load the mean image, or make it of a whole pass and save it: summed up in float32."""
@@ -138,14 +133,16 @@ class ImageRecordIter(MXDataProvider):
         return np.asarray(mean, np.float32)
 
     def _pass(self) -> Iterator[Row]:
-        """Begin a pass over the rows."""
+        path = self._asked.mean_img
+        if path and self._augmenter.mean_img is None:
+            self._augmenter.mean_img = self._mean_image(path)
         return chain.from_iterable(map(self._rows_of, self._begin_pass()))
 
     def _rows_of(self, chunk: Payloads, *, in_order: bool = False) -> Iterable[Row]:
         """Return the rows of a chunk: the older iterators shuffle before light is drawn."""
         indexed = bool(self._asked.path_imgidx) and not in_order
         shuffled = self._asked.shuffle and not in_order and not indexed
-        first_slot = self._asked.batch_size if shuffled or in_order else len(self._batches.taken)
+        first_slot = self._asked.batch_size if shuffled or in_order else len(self._taken)
         changed: Iterable[Row] = self._changed(chunk, None if indexed else first_slot)
         if self._newest:
             changed = map(self._numbers, changed)
@@ -164,7 +161,7 @@ class ImageRecordIter(MXDataProvider):
         decoded = chain.from_iterable(self._pool.map(self._decoded, group) for group in groups)
         for place, row in enumerate(decoded):
             if seed is not None:
-                slot = len(self._batches.taken) if first_slot is None else first_slot + place
+                slot = len(self._taken) if first_slot is None else first_slot + place
                 self._engine.reseed(slot + seed + ENGINE_SEED)
             picture = row.data
             for _ in range(self._n_times):

@@ -171,30 +171,48 @@ class AbstractDataProvider:
         return f"<labeled.compat.mxnet.{type(self).__name__}: data {data}; labels {labels}>"
 
 
+AHEAD = 16
+"""Batches that the thread could be ahead."""
+
+
+class Row(NamedTuple):
+    """One example: its number, its data and its label."""
+
+    number: int
+    data: Array
+    label: Array
+
+
 class MXDataProvider(AbstractDataProvider):
-    """An iterator of libmxnet; ``reset()`` begins the next epoch.
+    """An iterator of libmxnet over a source that restarts for ever.
 
     With ``version="seed"`` a loop begins the next epoch, too, unless nothing was taken of this
     one: so the Julia package looped. In other versions a loop goes on where the last one stopped.
     What fails once fails for ever: an epoch that broke off has no end.
     """
 
-    def __init__(
-        self,
-        begin_epoch: Callable[[], Iterator[DataBatch]],
-        version: Version,
-        asked: SimpleNamespace,
-    ) -> None:
-        self._begin_epoch, self._loop_resets = begin_epoch, version == "seed"
+    _ahead = AHEAD
+    _tells_pad = True
+
+    def __init__(self, version: Version, asked: SimpleNamespace) -> None:
+        self._asked, self._loop_resets = asked, version == "seed"
         self._failure: Exception | None = None
-        self._now, self._epoch = DataBatch([]), begin_epoch()
-        if not self._advance():
+        self._rows: Iterator[Row] = iter(())
+        self._epoch: Iterator[DataBatch] = iter(())
+        self._filled_up = False
+        self._last = list[Array]()
+        """Numbers, data and labels of the batch before."""
+        self._taken = list[Row]()
+        """The rows of the batch under construction."""
+        self.reset()
+        if not self.iter_next():
             raise LoaderError(f"{type(self).__name__} has no first batch: the part is too small")
         self._held, self._begun = True, False
-        self.batch_size = len(self._now.data[0])
+        self.batch_size, name = asked.batch_size, asked.label_name
         self.provide_data = [DataDesc(asked.data_name, self._now.data[0].shape)]
-        name = asked.label_name
         self.provide_label = [] if name is None else [DataDesc(name, self._now.label[0].shape)]
+
+    # what the old iterators had
 
     def __iter__(self) -> Iterator[Any]:
         if self._loop_resets and self._begun:
@@ -203,33 +221,25 @@ class MXDataProvider(AbstractDataProvider):
 
     def next(self) -> DataBatch:
         self._begun = True
-        if not self._held and not self._advance():
+        if not self.iter_next():
             raise StopIteration
         self._held = False
         return self._now
 
     def reset(self) -> None:
+        """End this epoch where the thread had reached, and begin the next one."""
         self._held = self._begun = False
-        self._epoch = self._tried(self._begin_epoch)
+        self._tried(self._begin_epoch)
 
     def iter_next(self) -> bool:
         """Go to the next batch; True for ever, without moving, before the first :meth:`next`."""
-        return self._held or self._advance()
-
-    def _advance(self) -> bool:
+        if self._held:
+            return True
         self._begun = True
         batch = self._tried(lambda: next(self._epoch, None))
-        self._now = batch or self._now
+        if batch is not None:
+            self._now: DataBatch = batch
         return batch is not None
-
-    def _tried(self, act: Callable[[], Any]) -> Any:
-        if self._failure is not None:
-            raise self._failure
-        try:
-            return act()
-        except Exception as error:
-            self._failure = error
-            raise
 
     def getdata(self) -> list[Array]:
         """Return the data of the current batch."""
@@ -247,6 +257,74 @@ class MXDataProvider(AbstractDataProvider):
         """Return which rows the current batch holds."""
         return self._now.index
 
+    # epochs
+
+    def _pass(self) -> Iterator[Row]:
+        """Begin a pass over the rows; called with the first epoch, and at every restart."""
+        raise NotImplementedError
+
+    def _begin_epoch(self) -> None:
+        for _ in islice(self._epoch, self._ahead):
+            pass
+        if not self._filled_up:
+            self._rows = self._pass()
+        self._filled_up = False
+        self._epoch = self._batches()
+
+    def _tried(self, act: Callable[[], Any]) -> Any:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return act()
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _batches(self) -> Iterator[DataBatch]:
+        size, missing = self._asked.batch_size, 0
+        while not missing:
+            self._taken = []
+            self._take()
+            if not self._taken:
+                return
+            missing = size - len(self._taken)
+            if missing and self._asked.round_batch:
+                self._rows, self._filled_up = self._pass(), True
+                self._take()
+                still = size - len(self._taken)
+                if still:
+                    raise LoaderError(
+                        f"a batch of {size} rows takes {missing} rows of the next pass, which has "
+                        f"{missing - still}; the number of inputs must be bigger than the batch "
+                        "size"
+                    )
+            yield self._stacked(missing)
+
+    def _take(self) -> None:
+        """Take rows of this pass until the batch is full; `_taken` shows each at once."""
+        for row in islice(self._rows, self._asked.batch_size - len(self._taken)):
+            self._taken.append(row)
+
+    def _stacked(self, pad: int) -> DataBatch:
+        """Put rows together; what they lack is what the batch before had in its place.
+
+        Raises
+        ------
+        FileFormatError
+            If they differ in shape, as pictures of unlike channels did in the oldest version.
+        """
+        if not self._last:
+            first = np.zeros((), np.uint64), self._taken[0].data, self._taken[0].label
+            size = self._asked.batch_size
+            self._last = [np.zeros((size, *one.shape), one.dtype) for one in first]
+        numbers, data, labels = self._last = [array.copy() for array in self._last]
+        for place, row in enumerate(self._taken):
+            if row.data.shape != data.shape[1:]:
+                shapes = f"{row.data.shape}, those before it {data.shape[1:]}"
+                raise FileFormatError(f"the row with index {row.number} has shape {shapes}")
+            numbers[place], data[place], labels[place] = row
+        return DataBatch([data], [old_label(labels)], pad if self._tells_pad else 0, numbers)
+
 
 def old_label(label: Array) -> Array:
     """Return a batch of labels as it was handed out: flat where the second axis has length 1.
@@ -261,120 +339,6 @@ def old_label(label: Array) -> Array:
     if label.ndim > 1 and label.shape[1] == 1:
         return label.reshape(-1)[: len(label)]
     return label
-
-
-# batches of rows
-
-AHEAD = 16
-"""Batches that the thread could be ahead."""
-
-
-class Row(NamedTuple):
-    """One example: its number, its data and its label."""
-
-    number: int
-    data: Array
-    label: Array
-
-
-class RoundBatches:
-    """Batches of a source that restarts for ever.
-
-    Parameters
-    ----------
-    begin_pass : callable
-        Begins a pass over the rows; called with the first epoch, and at every restart.
-    batch_size : int
-    round_batch : bool
-    ahead : int
-        Batches that were made before they were asked for.
-    tells_pad : bool
-        Whether batches say how many rows do not count.
-
-    Examples
-    --------
-    >>> def rows():
-    ...     return iter([Row(i, np.array([i]), np.array(0.0)) for i in range(3)])
-    >>> batches = RoundBatches(rows, batch_size=2)
-    >>> for epoch in range(2):
-    ...     for batch in batches.begin_epoch():
-    ...         print(epoch, batch.data[0].ravel(), batch.pad)
-    0 [0 1] 0
-    0 [2 0] 1
-    1 [1 2] 0
-    """
-
-    def __init__(
-        self,
-        begin_pass: Callable[[], Iterator[Row]],
-        batch_size: int,
-        round_batch: bool = True,
-        ahead: int = AHEAD,
-        tells_pad: bool = True,
-    ) -> None:
-        self._begin_pass, self._ahead, self._tells_pad = begin_pass, ahead, tells_pad
-        self._batch_size, self._round_batch = batch_size, round_batch
-        self._rows: Iterator[Row] = iter(())
-        self._epoch: Iterator[DataBatch] = iter(())
-        self._filled_up = False
-        self._last: list[Array] | None = None
-        """Numbers, data and labels of the batch before."""
-        self.taken: list[Row] = []
-        """The rows of the batch under construction."""
-
-    def begin_epoch(self) -> Iterator[DataBatch]:
-        """End this epoch where the thread had reached, and begin the next one."""
-        for _ in islice(self._epoch, self._ahead):
-            pass
-        if not self._filled_up:
-            self._rows = self._begin_pass()
-        self._filled_up = False
-        self._epoch = self._batches()
-        return self._epoch
-
-    def _batches(self) -> Iterator[DataBatch]:
-        missing = 0
-        while not missing:
-            self.taken = []
-            self._take()
-            if not self.taken:
-                return
-            missing = self._batch_size - len(self.taken)
-            if missing and self._round_batch:
-                self._rows, self._filled_up = self._begin_pass(), True
-                self._take()
-                still = self._batch_size - len(self.taken)
-                if still:
-                    raise LoaderError(
-                        f"a batch of {self._batch_size} rows takes {missing} rows of the next "
-                        f"pass, which has {missing - still}; the number of inputs must be bigger "
-                        "than the batch size"
-                    )
-            yield self._stacked(missing)
-
-    def _take(self) -> None:
-        """Take rows of this pass until the batch is full; `taken` shows each at once."""
-        for row in islice(self._rows, self._batch_size - len(self.taken)):
-            self.taken.append(row)
-
-    def _stacked(self, pad: int) -> DataBatch:
-        """Put rows together; what they lack is what the batch before had in its place.
-
-        Raises
-        ------
-        FileFormatError
-            If they differ in shape, as pictures of unlike channels did in the oldest version.
-        """
-        if self._last is None:
-            first = np.zeros((), np.uint64), self.taken[0].data, self.taken[0].label
-            self._last = [np.zeros((self._batch_size, *one.shape), one.dtype) for one in first]
-        numbers, data, labels = self._last = [array.copy() for array in self._last]
-        for place, row in enumerate(self.taken):
-            if row.data.shape != data.shape[1:]:
-                shapes = f"{row.data.shape}, those before it {data.shape[1:]}"
-                raise FileFormatError(f"the row with index {row.number} has shape {shapes}")
-            numbers[place], data[place], labels[place] = row
-        return DataBatch([data], [old_label(labels)], pad if self._tells_pad else 0, numbers)
 
 
 # arrays
