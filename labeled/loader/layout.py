@@ -46,7 +46,7 @@ from labeled.spaces import (
 from labeled.spaces.arrays import check_fits, one_hot, value_for, why_not_cast
 from labeled.spaces.kinds import call_for
 from labeled.transforms.memory import Forms
-from labeled.transforms.pipeline import CompiledPipeline, check_parts
+from labeled.transforms.pipeline import CompiledPipeline, part_of
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
 
 SHAPE_ROWS = 1 << 16
@@ -527,7 +527,7 @@ def pipeline_in_form(pipeline: CompiledPipeline, layout: BatchLayout) -> Compile
     for step in (*pipeline.whole, *pipeline.sample):
         if step.part is None:  # behind which there may be other parts
             break
-        check_parts([step.part], layout.sources)
+        part_of(layout.sources, step.part)
     flat = any(ragged.layout == "flat" for ragged in layout.ragged.values())
     if flat and pipeline.takes_apart:
         raise LoaderError(

@@ -30,7 +30,7 @@ where batches are handed out. Rows are not taken apart where nothing needs them 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -292,7 +292,7 @@ def run(
     """
     for step in steps:
         try:
-            given = data if step.part is None else _part_of(data, step.part)
+            given = data if step.part is None else part_of(data, step.part)
             made = step(given, context)
             if made is None and must_return is not None:
                 what = must_return if step.part is None else f"{step.part!r} of {must_return}"
@@ -314,19 +314,14 @@ def run(
     return data
 
 
-def _part_of(data: Any, part: str) -> Any:
+def part_of(data: Any, part: str) -> Any:
+    """Return a part of a sample or batch; raise a `PipelineError` where there is none."""
     if not isinstance(data, Mapping):
         raise PipelineTypeError(f"a transform for {part!r} needs a mapping, found {data!r:.40}")
-    check_parts([part], data)
+    if part not in data:
+        hint = did_you_mean(str(part), map(str, data))
+        raise PipelineError(f"a transform is for {part!r}, which is not a source; {hint}")
     return data[part]
-
-
-def check_parts(steps: Iterable[str], parts: Collection[str]) -> None:
-    """Raise :class:`PipelineError` where a step is named for a part that is not there."""
-    for name in steps:
-        if name not in parts:
-            hint = did_you_mean(str(name), map(str, parts))
-            raise PipelineError(f"a transform is for {name!r}, which is not a source; {hint}")
 
 
 class Steps:
@@ -398,7 +393,7 @@ class Stages:
         return f"Stages(sample={self.sample}{collate}, batch={self.batch})"
 
 
-def _collate_of(collate: Any) -> Callable[..., Any]:
+def _collate_of(collate: Any) -> Any:
     if isinstance(collate, Mapping):
         return partial(collate_parts, {n: _collate_of(one) for n, one in collate.items()})
     if is_pipeline(collate) or not callable(collate):
@@ -406,8 +401,7 @@ def _collate_of(collate: Any) -> Callable[..., Any]:
             f"{collate!r} is not a collate: samples become a batch once, so give one callable that "
             "takes samples, and what comes after it as batch="
         )
-    made: Callable[..., Any] = collate
-    return made
+    return collate
 
 
 def collate_parts(
@@ -425,7 +419,8 @@ def collate_parts(
         if sample.keys() != first.keys():
             differ = f"has {sorted(sample)}, the first one {sorted(first)}"
             raise PipelineError(f"sample {number} of the batch {differ}")
-    check_parts(collates, first)
+    for name in collates:
+        part_of(first, name)
     every: dict[str, Callable[..., Any]] = {**dict.fromkeys(first, stack), **collates}
     return {name: every[name]([sample[name] for sample in samples]) for name in first}
 

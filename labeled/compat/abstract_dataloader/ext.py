@@ -199,8 +199,7 @@ def sample_ld(
     step = _step(total, int(total * given)) if isinstance(given, float) else given
     if step * count >= np.iinfo(np.int64).max:
         raise NotImplementedError(f"{count} steps of {step} overflow")
-    found: npt.NDArray[np.int64] = (np.arange(count, dtype=np.int64) * step + first) % total
-    return found
+    return np.asarray((np.arange(count, dtype=np.int64) * step + first) % total, np.int64)
 
 
 def _whole(value: Any, total: int) -> Any:

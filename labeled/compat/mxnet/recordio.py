@@ -222,8 +222,7 @@ class MXIndexedRecordIO(MXRecordIO):
     def tell(self) -> int:
         """Return the offset at which the next record will be written."""
         self._check(writable=True)
-        at: int = self._file.tell()
-        return at
+        return int(self._file.tell())
 
     def read_idx(self, idx: Any) -> bytes | None:
         """Return the record of a key."""
