@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pylearn2.datasets.dense_design_matrix import DefaultViewConverter, DenseDesignMatrix
 from pylearn2.datasets.hdf5 import HDF5Dataset
-from pylearn2.space import CompositeSpace, Conv2DSpace, VectorSpace
+from pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, NullSpace, VectorSpace
 from pylearn2.utils import as_floatX
 from pylearn2.utils.data_specs import DataSpecsMapping
 from pylearn2.utils.iteration import (
@@ -25,6 +25,7 @@ from pylearn2.utils.iteration import (
 )
 
 from labeled.compat.pylearn2 import config, install_aliases
+from labeled.errors import LabeledError
 
 
 def test_aliases_are_the_modules_themselves():
@@ -42,6 +43,17 @@ def test_the_library_itself_does_not_import_old_faces():
     code = "import labeled, sys; print([m for m in sys.modules if m.startswith('labeled.compat')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_errors_are_of_one_built_in_kind_and_of_this_library():
+    for target, kind in ((NullSpace(), NotImplementedError), (VectorSpace(3), ValueError)):
+        with pytest.raises(LabeledError) as caught:
+            VectorSpace(2).np_format_as(np.zeros((1, 2)), target)
+        assert isinstance(caught.value, kind)
+    with pytest.raises(LabeledError) as caught:
+        Conv2DSpace((1, 2), 1).np_format_as(np.zeros((1, 1, 2, 1)), IndexSpace(3, 2))
+    assert isinstance(caught.value, NotImplementedError)
+    assert not isinstance(caught.value, ValueError)
 
 
 def test_floatx_is_a_setting():

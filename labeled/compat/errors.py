@@ -44,16 +44,10 @@ class OldValueError(LabeledError, ValueError):
     """A batch or an argument has the wrong size or value."""
 
 
-KINDS: dict[type[Exception], type[LabeledError]] = {
-    AssertionError: OldAssertionError,
-    AttributeError: OldAttributeError,
-    IndexError: OldIndexError,
-    KeyError: OldKeyError,
-    NotImplementedError: OldNotImplementedError,
-    OSError: OldOSError,
-    TypeError: OldTypeError,
-    ValueError: OldValueError,
+KINDS: dict[type, type[LabeledError]] = {
+    own.__bases__[1]: own for own in LabeledError.__subclasses__() if own.__module__ == __name__
 }
+"""The classes above by their built-in kinds."""
 
 
 def old(kind: type[Exception], message: str) -> Exception:

@@ -262,9 +262,8 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any) -> Any:
     """Return the dask array of `run` applied to every chunk of rows of `x`."""
     axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
     whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
-    empty = x._meta if is_sparse(x._meta) else x._meta.reshape(source.sizes(0))
-    if is_sparse(empty):
-        empty = type(empty)(source.sizes(0), dtype=x.dtype)
+    empty, none = x._meta, source.sizes(0)
+    empty = type(empty)(none, dtype=x.dtype) if is_sparse(empty) else empty.reshape(none)
     made = run(empty, source, target)
     meta = made if is_sparse(made) else made.reshape((0,) * made.ndim)
     sizes = target.sizes(0)

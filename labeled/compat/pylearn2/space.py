@@ -246,7 +246,7 @@ class Space:
             if pair in ROUTES:
                 return ROUTES[pair](batch, self, space)
         kind = NotImplementedError if self._compares_sizes else ValueError
-        raise kind(f"{self}: no conversion leads to {space}")
+        raise old(kind, f"{self}: no conversion leads to {space}")
 
     def undo_np_format_as(self, batch: Any, space: Space) -> Any:
         """Bring a numeric batch of `space` back to this one."""

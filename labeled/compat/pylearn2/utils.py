@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from dask.local import get_sync
 
-from labeled.compat.errors import check, require
+from labeled.compat.errors import check, old, require
 from labeled.compat.pylearn2 import config
 from labeled.spaces import arrays
 
@@ -176,7 +176,10 @@ class OneHotFormatter:
         whole = isinstance(max_labels, int | np.integer) and max_labels >= 0
         check(whole, f"max_labels is an integer, 0 or more, not {max_labels!r}")
         self._max_labels = int(max_labels)
-        self._dtype = np.dtype(config.floatX if dtype is None or dtype == "floatX" else dtype)
+        try:
+            self._dtype = np.dtype(config.floatX if dtype is None or dtype == "floatX" else dtype)
+        except TypeError as error:
+            raise old(TypeError, f"dtype {dtype!r} is not a dtype: {error}") from error
 
     def format(self, targets: Any, mode: str = "stack", sparse: bool = False) -> Any:
         """Return the indicator rows of `targets`.
