@@ -20,7 +20,6 @@ from labeled.errors import FileFormatError, ReadError, UnknownNameError, did_you
 from labeled.formats.bytesource import open_bytes, stamp_of
 from labeled.formats.csv.index import (
     TIME,
-    TOGETHER_BYTES,
     Dialect,
     RowIndex,
     TextOptions,
@@ -39,7 +38,15 @@ from labeled.formats.header import (
     SourceHeader,
 )
 from labeled.formats.memory import scratch
-from labeled.formats.reader import ByteRanges, FileReader, Io, bands_of, decoding, naming_rows
+from labeled.formats.reader import (
+    ByteRanges,
+    FileReader,
+    Io,
+    bands_of,
+    decoding,
+    groups_of,
+    naming_rows,
+)
 from labeled.formats.region import Array, Ints, Region
 from labeled.selection import rows_of
 
@@ -400,8 +407,7 @@ class TextReader(FileReader):
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         self.file().check()
-        bands = bands_of(runs, self.chunk_rows)
-        for some in np.split(bands, self._begins(bands)[1:]):
+        for some in groups_of(runs, self.chunk_rows):
             with naming_rows(self.source, int(some[0, 0]), int(some[-1, 1])):
                 values = self._parsed(some)
             first, n = int(some[0, 2]), len(values[0])
@@ -411,21 +417,16 @@ class TextReader(FileReader):
                 flat[place, i] = column
             del values, column  # not held while the next block is parsed
 
-    def _begins(self, bands: Ints) -> Ints:
-        """Return which of some parts of blocks each begins a stretch that is read at once."""
-        starts = self._table.index.starts[bands[:, 0] // self.chunk_rows]
-        return np.flatnonzero(np.diff(starts // TOGETHER_BYTES, prepend=-1))
-
     def _parsed(self, bands: Ints) -> list[Array]:
-        """Return the columns of some rows of neighbouring blocks."""
+        """Return the columns of some rows of a block."""
         table, dialect, file = self._table, self._table.dialect, self.source.file
-        rows, each = rows_of(bands), self.chunk_rows
-        first, last = int(rows[0]) // each, int(rows[-1]) // each + 1
-        begin, end = table.index.starts[[first, last]].tolist()
+        rows = rows_of(bands)
+        block = int(rows[0]) // self.chunk_rows
+        begin, end = table.index.starts[block : block + 2].tolist()
         text = scratch("text", end - begin, begin)
         self.file().read_into(text, begin)
-        part, skipped = text, first * each
-        if len(rows) < min(last * each, self.n_rows) - skipped:
+        part, skipped = text, block * self.chunk_rows
+        if len(rows) < min(self.chunk_rows, self.n_rows - skipped):
             starts, ends, _ = dialect.lines(text)
             spans = (bands[:, :2] - skipped).tolist()
             part = np.concatenate([text[starts[a] : ends[b - 1]] for a, b in spans])
@@ -445,11 +446,10 @@ class TextReader(FileReader):
         return values
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        bands, index = bands_of(runs, self.chunk_rows), self._table.index
-        blocks, begins = bands[:, 0] // self.chunk_rows, self._begins(bands)
-        starts = index.starts[blocks[begins]]
-        ends = index.starts[blocks[np.append(begins[1:], len(bands)) - 1] + 1]
-        return (ByteRanges(self.file, starts, ends - starts, len(np.unique(blocks))),)
+        blocks = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)
+        starts = self._table.index.starts[blocks]
+        lengths = self._table.index.starts[blocks + 1] - starts
+        return (ByteRanges(self.file, starts, lengths, len(blocks)),)
 
 
 FORMAT = Format(

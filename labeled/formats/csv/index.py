@@ -45,10 +45,7 @@ GUESSED_LINES = 20
 MAX_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
 
 BLOCK_BYTES = 512 * 1024
-"""Text of a block, about."""
-
-TOGETHER_BYTES = BLOCK_BYTES // 2
-"""Blocks that are shorter, because other rows of the file are long, are read together."""
+"""Text of a block, on average."""
 
 MAX_BLOCK_BYTES = 16 * BLOCK_BYTES
 
@@ -454,15 +451,13 @@ class RowIndex:
 
     @property
     def longest(self) -> int:
-        """The most bytes that are read together."""
-        parts = self.starts[:-1] // TOGETHER_BYTES
-        begins = self.starts[:-1][np.diff(parts, prepend=-1) > 0]
-        return int(np.diff(begins, append=self.starts[-1]).max(initial=0))
+        """Bytes of the longest block."""
+        return int(np.diff(self.starts).max(initial=0))
 
 
 @lru_cache(maxsize=8)
 def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
-    """Find the rows of a text in one pass.
+    """Find the rows of a text in one pass, or more where the first rows are not like the others.
 
     Raises
     ------
@@ -470,8 +465,11 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
         If a quote is not closed, or a row is longer than allowed.
     """
     index = _indexed(stamp, dialect, 0)
-    while index.longest > MAX_BLOCK_BYTES and index.block_rows > 1:  # the first rows misled
-        fewer = index.block_rows * BLOCK_BYTES // index.longest
+    wanted = BLOCK_BYTES * index.n_rows // max(1, index.n_bytes - dialect.begin)
+    if index.block_rows < min(wanted, index.n_rows) // 2:
+        index = _indexed(stamp, dialect, wanted)
+    while index.longest > MAX_BLOCK_BYTES and index.block_rows > 1:
+        fewer = index.block_rows * MAX_BLOCK_BYTES // (2 * index.longest)
         index = _indexed(stamp, dialect, max(1, fewer))
     return index
 

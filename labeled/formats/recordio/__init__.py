@@ -69,12 +69,14 @@ from labeled.formats.recordio.records import (
     SUFFIX,
     HeaderError,
     RecordFile,
+    beginnings_of,
+    body_begins,
     body_of,
     header_labels,
+    headers_of,
     labels_behind,
     sizes_at,
     sizes_of,
-    table_of,
     unpack,
 )
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
@@ -320,7 +322,8 @@ def _row_shape(
     if name == "ids":
         return ()
     if name == "labels":
-        widths = np.unique(np.concatenate([table_of(file).widths for file in files])).tolist()
+        flags = np.concatenate([headers_of(file)["flag"] for file in files])
+        widths = np.unique(np.maximum(flags, 1)).tolist()
         if len(widths) > 1:
             return None
         return () if widths in ([], [1]) else tuple(widths)
@@ -344,7 +347,7 @@ def _source(
     own: RecordOptions = options.own
     stored_bytes = file.stamp.size
     if name in ("ids", "labels"):  # those in the headers
-        n_labels = int(table_of(file).widths.sum())
+        n_labels = int(np.maximum(headers_of(file)["flag"], 1).sum(dtype=np.int64))
         stored_bytes = 8 * file.n_rows if name == "ids" else LABEL.itemsize * n_labels
     known = DIMS[name] if row_shape is None else DIMS[name][: 1 + len(row_shape)]
     dtypes = {"ids": np.dtype(np.uint64), "labels": own.label_dtype}
@@ -463,7 +466,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
 def _values_of_heads(source: SourceHeader) -> Array:
     records = source.detail.records
     if source.key == "ids":
-        return table_of(records).heads["id"]
+        return headers_of(records)["id"]
     return exactly(header_labels(records), source)
 
 
@@ -515,22 +518,21 @@ class RecordReader(ExampleReader):
         how = "decoded one by one" if self.source.key == "images" else "found by its offset"
         return f"{self.source.ragged}, {how}"
 
-    @property
-    def records(self) -> RecordFile:
-        records: RecordFile = self.source.detail.records
-        return records
-
     def shapes(self, rows: AnyRows) -> Rows:
         """Return the shapes of examples."""
-        key, listed = self.source.key, np.asarray(rows, np.int64)
+        (records, recipe), key = self.source.detail, self.source.key
+        listed = np.asarray(rows, np.int64)
         if key == "images":
-            shapes: Rows = self.source.detail.decoding.shapes(sizes_of(self.records)[listed])
+            shapes: Rows = recipe.shapes(sizes_of(records)[listed])
             return shapes
-        table = table_of(self.records, labelled=key != "records")
+        lengths, heads = beginnings_of(records)
+        if key == "records":
+            return lengths[listed, np.newaxis]
+        headers_of(records)  # each record is to have one
+        sizes = lengths[listed] - body_begins(heads[listed])
         if key == "labels":
-            return table.widths[listed, np.newaxis]
-        sizes = table.payload_bytes if key == "records" else table.body_bytes
-        return sizes[listed, np.newaxis]
+            sizes = np.maximum(heads["flag"][listed], 1).astype(np.int64)
+        return sizes[:, np.newaxis]
 
     def sizes(self, rows: AnyRows) -> Rows:
         return elements_of(self.shapes(rows))
@@ -538,7 +540,7 @@ class RecordReader(ExampleReader):
     def stored_sizes(self, rows: AnyRows) -> Rows:
         """Return the bytes that examples take in the file."""
         if self.source.key == "images":
-            listed, offsets = np.asarray(rows, np.int64), self.records.offsets
+            listed, offsets = np.asarray(rows, np.int64), self.source.detail.records.offsets
             sizes: Rows = offsets[listed + 1] - offsets[listed]
             return sizes
         return self.sizes(rows) * self.dtype.itemsize

@@ -38,8 +38,8 @@ import warnings
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -186,31 +186,19 @@ def unframe(data: Buffer, at: int = 0) -> tuple[memoryview, int]:
     >>> bytes(unframe(stored, end)[0])
     b''
     """
-    view = memoryview(data)
-    flag, length = part_at(view, at)
-    if flag not in (WHOLE, FIRST):
-        raise FramingError(f"it begins with a part of kind {flag}, a continuation")
-    first, at = _part(view, at, length)
-    if flag == WHOLE:
-        return first, at
-    parts = [first]
-    while flag != LAST:
+    view, parts, flag = memoryview(data), list[memoryview](), FIRST
+    while flag not in (WHOLE, LAST):
         flag, length = part_at(view, at)
-        if flag not in (MIDDLE, LAST):
-            raise FramingError(f"its part {len(parts)} is of kind {flag}, no continuation")
-        part, at = _part(view, at, length)
-        parts.append(part)
-    return memoryview(MAGIC_BYTES.join(parts)), at
-
-
-def _part(view: memoryview, at: int, length: int) -> tuple[memoryview, int]:
-    begin = at + HEAD_BYTES
-    end = begin + padded(length)
-    if end > len(view):
-        raise FramingError(
-            f"it claims {length:,} bytes, but {max(0, len(view) - begin):,} are left for it"
-        )
-    return view[begin : begin + length], end
+        if (flag in (MIDDLE, LAST)) != bool(parts):
+            raise FramingError(f"its part {len(parts)} is of kind {flag}, which is out of order")
+        begin = at + HEAD_BYTES
+        at = begin + padded(length)
+        if at > len(view):
+            raise FramingError(
+                f"it claims {length:,} bytes, but {max(0, len(view) - begin):,} are left for it"
+            )
+        parts.append(view[begin : begin + length])
+    return parts[0] if len(parts) == 1 else memoryview(MAGIC_BYTES.join(parts)), at
 
 
 # headers of labels and ids
@@ -233,8 +221,7 @@ class HeaderError(ValueError):
     """A payload does not begin with such a header. Never leaves the formats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Labelled:
+class Labelled(NamedTuple):
     """A payload taken apart."""
 
     id: int
@@ -539,48 +526,9 @@ class RecordFile:
 # what all records begin with
 
 
-@dataclass(frozen=True, eq=False)
-class RecordTable:
-    """How long the payloads of a file are, and what may be their headers, by row."""
-
-    payload_bytes: Rows
-    heads: Array
-    """Of :data:`HEADER_DTYPE`."""
-
-    @cached_property
-    def widths(self) -> Rows:
-        """How many labels each record has; the only one may stand in the header."""
-        widths: Rows = np.maximum(self.heads["flag"], 1).astype(np.int64)
-        return widths
-
-    @cached_property
-    def body_bytes(self) -> Rows:
-        """Bytes of the payloads, their headers and labels left out."""
-        n_labels = self.heads["flag"].astype(np.int64)
-        sizes: Rows = self.payload_bytes - HEADER_BYTES - LABEL.itemsize * n_labels
-        return sizes
-
-
 @lru_cache(maxsize=KEPT_FILES)
-def table_of(file: RecordFile, *, labelled: bool = True) -> RecordTable:
-    """Return what all records of a file begin with; several threads read.
-
-    Raises
-    ------
-    FileFormatError
-        If one has no header of labels and ids, and is to have one; names the first.
-    """
-    if labelled:
-        table = table_of(file, labelled=False)
-        for row in np.flatnonzero(table.body_bytes < 0)[:1].tolist():
-            try:
-                unpack(file.payload(row))
-            except HeaderError as fault:
-                raise FileFormatError(
-                    f"record {row} of {file.stamp.path!r} has no header of labels and ids: "
-                    f"{fault}; open with content='raw' to have the payloads as they are"
-                ) from None
-        return table
+def beginnings_of(file: RecordFile) -> tuple[Rows, Array]:
+    """Return how long all payloads are, and what may be their headers; several threads read."""
     n = file.n_rows
     lengths, heads = np.empty(n, np.int64), np.empty((n, HEADER_BYTES), np.uint8)
 
@@ -592,15 +540,41 @@ def table_of(file: RecordFile, *, labelled: bool = True) -> RecordTable:
             )
 
     share(some, -(-n // BLOCK_ROWS), THREADS)
-    return RecordTable(lengths, heads.view(HEADER_DTYPE)[:, 0])
+    return lengths, heads.view(HEADER_DTYPE)[:, 0]
+
+
+@lru_cache(maxsize=KEPT_FILES)
+def headers_of(file: RecordFile) -> Array:
+    """Return the headers of all records, of :data:`HEADER_DTYPE`.
+
+    Raises
+    ------
+    FileFormatError
+        If a record has none; names the first.
+    """
+    lengths, heads = beginnings_of(file)
+    for row in np.flatnonzero(lengths < body_begins(heads))[:1].tolist():
+        try:
+            body_of(file.payload(row))
+        except HeaderError as fault:
+            raise FileFormatError(
+                f"record {row} of {file.stamp.path!r} has no header of labels and ids: "
+                f"{fault}; open with content='raw' to have the payloads as they are"
+            ) from None
+    return heads
+
+
+def body_begins(heads: Array) -> Rows:
+    """Return where payloads begin, behind their headers and labels."""
+    begins: Rows = HEADER_BYTES + LABEL_BYTES * heads["flag"].astype(np.int64)
+    return begins
 
 
 @lru_cache(maxsize=KEPT_FILES)
 def header_labels(file: RecordFile) -> Array:
     """Return the one label of each record, whether it stands in the header or behind it."""
-    heads = table_of(file).heads
-    labels = heads["label"].copy()
-    behind = np.flatnonzero(heads["flag"])
+    heads = headers_of(file)
+    labels, behind = heads["label"].copy(), np.flatnonzero(heads["flag"])
     if len(behind):
         labels[behind] = labels_behind(file, behind, 1)[:, 0]
     return labels
@@ -608,7 +582,7 @@ def header_labels(file: RecordFile) -> Array:
 
 def labels_behind(file: RecordFile, rows: AnyRows, width: int) -> npt.NDArray[np.float32]:
     """Return the first `width` labels that follow the headers of some records."""
-    _, begin = file.beginnings(rows, HEADER_BYTES + width * LABEL.itemsize)
+    _, begin = file.beginnings(rows, HEADER_BYTES + width * LABEL_BYTES)
     return np.ascontiguousarray(begin[:, HEADER_BYTES:]).view(LABEL)
 
 
@@ -630,7 +604,7 @@ def sizes_at(file: RecordFile, rows: range) -> npt.NDArray[np.int32]:
     out = np.array([(0, 0, 0, 1)] * len(rows), np.int32).reshape(len(rows), 4)
     for i, (row, n_bytes) in enumerate(zip(rows, lengths.tolist(), strict=True)):
         begin = begins[i].data[:n_bytes]
-        at = HEADER_BYTES + LABEL.itemsize * int.from_bytes(begin[:4], "little")
+        at = HEADER_BYTES + LABEL_BYTES * int.from_bytes(begin[:4], "little")
         head = None
         with contextlib.suppress(PictureError, HeaderError):
             with contextlib.suppress(ShortHeadError):
