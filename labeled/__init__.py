@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from labeled.dataset.accessor import LabeledArray, LabeledDataset, batches
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import concat, open_dataset
-from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError
-from labeled.guesses import suggestion
+from labeled.errors import LabeledError, LabeledWarning, UnknownAttributeError, suggestion
 from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.ragged import Ragged

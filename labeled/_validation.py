@@ -22,8 +22,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import ArgumentError, LabeledError, OptionError
-from labeled.guesses import suggestion
+from labeled.errors import ArgumentError, LabeledError, OptionError, suggestion
 
 P = ParamSpec("P")
 R = TypeVar("R")

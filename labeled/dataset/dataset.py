@@ -33,10 +33,10 @@ from labeled.errors import (
     SpaceTypeError,
     SplitError,
     UnknownNameError,
+    unknown_attribute,
 )
 from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
-from labeled.guesses import unknown_attribute
 from labeled.loader.loader import Loader
 from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
 from labeled.loader.plan import LoaderPlan, device_of

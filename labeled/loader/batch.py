@@ -14,8 +14,7 @@ from labeled.dims import EXAMPLE_DIMS
 from labeled.display.plots import Axes
 from labeled.display.summary import Summary, Table, Viewed
 from labeled.display.text import ClassNames, ExampleInfo, sizes_words
-from labeled.errors import UnknownNameError, did_you_mean
-from labeled.guesses import unknown_attribute
+from labeled.errors import UnknownNameError, did_you_mean, unknown_attribute
 from labeled.sources.source import Array, Rows
 from labeled.transforms.sample import data_array
 

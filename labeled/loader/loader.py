@@ -21,8 +21,14 @@ import numpy.typing as npt
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
 from labeled.display.summary import Summary, Viewed
-from labeled.errors import LoaderError, ReadError, StateError, explain_memory_errors, warn
-from labeled.guesses import unknown_attribute
+from labeled.errors import (
+    LoaderError,
+    ReadError,
+    StateError,
+    explain_memory_errors,
+    unknown_attribute,
+    warn,
+)
 from labeled.loader.collate import Collator, piped
 from labeled.loader.device import (
     DeviceCollator,

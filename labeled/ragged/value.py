@@ -27,8 +27,7 @@ from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
 from labeled.display.summary import Summary, Viewed
-from labeled.errors import ArrayError, DimsError
-from labeled.guesses import unknown_attribute
+from labeled.errors import ArrayError, DimsError, unknown_attribute
 from labeled.ragged.flat import (
     Array,
     Flat,
