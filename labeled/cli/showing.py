@@ -27,8 +27,7 @@ from labeled.dataset.files import find_files
 from labeled.dataset.opening import open_dataset
 from labeled.dataset.summary import summary_of
 from labeled.dims import image_dims
-from labeled.display.summary import Table
-from labeled.display.text import class_names_of, count_words, shortened, shown, sizes_words
+from labeled.display.text import Table, class_names_of, count_words, shortened, shown, sizes_words
 from labeled.errors import LabeledError
 from labeled.formats.header import SourceHeader
 from labeled.formats.pictures import PictureError, head_of, kind_of

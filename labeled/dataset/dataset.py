@@ -24,7 +24,7 @@ import xarray as xr
 from labeled._validation import as_array, check_arguments
 from labeled.dataset.files import Files
 from labeled.device import AnyDevice, Library, Resident
-from labeled.display.summary import Summary, Viewed
+from labeled.display.text import Summary, Viewed
 from labeled.errors import (
     LoaderError,
     NoLengthError,

@@ -15,8 +15,7 @@ from labeled.dataset.dataset import TEXT_KINDS, Dataset
 from labeled.dataset.selecting import heaviest
 from labeled.display.plots import Axes, RowLines, draw_rows
 from labeled.display.progress import progress_bar
-from labeled.display.summary import Summary, Table
-from labeled.display.text import count_words, shortened, sizes_words
+from labeled.display.text import Summary, Table, count_words, shortened, sizes_words
 from labeled.errors import ArrayError, listed
 from labeled.formats.registry import format_named
 from labeled.loader.loader import Loader

@@ -12,8 +12,7 @@ from dask.utils import format_bytes
 from labeled.device import Event, to_host
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.plots import Axes
-from labeled.display.summary import Summary, Table, Viewed
-from labeled.display.text import ClassNames, ExampleInfo, sizes_words
+from labeled.display.text import ClassNames, ExampleInfo, Summary, Table, Viewed, sizes_words
 from labeled.errors import UnknownNameError, did_you_mean, unknown_attribute
 from labeled.sources.source import Array, Rows
 from labeled.transforms.sample import data_array

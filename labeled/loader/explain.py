@@ -20,8 +20,7 @@ from dask.utils import format_bytes
 
 from labeled._validation import check_classes
 from labeled.display.plots import Axes, RowLines, draw_rows
-from labeled.display.summary import Summary, Table, Viewed
-from labeled.display.text import count_words, sizes_words
+from labeled.display.text import Summary, Table, Viewed, count_words, sizes_words
 from labeled.errors import LoaderError
 from labeled.formats.contiguous import LARGE_ROW_BYTES
 from labeled.formats.memory import available_bytes

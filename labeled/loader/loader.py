@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
-from labeled.display.summary import Summary, Viewed
+from labeled.display.text import Summary, Viewed
 from labeled.errors import (
     LoaderError,
     ReadError,

@@ -26,7 +26,7 @@ import xarray as xr
 from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
-from labeled.display.summary import Summary, Viewed
+from labeled.display.text import Summary, Viewed
 from labeled.errors import ArrayError, DimsError, unknown_attribute
 from labeled.ragged.flat import (
     Array,
