@@ -366,9 +366,10 @@ def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray
         raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
     labels = np.asarray(value.values if isinstance(value, xr.DataArray) else value[:])
     if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in LABELS:
+        given = given if isinstance(given, str) else "array"
         raise SplitError(
-            f"{option}={given if isinstance(given, str) else 'array'!r} has shape {labels.shape} "
-            f"and dtype {labels.dtype}; it must be {n_rows} integers or texts, one a row"
+            f"{option}={given!r} has shape {labels.shape} and dtype {labels.dtype}; it must be "
+            f"{n_rows} integers or texts, one a row"
         )
     return labels.reshape(n_rows)
 
@@ -386,9 +387,8 @@ def _called(found: _Origin, option: str, name: str) -> Any:
         raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")
     source, at = columns[name]
     values = source[:, at].values  # integers side by side with others have their dtype
-    return (
-        values.astype(np.int64) if np.isfinite(values).all() and not (values % 1).any() else values
-    )
+    integers = np.isfinite(values).all() and not (values % 1).any()
+    return values.astype(np.int64) if integers else values
 
 
 # what is given
@@ -527,9 +527,7 @@ def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
     having = [name for name, array in dataset.data_vars.items() if example_dim in array.dims]
     without = sorted(str(name) for name in dataset.data_vars if name not in having)
     if without:
-        warn(
-            f"variables {without} do not have the dim {example_dim!r} of examples and are left out"
-        )
+        warn(f"variables {without} do not have the dim {example_dim!r} of examples: left out")
     kept = dataset[having].transpose(example_dim, ...)
     for each in (kept, *(kept[name] for name in having)):
         each.attrs.pop("coordinates", None)

@@ -122,8 +122,7 @@ def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:
     where, sources = header.stamp.path, header.sources
     if len(set(old.n_rows.values())) != 1:
         raise ArrayError(
-            f"the sources of file {where!r} have different numbers of rows: {old.n_rows}; rows can "
-            f"only be appended where they agree"
+            f"sources of {where!r} differ in their numbers of rows, {old.n_rows}; make them agree"
         )
     firsts = {source.dims[0] for source in sources.values()}
     along = sorted(n for n, each in header.variables.items() if {*each.dims[:1]} & firsts)
@@ -245,8 +244,7 @@ def write_splits(
     both = sorted(old.keys() & table.keys())
     if both and not overwrite:
         raise SplitError(
-            f"file {where!r} has splits {both} already; give others, or pass overwrite=True to "
-            f"replace these"
+            f"file {where!r} has splits {both} already; pass overwrite=True to replace them"
         )
     table = {**{split: dict(by_source) for split, by_source in old.items()}, **table}
     warn_of_overlaps(table)

@@ -287,20 +287,18 @@ def _found(source: SourceHeader, kind: str, words: str, **fix: Any) -> Finding:
 def _of_chunks(source: SourceHeader, chunks: tuple[int, ...]) -> Iterator[Finding]:
     n_bytes = math.prod(chunks) * source.dtype.itemsize
     pieces = math.prod(-(-n // c) for n, c in zip(source.row_shape, chunks[1:], strict=True))
-    size, few = format_bytes(n_bytes), -(-source.n_rows // chunks[0]) <= FEW_CHUNKS
+    size, rows = format_bytes(n_bytes), f"{chunks[0]:,} rows to a chunk are"
+    few = -(-source.n_rows // chunks[0]) <= FEW_CHUNKS
     kind = words = ""
     if pieces > 1:
         kind = "chunks across rows"
-        words = f"every row is cut into {pieces:,} pieces: chunks {chunks} for rows "
-        words += str(source.row_shape)
-    elif n_bytes < SMALL_CHUNK_BYTES and chunks[0] == 1 and not few:
-        kind, words = "one-row chunks", f"each of {source.n_rows:,} rows is a chunk of its own, of "
-        words += size
+        words = f"rows of {source.row_shape} are cut into {pieces:,} pieces by chunks {chunks}"
+    elif n_bytes < SMALL_CHUNK_BYTES and not few and chunks[0] == 1:
+        kind, words = "one-row chunks", f"each of {source.n_rows:,} rows is a chunk of {size}"
     elif n_bytes < SMALL_CHUNK_BYTES and not few:
-        kind, words = "tiny chunks", f"{chunks[0]:,} rows to a chunk are only {size}"
+        kind, words = "tiny chunks", f"{rows} only {size}"
     elif n_bytes > LARGE_CHUNK_BYTES and source.filters and not few:
-        kind = "huge chunks"
-        words = f"{chunks[0]:,} rows to a chunk are {size}, decoded for any one of them"
+        kind, words = "huge chunks", f"{rows} {size}, decoded for any one of them"
     if kind:
         fix: Options = {"chunks": "auto"} if source.filters else {"layout": "contiguous"}
         yield _found(source, kind, words, **fix)
@@ -397,13 +395,10 @@ def _measured(
     found: list[Finding], sources: Mapping[str, SourceHeader], seconds: float
 ) -> list[Finding]:
     """Return findings with the rates of the largest sources, as they are and as they would be."""
-    fixes: dict[str, Options] = {}
-    for name, header in sources.items():
-        options = merged(one for one in found if one.source == name)
-        if set(options) - {"dims"} and header.n_rows > 1:
-            fixes[name] = options
-    largest = sorted(fixes, key=lambda name: -sources[name].n_rows * sources[name].row_bytes)
-    for name in largest[:MAX_MEASURED]:
+    fixes = {n: merged(one for one in found if one.source == n) for n in sources}
+    able = [n for n, fix in fixes.items() if set(fix) - {"dims"} and sources[n].n_rows > 1]
+    able.sort(key=lambda name: -sources[name].n_rows * sources[name].row_bytes)
+    for name in able[:MAX_MEASURED]:
         now, then = _rates(sources[name], fixes[name], seconds)
         for at, one in enumerate(found):
             if one.source == name and set(one.fix) - {"dims"}:

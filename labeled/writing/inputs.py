@@ -8,7 +8,6 @@ can be refused is refused here, before a file is made.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count, pairwise
@@ -23,8 +22,7 @@ from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN, member_names
-from labeled.formats.hdf5.safety import to_bytes
-from labeled.formats.hdf5.writing import Coordinate, Names, storable
+from labeled.formats.hdf5.writing import Coordinate, Names, storable, storable_text
 from labeled.formats.header import vlen_base
 from labeled.ragged.flat import Rows, block_cuts, offsets_of
 from labeled.writing.layouts import RaggedAs
@@ -247,8 +245,7 @@ def _batch(number: int, given: Any) -> Mapping[str, Any]:
         return frame_sources(given)
     if not isinstance(given, Mapping):
         raise ArrayError(
-            f"batch {number} is {type(given).__name__}; expected a mapping {{name: array}}, or a "
-            f"pandas.DataFrame"
+            f"batch {number} is {type(given).__name__}; expected a mapping or a pandas.DataFrame"
         )
     return given
 
@@ -304,8 +301,7 @@ def _all_given(
         for each in made:
             if each in given or (each != name and each in sources):
                 raise ArrayError(
-                    f"ragged source {name!r} needs the name {each!r} for a part of its own; "
-                    f"rename the other source"
+                    f"ragged source {name!r} needs the name {each!r} for itself; rename the other"
                 )
         given |= made
     return given
@@ -344,10 +340,10 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
     found = [str(dim) for dim in array.dims] if labelled else [""] * len(shape)
     axis_names, _ = name_dims(TO_WRITE, name, found, dims)
     for dim in axis_names:
-        with suppress(UnicodeEncodeError):
-            if b"\0" not in to_bytes(dim):
-                continue
-        raise DimsError(f"source {name!r} has a dim called {dim!r}; use letters and digits")
+        try:
+            storable_text(dim)
+        except ValueError as error:
+            raise DimsError(f"source {name!r} has a dim called {error}") from None
     coords = _coordinates(name, array, axis_names) if labelled else ()
     attrs = with_fills(storable(f"source {name!r}", array.attrs), dtype) if labelled else {}
     names, blocks = Names(axis_names, coords), partial(_dask_blocks, array)

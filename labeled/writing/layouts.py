@@ -257,8 +257,7 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
         )
     if math.prod(chunks) * itemsize > HDF5_CHUNK_BYTES:
         raise ArrayError(
-            f"a chunk {chunks} of source {name!r} takes more than HDF5's 4 GiB; pass smaller "
-            f"chunks="
+            f"a chunk {chunks} of source {name!r} exceeds HDF5's 4 GiB; pass smaller chunks="
         )
     return tuple(int(c) for c in chunks)
 

@@ -19,7 +19,7 @@ import contextvars
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.region import Array
 from labeled.writing.inputs import Inputs
 from labeled.writing.layouts import USUAL_BYTES, Storage, layouts_of
-from labeled.writing.source import BLOCK_BYTES, Block, SourceToWrite, cast, texts
+from labeled.writing.source import BLOCK_BYTES, Block, Encode, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import (
     SCRATCH_BYTES,
@@ -95,8 +95,7 @@ class Units:
 
     start: int
     stop: int
-    chunks: Sequence[Chunk] | None
-    rows: Array | None
+    stored: Sequence[Chunk] | Array
     checksums: list[int]
 
 
@@ -104,12 +103,9 @@ class Units:
 class Packed:
     """A packed block: rows before its first unit, units, rows after the last."""
 
-    start: int
-    stop: int
-    head: Array
-    units: Units | None
-    tail: Array
-    moments: list[tuple[tuple[str, ...], Moments]] = field(default_factory=list)
+    n_rows: int
+    pieces: tuple[Array | Units, ...]
+    moments: list[tuple[tuple[str, ...], Moments]]
 
 
 def pack(
@@ -118,7 +114,7 @@ def pack(
     recipe: Recipe,
     parts: Sequence[Part],
     shapes: Array | None,
-    encode: Callable[[Array], Array] | None,
+    encode: Encode | None,
     values: Any,
 ) -> Packed:
     """Do all work on a block of rows `start` to `stop`.
@@ -134,22 +130,14 @@ def pack(
         values = np.concatenate(rows.tolist()) if len(rows) else np.empty(0)
     first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
     last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
-    return Packed(
-        start,
-        stop,
-        rows[: first - start].copy(),
-        units_of(rows[first - start : last - start], first, recipe) if last > first else None,
-        rows[last - start :].copy(),
-        recipe.measure.parts(values, parts, shapes),
-    )
+    head, whole, tail = np.split(rows, [first - start, last - start])
+    units = [units_of(whole, first, recipe)] if len(whole) else []
+    pieces = (head.copy(), *units, tail.copy())
+    return Packed(stop - start, pieces, recipe.measure.parts(values, parts, shapes))
 
 
 def checked_rows(
-    values: Any,
-    n_rows: int,
-    recipe: Recipe,
-    first: int | None,
-    encode: Callable[[Array], Array] | None,
+    values: Any, n_rows: int, recipe: Recipe, first: int | None, encode: Encode | None
 ) -> Array:
     """Return a block as the dtype that is stored; messages count rows from `first`.
 
@@ -183,10 +171,9 @@ def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
     """Encode rows that begin with a unit."""
     steps = range(0, len(rows), recipe.unit_rows) if recipe.checksums else ()
     sums = [checksum(rows[i : i + recipe.unit_rows]) for i in steps]
-    if recipe.layout.chunks is None or recipe.dtype.kind == "O":
-        return Units(start, start + len(rows), None, rows, sums)
-    chunks = list(chunks_of(rows, start, recipe.layout))
-    return Units(start, start + len(rows), chunks, None, sums)
+    plain = recipe.layout.chunks is None or recipe.dtype.kind == "O"
+    stored = rows if plain else list(chunks_of(rows, start, recipe.layout))
+    return Units(start, start + len(rows), stored, sums)
 
 
 class Joiner:
@@ -209,28 +196,25 @@ class Joiner:
 
     def take(self, packed: Packed) -> None:
         """Store what is complete; hold the rest for the next block."""
-        self._hold(packed.head)
-        if packed.units is not None:
-            self._put(packed.units)
-        self._hold(packed.tail)
-
-    def _hold(self, rows: Array) -> None:
-        if not len(rows):
-            return
-        self._held.append(rows)
-        self._n_held += len(rows)
-        if (self.n_rows + self._n_held) % self._recipe.unit_rows == 0:
-            self.finish()
+        for piece in packed.pieces:
+            if isinstance(piece, Units):
+                self._put(piece)
+            elif len(piece):
+                self._held.append(piece)
+                self._n_held += len(piece)
+                if (self.n_rows + self._n_held) % self._recipe.unit_rows == 0:
+                    self.finish()
 
     def _put(self, units: Units) -> None:
+        rows, start = units.stored, units.start
         assert self._n_held == 0
-        assert units.start == self.n_rows
-        if units.chunks is not None:
-            self._writer.put_chunks(units.chunks, units.stop)
-        elif units.rows is not None:  # of objects unit by unit, so that equal rows are equal bytes
-            step = self._recipe.unit_rows if units.rows.dtype.kind == "O" else len(units.rows)
-            for at in range(0, len(units.rows), step):
-                self._writer.put_rows(units.start + at, units.rows[at : at + step])
+        assert start == self.n_rows
+        if not isinstance(rows, np.ndarray):
+            self._writer.put_chunks(rows, units.stop)
+        else:  # objects unit by unit, so that equal rows are equal bytes
+            step = self._recipe.unit_rows if rows.dtype.kind == "O" else len(rows)
+            for at in range(0, len(rows), step):
+                self._writer.put_rows(start + at, rows[at : at + step])
         self.checksums += units.checksums
         self.n_rows = units.stop
 
@@ -434,7 +418,7 @@ def store(
         joiners[name].take(packed)
         if name in plan.tallies:
             plan.tallies[name].add(packed.moments)
-        advance((packed.stop - packed.start) * plan.recipes[name].row_bytes)
+        advance(packed.n_rows * plan.recipes[name].row_bytes)
         on_the_way -= n_bytes  # it was in memory until it was stored
 
     with ThreadPoolExecutor(plan.threads, "labeled-write") as pool:

@@ -35,7 +35,7 @@ from labeled.formats.hdf5.metadata import member_names, ragged_attrs
 from labeled.formats.hdf5.writing import Names, storable, storable_text, vlen_dtype
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
-from labeled.ragged.flat import Rows, block_cuts, elements_of, offsets_of
+from labeled.ragged.flat import Flat, Rows, block_cuts, elements_of, offsets_of
 from labeled.writing.layouts import RaggedAs
 
 TEXT_BYTES = 256  # of a text in memory, as long as none has been read
@@ -286,8 +286,8 @@ def cast(values: Array, dtype: np.dtype[Any], where: str, first: int | None = No
     array([  1, 300], dtype=int16)
     >>> cast(np.array([1, 300]), np.dtype("i1"), "source 'x'", 10)
     Traceback (most recent call last):
-    labeled.errors.ArrayError: source 'x', row 11: 300 does not fit int8, the dtype that earlier \
-rows have; give those a wider one
+    labeled.errors.ArrayError: source 'x', row 11: 300 does not fit int8; give earlier rows a \
+wider one
     """
     if values.dtype == dtype:
         return values
@@ -303,8 +303,7 @@ rows have; give those a wider one
         at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         row = "" if first is None else f", row {first + int(at[0])}"
         raise ArrayError(
-            f"{where}{row}: {values[at]!s:.60} does not fit {dtype}, the dtype that earlier rows "
-            f"have; give those a wider one"
+            f"{where}{row}: {values[at]!s:.60} does not fit {dtype}; give earlier rows a wider one"
         )
     return out
 
@@ -360,8 +359,7 @@ def times(values: Array, kind: str, where: str) -> Array:
     if values.dtype.kind != kind:
         announced = "times" if kind == "M" else "durations"
         raise ArrayError(
-            f"{where} gave a block of {values.dtype} where {announced} were announced; give every "
-            f"block one dtype"
+            f"{where} gave a block of {values.dtype} where {announced} were announced; cast it"
         )
     dtype = f"{kind}8[ns]"
     try:
@@ -488,8 +486,7 @@ def _listed(where: str, value: Any) -> Examples:
     kinds = {dtype.kind for dtype in dtypes}
     if kinds & {"m", "M"} and len(kinds) > 1:
         raise ArrayError(
-            f"{where} has examples of {sorted(map(str, dtypes))}; give all of them times of one "
-            f"kind, or numbers"
+            f"{where} has examples of {sorted(map(str, dtypes))}; give all times of one kind"
         )
     check_integers(where, dtypes)
     n_axes = arrays[0].ndim if arrays else 1
@@ -591,13 +588,5 @@ def _row_blocks(examples: Examples, n_bytes: Rows, rows: int) -> Iterator[Block]
 
 
 def _rows(examples: Examples, start: int, stop: int) -> Array:
-    offsets = offsets_of(elements_of(examples.shapes[start:stop]))
-    return rows_of_values(examples.values(start, stop), offsets)
-
-
-def rows_of_values(values: Array, offsets: Rows) -> Array:
-    """Return values that lie end to end as an array of the arrays they make."""
-    out = np.empty(len(offsets) - 1, object)
-    for row, (a, b) in enumerate(pairwise(offsets.tolist())):
-        out[row] = values[a:b]
-    return out
+    sizes = elements_of(examples.shapes[start:stop])
+    return Flat(examples.values(start, stop), offsets_of(sizes), sizes[:, None]).examples()

@@ -182,8 +182,7 @@ def check_inside(splits: Splits, n_rows: Mapping[str, int | None]) -> None:
         lengths = {source: len(rows) for source, rows in by_source.items()}
         if len(set(lengths.values())) > 1:
             raise SplitError(
-                f"split {split!r} has different numbers of rows of its sources: {lengths}; they "
-                f"must agree"
+                f"split {split!r} has different numbers of rows: {lengths}; they must agree"
             )
 
 
@@ -367,8 +366,7 @@ def _check_together(
     floats = classes is not None and classes.dtype.kind == "f"
     if floats and 1 < classes.size == np.unique(classes).size:  # measurements by mistake
         raise SplitError(
-            "stratify has another number in each row, so that there is no class to share out; put "
-            "numbers into a few bins first: np.digitize(values, edges)"
+            "stratify has another number in each row; make a few bins: np.digitize(values, edges)"
         )
 
 
@@ -391,8 +389,7 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     total = math.fsum(known)
     if total > 1 + _ENOUGH:
         raise SplitError(
-            f"the splits {tuple(shares)} ask for {total:.6g} of the {n} rows there are to draw "
-            f"from; shares must not add up to more than 1"
+            f"splits {tuple(shares)} ask for {total:.6g} of {n} rows; shares add up to 1 at most"
         )
     left = max(1 - total, 0.0) if total < 1 - _ENOUGH else 0.0
     for place, share in enumerate(shares.values()):
@@ -495,8 +492,7 @@ def order_of(
         return None
     if len(set(counts.values())) > 1:
         raise SplitError(
-            f"the sources have different numbers of rows: {dict(counts)}; another order needs them "
-            f"to agree"
+            f"sources differ in their numbers of rows, {dict(counts)}; another order needs one"
         )
     n_rows = next(iter(counts.values()), 0)
     by_split: list[Rows] = []

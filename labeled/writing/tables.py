@@ -119,8 +119,7 @@ def grouped(
             side = [columns[part] for part in given[source]]
             if any(isinstance(one, list) or one.ndim > 1 or one.dtype.kind == "O" for one in side):
                 raise ArrayError(
-                    "only columns of one number a row can be put side by side; leave others out of "
-                    "columns="
+                    "columns= puts only columns of one number a row side by side; leave others out"
                 )
             out[source] = (np if isinstance(side[0], np.ndarray) else da).stack(side, axis=1)
     return out

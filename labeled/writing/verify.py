@@ -16,6 +16,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
@@ -27,8 +29,8 @@ from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
+from labeled.ragged.flat import Flat
 from labeled.writing.layouts import checked_threads
-from labeled.writing.source import rows_of_values
 
 READ_BYTES = 4 << 20
 
@@ -111,8 +113,7 @@ def verify(
     known = read_checksums(header.stamp.path)
     if not known:
         raise FileFormatError(
-            f"file {header.stamp.path!r} has no checksums to compare with; labeled repack, or "
-            f"labeled.repack, makes a copy that has"
+            f"file {header.stamp.path!r} has no checksums; labeled.repack makes a copy with some"
         )
     stored = _stored(header, list(header.sources) if sources is None else sources)
     unseen = [name for name in known if name not in stored] if sources is None else []
@@ -191,8 +192,9 @@ def reader_of(source: SourceHeader) -> Callable[[range], Array]:
     reader = open_ragged(source)
 
     def read(rows: range) -> Array:
-        flat = reader.read_flat(rows)
-        return rows_of_values(flat.values.astype(base, copy=False), flat.offsets)
+        values, offsets, _ = reader.read_flat(rows)
+        sizes = np.diff(offsets)[:, None]
+        return Flat(values.astype(base, copy=False), offsets, sizes).examples()
 
     return read
 

@@ -45,6 +45,7 @@ from labeled.writing.packing import Begin, PackingPlan, fitting, store
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 
 Path = str | os.PathLike[str]
+Bar = AbstractContextManager[Callable[[int], None]]
 
 # how the names of files end that are no HDF5: what `convert` writes; what NumPy, pandas and xarray
 # write, of ``dataset.to_xarray()``; and others
@@ -232,14 +233,11 @@ def check_ending(path: str | os.PathLike[str]) -> None:
     name = os.fsdecode(path)
     stem, ending = os.path.splitext(name)
     if ending.lower() in (RECORDS, *XARRAY, *FOREIGN.split()):
-        way = ""
-        if ending.lower() == RECORDS:
-            way = "; labeled.convert makes record files"
-        elif ending.lower() in XARRAY:
-            way = "; open_dataset(...).to_xarray() has to_dataframe(), to_zarr() and to_netcdf()"
+        xarray = "; open_dataset(...).to_xarray() has to_dataframe(), to_zarr() and to_netcdf()"
+        ways = {RECORDS: "; labeled.convert makes record files", **dict.fromkeys(XARRAY, xarray)}
         raise WriteError(
             f"cannot write {name!r}: labeled.write makes HDF5, and a name in {ending} promises "
-            f"another format; use {stem + '.hdf5'!r}{way}"
+            f"another format; use {stem + '.hdf5'!r}{ways.get(ending.lower(), '')}"
         )
 
 
@@ -283,9 +281,7 @@ class Planned:
             if not self.plan.recipes[name].layout.filters and given.dtype.kind != "O"
         )
 
-    def bar(
-        self, target: str, progress: bool | None
-    ) -> AbstractContextManager[Callable[[int], None]]:
+    def bar(self, target: str, progress: bool | None) -> Bar:
         """Return a progress bar of the bytes written."""
         return progress_bar(progress, self.plan.inputs.n_bytes, f"write {os.path.basename(target)}")
 
@@ -384,9 +380,7 @@ def planned(
 
 
 def _with_extras(
-    inputs: Inputs,
-    coords: Mapping[str, Any],
-    source_attrs: Mapping[str, Mapping[str, Any]],
+    inputs: Inputs, coords: Mapping[str, Any], source_attrs: Mapping[str, Mapping[str, Any]]
 ) -> Inputs:
     """Add coordinates and attributes that were given apart from the arrays."""
     known, out = set(inputs.n_rows), dict(inputs.sources)
@@ -466,9 +460,6 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
     out: dict[str, dict[str, Any]] = {}
     for split in dataset.splits:
         part = dataset.split(split)
-        out[split] = {
-            name: span if span is not None and span.step == 1 else part.selection(name).rows
-            for name in part.sources
-            for span in [part.selection(name).span]
-        }
+        rows = {name: part.selection(name) for name in part.sources}
+        out[split] = {n: one.rows if one.span is None else one.span for n, one in rows.items()}
     return out or None
