@@ -57,14 +57,7 @@ from labeled.writing import pictures, tables
 from labeled.writing.layouts import Storage
 from labeled.writing.source import BLOCK_BYTES
 from labeled.writing.splits import splits_by_rules
-from labeled.writing.write import (
-    DEFAULTS,
-    RECORDS,
-    Path,
-    WriteOptions,
-    check_ending,
-    write_with,
-)
+from labeled.writing.write import DEFAULTS, RECORDS, Path, WriteOptions, check_ending, write_with
 
 MAX_NAMED = 12  # datasets that a warning names
 MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
@@ -337,11 +330,7 @@ def _said(given: Any, what: str) -> Any:
 
 
 def _drawn(
-    found: _Origin,
-    rules: Mapping[str, Any],
-    seed: int,
-    in_order: bool,
-    labels: Mapping[str, Any],
+    found: _Origin, rules: Mapping[str, Any], seed: int, in_order: bool, labels: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Divide rows among splits by rules."""
     counts = {name: len(found.sources[name]) for name in found.names}

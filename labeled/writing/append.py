@@ -21,12 +21,7 @@ from labeled.errors import ArrayError, NotYetError, SplitError
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import remove_table, write_table
-from labeled.formats.hdf5.metadata import (
-    datasets_of,
-    read_checksums,
-    read_statistics,
-    write_own,
-)
+from labeled.formats.hdf5.metadata import datasets_of, read_checksums, read_statistics, write_own
 from labeled.formats.hdf5.writing import open_to_write
 from labeled.formats.header import FileHeader, Rows, vlen_base
 from labeled.formats.registry import check_hdf5

@@ -389,7 +389,7 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     total = math.fsum(known)
     if total > 1 + _ENOUGH:
         raise SplitError(
-            f"splits {tuple(shares)} ask for {total:.6g} of {n} rows; shares add up to 1 at most"
+            f"{tuple(shares)} ask for {total:.6g} of the {n} rows; shares add up to 1 at most"
         )
     left = max(1 - total, 0.0) if total < 1 - _ENOUGH else 0.0
     for place, share in enumerate(shares.values()):
@@ -462,10 +462,7 @@ def moved(positions: IntArray, rows: Rows) -> Rows:
 
 
 def order_of(
-    kind: str,
-    splits: Mapping[str, Mapping[str, Rows]],
-    counts: Mapping[str, int],
-    seed: int,
+    kind: str, splits: Mapping[str, Mapping[str, Rows]], counts: Mapping[str, int], seed: int
 ) -> IntArray | None:
     """Return which row goes to each position; None where rows keep their places.
 
@@ -492,19 +489,18 @@ def order_of(
         return None
     if len(set(counts.values())) > 1:
         raise SplitError(
-            f"sources differ in their numbers of rows, {dict(counts)}; another order needs one"
+            f"sources have different numbers of rows, {dict(counts)}; another order needs one"
         )
     n_rows = next(iter(counts.values()), 0)
     by_split: list[Rows] = []
     for split, by_source in splits.items():
-        for other in list(by_source.values())[1:]:
-            first = next(iter(by_source.values()))
-            if other is not first and not np.array_equal(np.asarray(first), np.asarray(other)):
-                raise SplitError(
-                    f"split {split!r} has different rows of its sources {tuple(by_source)}, so no "
-                    f"order suits all of them; repack with order='keep'"
-                )
-        by_split += list(by_source.values())[:1]
+        first, *others = by_source.values() or [range(0)]
+        if any(one is not first and not np.array_equal(one, first) for one in others):
+            raise SplitError(
+                f"split {split!r} has different rows of its sources {tuple(by_source)}, so no "
+                f"order suits all of them; repack with order='keep'"
+            )
+        by_split.append(first)
     ranges = [rows for rows in by_split if isinstance(rows, range)]
     if kind == "shuffle" and len(ranges) == len(by_split):  # stretches stay where they are
         edges = sorted(end for rows in ranges if rows for end in (rows.start, rows.stop))

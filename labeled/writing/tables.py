@@ -18,12 +18,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from labeled._optional import extra_module
-from labeled.errors import (
-    ArrayError,
-    FileFormatError,
-    UnknownNameError,
-    did_you_mean,
-)
+from labeled.errors import ArrayError, FileFormatError, UnknownNameError, did_you_mean
 from labeled.formats.region import Array
 
 

@@ -18,13 +18,7 @@ import numpy as np
 
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
-from labeled.errors import (
-    ArrayError,
-    DimsError,
-    LabeledError,
-    WriteError,
-    warn,
-)
+from labeled.errors import ArrayError, DimsError, LabeledError, WriteError, warn
 from labeled.formats.hdf5.extras import Extras
 from labeled.formats.hdf5.fuel import write_table
 from labeled.formats.hdf5.metadata import write_own
@@ -442,11 +436,11 @@ def _file_attrs(
     if "split" in out:
         raise ArrayError("attribute 'split' of the file has a meaning here; rename it")
     out["labeled_version"] = VERSION
-    if provenance is not None:
-        try:
+    try:
+        if provenance is not None:
             out["labeled_provenance"] = json.dumps(dict(provenance), sort_keys=True)
-        except (TypeError, ValueError) as error:
-            raise ArrayError(f"provenance= does not fit into JSON: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise ArrayError(f"provenance= does not fit into JSON: {error}") from None
     return out
 
 
