@@ -97,7 +97,7 @@ class Packed:
     """A packed block: rows before its first unit, units, rows after the last."""
 
     n_rows: int
-    pieces: tuple[Array | Units, ...]
+    pieces: Sequence[Array | Units]
     moments: list[tuple[tuple[str, ...], Moments]]
 
 
@@ -124,8 +124,9 @@ def pack(
     first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
     last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
     head, whole, tail = np.split(rows, [first - start, last - start])
-    units = [units_of(whole, first, recipe)] if len(whole) else []
-    pieces = (head.copy(), *units, tail.copy())
+    pieces: list[Array | Units] = [head.copy(), tail.copy()]
+    if len(whole):
+        pieces.insert(1, units_of(whole, first, recipe))
     return Packed(stop - start, pieces, recipe.measure.parts(values, parts, shapes))
 
 
