@@ -201,12 +201,9 @@ class ConcatenatedScheme(IterationScheme):
 
     def __init__(self, schemes: Iterable[IterationScheme]) -> None:
         self.schemes = list(schemes)
-        alike = len({scheme.requests_examples for scheme in self.schemes}) == 1
-        check(alike, "schemes must all ask for examples, or all for batches")
-
-    @property
-    def requests_examples(self) -> bool:  # type: ignore[override]  # read-only here
-        return self.schemes[0].requests_examples
+        kinds = {scheme.requests_examples for scheme in self.schemes}
+        check(len(kinds) == 1, "schemes must all ask for examples, or all for batches")
+        self.requests_examples = kinds.pop()
 
     def get_request_iterator(self) -> Iterator[Any]:
         return ChainedRequests(self.schemes)

@@ -21,7 +21,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, TypeGuard, TypeVar
 
 import h5py
@@ -59,18 +58,20 @@ class Subset:
     """
 
     def __init__(self, list_or_slice: Any, original_num_examples: int) -> None:
-        n = original_num_examples
-        self.original_num_examples = n
-        self.list_or_slice: Any = list_or_slice
-        if _is_slice(list_or_slice):
+        n, self.is_list = original_num_examples, not _is_slice(list_or_slice)
+        self._rows: Any
+        if self.is_list:
+            _check_list(list_or_slice, n)
+            rows: Rows = np.unique(np.asarray(list_or_slice, np.int64))
+            list_or_slice, self._rows = rows.tolist(), rows
+            if rows.size and rows[-1] - rows[0] == rows.size - 1:  # without gaps
+                list_or_slice, self.is_list = slice(int(rows[0]), int(rows[-1]) + 1, None), False
+        if not self.is_list:
             self._slice_request_sanity_check(list_or_slice, n, least=0)
             check(list_or_slice.step in (None, 1), f"{list_or_slice} has a step other than 1")
-            return
-        _check_list(list_or_slice, n)
-        found: Rows = np.unique(np.asarray(list_or_slice, np.int64))
-        self.list_or_slice = found.tolist()
-        if found.size and found[-1] - found[0] == found.size - 1:  # without gaps
-            self.list_or_slice = slice(int(found[0]), int(found[-1]) + 1, None)
+            self._rows = range(*self.slice_to_numerical_args(list_or_slice, n))
+        self.list_or_slice, self.original_num_examples = list_or_slice, n
+        self.num_examples, self.is_empty = len(self._rows), not len(self._rows)
 
     @classmethod
     def subset_of(cls, subset: Subset, list_or_slice: Any) -> Subset:
@@ -81,25 +82,6 @@ class Subset:
     def empty_subset(original_num_examples: int) -> Subset:
         """Return the subset without rows."""
         return Subset([], original_num_examples)
-
-    @cached_property
-    def is_list(self) -> bool:
-        return not _is_slice(self.list_or_slice)
-
-    @cached_property
-    def num_examples(self) -> int:
-        return len(self._rows)
-
-    @property
-    def is_empty(self) -> bool:
-        return self.num_examples == 0
-
-    @cached_property
-    def _rows(self) -> Any:
-        """The rows: an array for a list, a range for a slice."""
-        if self.is_list:
-            return np.asarray(self.list_or_slice, np.int64)
-        return range(*self.slice_to_numerical_args(self.list_or_slice, self.original_num_examples))
 
     def get_list_representation(self) -> list[int]:
         """Return the rows as a list.

@@ -169,8 +169,17 @@ class Space:
     _lazy_batch: Callable[..., Any] = _missing
     _check: Callable[..., None] = _missing
 
-    dtype: Any
-    """Name of the dtype, None for any; nested for composites. Settable."""
+    _clean_dtype_arg: Callable[..., Any] = _missing
+    _dtype: Any = None
+
+    @property
+    def dtype(self) -> Any:
+        """Name of the dtype, None for any; nested for composites. Settable."""
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, value: Any) -> None:
+        self._dtype = self._clean_dtype_arg(value)
 
     def get_batch_axis(self) -> int:
         """Return the position of the batch axis."""
@@ -280,14 +289,6 @@ class SimplyTypedSpace(Space):
 
     def _clean_dtype_arg(self, dtype: Any) -> str | None:
         return as_dtype_name(dtype)
-
-    @property
-    def dtype(self) -> Any:
-        return self._dtype
-
-    @dtype.setter
-    def dtype(self, value: Any) -> None:
-        self._dtype = self._clean_dtype_arg(value)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -487,13 +488,8 @@ class Conv2DSpace(SimplyTypedSpace):
 class NullSpace(Space):
     """The space of no data: its only batch is None. It has no total dimension."""
 
-    @property
-    def dtype(self) -> Any:
-        return None
-
-    @dtype.setter
-    def dtype(self, value: Any) -> None:
-        check(value is None, f"a NullSpace has no dtype such as {value!r}", TypeError)
+    def _clean_dtype_arg(self, dtype: Any) -> None:
+        check(dtype is None, f"a NullSpace has no dtype such as {dtype!r}", TypeError)
 
     def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
         return None
@@ -549,8 +545,7 @@ class CompositeSpace(Space):
         return sum(component.get_total_dimension() for component in self.components)
 
     def get_origin_batch(self, batch_size: int, dtype: Any = None) -> Any:
-        dtypes = self._dtypes(dtype)
-        pairs = zip(self.components, dtypes, strict=True)
+        pairs = zip(self.components, self._dtypes(dtype), strict=True)
         return tuple(component.get_origin_batch(batch_size, one) for component, one in pairs)
 
     def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
@@ -579,10 +574,10 @@ class CompositeSpace(Space):
         return chosen[0] if len(chosen) == 1 else chosen
 
     def _check(self, batch: Any, numeric: bool) -> None:
+        n = len(self.components)
         if not isinstance(batch, tuple):
             raise old(TypeError, f"{self}: expected a tuple, found {type(batch).__name__}")
-        if len(batch) != len(self.components):
-            n = len(self.components)
+        if len(batch) != n:
             raise old(ValueError, f"{self}: expected {n} batches, found {len(batch)}")
         for component, part in zip(self.components, batch, strict=True):
             component._checked(part, numeric=numeric)
