@@ -164,7 +164,8 @@ class Pipeline(Generic[TRaw, TTransformed, TCollated, TProcessed]):
     ) -> None:
         stages: dict[str, Any] = {"sample": sample, "collate": collate, "batch": batch}
         self._given = {name: stage for name, stage in stages.items() if stage is not None}
-        vars(self).update(self._given)
+        for name, stage in self._given.items():
+            setattr(self, name, stage)
 
     def sample(self, data: TRaw) -> TTransformed:
         return data  # type: ignore[return-value]
