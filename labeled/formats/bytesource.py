@@ -257,13 +257,11 @@ class RemoteFile(_Unmapped):
         try:
             fsspec = importlib.import_module("fsspec.core")
             common = importlib.import_module("fsspec.spec").AbstractFileSystem.ukey
-        except ImportError as fault:
-            raise MissingExtraError(f"reading {path!r} needs fsspec: install fsspec") from fault
-        try:
             self._fs, self._path = fsspec.url_to_fs(path)
             info = self._fs.info(self._path)  # one request, where each is one over a network
         except ImportError as fault:
-            raise MissingExtraError(f"cannot open {path!r}: {fault}") from fault
+            what = f"reading {path!r} needs fsspec, and what it uses for such an address"
+            raise MissingExtraError(f"{what}: {fault}") from fault
         except (OSError, ValueError) as fault:  # a protocol that fsspec does not know: ValueError
             raise FileFormatError(f"cannot open {path!r}: {fault}") from fault
         own = getattr(self._fs.ukey, "__func__", None) is not common  # which would ask again
