@@ -30,7 +30,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from glob import has_magic
@@ -359,39 +359,34 @@ def _cells(opening: Opening, infos: Infos) -> Infos:
     if ids not in shapes:
         ids += "/values"  # texts that may be missing are a group
     dims: dict[str, list[str]] = {}
+    n_cells: Counter[int] = Counter()
     for name, shape in shapes.items():
         *_, group, last = ("", "", *name.split("/"))
         found = next((axes for rule, axes in rules if fnmatchcase(name, rule)), "")
         named = found.format(group=group, name=last).split()
-        if gene != "var_names" and named == [gene] and shape != shapes.get(ids):
-            named = []
-        named += [f"{last}_axis_{axis}" for axis in range(len(named), len(shape))]
-        if len(named) == len(shape):
-            dims[name] = named
-    lengths = {name: shapes[name][0] for name, named in dims.items() if named[:1] == [cell]}
-    ((usual, _),) = Counter(lengths.values()).most_common(1) or [(0, 0)]
-    for name, length in lengths.items():
-        if length != usual:  # it belongs to something else than cells
-            dims[name][0] = f"{name.rpartition('/')[2]}_axis_0"
-    scale = None
-    if len(shapes.get(ids, ())) == 1 and ids not in opening.asked:
-        scale = Scale(gene, arrays[ids].dataset, opening.path_of(ids))
-    made: dict[str, tuple[Axis, ...]] = {}
+        if len(named) <= len(shape):
+            dims[name] = named + [f"{last}_axis_{axis}" for axis in range(len(named), len(shape))]
+            if named[:1] == [cell]:
+                n_cells[shape[0]] += 1
+    usual, scale = max(n_cells, key=n_cells.__getitem__, default=0), None
+    lengths = {cell: usual}
+    if len(shapes.get(ids, ())) == 1:
+        lengths[gene] = shapes[ids][0]
+        if ids not in opening.asked:
+            scale = Scale(gene, arrays[ids].dataset, opening.path_of(ids))
     along: set[str] = set()
     for name, named in dims.items():
         axes = []
-        for length, dim in zip(shapes[name], named, strict=True):
-            fits = scale is not None and dim == gene and shapes[ids] == (length,)
-            scales = (scale,) if scale is not None and fits and len(named) > 1 else ()
+        for axis, (length, dim) in enumerate(zip(shapes[name], named, strict=True)):
+            if length != lengths.get(dim, length):  # it counts something else
+                dim = f"{name.rpartition('/')[2]}_axis_{axis}"
+            scales = () if scale is None or dim != gene or len(named) == 1 else (scale,)
             along |= {ids} if scales else set()
             axes.append(Axis(length, dim, scales, counts_examples=dim == cell))
-        made[name] = tuple(axes)
-    return [
-        replace(info, axes=made.get(info.name, ()), along=info.name in along)
-        if info.is_array and info.column is None
-        else info
-        for info in infos
-    ]
+        arrays[name] = replace(arrays[name], axes=tuple(axes))
+    for name in along:
+        arrays[name] = replace(arrays[name], along=True)
+    return [arrays.get(info.name, info) for info in infos]
 
 
 # groups and datasets that are alike
@@ -452,15 +447,15 @@ def how_to_join(sources: Mapping[str, SourceHeader], nameless: Collection[str]) 
     found = _alike(sources, nameless)
     if found is None:
         return None
-    parent, names, ends = found
-    pattern, n = _pattern(parent, names), len(names)
+    pattern, names, ends = found
+    n = len(names)
     if ends == [""]:
         return (
             f" holds {n:,} datasets alike, {names[0]!r} to {names[-1]!r}. If each of them is one "
             f"example: examples={pattern!r} when opening it"
         )
     few = ", ".join(map(repr, ends[:MAX_NAMED])) + ", ..." * (len(ends) > MAX_NAMED)
-    one = "/".join(filter(None, (parent, names[0])))
+    one = f"{pattern.rpartition('/')[0]}/{names[0]}".lstrip("/")
     return (
         f" holds the same sources ({few}) in {n:,} groups; group={pattern!r} joins them, rows "
         "after rows, as if they were files, and leaves single values out; "
@@ -472,14 +467,15 @@ def how_to_join(sources: Mapping[str, SourceHeader], nameless: Collection[str]) 
 def pattern_of_datasets(sources: Mapping[str, SourceHeader]) -> str | None:
     """Return what matches the datasets alike that most sources are; None where they are not."""
     found = _alike(sources, sources)
-    return None if found is None or found[2] != [""] else _pattern(*found[:2])
+    return found[0] if found is not None and found[2] == [""] else None
 
 
 def _alike(
     sources: Mapping[str, SourceHeader], nameless: Collection[str]
 ) -> tuple[str, list[str], list[str]] | None:
-    """Return a group, what lies side by side in it and holds sources of the same names and kinds,
-    and what these names end in (``""`` for datasets), where that makes most of the sources.
+    """Return a pattern of what lies side by side in a group and holds sources of the same names
+    and kinds, what lies there, and what these names end in (``""`` for datasets), where that makes
+    most of the sources. A pattern is how all names begin, up to the first digit.
 
     Datasets of one axis, which may be columns, are alike only if their names differ by digits
     alone.
@@ -501,7 +497,9 @@ def _alike(
             ends = [end for end, *_ in kinds]
             enough = MIN_DATASETS if ends == [""] else MIN_ALIKE
             if len(names) >= enough and 2 * len(names) * len(ends) > len(sources):
-                return parent, sorted(names, key=natural), ends
+                same = os.path.commonprefix(names)  # noqa: RUF071 (of characters)
+                pattern = f"{parent}/{re.split('[0-9]', same)[0]}*".lstrip("/")
+                return pattern, sorted(names, key=natural), ends
     return None
 
 
@@ -515,10 +513,3 @@ def name_of(part: str, pattern: str) -> str:
     """
     above = pattern.strip("/").rpartition("/")[0].rpartition("/")[2]
     return part or (ROOT_NAME if not above or has_magic(above) else above)
-
-
-def _pattern(parent: str, names: Iterable[str]) -> str:
-    """Return a pattern of how all names begin, up to the first digit."""
-    same = os.path.commonprefix([*names])  # noqa: RUF071 (of characters)
-    begin = re.split("[0-9]", same)[0]
-    return f"{parent}/{begin}*" if parent else f"{begin}*"
