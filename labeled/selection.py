@@ -281,10 +281,7 @@ def rows_of(runs: Rows) -> Rows:
     >>> rows_of(np.array([[2, 4], [7, 8]])).tolist()
     [2, 3, 7]
     """
-    counts = runs[:, 1] - runs[:, 0]
-    rows = np.repeat(runs[:, 1] - np.cumsum(counts), counts)
-    rows += np.arange(len(rows))
-    return rows
+    return spread(runs[:, 0], runs[:, 1] - runs[:, 0])
 
 
 def spread(starts: Rows, counts: Rows) -> Rows:
@@ -295,7 +292,9 @@ def spread(starts: Rows, counts: Rows) -> Rows:
     >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
     [5, 6, 9, 10, 11]
     """
-    return rows_of(np.stack([starts, starts + counts], axis=1))
+    rows = np.repeat(starts + counts - np.cumsum(counts), counts)
+    rows += np.arange(len(rows))
+    return rows
 
 
 def merged_runs(starts: Rows, stops: Rows) -> Rows:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from labeled.errors import ArrayError, FileFormatError
 from labeled.permute import compiled
+from labeled.selection import spread
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -245,13 +246,11 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
         return
     cuts = block_cuts(sizes, INDEX_ELEMENTS)
     for a, b in pairwise(cuts):
-        some, edges = sizes[a:b], offsets_of(sizes[a:b])
-        step = np.arange(int(edges[-1]))
-        taken = source.take(np.repeat(starts[a:b] - edges[:-1], some) + step)
+        taken = source.take(spread(starts[a:b], sizes[a:b]))
         if packed:
-            out[places[a] : places[a] + len(step)] = taken
+            out[places[a] : places[a] + len(taken)] = taken
         else:
-            out[np.repeat(places[a:b] - edges[:-1], some) + step] = taken
+            out[spread(places[a:b], sizes[a:b])] = taken
 
 
 def block_cuts(sizes: Rows, limit: int) -> list[int]:

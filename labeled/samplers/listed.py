@@ -21,6 +21,7 @@ import numpy.typing as npt
 from labeled._validation import as_array, check_arguments, whole
 from labeled.errors import LoaderError, SelectionError, SelectionTypeError, explain_memory_errors
 from labeled.samplers.permutation import IntArray, digest_of, explicit_permutation, key_of
+from labeled.selection import spread
 
 Request: TypeAlias = slice | IntArray
 Seed: TypeAlias = int | tuple[int, ...]
@@ -268,7 +269,7 @@ def row_sequences(
             f"together has {int(np.diff(borders).max()):,}; give a smaller length"
         )
     with _room_for(int(counts.sum())):
-        numbers = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        numbers = spread(np.zeros_like(counts), counts)
         starts = np.repeat(borders[:-1], counts) + numbers * step
     return RowSequences(starts, length, size, last, seed, _whole("epoch", epoch))
 

@@ -33,7 +33,7 @@ from labeled.samplers.permutation import (
     key_of,
 )
 from labeled.samplers.units import UniformUnits, Units
-from labeled.selection import merged_runs, rows_of, runs_of
+from labeled.selection import merged_runs, rows_of, runs_of, spread
 
 Mode = Literal["file", "window", "full"]
 FloatArray = npt.NDArray[np.float64]
@@ -182,11 +182,9 @@ class Buckets:
         ranked = shuffled[np.argsort(self.sizes[rows[shuffled]], kind="stable")]
         batch = np.empty(n, np.int64)
         batch[ranked] = np.repeat(np.arange(len(turn)), lengths)
-        batch_places = np.arange(n) + np.repeat(
-            edges[turn] - (np.cumsum(lengths) - lengths), lengths
-        )
         out = np.empty(n, np.int64)
-        out[shuffled[np.argsort(batch[shuffled], kind="stable")]] = batch_places
+        ordered = shuffled[np.argsort(batch[shuffled], kind="stable")]
+        out[ordered] = spread(edges[turn], lengths)
         return out
 
 
