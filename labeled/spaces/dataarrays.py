@@ -100,13 +100,14 @@ def format_dataarray(x: xr.DataArray, space: Space, *, dims: Names | None = None
     if isinstance(space, ConvNDSpace) and not isinstance(own, ConvNDSpace):
         return _unflattened(x, data, space, [*dim_of.values()], new)
     alike = isinstance(own, IndexSpace) == isinstance(space, IndexSpace)
-    if alike and len(present) == len(dim_of):
-        order = [dim_of[axis] for axis in space.axis_names()]
-        return _remember(_array_of(x, data, order, x.transpose(*order, transpose_coords=False)), x)
-    axis = str(space.axis_names()[1])
-    kept = x.drop_vars(_touching(x, present[1:]))
-    rows = _array_of(x, data, (present[0], new.get(axis, axis)), kept)
-    return _remember(rows, x) if alike else rows
+    kept, order = x, [dim_of.get(axis) for axis in space.axis_names()]
+    if not alike or len(present) < len(dim_of):
+        axis = str(space.axis_names()[1])
+        kept, order = x.drop_vars(_touching(x, present[1:])), [present[0], new.get(axis, axis)]
+    laid_out = _array_of(x, data, order, kept)
+    if alike:
+        laid_out.encoding = {**x.encoding, ORIGIN: (x.dims, x.encoding)}
+    return laid_out
 
 
 def undo_format(x: xr.DataArray) -> xr.DataArray:
@@ -218,11 +219,6 @@ def _mismatch(
 
 
 # ---------------------------------------------------------------- names put back
-def _remember(made: xr.DataArray, x: xr.DataArray) -> xr.DataArray:
-    made.encoding = {**x.encoding, ORIGIN: (x.dims, x.encoding)}
-    return made
-
-
 def _flattened(x: xr.DataArray, data: Any, made: Dims, feature: Hashable) -> xr.DataArray:
     """Return `data`, which is `x` as (batch, feature), with its coordinates and a record.
 

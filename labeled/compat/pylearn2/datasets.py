@@ -149,10 +149,7 @@ class VectorSpacesDataset(Dataset):
         """Put other data in place of what there is."""
         data_specs[0].np_validate(data)
         self.data, self.data_specs = data, data_specs
-
-    @property
-    def _arrays(self) -> tuple[Any, ...]:
-        return self.data if isinstance(self.data, tuple) else (self.data,)
+        self._arrays = data if isinstance(data, tuple) else (data,)
 
     def get_num_examples(self) -> int:
         return int(np.shape(self.data[0])[0])

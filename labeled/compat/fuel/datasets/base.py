@@ -321,9 +321,8 @@ class TextFile(Dataset):
     ) -> None:
         for token in (bos_token, eos_token, unk_token):
             known = token is None or token in dictionary
-            check(known, f"{token!r} is not in the dictionary; add it, or pass None", ValueError)
-        levels = ("word", "character")
-        check(level in levels, f"level is one of {levels}, found {level!r}")
+            check(known, f"{token!r} is not in the dictionary; add it, or pass None")
+        check(level in ("word", "character"), f"level is 'word' or 'character', found {level!r}")
         super().__init__()
         self.files, self.dictionary = list(files), dictionary
         self.bos_token, self.eos_token, self.unk_token = bos_token, eos_token, unk_token
