@@ -117,6 +117,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 # names in, names out
 
 Dims = Sequence[Hashable]
+Names = dict[Axis, Hashable]
 
 EVERY: tuple[Axis, ...] = ("b", 0, 1, "c")
 """Axes of pictures on their way."""
@@ -138,7 +139,7 @@ class Opened:
     """
 
     pictures: Array | list[Array]
-    names: Mapping[Axis, Hashable]
+    names: Names
     source: xr.DataArray | None
 
     def made(
@@ -220,9 +221,7 @@ def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Ope
     return Opened(pictures, {"b": source.dims[0], **views[0][1]}, source)
 
 
-def _view(
-    array: Any, dims: Dims | None, *, batch: bool = False
-) -> tuple[Array, dict[Axis, Hashable]]:
+def _view(array: Any, dims: Dims | None, *, batch: bool = False) -> tuple[Array, Names]:
     """Return pictures as (n, height, width, channel), and the name of each axis they have.
 
     In a `batch` a dim of any name may be the one of examples.

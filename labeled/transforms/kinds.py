@@ -353,13 +353,8 @@ def warped(x: Array, matrix: FloatArray, size: PictureSize, fill: float, method:
     cv2 = opencv()
     before, after = ((np.array(lengths[1::-1]) - 1) / 2 for lengths in (x.shape, size))
     moved = np.column_stack([matrix, after - matrix @ before])
-    return by_opencv(
-        x,
-        lambda values: cv2.warpAffine(
-            values, moved, size[::-1], flags=CODES[method],
-            borderMode=cv2.BORDER_CONSTANT, borderValue=(fill,) * 4,
-        ),
-    )  # fmt: skip
+    how = CODES[method], cv2.BORDER_CONSTANT, (fill,) * 4
+    return by_opencv(x, lambda values: cv2.warpAffine(values, moved, size[::-1], None, *how))
 
 
 def _matrix(degrees: float, shear: float, scale: float, aspect: float) -> FloatArray:

@@ -21,6 +21,7 @@ TProcessed = TypeVar("TProcessed")
 
 Indices = npt.NDArray[np.integer[Any]]
 Margin = Sequence[int | float]
+Margins = Mapping[str, Margin] | Margin
 
 NO_MARGIN: Mapping[str, Margin] = MappingProxyType({})
 
@@ -187,7 +188,7 @@ class Synchronization(ABC):
     anything else seconds.
     """
 
-    def __init__(self, reference: str, margin: Mapping[str, Margin] | Margin = NO_MARGIN) -> None:
+    def __init__(self, reference: str, margin: Margins = NO_MARGIN) -> None:
         self.reference = reference
         for pair in margin.values() if isinstance(margin, Mapping) else [margin]:
             if len(pair) != 2:

@@ -6,7 +6,7 @@ synchronizations count as they always did: what differs from :mod:`labeled.trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.abstract_dataloader import abstract, spec
-from labeled.compat.abstract_dataloader.abstract import NO_MARGIN, Indices, Margin
+from labeled.compat.abstract_dataloader.abstract import NO_MARGIN, Indices, Margins
 from labeled.compat.abstract_dataloader.spec import Index, Times
 from labeled.loader.layout import map_nest
 
@@ -205,12 +205,7 @@ class Next(abstract.Synchronization):
 class Nearest(abstract.Synchronization):
     """Of each sensor the sample nearest to each of the reference's, all nearer than `tol`."""
 
-    def __init__(
-        self,
-        reference: str,
-        margin: Mapping[str, Margin] | Margin = NO_MARGIN,
-        tol: float = 0.1,
-    ) -> None:
+    def __init__(self, reference: str, margin: Margins = NO_MARGIN, tol: float = 0.1) -> None:
         if tol < 0:
             raise ValueError(f"tol={tol} must not be negative")
         super().__init__(reference, margin)

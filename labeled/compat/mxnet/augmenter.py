@@ -215,9 +215,7 @@ class Augmenter:
         cut = picture[top : top + size[0], left : left + size[1]]
         return opencv.resize(cut, *self._shape, self._interpolation(draws, size, self._shape))
 
-    def _random_window(
-        self, height: int, width: int, draws: Twister
-    ) -> tuple[int, int, int, int] | None:
+    def _random_window(self, height: int, width: int, draws: Twister) -> tuple[int, ...] | None:
         """Draw place and size of a random share of the picture; None where no try fits."""
         if {*self._areas, *self._aspects} == {1.0}:
             return None
@@ -347,9 +345,7 @@ class Augmenter:
         out = self._normalised(values, contrast, illumination)
         return np.ascontiguousarray(out[:, :, ::-1] if mirrored else out)
 
-    def _normalised(
-        self, values: npt.NDArray[np.uint8], contrast: np.float32, illumination: np.float32
-    ) -> npt.NDArray[Any]:
+    def _normalised(self, values: Picture, contrast: F32, illumination: F32) -> npt.NDArray[Any]:
         p, mean_img, scale = self.p, self.mean_img, F32(self.p.scale)
         if p.dtype == "uint8":
             return values
@@ -371,9 +367,7 @@ class Augmenter:
         return made / std if self.rules == "1.9.1 v1" else made
 
 
-def _linear(
-    shear: np.float32, angle: float, scale: np.float32, ratio: np.float32
-) -> npt.NDArray[np.float32]:
+def _linear(shear: F32, angle: float, scale: F32, ratio: F32) -> FloatArray:
     """Return the linear part of the map from pixels of the picture to those of the result."""
     cos, sin = (F32(turn(angle / 180 * math.pi)) for turn in (math.cos, math.sin))
     along_x = F32(F32(F32(2) * scale) / F32(F32(1) + ratio))
@@ -382,7 +376,7 @@ def _linear(
     return np.array([across, (-sin * along_y, cos * along_y)], np.float32)
 
 
-def _byte(values: npt.NDArray[np.float32]) -> Picture:
+def _byte(values: FloatArray) -> Picture:
     return np.clip(np.rint(values), 0, 255).astype(np.uint8)
 
 

@@ -355,12 +355,12 @@ class ArrayDataBatch:
     @property
     def data(self) -> list[FloatArray]:
         """The provider's buffers, filled with this batch: overwritten when asked again."""
-        return self.provider.get_data(self)
+        return self.provider.filled(0, self)
 
     @property
     def label(self) -> list[FloatArray]:
         """The same for labels."""
-        return self.provider.get_label(self)
+        return self.provider.filled(1, self)
 
     @property
     def pad(self) -> int:
@@ -474,17 +474,11 @@ class ArrayDataProvider(AbstractDataProvider):
         self.reset()
         return self
 
-    # batches
+    def filled(self, which: int, batch: ArrayDataBatch) -> list[FloatArray]:
+        """Return the buffers of data (0) or labels (1), filled with a batch.
 
-    def get_data(self, batch: ArrayDataBatch) -> list[FloatArray]:
-        """Return the buffers of data, filled with a batch: one buffer an entry, for all batches."""
-        return self._filled(0, batch)
-
-    def get_label(self, batch: ArrayDataBatch) -> list[FloatArray]:
-        """Return the buffers of labels, filled with a batch."""
-        return self._filled(1, batch)
-
-    def _filled(self, which: int, batch: ArrayDataBatch) -> list[FloatArray]:
+        There is one buffer an entry, for all batches.
+        """
         n = self.count_samples(batch)
         for buffer, (_, array) in zip(self._buffers[which], self._entries[which], strict=True):
             buffer[self._at(0, n)] = array[self._at(batch.start, batch.stop)]

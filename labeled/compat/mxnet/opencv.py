@@ -59,18 +59,14 @@ def resize(picture: Picture, height: int, width: int, how: int) -> Picture:
 
 
 def warp(
-    picture: Picture, matrix: npt.NDArray[np.float32], height: int, width: int, how: int, fill: int
+    picture: Picture, matrix: FloatArray, height: int, width: int, how: int, fill: int
 ) -> Picture:
     """Return a picture under an affine map from its (x, y) to those of the result."""
     check_size(height, width)
     how = LINEAR if how == AREA else how
-    cv2 = library()
-    return _with_channels(
-        cv2.warpAffine(
-            picture, matrix, (width, height), flags=how, borderMode=cv2.BORDER_CONSTANT,
-            borderValue=(fill, fill, fill),
-        )
-    )  # fmt: skip
+    cv2, size = library(), (width, height)
+    border = cv2.BORDER_CONSTANT, (fill, fill, fill)
+    return _with_channels(cv2.warpAffine(picture, matrix, size, None, how, *border))
 
 
 def _with_channels(found: Any) -> Picture:
