@@ -194,10 +194,8 @@ class Selection:
         """
         places, n = min(_DRAWN, n_rows), len(self)
         some = self.take(np.linspace(0, n - 1, min(n, _LOOKED_AT)).astype(np.int64))
-        taken = np.zeros(places + 2, np.int8)  # one more on either side: edges by differences
-        taken[1 + some * places // n_rows] = 1
-        first, last = (np.flatnonzero(np.diff(taken) == way) for way in (1, -1))
-        edges = -(-np.stack([first, last], axis=1) * n_rows // max(places, 1))
+        stretches = runs_of(np.unique(some * places // max(n_rows, 1)))
+        edges = -(-stretches * n_rows // max(places, 1))
         return tuple((start, stop) for start, stop in edges.tolist())
 
     def __reduce__(self) -> tuple[Any, ...]:
