@@ -12,6 +12,7 @@ import os
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from threading import RLock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -86,13 +87,17 @@ class Loader(Viewed):
         self._place: tuple[EpochPlan, int, bool] | None = None
         """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
-        sizes, there, read, joined = plan.sizes, plan.device_plan, {}, {}
+        sizes, there, read, joined, pictures = plan.sizes, plan.device_plan, {}, {}, set()
         for one in plan.source_readers:
             read[one.name] = one.buffer_row
+            if one.source.headers and one.source.headers[0].storage == "records":
+                pictures.add(one.name)
             if one.source.ragged is None:
                 joined[one.name] = one.buffer_row
         job_rows, n_batches = max(sizes.job_rows, 1), sizes.in_flight + 2
-        jobs = BufferPool(read, job_rows, sizes.n_buffers, owned, fills=True)
+        jobs = BufferPool(
+            read, job_rows, sizes.n_buffers, partial(owned, pictures=pictures), fills=True
+        )
         batches = BufferPool(joined, plan.held_rows, n_batches, owned)
         if there is not None:  # where memory is not seen in use: each batch gets its own
             jobs.allocate, batches.allocate, batches.count = there.memory, there.batch_memory, 0
