@@ -16,6 +16,7 @@ because foreign iterators like to fill the same memory again, and padded where i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -476,14 +477,13 @@ class IteratorProvider(DataProvider):
     ) -> None:
         size = None if batch_size is None else integer("batch_size", batch_size, least=1)
         super().__init__(axes, data_padding, label_padding, size)
-        self._items = _Once(iterable) if isinstance(iterable, Iterator) else iterable
+        once = _Once(iterable).begin if isinstance(iterable, Iterator) else None
+        self._passes: Callable[[int], Iterator[Any]] = once or partial(_again, iterable)
         self._names = data_name, label_name
         self._labels = (label,) if isinstance(label, str) else tuple(label)
 
     def _begin(self, number: int) -> Iterator[DataBatch]:
-        items = self._items
-        begun = items.begin(number) if isinstance(items, _Once | _Calls) else iter(items)
-        return (batch for batch in map(self._batch, begun) if batch.count_samples)
+        return (one for one in map(self._batch, self._passes(number)) if one.count_samples)
 
     def _batch(self, item: Any) -> DataBatch:
         """Return an item as a batch whose batch axis is first, and which nobody fills again."""
@@ -547,29 +547,24 @@ class _Once:
                 )
 
 
-class _Calls:
-    """Passes of a function that is called for each of them."""
+def _again(items: Iterable[Any], _number: int) -> Iterator[Any]:
+    """Begin a pass over what can be looped over again and again."""
+    return iter(items)
 
-    def __init__(self, function: Callable[..., Iterable[Any]], seed: int | None) -> None:
-        self._function = function
-        self._seed = None if seed is None else integer("seed", seed)
 
-    def __iter__(self) -> Iterator[Any]:
-        return self.begin(0)
-
-    def begin(self, number: int) -> Iterator[Any]:
-        drawn = []
-        if self._seed is not None:
-            bits = np.random.Philox(key=key_of(self._seed, number, "provider"))
-            drawn = [np.random.Generator(bits)]
-        made = self._function(*drawn)
-        if not hasattr(made, "__iter__"):
-            title = getattr(self._function, "__qualname__", self._function)
-            raise LoaderError(
-                f"{title} returned {type(made).__name__}, which yields no batches; "
-                "let it yield them, or return an iterable"
-            )
-        return iter(made)
+def _called(function: Callable[..., Iterable[Any]], seed: int | None, number: int) -> Iterator[Any]:
+    """Begin a pass over what a function yields."""
+    drawn = []
+    if seed is not None:
+        drawn = [np.random.Generator(np.random.Philox(key=key_of(seed, number, "provider")))]
+    made = function(*drawn)
+    if not hasattr(made, "__iter__"):
+        title = getattr(function, "__qualname__", function)
+        raise LoaderError(
+            f"{title} returned {type(made).__name__}, which yields no batches; "
+            "let it yield them, or return an iterable"
+        )
+    return iter(made)
 
 
 def provider(
@@ -615,7 +610,10 @@ def provider(
             f"provider() takes a function that yields batches, not {type(function).__name__}; "
             "an iterable goes into IteratorProvider"
         )
-    return IteratorProvider(_Calls(function, seed), **options)
+    seed = None if seed is None else integer("seed", seed)
+    found = IteratorProvider((), **options)
+    found._passes = partial(_called, function, seed)
+    return found
 
 
 # arrays and their names
