@@ -145,7 +145,7 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
     links: dict[str, str | h5py.SoftLink] = {}
     objects: dict[str, Any] = {}
     with opened(where) as file:
-        table = read_table(file["/"]) if header.kind == "fuel" else None
+        table = (read_table(file["/"]) if header.kind == "fuel" else None) or SplitTable()
         scales = [*_scales_of_sources(file, header)]
         sources = {address(file[s.key]): s.key.strip("/") for s in header.sources.values()}
         names = dict(sources)  # the first of each object
@@ -193,8 +193,7 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             f"{as_long} of {where!r} are as long as the sources, but belong to none: they keep "
             "their order, while rows of sources change places"
         )
-    comments = {} if table is None else table.comments
-    return Extras(header, [*objects], links, comments, along, order, budget)
+    return Extras(header, [*objects], links, table.comments, along, order, budget)
 
 
 def _obstacles(header: FileHeader) -> dict[str, str]:
@@ -209,7 +208,7 @@ def _obstacles(header: FileHeader) -> dict[str, str]:
 
 
 def _written_anew(
-    file: h5py.File, header: FileHeader, scales: list[ScaleOf], table: SplitTable | None
+    file: h5py.File, header: FileHeader, scales: list[ScaleOf], table: SplitTable
 ) -> Iterator[int]:
     """Yield the objects besides sources that are written anew."""
     for source in header.sources.values():
@@ -221,7 +220,7 @@ def _written_anew(
         is_ragged = header.sources[name].ragged is not None
         if not scale.has_values or (is_ragged and scale.name in (SHAPES, SHAPE_LABELS)):
             yield address(scale.dataset)
-    for row in () if table is None else table.rows:
+    for row in table.rows:
         if not isinstance(row.rows, range) and row.available:
             yield address(file[row.rows])
 

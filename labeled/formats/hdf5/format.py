@@ -33,7 +33,7 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import check_same, stamp_of
 from labeled.formats.cf import named_coordinates
-from labeled.formats.format import Format, Head, Options, check_once
+from labeled.formats.format import Format, Head, Options, all_rows, check_once
 from labeled.formats.hdf5 import arrays, labels, safety
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.filters import describe_missing
@@ -44,7 +44,7 @@ from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader, read_scalar
-from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
+from labeled.formats.header import FileHeader, Rows, SourceHeader
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FIRST_USER_BLOCK = 512
@@ -208,8 +208,7 @@ def scan_group(opening: Opening) -> FileHeader:
     if opening.netcdf:
         attrs.pop("coordinates", None)
         coordinates |= add_scales(opening, sources, variables, scales, carried)
-    splits: Mapping[str, Mapping[str, Rows]]
-    splits = {ALL: {name: range(header.n_rows) for name, header in sources.items()}}
+    splits: Mapping[str, Mapping[str, Rows]] = all_rows(sources)
     decode_cf = options.decode_cf
     if table is not None:
         splits = splits_of(table, sources, opening)

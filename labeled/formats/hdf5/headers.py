@@ -121,9 +121,7 @@ def filters_of(plist: Any) -> tuple[Filter, ...]:
     return found
 
 
-def scale_header(
-    opening: Opening, key: str, scale: Scale, dims: tuple[str, ...] = ()
-) -> SourceHeader:
+def scale_header(opening: Opening, key: str, scale: Scale, dims: Sequence[str]) -> SourceHeader:
     """Return the header of a scale read as a variable."""
     return header_of(opening, ArrayInfo(key, scale.path or key, scale.dataset), dims)
 
@@ -209,7 +207,7 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
         shapes = scales[SHAPES]
         ragged["ragged"] = "every example has its own shape (scale 'shapes')"
         if shapes.path is not None and dtypes.why_not_a_source(shapes.dataset) is None:
-            ragged["parts"] = {"shapes": scale_header(opening, f"{name} (shapes)", shapes)}
+            ragged["parts"] = {"shapes": scale_header(opening, f"{name} (shapes)", shapes, ())}
     elif base is not None:
         names += [""] if len(axes) == 1 else []
         ragged["ragged"] = f"every example is a row of {base} of its own length (vlen dtype)"
@@ -308,8 +306,10 @@ def with_coordinates(
                 nested = (place,) if "/" in place else ()
                 for key in (scale.name, *nested, f"{name}_{scale.name}", place):
                     known = variables.get(key)
-                    is_dim = any(key in one.header.dims for one in described.values())
-                    if known is None and key not in described and (key == dim or not is_dim):
+                    free = known is None and key not in described
+                    if free and key != dim:  # it may not be called like a dim of others
+                        free = not any(key in one.header.dims for one in described.values())
+                    if free:
                         known = variables[key] = scale_header(opening, key, scale, (dim,))
                     if known is not None and (known.key, known.dims) == (scale.path, (dim,)):
                         keys[key] = None

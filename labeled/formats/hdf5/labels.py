@@ -127,7 +127,8 @@ def axes_of(
             if what == "labels":
                 labels = list(map(to_text, values.tolist()))
             else:
-                scales = [_scales(dataset.file, each, known) for each in values.tolist()]
+                file = dataset.file
+                scales = [_scales(file, each, known) for each in values.tolist()]
         except Exception as error:  # damage surfaces as nearly any exception
             faults.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
     return tuple(map(Axis, shape, labels, scales))
