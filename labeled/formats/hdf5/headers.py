@@ -46,6 +46,9 @@ _TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 
 
+Headers = dict[str, SourceHeader]
+
+
 class Described(NamedTuple):
     """The header of a dataset, what the file says of its axes, and those that nobody named."""
 
@@ -65,13 +68,13 @@ def header_of(opening: Opening, info: ArrayInfo, dims: Sequence[str] = ()) -> So
     dataset, column, allowed = info.dataset, info.column, opening.options.allow_external
     plist, kind = dataset.id.get_create_plist(), dataset.id.get_type()
     items, layout = dtypes.item_of(dataset), plist.get_layout()
-    beyond = check_dataset(dataset, info.name, allow_external=allowed, outside=info.outside)
+    beyond = check_dataset(dataset, info.name, allow_external=allowed)
     attrs: dict[str, Any] = {}
     if column is None or not column.fields:  # attributes of a table are of no column
         attrs = labels.attrs_of(dataset, repr(info.name), opening.faults, scalars=opening.netcdf)
     attrs |= _meaning_of(info, attrs)
     dtype = dtypes.numbers_of(info.item)
-    storage = beyond or _LAYOUTS[layout]
+    storage = beyond or ("external" if info.outside else _LAYOUTS[layout])
     offset = dataset.id.get_offset() if storage == "contiguous" else None
     if storage == "contiguous" and (offset is None or dataset.id.get_storage_size() == 0):
         storage, offset = "empty", None  # in files with a user block the offset is not None
@@ -284,14 +287,14 @@ def _sparse(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Descri
 
 
 def with_coordinates(
-    opening: Opening, described: Mapping[str, Described], variables: dict[str, SourceHeader]
-) -> dict[str, SourceHeader]:
+    opening: Opening, described: Mapping[str, Described], variables: Headers
+) -> Headers:
     """Return sources that name the scales attached to them as coordinates, which become variables.
 
     Scales of several groups with the same name are distinguished by their paths.
     """
     overruled: list[str] = []
-    sources: dict[str, SourceHeader] = {}
+    sources: Headers = {}
     for name, each in described.items():
         keys: dict[str, None] = {}
         for dim, axis in zip(each.header.dims, each.axes, strict=False):
@@ -327,16 +330,12 @@ def with_coordinates(
 
 
 def add_scales(
-    opening: Opening,
-    sources: dict[str, SourceHeader],
-    variables: dict[str, SourceHeader],
-    scales: Mapping[str, Scale],
-    named: Set[str],
+    opening: Opening, sources: Headers, variables: Headers, scales: dict[str, Scale], also: Set[str]
 ) -> set[str]:
     """Carry also the scales that label no axis of a source, such as those of carried variables.
 
-    Sources get every coordinate whose dims they have, at the same lengths. Coordinates are
-    named too, as xarray sees them.
+    Sources get every coordinate whose dims they have, at the same lengths. Return what is a
+    coordinate, as xarray sees it: scales, and variables named in `also`.
     """
     there = {header.key for header in variables.values()}
     seen = {address(scale.dataset) for scale in scales.values() if scale.path in there}
@@ -357,7 +356,7 @@ def add_scales(
     for key, header in variables.items():
         # xarray has no place for a coordinate of several dims named like one of them
         alone = header.dims == (key,) or key not in header.dims
-        if alone and (key in named or header.key in paths):
+        if alone and (key in also or header.key in paths):
             found[key] = set(zip(header.dims, header.shape, strict=True))
     for name, header in sources.items():
         if header.ragged is None:
@@ -395,9 +394,7 @@ def _why_no_coordinate(scale: Scale, length: int) -> str | None:
 # values
 
 
-def decoded(
-    opening: Opening, headers: Mapping[str, SourceHeader], *, decode_cf: bool
-) -> Mapping[str, SourceHeader]:
+def decoded(opening: Opening, headers: Headers, *, decode_cf: bool) -> Headers:
     """Return headers of one file that decode CF values, if wanted.
 
     The attribute `coordinates` of netCDF goes either way: `coords` stand for it.

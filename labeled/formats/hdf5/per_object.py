@@ -171,10 +171,10 @@ def objects_of(stamp: FileStamp, pattern: str, allow_external: bool) -> Objects:
     with safety.h5_of(stamp) as file:
         file_number = h5py.h5o.get_info(file.id).fileno
         matches = matching(file["/"], pattern, allow_external=allow_external)
-        for path, (thing, outside) in matches.items():
+        for path, (thing, _) in matches.items():
             names.append(path)
             datasets += [path] if isinstance(thing, h5py.Dataset) else []
-            for part, dataset in _datasets(thing, outside, allow_external, path):
+            for part, dataset in _datasets(thing, allow_external, path):
                 if part not in found:
                     found[part] = _part_of(path, dataset)
                 found[part].add(path, dataset, file_number)
@@ -211,12 +211,12 @@ def _layout(dataset: h5py.Dataset) -> tuple[tuple[int, ...] | None, Any]:
 
 
 def _datasets(
-    thing: Any, outside: bool, allow_external: bool, path: str, prefix: str = ""
+    thing: Any, allow_external: bool, path: str, prefix: str = ""
 ) -> Iterator[tuple[str, h5py.Dataset]]:
     """Yield the datasets of an object, by their paths below it."""
     if isinstance(thing, h5py.Dataset):
         where = f"{path}/{prefix}".rstrip("/")
-        safety.check_dataset(thing, where, allow_external=allow_external, outside=outside)
+        safety.check_dataset(thing, where, allow_external=allow_external)
         yield prefix.rstrip("/"), thing
     elif isinstance(thing, h5py.Group):
         if prefix.count("/") == MAX_DEPTH:
@@ -225,8 +225,8 @@ def _datasets(
                 "deep, or run in a circle"
             )
         for name in map(safety.to_text, thing.id):
-            below, beyond = safety.find(thing, name, allow_external=allow_external)
-            yield from _datasets(below, outside or beyond, allow_external, path, f"{prefix}{name}/")
+            below = safety.find(thing, name, allow_external=allow_external).thing
+            yield from _datasets(below, allow_external, path, f"{prefix}{name}/")
 
 
 # headers

@@ -250,20 +250,15 @@ def _refuse(found: h5py.Group | h5py.Dataset, path: str, what: str, allow_extern
 
 
 def check_dataset(
-    dataset: h5py.Dataset,
-    path: str,
-    *,
-    allow_external: bool = False,
-    outside: bool = False,
-    depth: int = 0,
+    dataset: h5py.Dataset, path: str, *, allow_external: bool = False, depth: int = 0
 ) -> Literal["virtual", "external"] | None:
     """Refuse data that lies outside the file; return "external", "virtual" or None (inside).
 
     Raises
     ------
     UnsafeFileError
-        If the dataset has external storage, is virtual over other files, or belongs to
-        another file than the one opened, and `allow_external` is False.
+        If the dataset has external storage, or is virtual over other files, and
+        `allow_external` is False.
     """
     plist = dataset.id.get_create_plist()
     if plist.get_external_count() > 0:
@@ -272,7 +267,7 @@ def check_dataset(
     if plist.get_layout() == h5py.h5d.VIRTUAL:
         _check_virtual(dataset, path, allow_external, depth)
         return "virtual"
-    return "external" if outside else None
+    return None
 
 
 def _check_virtual(dataset: h5py.Dataset, path: str, allow_external: bool, depth: int) -> None:
