@@ -49,6 +49,7 @@ PARTS = {  # what is changed: the tests that should notice, quick ones first
     ),
     "labeled/formats/reader.py": (*READERS, "test_hdf5_damage.py", "test_cold_files.py"),
     "labeled/formats/contiguous.py": (*READERS, "test_cold_files.py"),
+    "labeled/formats/region.py": (*READERS, "test_lazy_slices.py"),
     "labeled/formats/hdf5/reader.py": (*READERS, "test_aligned_chunks.py", "test_hdf5_damage.py"),
 }
 TIMEOUT_S = 240

@@ -430,16 +430,15 @@ class PlainChunks(ContiguousReader):
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         assert source.chunks is not None
         chunks, shape = source.chunks[1:], source.row_shape
-        (tile,) = tiles_of(normal_region(region, shape), shape, chunks)
-        self._number, self._per_band = tile.number, tile.of
-        super().__init__(source, region, io, box_plan(tile.local, chunks, source.dtype))
+        (self._tile,) = tiles_of(normal_region(region, shape), shape, chunks)
+        super().__init__(source, region, io, box_plan(self._tile.local, chunks, source.dtype))
 
     @cached_property
     def _stretches(self) -> tuple[Ints, Ints]:
         index = chunk_index(self.source)
         numbers = np.arange(len(index.table)) if index.numbers is None else index.numbers
-        mine = numbers % self._per_band == self._number
-        bands = numbers[mine] // self._per_band
+        mine = numbers % self._tile.of == self._tile.number
+        bands = numbers[mine] // self._tile.of
         # a stretch may begin where a chunk does, and where one that is not there would
         begins = np.unique(np.concatenate((bands, bands + 1, [0])))
         firsts = begins[begins * self.chunk_rows < self.n_rows] * self.chunk_rows
@@ -477,7 +476,6 @@ class ChunkedReader(FileReader):
         self._chunks, inner = source.chunks, source.chunks[1:]
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
         self._tiles = tiles_of(self.region, source.row_shape, inner)
-        self._per_band = self._tiles[0].of
         self._whole_rows = len(self._tiles) == 1 and is_whole(self._tiles[0].local, inner)
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
@@ -508,7 +506,7 @@ class ChunkedReader(FileReader):
                 rows = listed = rows_of(bands) - number * each
                 n = len(listed)
             for tile in self._tiles:
-                at, size, mask = index.entry(number * self._per_band + tile.number)
+                at, size, mask = index.entry(number * tile.of + tile.number)
                 near = begin >= 0 and 0 <= at - end <= GAP_BYTES
                 if some and not (near and len(some) < self._together):
                     yield some, begin, end - begin
