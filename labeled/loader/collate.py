@@ -25,10 +25,9 @@ from labeled.dims import EXAMPLE_DIMS
 from labeled.display.text import ExampleInfo, count_words
 from labeled.errors import ReadError, warn
 from labeled.loader.batch import Batch
-from labeled.loader.explain import Stats
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, Prefetcher
-from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader, SourceReader
+from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of
@@ -55,17 +54,12 @@ class Collator:
     """
 
     def __init__(
-        self,
-        plan: LoaderPlan,
-        epoch_plan: EpochPlan,
-        jobs: Any,
-        pools: tuple[BufferPool, BufferPool],
-        stats: Stats,
+        self, plan: LoaderPlan, epoch_plan: EpochPlan, jobs: Any, batch_pool: BufferPool
     ) -> None:
-        self.plan, self.epoch_plan, self.jobs, self.stats = plan, epoch_plan, jobs, stats
+        self.plan, self.epoch_plan, self.jobs, self.stats = plan, epoch_plan, jobs, jobs.stats
         self.job: Any = None
         """What batches are cut from; let go of by whoever ends the iteration."""
-        self._job_pool, self._batch_pool = pools
+        self._job_pool, self._batch_pool = jobs.pool, batch_pool
         self._span, self._lay_out, self._skips = epoch_plan.span, plan.lay_out, plan.options.skips
         self._there: Any = plan.device_plan
         self._place: Any = None
@@ -171,9 +165,7 @@ class Collator:
         if job is None:
             raise Interrupted
         if job.unread:
-            job.lost = read_rows_individually(
-                self.plan.source_readers, job.content, self.plan.position_of, job.arrays
-            )
+            job.lost = read_rows_individually(self.plan, job.content, job.arrays)
         self.job = job
         return job
 
@@ -249,12 +241,7 @@ def batch_stage(
     return run(plan.pipeline.batch, data, context, stage="batch stage")
 
 
-def read_rows_individually(
-    source_readers: Sequence[SourceReader],
-    content: WindowRows,
-    position_of: Rows | None,
-    arrays: dict[str, Array],
-) -> Mask:
+def read_rows_individually(plan: LoaderPlan, content: WindowRows, arrays: dict[str, Array]) -> Mask:
     """Read a job again, chunk by chunk, and warn of what is lost.
 
     Parameters
@@ -271,8 +258,8 @@ def read_rows_individually(
         Places of rows of which at least one source could not be read.
     """
     lost = np.zeros(len(content.rows), bool)
-    for one in source_readers:  # none is kept where rows may be left out
-        read = one.file_rows(content, position_of)
+    for one in plan.source_readers:  # none is kept where rows may be left out
+        read = one.file_rows(content)
         rows = np.asarray(read.rows, np.int64)
         rows = rows_of(rows) if rows.ndim == 2 else rows
         places = np.arange(len(rows)) if read.places is None else read.places

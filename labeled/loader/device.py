@@ -32,11 +32,10 @@ from labeled.device import Array, Device, Event, Stream, on_gpus
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
 from labeled.loader.collate import Collator, batch_stage
-from labeled.loader.explain import Stats
 from labeled.loader.layout import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Made, Prefetcher
-from labeled.loader.reading import BufferPool, LoadedJob, RaggedRows
+from labeled.loader.reading import LoadedJob, RaggedRows
 from labeled.samplers.plan import EpochPlan
 from labeled.transforms.pipeline import NOTHING
 
@@ -86,15 +85,9 @@ class DeviceWindows:
         Their memory.
     """
 
-    def __init__(
-        self,
-        windows: Prefetcher,
-        pool: BufferPool,
-        plan: DevicePlan,
-        memory: DeviceMemory,
-        stats: Stats,
-    ) -> None:
-        self._host_windows, self._pool, self._plan, self._stats = windows, pool, plan, stats
+    def __init__(self, windows: Prefetcher, plan: DevicePlan, memory: DeviceMemory) -> None:
+        self._host_windows, self._plan = windows, plan
+        self.pool, self.stats = windows.pool, windows.stats
         self._stream, self._buffers = memory
         self._flying: deque[tuple[Event, object]] = deque()
         """Host buffers that are being copied from."""
@@ -106,7 +99,7 @@ class DeviceWindows:
         """Return the next window; what its arrays hold is there once its event is done."""
         if not self._ready:
             self._land()
-            while self._flying and not self._pool.n_free:  # only a copy keeps it from being read
+            while self._flying and not self.pool.n_free:  # only a copy keeps it from being read
                 self._flying[0][0].wait()  # and only then let go of the buffer
                 self._flying.popleft()
             window = self._host_windows.next()
@@ -164,7 +157,7 @@ class DeviceWindows:
             if name in buffer.arrays:
                 arrays[name] = buffer.arrays[name][: window.stop - window.start]
                 self._stream.upload(array, arrays[name])
-                self._stats.bus_bytes += array.nbytes
+                self.stats.bus_bytes += array.nbytes
             elif isinstance(array, RaggedRows):  # laid out on the host
                 arrays[name] = RaggedRows.joined([array], len(array))
         copied = self._stream.record()

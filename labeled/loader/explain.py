@@ -184,7 +184,7 @@ class Explanation(Viewed):
             else:
                 unkept.append(one.nbytes)
                 for _, _, content in jobs:
-                    cost += one.cost(content, plan.position_of)
+                    cost += one.cost(content)
                 small = source.row_bytes < LARGE_ROW_BYTES or source.io == "mmap"
                 mapped = source.layout.mapped and source.loaded is None and small
                 if mapped and (order.mode == "full" or sizes.picks):
@@ -327,7 +327,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> RowLines | None
     layout, n_rows, lines = largest.layout, largest.reader.n_rows, {}
     called = "window" if mode == "window" else "job"
     for start, _, content in jobs[:DRAWN_JOBS]:
-        runs = as_runs(largest.file_rows(content, plan.position_of).rows)
+        runs = as_runs(largest.file_rows(content).rows)
         runs, chunks = runs[:: -(-len(runs) // DRAWN_RUNS) or 1], np.empty((0, 2), np.int64)
         if layout.chunk_rows is not None and not largest.keep:
             edges = layout.edges

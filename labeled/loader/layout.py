@@ -29,7 +29,7 @@ from labeled.errors import (
     warn,
 )
 from labeled.loader.batch import Batch
-from labeled.loader.options import BatchOptions, integer
+from labeled.loader.options import BatchOptions, Selections, Sources, integer
 from labeled.loader.reading import RaggedRows
 from labeled.permute.plan import checked_factor, compute_dtype, result_dtype
 from labeled.ragged.value import fill_of, padded
@@ -48,6 +48,8 @@ from labeled.spaces.kinds import call_for
 from labeled.transforms.memory import Forms
 from labeled.transforms.pipeline import CompiledPipeline, part_of
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
+
+Spaces = Mapping[str, Space]
 
 SHAPE_ROWS = 1 << 16
 """Shapes of examples that are read together."""
@@ -348,12 +350,7 @@ class BatchLayout:
     """
 
     def __init__(
-        self,
-        options: BatchOptions,
-        sources: Mapping[str, Source],
-        spaces: Mapping[str, Space],
-        *,
-        pads: bool,
+        self, options: BatchOptions, sources: Sources, spaces: Spaces, *, pads: bool
     ) -> None:
         for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot", "pad_value"):
             option = getattr(options, argument)
@@ -428,7 +425,7 @@ class BatchLayout:
             )
         self.dims.update(form.out_dims)
 
-    def forms(self, selections: Mapping[str, Selection]) -> Forms:
+    def forms(self, selections: Selections) -> Forms:
         """Return what rows look like before a pipeline; reads shapes of ragged examples."""
         if self.specs is not None:
             axes, steps = self.specs.batch_axes, self.specs.steps
@@ -495,9 +492,7 @@ class BatchLayout:
             raise type(error)(text).at_row(found) from error
 
 
-def compiled_specs(
-    options: BatchOptions, sources: Mapping[str, Source], spaces: Mapping[str, Space]
-) -> CompiledSpecs:
+def compiled_specs(options: BatchOptions, sources: Sources, spaces: Spaces) -> CompiledSpecs:
     """Compile the specs that were asked for.
 
     Raises

@@ -288,8 +288,8 @@ class EpochIterator(Generic[T]):
             if loader._device_memory is None:
                 loader._device_memory = device_plan.device.copy_stream(), []
             collates, memory = DeviceCollator, loader._device_memory
-            self._windows = DeviceWindows(windows, pools[0], device_plan, memory, stats)
-        self._collator = collates(loader_plan, plan, self._windows, pools, stats)
+            self._windows = DeviceWindows(windows, device_plan, memory)
+        self._collator = collates(loader_plan, plan, self._windows, pools[1])
         self._prefetcher, self._pipe = windows, None
         if sizes.in_flight:
             self._pipe = piped(windows, self._collator, range(first_batch, plan.n_batches))

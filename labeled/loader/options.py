@@ -49,6 +49,8 @@ from labeled.transforms.pipeline import CompiledPipeline, line_of
 Shuffle = bool | Literal["full", "window"]
 RaggedLayout = Literal["list", "pad", "flat"]
 Shard = tuple[int, int] | Literal["torch"]
+Sources = Mapping[str, Source]
+Selections = Mapping[str, Selection]
 Axes = Mapping[str, str | Sequence[str]]
 """By source, the names of its axes in a batch: ``"channel height width batch"``, or a tuple."""
 
@@ -304,11 +306,7 @@ class OrderedRows:
     """
 
     def __init__(
-        self,
-        options: BatchOptions,
-        sources: Mapping[str, Source],
-        selections: Mapping[str, Selection],
-        n_rows: int,
+        self, options: BatchOptions, sources: Sources, selections: Selections, n_rows: int
     ) -> None:
         self.options, self.selections, self.n_rows = options, selections, n_rows
         sampler: Any = options.sampler
@@ -340,7 +338,7 @@ class OrderedRows:
         lead = max(sources.values(), key=attrgetter("layout.expensive", "row_bytes", "name"))
         self.units, self.position_of = group_rows(lead, selections[lead.name], self.mode)
 
-    def _bucket_source(self, sources: Mapping[str, Source]) -> Source:
+    def _bucket_source(self, sources: Sources) -> Source:
         bucket: Any = self.options.bucket
         if self.options.shuffle not in (True, "window") or self.repeats:
             raise LoaderError(
@@ -413,12 +411,7 @@ def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units,
 
 
 def read_values(
-    option: str,
-    name: Any,
-    sources: Mapping[str, Source],
-    selections: Mapping[str, Selection],
-    *,
-    classes: bool = True,
+    option: str, name: Any, sources: Sources, selections: Selections, *, classes: bool = True
 ) -> npt.NDArray[Any]:
     """Read the stored values of a source of one value a row, in the order of the selected rows.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,17 +17,14 @@ from dask.utils import format_bytes
 from labeled.device import Device, HostArray, Resident, cuda_device, on_gpus
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.formats.memory import available_bytes
-from labeled.loader.layout import BatchLayout, HandedOver, pipeline_in_form
+from labeled.loader.layout import BatchLayout, HandedOver, Spaces, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
-from labeled.loader.options import BatchOptions, OrderedRows
+from labeled.loader.options import BatchOptions, OrderedRows, Selections, Sources
 from labeled.loader.reading import RaggedSourceReader, SourceReader, owned
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import UniformUnits
 from labeled.samplers.windows import WindowRows
-from labeled.selection import Selection
-from labeled.sources.source import Source
-from labeled.spaces import Space
 from labeled.transforms.memory import made_of
 
 log = logging.getLogger(__name__)
@@ -183,9 +180,9 @@ class LoaderPlan:
 
     def __init__(
         self,
-        sources: Mapping[str, Source],
-        selections: Mapping[str, Selection],
-        spaces: Mapping[str, Space],
+        sources: Sources,
+        selections: Selections,
+        spaces: Spaces,
         n_rows: int,
         options: BatchOptions,
     ) -> None:
@@ -212,12 +209,11 @@ class LoaderPlan:
         self.source_readers, self.row_bytes = list[SourceReader](), 0
         self.job_offset: int | None = None
         for name, source in layout.sources.items():
-            selection, keep = selections[name], name in sizes.kept
-            if source.ragged is not None:
-                n_bytes = sizes.example_bytes[name]
-                one: SourceReader = RaggedSourceReader(source, selection, n_bytes, keep=keep)
+            chosen, keep = (source, selections[name], rows.position_of), name in sizes.kept
+            if source.ragged is None:
+                one = SourceReader(*chosen, keep=keep)
             else:
-                one = SourceReader(source, selection, keep=keep)
+                one = RaggedSourceReader(sizes.example_bytes[name], *chosen, keep=keep)
             self.source_readers.append(one)
             self.row_bytes += one.row_bytes
             if rows.mode == "file" and one.reader.chunk_rows > 1 and not one.keep:

@@ -65,7 +65,7 @@ class Prefetcher:
     def __init__(
         self, plan: LoaderPlan, jobs: Iterator[Job], pool: BufferPool, stats: Stats
     ) -> None:
-        self._plan, self._pool, self._stats = plan, pool, stats
+        self._plan, self.pool, self.stats = plan, pool, stats
         self._jobs: Iterator[Job] | None = jobs
         self._tasks: deque[Task] = deque()
         self._loading: deque[LoadedJob] = deque()
@@ -118,10 +118,10 @@ class Prefetcher:
                     ):
                         self._changed.wait()
                     self._caller_sleeps = False
-                    self._stats.wait_s += perf_counter() - began
+                    self.stats.wait_s += perf_counter() - began
                     continue
             task()
-            self._stats.help_s += perf_counter() - began
+            self.stats.help_s += perf_counter() - began
 
     def ready(self) -> LoadedJob | None:
         """Return the next job if it is filled already and nothing went wrong; never waits.
@@ -142,7 +142,7 @@ class Prefetcher:
 
     def poke(self) -> None:
         """Wake the threads if they sleep and half of the buffers are free; for every batch."""
-        if self._sleeping and 2 * self._pool.n_free >= self._pool.count:
+        if self._sleeping and 2 * self.pool.n_free >= self.pool.count:
             with self._changed:
                 self._changed.notify_all()
 
@@ -166,7 +166,7 @@ class Prefetcher:
         try:
             return batch.result()
         finally:
-            self._stats.wait_s += perf_counter() - began
+            self.stats.wait_s += perf_counter() - began
 
     def _make(self, batch: Future[Made], work: Callable[[], Made]) -> None:
         began = perf_counter()
@@ -175,7 +175,7 @@ class Prefetcher:
         except BaseException as error:
             batch.set_exception(error)
         with self._changed:
-            self._stats.pipeline_s += perf_counter() - began
+            self.stats.pipeline_s += perf_counter() - began
 
     # what everybody does
 
@@ -203,7 +203,7 @@ class Prefetcher:
                 return None
             began = perf_counter()
             try:
-                buffer = self._pool.take(force=caller and not self._loading)
+                buffer = self.pool.take(force=caller and not self._loading)
                 if buffer is None:
                     return None
                 following = next(self._jobs, None)
@@ -213,16 +213,15 @@ class Prefetcher:
                 start, stop, content = following
                 job = LoadedJob(start, stop, content, {})
                 for one in self._plan.source_readers:
-                    memory, position_of = buffer[one.name], self._plan.position_of
-                    out, tasks = one.tasks(content, position_of, memory, stop - start)
+                    out, tasks = one.tasks(content, buffer[one.name], stop - start)
                     job.arrays[one.name] = out
                     job.pending += len(tasks)
                     for task in tasks:
                         self._tasks.append(partial(self._read, job, task))
                 job.ready = not job.pending
                 self._loading.append(job)
-                self._stats.n_windows += 1
-                self._stats.n_tasks += job.pending
+                self.stats.n_windows += 1
+                self.stats.n_tasks += job.pending
             except BaseException as error:  # met behind the jobs that are on their way
                 self._tasks.clear()
                 failed = LoadedJob(0, 0, WindowRows(), {}, ready=True, error=error)
@@ -230,7 +229,7 @@ class Prefetcher:
                 self._end_reading(keeps=True)
                 if not isinstance(error, Exception):
                     raise
-            self._stats.plan_s += perf_counter() - began
+            self.stats.plan_s += perf_counter() - began
             if self._sleeping and len(self._tasks) > 1:
                 self._changed.notify_all()
         return self._tasks.popleft()
@@ -254,8 +253,8 @@ class Prefetcher:
             error = caught
         decoded, took = CLOCK.decode_s - before, perf_counter() - began
         with self._changed:
-            self._stats.decode_s += decoded
-            self._stats.read_s += took - decoded
+            self.stats.decode_s += decoded
+            self.stats.read_s += took - decoded
             if isinstance(error, ReadError) and self._plan.options.skips:
                 job.unread, error = True, None
             job.error = job.error or error

@@ -231,12 +231,17 @@ class SourceReader:
         What is read.
     selection : Selection
         File rows by position in the dataset.
+    position_of : int64 array, optional
+        Dataset position of each position of the order, where they differ (see `OrderedRows`).
     keep : bool
         Read once, and kept in memory for this and all later epochs.
     """
 
-    def __init__(self, source: Source, selection: Selection, *, keep: bool = False) -> None:
+    def __init__(
+        self, source: Source, selection: Selection, position_of: Rows | None, *, keep: bool = False
+    ) -> None:
         self.source, self.selection, self.keep = source, selection, keep
+        self.position_of = position_of
         self.name, self.layout, self.row_bytes = source.name, source.layout, source.row_bytes
         self.reader: Any = source.reader() if source.ragged is None else source.examples()
         self.kept: SourceReader | None = None
@@ -262,27 +267,24 @@ class SourceReader:
         """Read the whole selection now, if it is to be kept and not yet here."""
         if self.keep and self.kept is None:
             rows = load_rows(self.source, self.selection, threads)
-            self.kept = SourceReader(self.source.in_memory(rows), Selection.all(len(rows)))
+            every = Selection.all(len(rows))
+            self.kept = SourceReader(self.source.in_memory(rows), every, self.position_of)
             log.info("%r: %d rows are read and kept in memory", self.name, len(rows))
 
-    def tasks(
-        self, content: WindowRows, position_of: Rows | None, memory: Array, n_rows: int
-    ) -> tuple[Any, Sequence[Task]]:
+    def tasks(self, content: WindowRows, memory: Array, n_rows: int) -> tuple[Any, Sequence[Task]]:
         """Return where the rows of a window will be, and what must be done so that they are.
 
         Parameters
         ----------
         content : WindowRows
             Positions of the order, and the place of each among the rows of the window.
-        position_of : int64 array, optional
-            Dataset position of each position of the order, where they differ (see `OrderedRows`).
         memory : array, lengths ``(m, *row_shape)``
             Part of a buffer; its first `n_rows` rows receive stored values, by place.
         """
         if self.kept is not None:
-            return self.kept.tasks(content, position_of, memory, n_rows)
+            return self.kept.tasks(content, memory, n_rows)
         out, n_bytes = memory[:n_rows], n_rows * self.row_bytes
-        rows, places = read = self.file_rows(content, position_of)
+        rows, places = read = self.file_rows(content)
         one_run, listed = isinstance(rows, range), not isinstance(rows, range) and rows.ndim == 1
         task_bytes = TASK_BYTES if listed else self._run_bytes if one_run else PIECE_BYTES
         if (listed or one_run) and self.reader.kind != "records" and n_bytes <= task_bytes:
@@ -304,18 +306,18 @@ class SourceReader:
         """Read some file rows to their places in `out`."""
         self.reader.read(rows, out, places)
 
-    def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
+    def cost(self, content: WindowRows) -> Cost:
         """Count what reading a window takes, without reading."""
-        return cost(self.reader, self.file_rows(content, position_of).rows)
+        return cost(self.reader, self.file_rows(content).rows)
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""
         return cost(self.reader, sorted_read(self.selection.compact).rows)
 
-    def file_rows(self, content: WindowRows, position_of: Rows | None) -> Read:
+    def file_rows(self, content: WindowRows) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
         span = self.selection.span
-        if span is not None and span.step == 1 and position_of is None:
+        if span is not None and span.step == 1 and self.position_of is None:
             first = span.start
             if content.run is not None:
                 return Read(range(content.run[0] + first, content.run[1] + first))
@@ -323,8 +325,8 @@ class SourceReader:
                 return Read(content.run_list + first, content.places)
         runs = content.runs
         positions = content.rows if runs is None else rows_of(runs)
-        if position_of is not None:
-            positions = position_of[positions]
+        if self.position_of is not None:
+            positions = self.position_of[positions]
         rows = self.selection.take(positions)
         if runs is None and self._by_row:
             return Read(rows)
@@ -338,27 +340,26 @@ class RaggedSourceReader(SourceReader):
     ----------
     buffer_row_bytes : int
         What a row takes in a buffer: as much as no job exceeds on average.
+    chosen, keep
+        As for :class:`SourceReader`.
     """
 
-    def __init__(
-        self, source: Source, selection: Selection, buffer_row_bytes: int, *, keep: bool = False
-    ) -> None:
-        super().__init__(source, selection, keep=keep)
+    def __init__(self, buffer_row_bytes: int, *chosen: Any, keep: bool = False) -> None:
+        super().__init__(*chosen, keep=keep)
         self.row_bytes, self.buffer_row = buffer_row_bytes, ((buffer_row_bytes,), np.dtype("u1"))
 
     def load(self, threads: int) -> None:
         if self.keep and self.kept is None:
             rows, every = self.source.select(self.selection), Selection.all(len(self.selection))
             rows = replace(rows, reader=FlatRows(rows.flat(threads=1)), selection=every)
-            self.kept = RaggedSourceReader(self.source.in_memory(rows), every, self.row_bytes)
+            held = self.source.in_memory(rows)
+            self.kept = RaggedSourceReader(self.row_bytes, held, every, self.position_of)
 
-    def tasks(
-        self, content: WindowRows, position_of: Rows | None, memory: Array, n_rows: int
-    ) -> tuple[Any, Sequence[Task]]:
+    def tasks(self, content: WindowRows, memory: Array, n_rows: int) -> tuple[Any, Sequence[Task]]:
         """Return examples in batch order, whose lengths are known already, and how to read them."""
         if self.kept is not None:
-            return self.kept.tasks(content, position_of, memory, n_rows)
-        rows, cuts, places = self._cut(content, position_of)
+            return self.kept.tasks(content, memory, n_rows)
+        rows, cuts, places = self._cut(content)
         sizes = np.empty(n_rows, np.int64)
         sizes[places] = self.source.sizes[rows]
         out = RaggedRows.within(memory, sizes, self.reader.n_axes, self.source.dtype)
@@ -371,18 +372,20 @@ class RaggedSourceReader(SourceReader):
         if shapes.shape[1] != 1:
             out.shapes[places] = shapes
 
-    def _cut(self, content: WindowRows, position_of: Rows | None) -> tuple[Rows, list[int], Rows]:
+    def _cut(self, content: WindowRows) -> tuple[Rows, list[int], Rows]:
         """Return which rows are read in file order, where tasks are cut, the place of each row."""
-        positions = content.rows if position_of is None else position_of[content.rows]
+        positions = content.rows
+        if self.position_of is not None:
+            positions = self.position_of[positions]
         rows = self.selection.take(positions)
         places = np.argsort(rows, kind="stable")
         rows = rows[places]
         nbytes = self.source.sizes[rows] * self.source.dtype.itemsize + OBJECT_BYTES
         return rows, block_cuts(nbytes, RAGGED_TASK_BYTES), places
 
-    def cost(self, content: WindowRows, position_of: Rows | None) -> Cost:
+    def cost(self, content: WindowRows) -> Cost:
         """Count what reading a window takes, task by task: two that meet in a chunk decode it."""
-        rows, cuts, _ = self._cut(content, position_of)
+        rows, cuts, _ = self._cut(content)
         return sum([cost_of(self.reader, rows[a:b]) for a, b in pairwise(cuts)], Cost())
 
     def whole_cost(self) -> Cost:
