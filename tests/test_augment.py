@@ -227,6 +227,7 @@ def test_proportions_stay():
     assert tf.Resize(shorter=10)(BYTES, dims=DIMS).shape == (N, 3, 10, 13)
     assert tf.Resize(least=30)(BYTES, dims=DIMS).shape == (N, 3, 30, 39)
     assert tf.Resize(least=(20, 39))(BYTES, dims=DIMS).shape == (N, 3, 30, 39)
+    assert tf.Resize(least=(25, 30))(BYTES, dims=DIMS).shape == (N, 3, 25, 33)  # halves go up
     assert tf.Resize(least=5)(BYTES, dims=DIMS).shape == BYTES.shape
 
 
