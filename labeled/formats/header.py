@@ -269,7 +269,7 @@ def is_text(dtype: np.dtype[Any]) -> bool:
 def vlen_base(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the dtype of the numbers in a variable-length row; None for other dtypes."""
     base = None if dtype.metadata is None else dtype.metadata.get("vlen")
-    if base is None or base in (str, bytes):
+    if base is None:
         return None
     numbers: np.dtype[Any] = np.dtype(base)
     return numbers if numbers.kind in "biufc" else None

@@ -96,8 +96,8 @@ def _check_vlen(source: SourceHeader) -> None:
     elif shapes is None and source.ragged is not None and "shapes" in source.ragged:
         what = ": its scale 'shapes' has no name in the file; link it to one, or write it again"
     elif shapes is not None:
-        rows, *n_axes = shapes.shape
-        if shapes.dtype.kind not in "iu" or len(n_axes) != 1 or rows != source.n_rows:
+        is_table = len(shapes.shape) == 2 and shapes.dtype.kind in "iu"
+        if not is_table or shapes.n_rows != source.n_rows:
             what = (
                 f" has {source.n_rows} rows, but its scale 'shapes' is {shapes.shape} "
                 f"{shapes.dtype}; it must be integers, one row an example"
