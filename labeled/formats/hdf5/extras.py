@@ -176,7 +176,7 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
                 f"{where!r} also holds what cannot be carried over into a new file ({named}); take "
                 f"it out of a copy, or use labeled.convert, which leaves it out"
             )
-        along: list[str] = []
+        along: set[str] = set()
         as_long: list[str] = []
         lengths = {source.dims[0]: source.n_rows for source in header.sources.values()}
         first = ((name, scale) for name, axis, scale in scales if axis == 0)
@@ -185,7 +185,7 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             if isinstance(thing, h5py.Dataset) and thing.shape:
                 n_rows = of_rows.get(address(thing), lengths.get(axes_of(thing, path)[0].name))
                 if n_rows == thing.shape[0]:
-                    along.append(path)
+                    along.add(path)
                 elif thing.shape[0] in lengths.values() and scale_of(thing).has_values:
                     as_long.append(path)  # one without values only says how long a dim is
     if as_long:
