@@ -201,7 +201,7 @@ def test_attributes_mean_the_same_with_and_without_splits(tmp_path: Path) -> Non
 
 def test_times_beyond_nanoseconds_are_refused(tmp_path: Path) -> None:
     far = np.array(["2020-01-01", "3000-01-01"], "M8[s]")
-    with pytest.raises(ArrayError, match="3000-01-01T00:00:00, which int64 nanoseconds cannot"):
+    with pytest.raises(ArrayError, match=r"3000-01-01T00:00:00 does not fit datetime64\[ns\]"):
         labeled.write(tmp_path / "x.h5", {"x": far})
     assert not list(tmp_path.iterdir())
 

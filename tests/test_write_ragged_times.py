@@ -81,7 +81,7 @@ def test_they_are_padded_with_no_time(tmp_path: Path, kind: str) -> None:
         ([DAYS[0], np.arange(2)], {}, "times of one kind"),
         ([DAYS[0], DAYS[2].view("m8[D]")], {}, "times of one kind"),
         (DAYS, {"ragged": "fuel"}, "ragged='flat'"),
-        ([DAYS[0], np.array(["9999-01-01"], "M8[D]")], {}, "cannot hold"),
+        ([DAYS[0], np.array(["9999-01-01"], "M8[D]")], {}, "does not fit"),
     ],
 )
 def test_what_does_not_fit_is_refused(

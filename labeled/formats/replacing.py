@@ -335,13 +335,12 @@ def parts_of(target: str) -> list[PartFile]:
     return found
 
 
-def remove_dead(target: str) -> list[PartFile]:
-    """Remove the parts of a target whose writers are gone; return them."""
-    dead = [part for part in parts_of(target) if part.state == "dead"]
-    for part in dead:
-        log.info("removing %r, whose writer (process %d) is gone", part.path, part.process)
-        part.remove()
-    return dead
+def remove_dead(target: str) -> None:
+    """Remove the parts of a target whose writers are gone."""
+    for part in parts_of(target):
+        if part.state == "dead":
+            log.info("removing %r, whose writer (process %d) is gone", part.path, part.process)
+            part.remove()
 
 
 def _stem(name: str) -> str:

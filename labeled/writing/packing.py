@@ -186,7 +186,12 @@ class Joiner:
         self._held: list[Array] = []
         self._n_held = 0
         self.n_rows = 0
-        self.checksums: list[int] = []
+        self._sums: list[int] = []
+
+    @property
+    def checksums(self) -> Checksums:
+        """Those of all rows that are stored."""
+        return Checksums(self._recipe.unit_rows, self.n_rows, np.array(self._sums, "<u4"))
 
     def take(self, packed: Packed) -> None:
         """Store what is complete; hold the rest for the next block."""
@@ -209,7 +214,7 @@ class Joiner:
             step = self._recipe.unit_rows if rows.dtype.kind == "O" else len(rows)
             for at in range(0, len(rows), step):
                 self._writer.put_rows(start + at, rows[at : at + step])
-        self.checksums += units.checksums
+        self._sums += units.checksums
         self.n_rows = units.stop
 
     def finish(self) -> None:
@@ -318,15 +323,6 @@ class PackingPlan:
             name: tally.result({s: len(by.get(name, ())) for s, by in (table or {}).items()})
             for name, tally in self.tallies.items()
         }
-
-    def checksums(self, joiners: Mapping[str, Joiner]) -> dict[str, Checksums]:
-        """Return the checksums of every source that has some."""
-        found = {}
-        for name, joiner in joiners.items():
-            if self.recipes[name].checksums:
-                sums = np.array(joiner.checksums, "<u4")
-                found[name] = Checksums(self.recipes[name].unit_rows, joiner.n_rows, sums)
-        return found
 
 
 def _weight(dtype: np.dtype[Any]) -> int:

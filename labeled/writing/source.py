@@ -291,26 +291,37 @@ wider one
     """
     if values.dtype == dtype:
         return values
-    if not np.can_cast(values.dtype, dtype, "same_kind"):
+    times = "mM"
+    alike = np.can_cast(values.dtype, dtype, "same_kind")
+    if not alike or (dtype.kind in times and values.dtype.kind != dtype.kind):
         raise ArrayError(
             f"{where} gave a block of {values.dtype} where {dtype} was announced; give every "
             f"block one dtype, cast with .astype({str(dtype)!r}) if that loses nothing"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        out = values.astype(dtype)
+        try:
+            out = values.astype(dtype)
+        except OverflowError:  # for times NumPy 2.5 and newer raise, and do not name the value
+            out = np.full(values.shape, "NaT", dtype)
+            for place, value in np.ndenumerate(values):
+                with suppress(OverflowError):
+                    out[place] = value
         wrong = _changed(values, out)
     if wrong.any():
         at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
         row = "" if first is None else f", row {first + int(at[0])}"
-        raise ArrayError(
-            f"{where}{row}: {values[at]!s:.60} does not fit {dtype}; give earlier rows a wider one"
-        )
+        how = "give earlier rows a wider one"
+        if dtype.kind in times:
+            how = "store numbers in another unit, with .astype('int64') and an attribute"
+        raise ArrayError(f"{where}{row}: {values[at]!s:.60} does not fit {dtype}; {how}")
     return out
 
 
 def _changed(values: Array, out: Array) -> npt.NDArray[np.bool_]:
     """Return a mask of the values that casting changed; rounded floats do not count."""
     old, new = values.dtype, out.dtype
+    if old.kind in "mM":
+        return np.asarray((out.astype(old) != values) & ~np.isnat(values))
     if old.kind in "fc":
         return np.asarray(np.isfinite(values) & ~np.isfinite(out))
     back = out.real if new.kind == "c" else out
@@ -351,31 +362,9 @@ def texts(rows: Array, where: str, first: int = 0) -> Array:
 def times(values: Array, kind: str, where: str) -> Array:
     """Return times (kind "M") or durations ("m") as the nanoseconds that are stored.
 
-    Raises
-    ------
-    ArrayError
-        If values are of another kind, or one does not fit: years 1677 to 2262 do.
+    Years 1677 to 2262 fit; others are refused, as by :func:`cast`.
     """
-    if values.dtype.kind != kind:
-        announced = "times" if kind == "M" else "durations"
-        raise ArrayError(
-            f"{where} gave a block of {values.dtype} where {announced} were announced; cast it"
-        )
-    dtype = f"{kind}8[ns]"
-    try:
-        out = values.astype(dtype)
-    except OverflowError:  # NumPy 2.5 and newer raise, and do not name the value
-        out = np.full(values.shape, "NaT", dtype)
-        for place, value in np.ndenumerate(values):
-            with suppress(OverflowError):
-                out[place] = value
-    wrong = (out.astype(values.dtype) != values) & ~np.isnat(values)
-    if wrong.any():
-        raise ArrayError(
-            f"{where} holds {values[wrong][0]!s}, which int64 nanoseconds cannot hold; store "
-            f"numbers in another unit, with .astype('int64') and an attribute"
-        )
-    return out.view(np.int64)
+    return cast(values, np.dtype(f"{kind}8[ns]"), where).view(np.int64)
 
 
 # examples of different shapes

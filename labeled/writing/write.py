@@ -325,7 +325,8 @@ class Planned:
             comments = None if extras is None else extras.comments
             write_table(file, table, counts, comments=comments, scales=self.netcdf)
         file.attrs.update(self.file_attrs)
-        write_own(file, plan.statistics(table), plan.checksums(joiners))
+        sums = {n: one.checksums for n, one in joiners.items() if plan.recipes[n].checksums}
+        write_own(file, plan.statistics(table), sums)
 
 
 def planned(
