@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count, pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -224,30 +224,25 @@ def _of_batches(
     sources: Iterable[Any], dims: Dims, ragged: RaggedAs, uneven: Container[str]
 ) -> Inputs:
     """Return sources that come in batches, the first of which tells what they are."""
-    batches = map(_batch, count(), sources)
+
+    def made(number: int, batch: Any, dims: Dims, uneven: Container[str]) -> Inputs:
+        if not (isinstance(batch, Mapping) or is_frame(batch)):
+            words = "expected a mapping {name: array}, or a pandas.DataFrame"
+            raise ArrayError(f"batch {number} is {type(batch).__name__}; {words}")
+        return inputs_of(batch, dims, ragged, uneven=uneven)
+
+    batches = enumerate(sources)
     first = next(batches, None)
     if first is None:
         raise ArrayError("the batches to write are empty; give at least one")
-    given = _all_given(first, dims, ragged, uneven)
-    made = not isinstance(sources, Sequence)  # a list of batches is in memory already
-    open_ended = {}
-    for name, one in given.items():
-        n_bytes = made * one.row_bytes * (one.shape[0] or 0)
+    given, open_ended = made(*first, dims, uneven), {}
+    for name, one in given.sources.items():
+        # a list of batches is in memory already
+        n_bytes = 0 if isinstance(sources, Sequence) else one.row_bytes * (one.shape[0] or 0)
         open_ended[name] = replace(one, shape=(None, *one.shape[1:]), batch_bytes=n_bytes)
-    uneven = {name for name, one in given.items() if one.examples is not None}
-    more = (Inputs(_all_given(batch, {}, ragged, uneven)) for batch in batches)
-    return Inputs(open_ended, {}, chain([Inputs(given)], more))
-
-
-def _batch(number: int, given: Any) -> Mapping[str, Any]:
-    """Return the sources of one batch."""
-    if is_frame(given):
-        return frame_sources(given)
-    if not isinstance(given, Mapping):
-        raise ArrayError(
-            f"batch {number} is {type(given).__name__}; expected a mapping or a pandas.DataFrame"
-        )
-    return given
+    uneven = {name for name, one in given.sources.items() if one.examples is not None}
+    more = (made(number, batch, {}, uneven) for number, batch in batches)
+    return Inputs(open_ended, {}, chain([given], more))
 
 
 def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:

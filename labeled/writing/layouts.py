@@ -149,23 +149,6 @@ def layouts_of(
     return out
 
 
-def _check(name: str, wish: Wish) -> None:
-    layout, codec, level, chunks = wish
-    source, why = f"source {name!r}", None
-    low, high, _ = CODECS[codec].levels if codec in CODECS else (0, 0, 0)
-    if layout not in LAYOUTS:
-        why = f"layout of {source} is {layout!r}; it must be one of {LAYOUTS}"
-    elif codec is not None and codec not in CODECS:
-        why = f"compression of {source} is {codec!r}; it must be None or one of {tuple(CODECS)}"
-    elif level is not None and (codec is None or not low <= level <= high):
-        why = f"level={level!r} does not fit compression={codec!r} of {source}"
-        why += "" if codec is None else f"; levels are {low} to {high}"
-    elif layout == "contiguous" and (codec is not None or chunks is not None):
-        why = f"{source} cannot be contiguous and compressed or chunked; leave layout= out"
-    if why is not None:
-        raise ArrayError(why)
-
-
 def layout_for(
     name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any], wish: Wish
 ) -> Layout:
@@ -188,20 +171,30 @@ def layout_for(
     >>> layout_for("x", (50000, 3, 32, 32), np.dtype("u1"), Wish())
     Layout(chunks=None, filters=())
     """
-    _check(name, wish)
-    growing, text = shape[0] is None, dtype.kind == "O"
-    plain = wish.compression is None and wish.chunks is None
-    if growing and wish.layout == "contiguous":
-        raise ArrayError(
-            f"source {name!r} comes in batches of an unknown number of rows, and a contiguous one "
-            f"cannot grow; use layout='chunked', or give arrays"
-        )
-    if plain and not growing and wish.layout != "chunked":
+    layout, codec, level, asked = wish
+    source, growing, text, why = f"source {name!r}", shape[0] is None, dtype.kind == "O", None
+    low, high, _ = CODECS[codec].levels if codec in CODECS else (0, 0, 0)
+    plain = codec is None and asked is None
+    if layout not in LAYOUTS:
+        why = f"layout of {source} is {layout!r}; it must be one of {LAYOUTS}"
+    elif codec is not None and codec not in CODECS:
+        why = f"compression of {source} is {codec!r}; it must be None or one of {tuple(CODECS)}"
+    elif level is not None and (codec is None or not low <= level <= high):
+        why = f"level={level!r} does not fit compression={codec!r} of {source}"
+        why += "" if codec is None else f"; levels are {low} to {high}"
+    elif layout == "contiguous" and not plain:
+        why = f"{source} cannot be contiguous and compressed or chunked; leave layout= out"
+    elif layout == "contiguous" and growing:
+        why = f"{source} comes in batches of an unknown number of rows, and a contiguous one "
+        why += "cannot grow; use layout='chunked', or give arrays"
+    if why is not None:
+        raise ArrayError(why)
+    if plain and not growing and layout != "chunked":
         return Layout()
     itemsize = TEXT_BYTES if text else dtype.itemsize
-    chunks = _chunks(name, shape, itemsize, wish.chunks)
-    codec = None if text else wish.compression  # HDF5 compresses references to texts only
-    return Layout(chunks, filters_for(codec, wish.level, itemsize))
+    chunks = _chunks(name, shape, itemsize, asked)
+    codec = None if text else codec  # HDF5 compresses references to texts only
+    return Layout(chunks, filters_for(codec, level, itemsize))
 
 
 def _resolved(wish: Wish, now: Layout) -> Wish:

@@ -123,10 +123,9 @@ def pack(
         values = np.concatenate(rows.tolist()) if len(rows) else np.empty(0)
     first = min(-(-start // recipe.unit_rows) * recipe.unit_rows, stop)
     last = max(stop // recipe.unit_rows * recipe.unit_rows, first)
-    head, whole, tail = np.split(rows, [first - start, last - start])
-    pieces: list[Array | Units] = [head.copy(), tail.copy()]
-    if len(whole):
-        pieces.insert(1, units_of(whole, first, recipe))
+    pieces: list[Array | Units] = [rows[: first - start].copy(), rows[last - start :].copy()]
+    if last > first:
+        pieces.insert(1, units_of(rows[first - start : last - start], first, recipe))
     return Packed(stop - start, pieces, recipe.measure.parts(values, parts, shapes))
 
 

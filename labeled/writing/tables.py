@@ -95,7 +95,7 @@ def grouped(
     columns: Mapping[str, Any], groups: Mapping[str, Sequence[str]] | None
 ) -> dict[str, Any]:
     """Put columns side by side, in the place of the first of them."""
-    given = {} if groups is None else groups
+    given, made = groups or {}, dict[str, Any]()
     for source, parts in given.items():
         if not len(parts):
             raise ArrayError(f"columns= of source {source!r} names no column; leave it out")
@@ -105,18 +105,16 @@ def grouped(
                     f"columns= of source {source!r} has {part!r}, which is not a column; "
                     f"{did_you_mean(part, columns)}"
                 )
+        side = [columns[part] for part in parts]
+        if any(isinstance(one, list) or one.ndim > 1 or one.dtype.kind == "O" for one in side):
+            raise ArrayError(
+                "columns= puts only columns of one number a row side by side; leave others out"
+            )
+        made[source] = (np if isinstance(side[0], np.ndarray) else da).stack(side, axis=1)
     out: dict[str, Any] = {}
     for name, column in columns.items():
-        holders = [source for source, parts in given.items() if name in parts]
-        if not holders:
-            out[name] = column
-        for source in holders:
-            side = [columns[part] for part in given[source]]
-            if any(isinstance(one, list) or one.ndim > 1 or one.dtype.kind == "O" for one in side):
-                raise ArrayError(
-                    "columns= puts only columns of one number a row side by side; leave others out"
-                )
-            out[source] = (np if isinstance(side[0], np.ndarray) else da).stack(side, axis=1)
+        holders = {source: made[source] for source, parts in given.items() if name in parts}
+        out |= holders or {name: column}
     return out
 
 
