@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -229,7 +229,7 @@ Begin = Callable[[Any], Callable[[], Packed]]
 """Starts a dask task at once, and returns a call that waits for its result."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PackingPlan:
     """What is written: every source, how its rows are packed and measured, in how much memory.
 
@@ -301,7 +301,7 @@ class PackingPlan:
             return self.budget
         return max((self.budget - self.reserved) // SPARE, 1)
 
-    @property
+    @cached_property
     def reserved(self) -> int:
         """Bytes taken besides: by each thread, by incomplete units, and in any case."""
         units = [each.unit_rows * each.row_bytes for each in self.recipes.values()]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -404,6 +405,8 @@ def _with_extras(
 def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     """Refuse coordinates of another length than their dim, and names used for two things."""
     seen: dict[tuple[str, int | None], tuple[str, Coordinate]] = {}
+    # sources and the groups they lie in
+    taken = {name[: cut.start()] for name in inputs.sources for cut in re.finditer("/|$", name)}
     for name, given in inputs.sources.items():
         lengths = dict(zip(given.names.dims, given.shape, strict=True))
         called = {dim.replace("/", "_"): "dim" for dim in lengths if netcdf}
@@ -423,7 +426,7 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
                         f"source {first!r}; rename it in one, or .drop_vars({coord.dim!r})"
                     )
         for one, what in called.items():
-            if one in inputs.sources or any(each.startswith(one + "/") for each in inputs.sources):
+            if one in taken:
                 raise DimsError(
                     f"{one!r} is both a source and a {what} of source {name!r}, and netCDF has one "
                     f"name for both; rename one with dims={{source: (...)}}, or pass netcdf=False"
