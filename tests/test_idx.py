@@ -239,6 +239,9 @@ def test_files_that_do_not_fit_are_refused(tmp_path):
         SplitError, match=r"t10k-.* has the splits \['test'\], but .* has \['train'\]"
     ):
         labeled.open_dataset({"x": images[0], "y": tmp_path / "t10k-labels-idx1-ubyte"})
+    write(tmp_path / "train-labels-idx1-ubyte", np.zeros(49, "u1"))
+    with pytest.raises(FileFormatError, match=r"numbers of rows: \{'x': \[50\], 'y': \[49\]\}"):
+        labeled.open_dataset({"x": images[0], "y": tmp_path / "train-labels-idx1-ubyte"})
 
 
 def test_bytes_after_the_last_row_are_reported(tmp_path):
