@@ -387,11 +387,13 @@ def _check_compatible(first: FileHeader, other: FileHeader) -> None:
             continue
         remedy = "write one of them again, or open them apart"
         if not isinstance(mine, frozenset):
-            if what.endswith("shapes of examples"):
-                remedy = "examples written from a labeled.Ragged stay ragged; " + remedy
-            raise FileFormatError(
-                f"{cannot}: {what} {theirs} in {there!r}, but {mine} in {here!r}; {remedy}"
-            )
+            found = f"{theirs} in {there!r}, but {mine} in {here!r}"
+            if what.endswith("all examples"):
+                alike, apart = (here, there) if mine == "all alike" else (there, here)
+                found = f"in {alike!r} have one shape, those in {apart!r} differ"
+                again = "labeled.Ragged.of(examples), which stays ragged, or open them apart"
+                remedy = f"write {alike!r} again from {again}"
+            raise FileFormatError(f"{cannot}: {what} {found}; {remedy}")
         missing, extra = sorted(mine - theirs), sorted(theirs - mine)
         if what == "sources":
             remedy = "name what both have with sources=[...], or open them apart"
@@ -449,7 +451,7 @@ def _facts(file: FileHeader, first: FileHeader) -> Iterator[tuple[str, Any]]:
     for split, rows in sorted(file.splits.items()):
         yield f"sources in split {split!r}", frozenset(rows)
     for what, one in _joined_arrays(file, first).items():
-        yield f"{what}: shapes of examples", "all alike" if one.ragged is None else "different"
+        yield f"{what}: all examples", "all alike" if one.ragged is None else "different"
         yield f"{what}: dims", one.dims
         yield f"{what}: row shape", one.row_shape
         yield f"{what}: dtype", one.dtype
