@@ -182,10 +182,10 @@ def test_images_of_awkward_sizes_in_every_order(shape, dtype):
 
 
 @pytest.mark.parametrize("shape", IMAGES, ids=str)
-@pytest.mark.parametrize("per", ["scalar", "channel", "row", "column"])
+@pytest.mark.parametrize("per", ["scalar", "channel", "row", "column", "place"])
 def test_images_normalised_in_every_order(shape, per):
     src = np.random.default_rng(0).integers(0, 256, shape).astype("u1")
-    kept = {"scalar": (), "channel": (1,), "row": (0,), "column": (3,)}[per]
+    kept = {"scalar": (), "channel": (1,), "row": (0,), "column": (3,), "place": (0, 1, 2, 3)}[per]
     lengths = [n if axis in kept else 1 for axis, n in enumerate(shape)]
     scale = np.random.default_rng(1).uniform(0.001, 2, lengths).astype("f4")
     for axes in itertools.permutations(range(4)):

@@ -261,11 +261,11 @@ def _call(plan: CopyPlan) -> _Call | None:
             return None
         kept[planes] = not plan.pure
 
-    # factors lie as the kernel walks, with one for all steps along a part where nothing changes
+    # factors lie as kernels convert, along the fast axis; one serves all steps where none changes
     factor_axes: Shape = ()
     factor_shape: Shape = ()
     by, count = [0, 0, 0], 1
-    for number in (1, 2, 0) if by_runs else (2, 1, 0):
+    for number in (1, 2, 0):
         part, by[number] = parts[number], count if kept[number] else 0
         shape = tuple(lengths[axis] if kept[number] else 1 for axis in part)
         factor_axes, factor_shape = (*part, *factor_axes), (*shape, *factor_shape)
