@@ -27,11 +27,7 @@ from labeled.errors import FileFormatError, UnsafeFileError, warn
 from labeled.formats.bytesource import stamp_of, stored_bytes
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import (
-    FileHeader,
-    Rows,
-    SourceHeader,
-)
+from labeled.formats.header import FileHeader, Rows, SourceHeader
 
 SPLITS = {
     "train": "train",

@@ -302,7 +302,7 @@ def decode(
             f"it claims {head.height:,} x {head.width:,} pixels, more than the {max_pixels:,} that "
             "are allowed; allow more with max_pixels="
         )
-    if head.kind == "jpeg" and not _ends(data, head.body):
+    if head.kind == "jpeg" and bytes(data).rfind(_JPEG_END, head.body) < 0:
         if whole:
             raise PictureError("the JPEG is cut short: it has no end marker")
         data = bytes(data) + _JPEG_END
@@ -356,13 +356,6 @@ def jpegs_into(pictures: Sequence[Data], outs: Sequence[Array]) -> list[int]:
             pass
         others.append(number)
     return others
-
-
-def _ends(data: Data, body: int) -> bool:
-    """Whether a JPEG has an end marker behind its header; nearly always in its last bytes."""
-    if len(data) > body + 2 and data[-1] == 0xD9 and data[-2] == 0xFF:
-        return True
-    return _JPEG_END in bytes(data[body:])
 
 
 def _by_opencv(data: Data) -> Array | None:

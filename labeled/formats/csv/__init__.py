@@ -30,13 +30,7 @@ from labeled.formats.csv.index import (
     row_index,
 )
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import (
-    TEXT,
-    FileHeader,
-    FileStamp,
-    Filter,
-    SourceHeader,
-)
+from labeled.formats.header import TEXT, FileHeader, FileStamp, Filter, SourceHeader
 from labeled.formats.memory import scratch
 from labeled.formats.reader import (
     ByteRanges,

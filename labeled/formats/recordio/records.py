@@ -206,11 +206,8 @@ def unframe(data: Buffer, at: int = 0) -> tuple[memoryview, int]:
 
 HEADER = struct.Struct("<IfQQ")
 HEADER_BYTES = HEADER.size
-_FLAG = struct.Struct("<I")
 
-HEADER_DTYPE = np.dtype(
-    [("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")], align=False
-)
+HEADER_DTYPE = np.dtype([("flag", "<u4"), ("label", "<f4"), ("id", "<u8"), ("id2", "<u8")])
 LABEL = np.dtype("<f4")
 LABEL_BYTES = LABEL.itemsize
 
@@ -293,7 +290,7 @@ def body_of(data: memoryview) -> memoryview:
     n_bytes = len(data)
     if n_bytes < HEADER_BYTES:
         raise HeaderError(f"it has {n_bytes} bytes, where a header alone takes {HEADER_BYTES}")
-    flag = _FLAG.unpack_from(data)[0]
+    flag = int.from_bytes(data[:4], "little")
     begin = HEADER_BYTES + LABEL_BYTES * flag
     if begin > n_bytes:
         raise HeaderError(f"it claims {flag:,} labels, more than its {n_bytes:,} bytes hold")
@@ -533,13 +530,10 @@ def beginnings_of(file: RecordFile) -> tuple[Rows, Array]:
     lengths, heads = np.empty(n, np.int64), np.empty((n, HEADER_BYTES), np.uint8)
 
     def some(first: int, last: int) -> None:
-        for start in range(first * BLOCK_ROWS, min(n, last * BLOCK_ROWS), BLOCK_ROWS):
-            rows = range(start, min(n, start + BLOCK_ROWS))
-            lengths[start : rows.stop], heads[start : rows.stop] = file.beginnings(
-                rows, HEADER_BYTES
-            )
+        found = file.beginnings(range(first, last), HEADER_BYTES)
+        lengths[first:last], heads[first:last] = found
 
-    share(some, -(-n // BLOCK_ROWS), THREADS)
+    share(some, n, THREADS if n > BLOCK_ROWS else 1)
     return lengths, heads.view(HEADER_DTYPE)[:, 0]
 
 
