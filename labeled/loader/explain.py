@@ -32,6 +32,9 @@ from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
 from labeled.samplers.windows import shuffle_argument
 
+Labels = npt.ArrayLike | str | None
+"""The class of each row, or the source to read classes from; ten equal classes when None."""
+
 GOOD_QUALITY = 0.95
 """Below this share of the entropy of a full shuffle, more memory is recommended."""
 
@@ -153,11 +156,7 @@ class Explanation(Viewed):
     """
 
     def __init__(
-        self,
-        plan: LoaderPlan,
-        epoch: EpochPlan,
-        labels: npt.ArrayLike | str | None,
-        first_batch: int,
+        self, plan: LoaderPlan, epoch: EpochPlan, labels: Labels, first_batch: int
     ) -> None:
         sizes, order, there = plan.sizes, epoch.order, plan.device_plan
         place = epoch.span(first_batch)[0] if first_batch else 0
@@ -343,7 +342,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> RowLines | None
 
 
 def shuffle_quality(
-    plan: LoaderPlan, epoch_plan: EpochPlan, labels: npt.ArrayLike | str | None
+    plan: LoaderPlan, epoch_plan: EpochPlan, labels: Labels
 ) -> tuple[float | None, int | None]:
     """Return the expected entropy of batches, and the rows a window must have where it is low.
 
@@ -382,7 +381,7 @@ class LoaderPlots:
 
     explain: Callable[..., Explanation]
 
-    def plan(self, labels: npt.ArrayLike | str | None = None, *, ax: Axes | None = None) -> Axes:
+    def plan(self, labels: Labels = None, *, ax: Axes | None = None) -> Axes:
         """Draw where the first windows of the coming epoch read in the file; reads no rows.
 
         Parameters
