@@ -81,20 +81,16 @@ class Catalog:
 class Files:
     """Paths, options, and what each file was when it was opened.
 
-    With `names`, each path holds one source, which is called by the name given to it. Files are
-    scanned when this is made.
+    With `names`, each path holds one source, which is called by the name given to it. What the
+    files are is marked when they are first asked for.
     """
 
     paths: tuple[str, ...]
     options: Options
     names: tuple[str, ...] = ()
-    marks: tuple[Mark, ...] = field(init=False)
-    addresses: dict[str, Stamp] = field(init=False, compare=False)
+    marks: tuple[Mark, ...] = field(init=False, default=())
+    addresses: dict[str, Stamp] = field(init=False, default_factory=dict, compare=False)
     """Which file was at each path that is not local; asking again takes requests."""
-
-    def __post_init__(self) -> None:
-        self.__dict__["addresses"] = {}
-        self.__dict__["marks"] = self.catalog.marks
 
     @property
     def catalog(self) -> Catalog:
@@ -119,10 +115,10 @@ class Files:
         catalog = _scanned(self.paths, self.options, tuple(stamps), self.names)
         seen: Catalog | None = self.__dict__.get("known")
         if catalog is not seen:  # within one open no file may be replaced, be it by one alike
-            marks = self.__dict__.get("marks", catalog.marks) if seen is None else seen.marks
-            if marks is not catalog.marks:
+            marks = self.marks if seen is None else seen.marks
+            if marks:
                 _check_same(catalog, marks, times=seen is not None)
-            self.__dict__["known"] = catalog
+            self.__dict__.update(known=catalog, marks=self.marks or catalog.marks)
         return catalog
 
     def check_times(self) -> None:

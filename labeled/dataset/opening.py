@@ -153,7 +153,8 @@ def open_dataset(
         own=own,
     )
     files = Files(paths, asked, names)
-    dataset = Dataset(files, asked.sources or tuple(sorted(files.known.sources)), chunks=chunks)
+    found = tuple(sorted(files.catalog.sources))
+    dataset = Dataset(files, asked.sources or found, chunks=chunks)
     is_notes = format is None and paths[0].lower().endswith((".txt", ".txt.gz"))
     if is_notes and [dtype.kind for dtype in dataset.dtypes.values()] == ["O"]:
         raise FileFormatError(
@@ -210,6 +211,7 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     with warnings.catch_warnings():  # each file warned about its axes when it was opened
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
         files = Files(paths, first.files.options, names)
+        _ = files.catalog  # scans them
     chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()
     joined = replace(first, files=files, chosen=chosen)
     if all(part.selections is None for part in parts):
