@@ -199,12 +199,13 @@ def test_a_lazy_array_takes_no_memory_for_what_a_packed_header_claims(tmp_path):
     path = tmp_path / "long.idx.gz"
     path.write_bytes(gzip.compress(idx_bytes(np.zeros(0, "u1"), shape=(2, 1 << 24, 0))))
     ds = labeled.open_dataset(path)
-    _ = ds["data"][:1]  # what is imported now is not counted below
-    tracemalloc.start()
-    assert ds["data"][:1].shape == (1, 1 << 24, 0)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert most < 1 << 21
+    most = []
+    for _ in range(3):  # imports, and threads that other tests left behind, take memory once
+        tracemalloc.start()
+        assert ds["data"][:1].shape == (1, 1 << 24, 0)
+        most.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert min(most) < 1 << 21
 
 
 def test_packed_damage_is_reported_when_rows_are_read(tmp_path):
