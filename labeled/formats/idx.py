@@ -29,27 +29,14 @@ from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 
-SPLITS = {
-    "train": "train",
-    "training": "train",
-    "valid": "valid",
-    "validation": "valid",
-    "val": "valid",
-    "test": "test",
-    "t10k": "test",
-}
-"""Words in names, and the splits they mean."""
-
 ORDER = ("train", "valid", "test")
 
-SOURCES = {
-    "images": "images",
-    "image": "images",
-    "labels": "labels",
-    "label": "labels",
-    "targets": "targets",
-    "features": "features",
-}
+SPLITS = {split: split for split in ORDER}
+SPLITS |= {"training": "train", "validation": "valid", "val": "valid", "t10k": "test"}
+"""Words in names, and the splits they mean."""
+
+SOURCES = {source: source for source in ("images", "labels", "targets", "features")}
+SOURCES |= {"image": "images", "label": "labels"}
 """Words in names, and the sources they mean."""
 
 DEFAULT = "data"
