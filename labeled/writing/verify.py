@@ -16,8 +16,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
 from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
@@ -29,7 +27,6 @@ from labeled.formats.header import FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
-from labeled.ragged.flat import Flat
 from labeled.writing.layouts import checked_threads
 
 READ_BYTES = 4 << 20
@@ -192,9 +189,8 @@ def reader_of(source: SourceHeader) -> Callable[[range], Array]:
     reader = open_ragged(source)
 
     def read(rows: range) -> Array:
-        values, offsets, _ = reader.read_flat(rows)
-        sizes = np.diff(offsets)[:, None]
-        return Flat(values.astype(base, copy=False), offsets, sizes).examples()
+        flat = reader.read_flat(rows)
+        return flat._replace(values=flat.values.astype(base, copy=False)).examples()
 
     return read
 
