@@ -65,7 +65,7 @@ def test_examples_that_happen_to_be_alike_stay_ragged_if_that_is_said(tmp_path: 
     labeled.write(first, {"x": alike}, **options)
     labeled.write(second, {"x": uneven}, **options)
     for paths in ([first, second], [second, first]):
-        words = rf"shapes of examples .*different in '{second}'.*labeled\.Ragged"
+        words = rf"'{first}' have .*'{second}' differ; .*Ragged\.of"
         with pytest.raises(FileFormatError, match=words):
             labeled.open_dataset(paths)
 
