@@ -12,6 +12,8 @@ everybody out of everybody's way, whatever takes how long:
 - kernels wait for the event behind the copies of their window, on the device.
 
 No thread waits for a device but where every host buffer is still being copied from.
+
+Batches for the host need nothing of this module, so it stands apart from `loader`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Permuting copies of CuPy arrays, by one kernel.
+"""Permuting copies of CuPy arrays, by one kernel: the only module that holds CUDA.
 
 **This has not run on a GPU yet.** The source is compiled for this processor by the tests, and
 every result compared with NumPy's; speed and behaviour on a device are unknown.

@@ -9,6 +9,8 @@ reaches one of them. What a client that is killed had received already is lost.
 
 There is no encryption and no password: servers listen on this machine only, unless another
 address is given.
+
+It is a module of its own because it was one: old code imports it by name, as ``fuel.server``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ One call takes one picture through the steps of its version, in their order: sho
 resized, affine step, padding, one of three crops, colour jitter, shifts of hue, lightness and
 saturation, noise along the principal colours. Every step that draws takes its numbers from the
 `Twister` handed in, as many and in the same order as the old programs did; which twister, and
-how it is seeded, the iterators know.
+how it is seeded, the iterators know. They read files and parameters, this knows one picture.
 
 Arithmetic is float32 wherever it was, 8-bit colours are rounded after every step as they were.
 Where the old programs called OpenCV, so does this, but for steps that later versions of it

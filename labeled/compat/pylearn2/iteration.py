@@ -8,6 +8,8 @@ Rows are drawn from the old `RandomState` streams. An iterator is used up by one
 `flatten` of anything but tuples, lists and spaces gives None; `nest` gives None at null
 positions, and cannot do so for spaces. The native mapping is
 :class:`labeled.spaces.DataSpecsMapping`.
+
+It is a module of its own because it was one: old code imports it as ``pylearn2.utils.iteration``.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ the most fields, equally many in each row, wins; a first row without a number na
 A line end ends a row unless it is quoted. The index is built in one pass and keeps where every
 so-many-th row begins, eight bytes for about half a mebibyte of text. To read a row, its block is
 read and cut into rows again, so rows are read in any order, whatever the size of the file.
+
+Values are left to the reader, which knows no quotes and no line ends: that is why there are two
+modules.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ import numpy as np
 
 from labeled.errors import LabeledError, UnsafeFileError
 from labeled.formats.format import Options
-from labeled.formats.hdf5.dtypes import Column, columns_of, item_of, varies, why_not_a_source
+from labeled.formats.hdf5.dtypes import ItemPart, columns_of, item_of, varies, why_not_a_source
 from labeled.formats.hdf5.labels import (
     NON_COORDINATE,
     SHAPE_LABELS,
@@ -114,7 +114,7 @@ class ArrayInfo:
     """Why it is not a source."""
     error: LabeledError | None = None
     """Set where it would be a source if it could be opened."""
-    column: Column | None = None
+    column: ItemPart | None = None
     """Which part of the items of a table is meant; None for whole items."""
     scale: Scale | None = None
     """Set for dimension scales."""
@@ -232,7 +232,7 @@ def _kinds_of(info: ArrayInfo) -> Infos:
         return [info]
     item = item_of(dataset)
     if dataset.shape and item.subdtype is not None:
-        return [replace(info, column=Column())]
+        return [replace(info, column=ItemPart())]
     if not dataset.shape or item.names is None or varies(item):
         return [replace(info, why_not=why_not)]
     found = []

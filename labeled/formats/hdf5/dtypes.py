@@ -33,7 +33,7 @@ UNKNOWN = "h5py"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ItemPart:
     """Which part of each item of a dataset a source is: fields from the outside to the inside.
 
     Without fields it is the whole item, which is an array.
@@ -90,7 +90,7 @@ def item_of(thing: Any) -> np.dtype[Any]:
     return found
 
 
-def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str | None]]:
+def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[ItemPart, str | None]]:
     """Yield the innermost fields of a compound dtype, each with why it cannot be a source.
 
     Examples
@@ -108,7 +108,7 @@ def columns_of(dtype: np.dtype[Any], *above: str) -> Iterator[tuple[Column, str 
         if dtype[name].names is not None:
             yield from columns_of(dtype[name], *here)
         else:
-            yield Column(here), _why_not(dtype[name].base)
+            yield ItemPart(here), _why_not(dtype[name].base)
 
 
 def why_not_read(dtype: np.dtype[Any]) -> str | None:

@@ -43,7 +43,7 @@ import numpy as np
 from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import is_remote, stored_bytes
 from labeled.formats.contiguous import FAR, ContiguousReader
-from labeled.formats.hdf5.dtypes import Column
+from labeled.formats.hdf5.dtypes import ItemPart
 from labeled.formats.hdf5.filters import DecodeError, require_filters, undo, why_not
 from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
@@ -190,7 +190,7 @@ class H5pyReader(FileReader):
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         require_filters(self.source)
-        column: Column | None = self.source.detail
+        column: ItemPart | None = self.source.detail
         with h5_of(self.source.file) as file:
             for parts in self._calls(runs):
                 start, stop = int(parts[0, 0]), int(parts[-1, 1])
