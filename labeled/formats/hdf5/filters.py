@@ -283,7 +283,8 @@ def undo(filters: tuple[Filter, ...], stored: Array, mask: int, out: Array) -> N
     """
     left, n_checksums = [], 0
     for number, step in enumerate(filters):
-        if not mask >> number & 1:
+        shuffles_nothing = step.id == SHUFFLE and step.options[0] < 2  # items of one byte
+        if not (mask >> number & 1 or shuffles_nothing):
             left.append(step)
             n_checksums += step.id == FLETCHER32
     while left:
