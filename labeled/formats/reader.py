@@ -207,6 +207,11 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
     >>> bands_of(np.array([[2, 9]]), 4).tolist()
     [[2, 4, 0], [4, 8, 2], [8, 9, 6]]
     """
+    if len(runs) == 1:  # a piece of work in file order: 5 us instead of 17
+        ((start, stop),) = runs.tolist()
+        begins = range(start - start % chunk_rows + chunk_rows, stop, chunk_rows)
+        edges = np.array([start, *begins, stop])
+        return np.stack((edges[:-1], edges[1:], edges[:-1] - start), axis=1)
     chunks = runs[:, 0] // chunk_rows
     n_bands = (runs[:, 1] - 1) // chunk_rows - chunks + 1
     begin = spread(chunks, n_bands) * chunk_rows
