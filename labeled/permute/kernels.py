@@ -145,16 +145,18 @@ def _stream(_: Any, to: Any, at: Any) -> Any:
 
 
 @_made
-def _turn(_: Any, items: Any, stage: Any, pitch: Any, dst: Any, step: Any, past: Any) -> Any:
+def _turn(_: Any, items: Any, stage: Any, dst: Any, step: Any, past: Any) -> Any:
     """Turn 16 bytes of as many rows as fill a line into as many lines, `step` bytes apart.
 
-    The rows lie in `stage`, `pitch` bytes apart. Four of them, a quarter of the rows apart, fill
-    one vector; its quarters are turned side by side.
+    The rows lie in `stage`, as far apart as :func:`tiles` lays them, which is a constant: else
+    small matrices take twice as long. Four of them, a quarter of the rows apart, fill one vector;
+    its quarters are turned side by side.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        _, stage, pitch, dst, step, past = args
+        _, stage, dst, step, past = args
         size = items.dtype.bitwidth // 8
+        pitch = LINE * min(WIDE, STAGED_LINES * size // TILE_RUN)
         n, group = LINE // size, 16 // size
         quarter = ir.VectorType(ir.IntType(8 * size), group).as_pointer()
 
@@ -165,8 +167,7 @@ def _turn(_: Any, items: Any, stage: Any, pitch: Any, dst: Any, step: Any, past:
         lines = []
         for k in range(group):
             places = [
-                builder.add(stage, builder.mul(pitch, ir.Constant(_I64, k + q * group)))
-                for q in range(4)
+                builder.add(stage, ir.Constant(_I64, pitch * (k + q * group))) for q in range(4)
             ]
             four = [builder.load(builder.inttoptr(at, quarter), align=1) for at in places]
             halves = [shuffled(four[q], four[q + 1], list(range(2 * group))) for q in (0, 2)]
@@ -185,7 +186,7 @@ def _turn(_: Any, items: Any, stage: Any, pitch: Any, dst: Any, step: Any, past:
                         _store(builder, line, place, past=streams)
         return context.get_dummy_value()
 
-    return types.void(items, *[types.intp] * 5), generate
+    return types.void(items, *[types.intp] * 4), generate
 
 
 @_made
@@ -251,7 +252,7 @@ def tiles(
     columns = min(per, n_fast)
     most = min(WIDE, STAGED_LINES // run)
     n_items, stage = per * most, scratch + BUFFER_BYTES
-    pitch = min(most, (n_fast + per - 1) // per) * LINE
+    pitch = most * LINE
     for unit in range(first, last):
         o = unit // (n_runs * n_blocks)
         r = (unit // n_blocks - o * n_runs) * run
@@ -292,9 +293,9 @@ def tiles(
                         g = min(top, span - per) if direct else top
                         at, there = staged + g * pitch + j * size, to + j * step + g * size
                         if direct:
-                            _turn(finals, at, pitch, there, step, streamed)
+                            _turn(finals, at, there, step, streamed)
                         else:
-                            _turn(finals, at, pitch, scratch + j * TILE_RUN + g * size, TILE_RUN, 0)
+                            _turn(finals, at, scratch + j * TILE_RUN + g * size, TILE_RUN, 0)
                 if direct:
                     continue
                 past = span * size // LINE * LINE if streamed else 0
