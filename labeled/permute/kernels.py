@@ -14,8 +14,9 @@ instructions written by hand here (`_turn`). Everything else is plain loops. Pla
 core of a Zen 4), with shuffles 19.0 and 13.7; matrices of 32 x 32 floats fell to half of NumPy's
 copy, and compiling took twice as long.
 
-Three more things that a loop cannot say are asked of the compiler by name: to copy a line and
-fetch another that is needed soon, to store a line past the caches, and to wait for such stores.
+Five more things that a loop cannot say are asked of the compiler by name: the size of an item as
+a constant, to fetch a line that is needed soon, to copy a line, to store one past the caches, and
+to wait for such stores.
 They share a file with the loops on purpose: numba notices changes of the file of a loop only,
 when it looks for code that it kept.
 """
