@@ -82,6 +82,15 @@ def test_what_h5py_does_not_read_is_measured_alone(tmp_path: Path) -> None:
     assert json.loads(done.stdout)[0]["bytes_per_row"] == pytest.approx(3, abs=0.5)
 
 
+def test_sources_that_are_left_out_are_named(tmp_path: Path) -> None:
+    examples = labeled.Ragged.of([np.zeros(1 + row % 5, np.uint8) for row in range(300)])
+    path = labeled.write(tmp_path / "x.hdf5", {"x": examples, "y": np.zeros(300)})
+    done = run(path, "--json")
+    assert json.loads(done.stdout)[0]["bytes_per_row"] == 8
+    assert done.stderr.startswith("Not measured: 'x', as every example has its own shape")
+    assert "--source x" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -10,8 +10,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import xarray as xr
+from click.testing import CliRunner
 
 import labeled
+from labeled.cli.main import main
 from labeled.errors import (
     FileChangedError,
     FileFormatError,
@@ -142,6 +144,14 @@ def test_an_array_and_a_group_of_a_store_are_opened(tmp_path):
     assert labeled.open_dataset(tmp_path / "z.zarr").sources == ("deep/a",)
     inner = labeled.open_dataset(tmp_path / "z.zarr", group="deep")
     np.testing.assert_array_equal(inner["a"].values, TARGETS)
+
+
+def test_info_shows_what_arrays_take_in_the_store(tmp_path):
+    path = store(tmp_path / "x.zarr")
+    done = CliRunner().invoke(main, ["info", str(path), "--json"])
+    for name, source in json.loads(done.stdout)[0]["sources"].items():
+        files = [one.stat().st_size for one in (path / name).rglob("*") if one.is_file()]
+        assert source["stored_bytes"] == sum(files) != source["n_bytes"]
 
 
 def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ loaders, and files of every layout, are compared by ``benchmarks/`` of the sourc
 from __future__ import annotations
 
 import json
+import math
 import os
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator
@@ -218,11 +219,14 @@ def bench(
     dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
     if not any(len(dataset.selection(one)) for one in dataset.sources):
         raise LoaderError(f"{file!r} has no rows to measure")
-    row_bytes = {
-        name: int(np.prod(dataset.shapes[name][1:], dtype=int)) * dtype.itemsize
-        for name, dtype in dataset.dtypes.items()
-    }
-    name = max(row_bytes, key=row_bytes.__getitem__)
+    found = dataset.files.catalog.sources
+    ragged = [name for name in dataset.sources if found[name].ragged is not None]
+    even = [name for name in dataset.sources if name not in ragged] or ragged[:1]
+    name = max(even, key=lambda one: math.prod(found[one].row_shape) * found[one].dtype.itemsize)
+    for other in ragged:
+        if other != name:
+            why = found[other].ragged
+            click.echo(f"Not measured: {other!r}, as {why}; pass --source {other}", err=True)
     dataset = dataset.select(name)
     loops = loops_of(dataset, name, batch_size, memory)
     for one in loops:

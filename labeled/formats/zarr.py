@@ -180,7 +180,7 @@ def _header(
         storage="chunked",
         chunks=tuple(together) if array.ndim else None,
         filters=(Filter(0, "codecs of zarr"),),
-        stored_bytes=array.nbytes,
+        stored_bytes=None,
         cf=cf,
         format="zarr",
         scratch_bytes=2 * CALL_BYTES,
@@ -226,6 +226,11 @@ class ZarrReader(FileReader):
         return (ByteRanges(None, np.full(len(touched), UNSTORED), lengths, len(touched)),)
 
 
+def _stored_bytes(sources: Sequence[SourceHeader]) -> list[int]:
+    """Return what arrays take in the store: zarr adds up the sizes of its files."""
+    return [opened(one.file.path, one.key).nbytes_stored() for one in sources]
+
+
 def _read_scalar(source: SourceHeader) -> Array:
     """Return the value of an array without axes."""
     value = opened(source.file.path, source.key)[()]
@@ -242,5 +247,6 @@ FORMAT = Format(
     kinds={"zarr": "zarr"},
     accepts=frozenset({"group", "decode_cf"}),
     read_scalar=_read_scalar,
+    stored_bytes=_stored_bytes,
     marks=MARKS,
 )
