@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,20 +190,24 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
         If a row of them has too few or too many fields.
     """
     n_blocks = len(index.starts) - 1
-    found = [[Column(name, arrow().null()) for name in dialect.names]]
-    for block in {i * (n_blocks - 1) // (SAMPLES - 1) for i in range(SAMPLES if n_blocks else 0)}:
-        begin, end = index.starts[block : block + 2].tolist()
-        text = np.empty(end - begin, np.uint8)
-        open_bytes(stamp).read_into(text, begin)
-        try:
-            table = dialect.parse(text)
-        except ValueError as fault:
-            row, why = _explained(fault, text, dialect)
-            line = line_at(stamp, dialect, begin + int(dialect.lines(text).starts[row]))
-            raise FileFormatError(f"line {line} of {stamp.path!r}: {why}") from None
-        columns = zip(dialect.names, table.columns, strict=True)
-        found.append([_inferred(name, values, text, dialect) for name, values in columns])
-    return [_common(column) for column in zip(*(found[1:] or found), strict=True)]
+    if not n_blocks:
+        return [Column(name, arrow().null()) for name in dialect.names]
+    blocks = np.unique(np.arange(SAMPLES) * (n_blocks - 1) // (SAMPLES - 1))
+    begins = index.starts[blocks]
+    cuts = np.append(0, np.cumsum(index.starts[blocks + 1] - begins))
+    text = np.empty(cuts[-1], np.uint8)
+    for (a, b), begin in zip(pairwise(cuts.tolist()), begins.tolist(), strict=True):
+        open_bytes(stamp).read_into(text[a:b], begin)
+    try:
+        table = dialect.parse(text)
+    except ValueError as fault:
+        row, why = _explained(fault, text, dialect)
+        at = int(dialect.rows(text)[0][row])
+        sample = int(np.searchsorted(cuts, at, "right")) - 1
+        line = line_at(stamp, dialect, int(begins[sample] + at - cuts[sample]))
+        raise FileFormatError(f"line {line} of {stamp.path!r}: {why}") from None
+    columns = zip(dialect.names, table.columns, strict=True)
+    return [_inferred(name, values, text, dialect) for name, values in columns]
 
 
 def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
@@ -349,22 +354,22 @@ class Columns:
                 f"Row #{row}: column {name!r} holds nothing, where {self.dtype} is expected; open "
                 f"with dtype={{{name!r}: 'float64'}}, which has NaN"
             )
-        if self.dtype.kind == "f" and arrow().types.is_integer(column.type):
-            floating = arrow().from_numpy_dtype(self.dtype)
-            if not _can_be(floating, column):
-                whole = column.fill_null(0).to_numpy()
-                with np.errstate(invalid="ignore"):
-                    row = int((whole.astype(self.dtype).astype(whole.dtype) != whole).argmax())
-                raise ValueError(
-                    f"Row #{row + 1}: column {name!r}: it holds {whole[row]}, which {self.dtype} "
-                    f"would round; pass columns='separate', or dtype={{{name!r}: "
-                    f"{str(self.dtype)!r}}} to have it rounded, or dtype={{{name!r}: 'str'}} to "
-                    "have text"
-                )
-            column = column.cast(floating)
-        if self.dtype.kind in "fM" and column.num_chunks > 1:
-            column = column.combine_chunks()
-        values: Array = column.to_numpy()
+        if self.dtype.kind != "f" or not arrow().types.is_integer(column.type):
+            values: Array = column.to_numpy()
+            return values
+        whole = column.fill_null(0).to_numpy()
+        with np.errstate(invalid="ignore"):
+            values = whole.astype(self.dtype)
+            rounded = np.flatnonzero(values.astype(whole.dtype) != whole)
+        if len(rounded):
+            row = int(rounded[0])
+            raise ValueError(
+                f"Row #{row + 1}: column {name!r}: it holds {whole[row]}, which {self.dtype} "
+                f"would round; pass columns='separate', or dtype={{{name!r}: "
+                f"{str(self.dtype)!r}}} to have it rounded, or dtype={{{name!r}: 'str'}} to "
+                "have text"
+            )
+        values[column.is_null().to_numpy()] = np.nan
         return values
 
 
@@ -372,7 +377,7 @@ def _explained(fault: ValueError, text: Array, dialect: Dialect) -> tuple[int, s
     """Return which row of a text cannot be parsed, counted from 0, and why."""
     words = str(fault)
     if isinstance(fault, UnicodeDecodeError):
-        row = int(np.searchsorted(dialect.lines(text).ends, fault.start, "right"))
+        row = int(np.searchsorted(dialect.rows(text)[1], fault.start, "right"))
         return row, f"it is not {dialect.encoding}: {words}; pass encoding="
     row = int(found[1]) - 1 if (found := _ROW.search(words)) else 0
     words = _ROW.sub("", words, count=1)
@@ -421,7 +426,7 @@ class TextReader(FileReader):
         self.file().read_into(text, begin)
         part, skipped = text, block * self.chunk_rows
         if len(rows) < min(self.chunk_rows, self.n_rows - skipped):
-            starts, ends, _ = dialect.lines(text)
+            starts, ends, _ = dialect.rows(text)
             spans = (bands[:, :2] - skipped).tolist()
             part = np.concatenate([text[starts[a] : ends[b - 1]] for a, b in spans])
         try:
@@ -430,7 +435,7 @@ class TextReader(FileReader):
         except ValueError as fault:
             number, why = _explained(fault, part, dialect)
             row = int(rows[number])
-            line = line_at(file, dialect, begin + int(dialect.lines(text).starts[row - skipped]))
+            line = line_at(file, dialect, begin + int(dialect.rows(text)[0][row - skipped]))
             where = f"{self.where}, rows {rows[0]} to {rows[-1]}"
             error = ReadError(f"{where}: line {line} of {file.path!r}: {why}")
             error.row = row

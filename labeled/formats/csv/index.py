@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +51,9 @@ BLOCK_BYTES = 512 * 1024
 """Text of a block, on average."""
 
 MAX_BLOCK_BYTES = 16 * BLOCK_BYTES
+
+MAX_NOTED = 1 << 20
+"""Rows whose beginnings are noted while a text is gone through."""
 
 MAX_ROW_BYTES = 8 * 1024 * 1024
 """The longest row allowed: a quote that is never closed would make one row of the whole file."""
@@ -128,9 +131,8 @@ class TextOptions:
         whole("skip_lines", self.skip_lines, least=0, error=LoaderError)
         for name in ("delimiter", "quote", "decimal"):
             value = getattr(self, name)
-            if value is None or (name == "delimiter" and value == WHITESPACE):
-                continue
-            if len(value.encode()) != 1 or value in "\r\n":
+            is_word = value is None or (name == "delimiter" and value == WHITESPACE)
+            if not is_word and (len(value.encode()) != 1 or value in "\r\n"):
                 hint = f", or {WHITESPACE!r}" if name == "delimiter" else ""
                 raise LoaderError(f"{name}={value!r}: give one ASCII character{hint}")
         if self.decimal == self.delimiter:
@@ -255,8 +257,8 @@ class Dialect:
             return []
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def lines(self, text: Array, *, last: bool = True) -> Lines:
-        """Find the rows of a piece of text that begins with a row.
+    def rows(self, text: Array, *, last: bool = True) -> tuple[Ints, Ints, int]:
+        """Find the rows of a piece of text that begins with a row; blank lines are none.
 
         Parameters
         ----------
@@ -264,37 +266,33 @@ class Dialect:
         last : bool
             Whether the end of the text ends a row, too.
 
+        Returns
+        -------
+        starts, ends : arrays of int
+            A row ends behind its line end.
+        rest : int
+            Where an unfinished last row begins; the length of the text if there is none.
+
         Examples
         --------
         >>> dialect = Dialect(",", '"', 0, 1, "utf-8", ".", ())
-        >>> found = dialect.lines(np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8), last=False)
-        >>> found.starts.tolist(), found.ends.tolist(), found.rest
+        >>> text = np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8)
+        >>> starts, ends, rest = dialect.rows(text, last=False)
+        >>> starts.tolist(), ends.tolist(), rest
         ([0, 8], [7, 12], 12)
         """
-        at, closed = np.flatnonzero(text == LF), True
-        quotes = np.flatnonzero(text == ord(self.quote)) if self.quote else at[:0]
+        ends, is_open = np.flatnonzero(text == LF) + 1, False
+        quotes = np.flatnonzero(text == ord(self.quote)) if self.quote else ends[:0]
         if len(quotes):
             quotes = _enclosing(text, quotes, (self.separator or CANDIDATES).encode() + b"\r\n")
-            at, closed = at[np.searchsorted(quotes, at) % 2 == 0], len(quotes) % 2 == 0
-        rest = int(at[-1]) + 1 if len(at) else 0
-        ends = at + 1
-        if last and closed and rest < len(text):
-            ends, rest = np.append(ends, len(text)), len(text)
+            ends, is_open = ends[np.searchsorted(quotes, ends) % 2 == 0], len(quotes) % 2 == 1
+        if last and not is_open and len(text) and text[-1] != LF:
+            ends = np.append(ends, len(text))
         starts = np.append(0, ends)[:-1]
-        length, first = ends - starts, text[starts]
-        blank = (length == 1) & ((first == LF) | (first == CR))
-        blank |= (length == 2) & (first == CR) & (text[ends - 1] == LF)
-        return Lines(starts[~blank], ends[~blank], rest)
-
-
-class Lines(NamedTuple):
-    """Rows of a piece of text, those of blank lines left out."""
-
-    starts: Ints
-    ends: Ints
-    """One past the line end of each row, or past the text if it lacks one."""
-    rest: int
-    """Where an unfinished last row begins; the length of the text if there is none."""
+        first, final = text[starts], text[ends - 1]
+        blank = ((first == LF) | (first == CR)) & ((final == LF) | (final == CR))
+        blank &= ends - starts <= 2
+        return starts[~blank], ends[~blank], int(ends[-1]) if len(ends) else 0
 
 
 def _enclosing(text: Array, quotes: Ints, borders: bytes) -> Ints:
@@ -347,7 +345,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         options.missing,
     )
     text = np.frombuffer(data, np.uint8)[begin:]
-    ends = dialect.lines(text, last=len(data) < HEAD_BYTES).ends + begin
+    ends = dialect.rows(text, last=len(data) < HEAD_BYTES)[1] + begin
     if not len(ends):
         raise FileFormatError(
             f"{file} holds no row of text in its first {len(data):,} bytes: it opens a quote there "
@@ -420,16 +418,15 @@ def text_parts(stamp: FileStamp) -> Iterator[bytes]:
     FileFormatError
         If it cannot be unpacked.
     """
-    if not is_packed(stamp):
-        for at in range(0, stamp.size, READ_BYTES):
-            yield stored_bytes(stamp, at, READ_BYTES)
-        return
+    packed = is_packed(stamp)
+    opener: Any = gzip.open if packed else open
     try:
-        with gzip.open(stamp.path) as file:
+        with opener(stamp.path, "rb") as file:
             while part := file.read(READ_BYTES):
                 yield part
     except (OSError, EOFError, zlib.error) as fault:
-        raise FileFormatError(f"file {stamp.path!r} cannot be unpacked: {fault}") from None
+        what = "unpacked" if packed else "read"
+        raise FileFormatError(f"file {stamp.path!r} cannot be {what}: {fault}") from None
 
 
 def is_packed(stamp: FileStamp) -> bool:
@@ -460,49 +457,42 @@ class RowIndex:
 
 @lru_cache(maxsize=8)
 def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
-    """Find the rows of a text in one pass, or more where the first rows are not like the others.
+    """Find the rows of a text in one pass.
+
+    Every so-many-th row is noted, fewer as they become many. How many of them make a block is
+    decided in the end, so that blocks are small also where later rows are longer than the first.
 
     Raises
     ------
     FileFormatError
         If a quote is not closed, or a row is longer than allowed.
     """
-    index = _indexed(stamp, dialect, 0)
-    wanted = BLOCK_BYTES * index.n_rows // max(1, index.n_bytes - dialect.begin)
-    if index.block_rows < min(wanted, index.n_rows) // 2:
-        index = _indexed(stamp, dialect, wanted)
-    while index.longest > MAX_BLOCK_BYTES and index.block_rows > 1:
-        fewer = index.block_rows * MAX_BLOCK_BYTES // (2 * index.longest)
-        index = _indexed(stamp, dialect, max(1, fewer))
-    return index
-
-
-def _indexed(stamp: FileStamp, dialect: Dialect, block_rows: int) -> RowIndex:
-    """Go through a text once; if `block_rows` is 0, the first rows decide how many make a block."""
-    found: list[Ints] = []
-    n_rows, at, end = 0, dialect.begin, dialect.begin
-    skipped, left = dialect.begin, np.zeros(0, np.uint8)
-    for part in chain(text_parts(stamp), [None]):
-        last = part is None
-        new = np.frombuffer(part or b"", np.uint8)
-        text, skipped = np.concatenate((left, new[skipped:])), max(0, skipped - len(new))
-        lines = dialect.lines(text, last=last)
-        if len(lines.starts):
-            if not block_rows:
-                each = (int(lines.ends[-1]) - int(lines.starts[0])) / len(lines.starts)
-                block_rows = max(1, int(BLOCK_BYTES / each))
-            found.append(at + lines.starts[-n_rows % block_rows :: block_rows])
-            n_rows += len(lines.starts)
-            end = at + int(lines.ends[-1])
-        left, at = text[lines.rest :], at + lines.rest
-        if len(left) > (0 if last else MAX_ROW_BYTES):
+    found, each, n_rows = [np.zeros(0, np.int64)], 1, 0
+    at = end = dialect.begin
+    parts = text_parts(stamp)
+    text = np.frombuffer(next(parts, b""), np.uint8)[at:]
+    for part in chain(parts, [None]):
+        starts, ends, rest = dialect.rows(text, last=part is None)
+        if len(starts):
+            found.append(at + starts[-n_rows % each :: each])
+            n_rows, end = n_rows + len(starts), at + int(ends[-1])
+        if sum(map(len, found)) > MAX_NOTED:
+            found, each = [np.concatenate(found)[::2]], 2 * each
+        text, at = text[rest:], at + rest
+        if len(text) > (0 if part is None else MAX_ROW_BYTES):
             raise FileFormatError(
                 f"file {stamp.path!r} opens a quote after byte {at} that is not closed (or has a "
                 f"row of more than {MAX_ROW_BYTES} bytes); close it, or pass quote=None if quotes "
                 "enclose nothing"
             )
-    starts = np.concatenate([*found, np.array([end])]).astype(np.int64)
-    return RowIndex(starts, max(1, min(block_rows, n_rows)), n_rows, at)
+        if part is not None:
+            text = np.concatenate((text, np.frombuffer(part, np.uint8)))
+    noted = np.concatenate(found)
+    times = max(1, BLOCK_BYTES * len(noted) // max(1, end - dialect.begin))
+    while times > 1 and np.diff(noted[::times], append=end).max() > MAX_BLOCK_BYTES:
+        times //= 2
+    starts = np.append(noted[::times], end)
+    return RowIndex(starts, max(1, min(each * times, n_rows)), n_rows, at)
 
 
 def line_at(stamp: FileStamp, dialect: Dialect, at: int) -> int:
