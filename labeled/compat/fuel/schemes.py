@@ -69,21 +69,14 @@ class BatchScheme(IterationScheme):
         self.indices = _rows_of(examples)
         self.batch_size = batch_size
 
+    def _batches(self, rows: Iterable[int], sort: bool = False) -> Iterator[list[int]]:
+        """Cut rows into lists; what comes back can be pickled halfway where `rows` can."""
+        return iter(partial(_next_batch, iter(rows), self.batch_size, sort), [])
 
-class IndexBatches:
-    """Lists of rows, cut from an iterator of rows; can be pickled halfway."""
 
-    def __init__(self, rows: Iterator[int], batch_size: int, sort: bool = False) -> None:
-        self.rows, self.batch_size, self.sort = rows, batch_size, sort
-
-    def __iter__(self) -> IndexBatches:
-        return self
-
-    def __next__(self) -> list[int]:
-        batch = list(islice(self.rows, self.batch_size))
-        if not batch:
-            raise StopIteration
-        return sorted(batch) if self.sort else batch
+def _next_batch(rows: Iterator[int], size: int, sort: bool) -> list[int]:
+    batch = list(islice(rows, size))
+    return sorted(batch) if sort else batch
 
 
 class ChainedRequests:
@@ -145,7 +138,7 @@ class SequentialScheme(BatchScheme):
     """
 
     def get_request_iterator(self) -> Iterator[list[int]]:
-        return IndexBatches(iter(self.indices), self.batch_size)
+        return self._batches(self.indices)
 
 
 class ShuffledScheme(BatchScheme):
@@ -168,8 +161,7 @@ class ShuffledScheme(BatchScheme):
         self.rng, self.sorted_indices = random_state(rng), sorted_indices
 
     def get_request_iterator(self) -> Iterator[list[int]]:
-        rows = iter(_shuffled(self.indices, self.rng))
-        return IndexBatches(rows, self.batch_size, self.sorted_indices)
+        return self._batches(_shuffled(self.indices, self.rng), self.sorted_indices)
 
 
 class SequentialExampleScheme(IndexScheme):

@@ -23,6 +23,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import header_data_from_array_1_0
 
 from labeled._optional import extra_module
 from labeled.compat.errors import old
@@ -61,11 +62,9 @@ def message_of(arrays: Iterable[Any]) -> list[Any]:
     for array in map(np.atleast_1d, arrays):
         if not _is_plain(array.dtype):
             raise old(TypeError, f"arrays of {array.dtype} cannot be sent; send numbers or bytes")
-        fortran = array.flags.f_contiguous and not array.flags.c_contiguous
-        entries.append(
-            {"descr": array.dtype.str, "fortran_order": fortran, "shape": list(array.shape)}
-        )
-        values = np.ascontiguousarray(array.T if fortran else array).reshape(-1)
+        entry = header_data_from_array_1_0(array)
+        values = array.ravel("F" if entry["fortran_order"] else "C")
+        entries.append(entry)
         frames.append(values.view(np.uint8).data)  # times have no buffer of their own
     return [json.dumps(entries).encode(), *frames]
 

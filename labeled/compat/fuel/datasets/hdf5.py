@@ -16,7 +16,6 @@ import numbers
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import h5py
@@ -26,14 +25,14 @@ from labeled.compat.errors import check, old
 from labeled.compat.fuel.datasets.base import Dataset
 from labeled.compat.fuel.schemes import SequentialExampleScheme
 from labeled.compat.fuel.utils import Subset, cache_file, do_not_pickle_attributes
+from labeled.errors import DimsError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import Options
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
-from labeled.formats.hdf5.headers import header_of
+from labeled.formats.hdf5.headers import describe
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
 from labeled.formats.hdf5.safety import to_text
-from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
 from labeled.selection import Selection
@@ -277,16 +276,12 @@ class H5PYDataset(Dataset):
         counts = [subset.num_examples for subset in joined]
         check(len(set(counts)) == 1, f"sources {self.sources} have different lengths: {counts}")
         self.subsets = [Subset.subset_of(subset, self.user_given_subset) for subset in joined]
-        self.data_sources, self.source_shapes = None, None
+        self.data_sources = self.source_shapes = None
         if self.load_in_memory:
-            pairs = zip(self.subsets, self._rows_of(file), strict=True)
-            held = tuple(subset.index_within_subset(rows, slice(None)) for subset, rows in pairs)
-            self.data_sources, self.source_shapes = (
-                held,
-                tuple(
-                    np.array([one.shape for one in values]) if name in self.vlen_sources else None
-                    for name, values in zip(self.sources, held, strict=True)
-                ),
+            self.data_sources = self._indexed(self._rows_of(file), slice(None))
+            self.source_shapes = tuple(
+                np.array([one.shape for one in values]) if name in self.vlen_sources else None
+                for name, values in zip(self.sources, self.data_sources, strict=True)
             )
         self._out_of_memory_close()
         self.in_memory_subset = Subset(slice(None), self.num_examples)
@@ -331,6 +326,9 @@ class H5PYDataset(Dataset):
         if isinstance(request, list):
             Subset._list_request_sanity_check(request, self.num_examples)
             _check_order(request, self.sort_indices)
+        return self._indexed(stored, request)
+
+    def _indexed(self, stored: list[StoredRows], request: Any) -> tuple[Any, ...]:
         pairs = zip(self.subsets, stored, strict=True)
         return tuple(subset.index_within_subset(rows, request) for subset, rows in pairs)
 
@@ -413,11 +411,8 @@ class PytablesDataset(Dataset):
         self.sources_in_file = tuple(sources if sources_in_file is None else sources_in_file)
         super().__init__(self.provides_sources)
         self.path, self.data_node, self.start = path, data_node, start
-        self.stop: int = -1 if stop is None else stop
-        self.load()
-        if stop is None:
-            self.stop = self.nodes[0].shape[0]
-        self.num_examples = self.stop - self.start
+        self.stop: int = len(self.nodes[0]) if stop is None else stop
+        self.num_examples = self.stop - start
         self.example_iteration_scheme = SequentialExampleScheme(self.num_examples)
 
     def load(self) -> None:
@@ -459,9 +454,7 @@ class StoredRows:
         self.dataset, self.parts = file[name], parts_of(file, name)
         self.shape: tuple[int, ...] = (rows_of(file, name), *self.dataset.shape[1:])
         self.dtype: np.dtype[Any] = self.dataset.dtype
-        self.source: Source | None = None
-        if file.mode == "r" and file.driver in ("sec2", "stdio") and os.path.isfile(file.filename):
-            self.source = _source(file, name, self.parts, self.shape)
+        self.source = _source(file, name)
         wrong = f"{file.filename!r}: open it for reading, to read {name!r}"
         check(self.source is not None or "offsets" not in self.parts, wrong, OSError)
         if self.source is not None:
@@ -495,28 +488,18 @@ class StoredRows:
         return values.astype(self.dtype, copy=False)
 
 
-def _source(
-    file: h5py.File, name: str, parts: Mapping[str, h5py.Dataset], shape: tuple[int, ...]
-) -> Source | None:
+def _source(file: h5py.File, name: str) -> Source | None:
     """Return a source of a file on a disk; None where only HDF5 reads it."""
-    opening = Opening(file["/"], stamp_of(file.filename), Options())
-
-    def header(dataset: h5py.Dataset, role: str, n_inner: int = 0) -> SourceHeader:
-        dims = [f"axis {axis}" for axis in range(dataset.ndim + n_inner)]
-        return header_of(opening, ArrayInfo(role, dataset.name, dataset), dims)
-
-    dataset = file[name]
-    if not parts and vlen_base(dataset.dtype) is None:
-        plain = header(dataset, name)
-        known = plain.storage in ("contiguous", "chunked", "empty") and not plain.dtype.hasobject
-        return Source.of((plain,)) if known else None
-    headers = {role: header(part, role) for role, part in parts.items()}
-    n_axes = headers["shapes"].shape[1] if "shapes" in headers else 1
-    if "offsets" in parts:
-        headers["values"] = header(dataset, "values")
-    made = header(dataset, name, n_axes)
-    why = "rows of variable length"
-    return Source.of((replace(made, ragged=why, parts=headers, shape=shape[:1]),))
+    on_disk = file.driver in ("sec2", "stdio") and os.path.isfile(file.filename)
+    if file.mode != "r" or not on_disk:
+        return None
+    opening = Opening(file["/"], stamp_of(file.filename), Options(), name_all=True)
+    try:
+        header = describe(opening, ArrayInfo(name, name, file[name])).header
+    except DimsError:  # axes of one name, which native sources have not
+        return None
+    plain = header.storage in ("contiguous", "chunked", "empty") and not header.dtype.hasobject
+    return Source.of((header,)) if plain or header.ragged is not None else None
 
 
 def _from_handle(dataset: h5py.Dataset, rows: range | Ints) -> Any:

@@ -19,10 +19,9 @@ import numpy as np
 from labeled._optional import extra_module
 from labeled.compat.errors import check
 from labeled.compat.fuel.schemes import random_state
-from labeled.compat.fuel.transformers import (
-    Cast,
+from labeled.compat.fuel.transformers import Cast, ScaleAndShift
+from labeled.compat.fuel.transformers.base import (
     ExpectsAxisLabels,
-    ScaleAndShift,
     SourcewiseTransformer,
     as_behind,
     as_objects,
