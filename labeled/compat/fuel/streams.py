@@ -74,8 +74,7 @@ class AbstractDataStream(ABC):
     def produces_examples(self) -> bool:
         if self.iteration_scheme is not None:
             return self.iteration_scheme.requests_examples
-        said = hasattr(self, "_produces_examples")
-        check(said, "there is no iteration scheme; assign produces_examples")
+        check(hasattr(self, "_produces_examples"), "without a scheme, assign produces_examples")
         return bool(self._produces_examples)
 
     @produces_examples.setter

@@ -101,8 +101,7 @@ class Dataset:
             return getattr(self, name, None) if value is None else value
 
         chosen, specs = given(mode, "_iter_subset_class"), given(data_specs, "_iter_data_specs")
-        known = chosen is not None and specs is not None
-        check(known, "give a mode and data_specs, as the dataset has none")
+        check(chosen is not None and specs is not None, "give a mode and data_specs")
         walk = resolve_iterator_class(chosen)
         sizes = given(batch_size, "_iter_batch_size"), given(num_batches, "_iter_num_batches")
         own = self.rng if rng is None and walk.stochastic else rng
@@ -224,8 +223,7 @@ class DefaultViewConverter:
         """Return rows laid out for a `VectorSpace` or a `Conv2DSpace`."""
         if isinstance(dspace, VectorSpace):
             return VectorSpace(batch.shape[1], dtype=None).np_format_as(batch, dspace)
-        images = isinstance(dspace, Conv2DSpace)
-        check(images, f"rows become a VectorSpace or a Conv2DSpace, not {dspace}")
+        check(isinstance(dspace, Conv2DSpace), f"rows become vectors or images, not {dspace}")
         return self.topo_space.np_format_as(self.design_mat_to_topo_view(batch), dspace)
 
 
@@ -486,8 +484,7 @@ class FileRows:
             warnings.simplefilter("ignore", LabeledWarning)  # old files name no axes
             opened = open_dataset(filename)
         source = self._source = name.strip("/")
-        there = source in opened.sources
-        check(there, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
+        check(source in opened.sources, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
         chosen = opened.select(source)
         self._dataset = chosen.load() if in_memory else chosen
         self.shape, self.dtype = chosen.shapes[source], chosen.dtypes[source]

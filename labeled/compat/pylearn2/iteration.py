@@ -94,8 +94,7 @@ class _OneEpoch(SubsetIterator):
         num_batches: int | None = None,
         rng: Any = None,
     ) -> None:
-        drawn = rng is None or self.stochastic
-        check(drawn, f"{type(self).__name__} draws nothing, but rng={rng!r}")
+        check(rng is None or self.stochastic, f"{type(self).__name__} takes no rng, found {rng!r}")
         self._dataset_size = dataset_size
         self._batch_size, self._num_batches = self._sizes(batch_size, num_batches)
         self._rng = make_np_rng(rng, which_method=["shuffle"])
@@ -304,8 +303,7 @@ def resolve_iterator_class(mode: Any) -> type[SubsetIterator]:
     if not isinstance(mode, str):
         found: type[SubsetIterator] = mode
         return found
-    unknown = f"unknown iteration mode {mode!r}; there are {sorted(_SCHEMES)}"
-    check(mode in _SCHEMES, unknown)
+    check(mode in _SCHEMES, f"unknown iteration mode {mode!r}; there are {sorted(_SCHEMES)}")
     return _SCHEMES[mode]
 
 
@@ -443,8 +441,7 @@ class DataSpecsMapping:
             require(source == "", f"the source of a NullSpace is '', found {source!r}")
             return None
         if isinstance(space, CompositeSpace):
-            n = len(space.components)
-            check(len(source) == n, f"{n} components, and the source {source!r}")
+            check(len(source) == len(space.components), f"{source!r} does not fit {space}")
             return tuple(map(self._numbered, space.components, source))
         pair = space, _unwrapped(source)
         return self.specs_to_index.setdefault(pair, len(self.specs_to_index))
@@ -461,8 +458,7 @@ class DataSpecsMapping:
         """
         found: list[Any] = [None] * self.n_unique_specs
         self._gather(nested, self.spec_mapping, found)
-        missing = any(item is None for item in found)
-        require(not missing, f"None among what is flattened: {nested!r}")
+        require(not any(one is None for one in found), f"None among what is flattened: {nested!r}")
         if not return_tuple and len(found) == 1:
             return found[0]
         if return_tuple or isinstance(nested, tuple | list):
@@ -472,13 +468,11 @@ class DataSpecsMapping:
     def _gather(self, nested: Any, tree: Tree, found: list[Any]) -> None:
         if isinstance(tree, tuple):
             parts = nested.components if isinstance(nested, CompositeSpace) else nested
-            n = len(parts)
-            check(n == len(tree), f"expected {len(tree)} parts, found {n}")
+            check(len(parts) == len(tree), f"expected {len(tree)} parts, found {len(parts)}")
             for part, branch in zip(parts, tree, strict=True):
                 self._gather(part, branch, found)
         elif tree is None:
-            nothing = isinstance(nested, NullSpace) or not nested
-            require(nothing, f"a null position holds nothing, found {nested!r}")
+            require(isinstance(nested, NullSpace) or not nested, f"{nested!r} at a null position")
         else:
             item, before = _unwrapped(nested), found[tree]
             same = before is None or bool(before == item)  # fails for arrays, as it did
@@ -524,8 +518,7 @@ def is_flat_space(space: Any) -> bool:
 
 def is_flat_source(source: Any) -> bool:
     """Whether `source` is a str, or a tuple or list that holds no tuple or list."""
-    known = isinstance(source, str | tuple | list)
-    check(known, f"a source is a str, tuple or list, found {source!r}", TypeError)
+    check(isinstance(source, str | tuple | list), f"{source!r} is not a source", TypeError)
     return isinstance(source, str) or not any(isinstance(part, tuple | list) for part in source)
 
 

@@ -91,8 +91,7 @@ def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..
         graph |= dict(y.__dask_graph__())
 
     def call(*values: Any) -> Any:
-        n = len(values)
-        check(n == len(keys), f"expected {len(keys)} batches, found {n}", TypeError)
+        check(len(values) == len(keys), f"{len(values)} batches for {len(keys)} inputs", TypeError)
         results = list(get_sync({**graph, **dict(zip(keys, values, strict=True))}, wanted))
         return results if isinstance(outputs, tuple | list) else results[0]
 
@@ -100,8 +99,7 @@ def function(inputs: Iterable[Any], outputs: Any, **ignored: Any) -> Callable[..
 
 
 def _only_key(x: Any) -> tuple[Any, ...]:
-    one = x.npartitions == 1
-    check(one, f"a function is built on batches of one chunk, found {x!r}")
+    check(x.npartitions == 1, f"a function is built on batches of one chunk, found {x!r}")
     return (x.name, *(0,) * x.ndim)
 
 
@@ -197,26 +195,17 @@ class OneHotFormatter:
         array or csr matrix
             `stack`: one axis more; `concatenate`: k blocks side by side; `merge`: one block.
         """
-        return one_hot(targets, self._max_labels, mode, self._dtype, sparse=sparse)
+        dtype = targets.dtype
+        check(mode in MODES, f"mode must be one of {MODES}, found {mode!r}")
+        check(targets.ndim < 3, f"targets have 1 or 2 axes, not {targets.shape}")
+        check("int" in str(dtype), f"targets are integers, found {dtype}", TypeError)
+        check(not (sparse and mode == "stack"), "a sparse matrix has no axis to stack along")
+        if arrays.is_dask(targets):
+            return _lazy(targets, self._max_labels, mode, self._dtype, sparse)
+        return (_sparse if sparse else _dense)(targets, self._max_labels, mode, self._dtype)
 
     theano_expr = format
     """The same, of a dask array; labels are checked when they are computed."""
-
-
-def one_hot(
-    targets: Any, max_labels: int, mode: str = "stack", dtype: Any = None, *, sparse: bool = False
-) -> Any:
-    """Return indicator rows; see :class:`OneHotFormatter`."""
-    check(mode in MODES, f"mode must be one of {MODES}, found {mode!r}")
-    check(targets.ndim < 3, f"targets have 1 or 2 axes, not {targets.shape}")
-    integers = "int" in str(targets.dtype)
-    check(integers, f"targets are integers, found {targets.dtype}", TypeError)
-    flat = not (sparse and mode == "stack")
-    check(flat, "stacked indicators have an axis more than a sparse matrix")
-    made = np.dtype(config.floatX if dtype is None else dtype)
-    if arrays.is_dask(targets):
-        return _lazy(targets, max_labels, mode, made, sparse)
-    return (_sparse if sparse else _dense)(targets, max_labels, mode, made)
 
 
 def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
@@ -306,8 +295,7 @@ def compressed_one_hot(
     array([[1, 0, 1]], dtype=uint8)
     """
     found = np.asarray(labels)
-    integers = found.dtype.kind in "iu"
-    check(integers, f"labels are integers, found {found.dtype}", TypeError)
+    check(found.dtype.kind in "iu", f"labels are integers, found {found.dtype}", TypeError)
     check(found.ndim == 1, f"labels have one axis, not {found.shape}")
     values, numbers = np.unique(found, return_inverse=True)
     if simplify_binary and values.size == 2:

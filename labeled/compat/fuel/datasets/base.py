@@ -177,8 +177,7 @@ class IndexableDataset(Dataset):
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return the data of a request: an int, a slice or a list of int."""
-        alone = state is None and request is not None
-        check(alone, "rows are asked for by a request, and without a state")
+        check(state is None and request is not None, "give a request, and no state")
         return tuple(self.subset.index_within_subset(one, request) for one in self.indexables)
 
 

@@ -223,8 +223,7 @@ class H5PYDataset(Dataset):
             n = rows_of(h5file, source)
             subset = Subset.empty_subset(n)
             for split in splits:
-                known = (split, source) in table
-                check(known, f"the table has no row for {split!r} and {source!r}")
+                check((split, source) in table, f"split {split!r} has no source {source!r}")
                 rows = table[split, source]
                 is_run = isinstance(rows, range)
                 own = slice(rows.start, rows.stop) if is_run else h5file[rows][...].tolist()
@@ -237,8 +236,7 @@ class H5PYDataset(Dataset):
     def _file_handle(self) -> h5py.File:
         if self.external_file_handle:
             return self.external_file_handle
-        is_open = self.path in self._file_handles
-        check(is_open, f"{self.path!r} is not open: call open() first", OSError)
+        check(self.path in self._file_handles, f"{self.path!r} is closed: call open()", OSError)
         return self._file_handles[self.path]
 
     def _out_of_memory_open(self) -> None:
@@ -311,8 +309,7 @@ class H5PYDataset(Dataset):
         return self._out_of_memory_get_data(state, request)
 
     def _in_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
-        alone = state is None and request is not None
-        check(alone, "rows in memory are asked for by a request, without a state")
+        check(state is None and request is not None, "give a request, and no state")
         subset = self.in_memory_subset
         return tuple(subset.index_within_subset(values, request) for values in self.data_sources)
 
@@ -371,8 +368,7 @@ def _as_run(request: list[Any]) -> list[Any] | slice:
 def _check_order(request: list[Any], sort_indices: bool) -> None:
     """Refuse what h5py refuses: repeated rows, and unsorted ones where they are not sorted."""
     rows = np.asarray(request)
-    integers = rows.dtype.kind in "iub"
-    check(integers, f"rows are listed by whole numbers, found {rows.dtype}", TypeError)
+    check(rows.dtype.kind in "iub", f"rows are whole numbers, not {rows.dtype}", TypeError)
     rows = np.sort(rows) if sort_indices else rows
     wrong = "rows may not be repeated, and must ascend without sort_indices=True"
     check((rows[1:] > rows[:-1]).all(), wrong, TypeError)
@@ -429,8 +425,7 @@ class PytablesDataset(Dataset):
 
     def get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
         """Return rows of the window: a slice or a list of int."""
-        known = isinstance(request, slice | list)
-        check(known, f"rows are asked for by a slice or a list, not {request!r}")
+        check(isinstance(request, slice | list), f"ask by a slice or a list, not {request!r}")
         window = Subset(slice(self.start, self.stop), self.stop)
         return tuple(window.index_within_subset(node, request) for node in self.nodes)
 

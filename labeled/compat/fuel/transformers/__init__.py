@@ -56,8 +56,7 @@ class Mapping(Transformer):
         **kwargs: Any,
     ) -> None:
         super().__init__(data_stream, data_stream.produces_examples, **kwargs)
-        known = mapping_accepts in (list, dict)
-        check(known, f"mapping_accepts is list or dict, not {mapping_accepts!r}")
+        check(mapping_accepts in (list, dict), f"list or dict is accepted, not {mapping_accepts!r}")
         self.mapping, self.mapping_accepts = mapping, mapping_accepts
         self.add_sources = add_sources
 
@@ -214,16 +213,14 @@ class Rename(AgnosticTransformer):
         **kwargs: Any,
     ) -> None:
         choices, there = ("raise", "ignore", "warn"), data_stream.sources
-        known = on_non_existent in choices
-        check(known, f"on_non_existent is one of {choices}, not {on_non_existent!r}")
+        check(on_non_existent in choices, f"{on_non_existent!r} is none of {choices}")
         missing = [name for name in names if name not in there]
         wrong = f"the stream has the sources {there}, not {missing}"
         check(not missing or on_non_existent != "raise", wrong, KeyError)
         if missing and on_non_existent == "warn":
             log.warning(wrong)
         renamed = tuple(names.get(name, name) for name in there)
-        distinct = len(set(renamed)) == len(renamed)
-        check(distinct, f"two sources would have one name: {renamed}", KeyError)
+        check(len({*renamed}) == len(there), f"two sources have one name in {renamed}", KeyError)
         labels = {names.get(k, k): v for k, v in (data_stream.axis_labels or {}).items()} or None
         super().__init__(data_stream, **as_behind(data_stream, {"axis_labels": labels, **kwargs}))
         self.sources = renamed
@@ -392,8 +389,7 @@ class Batch(Transformer):
         **kwargs: Any,
     ) -> None:
         check(data_stream.produces_examples, "the stream gives batches already")
-        sizes = not iteration_scheme.requests_examples
-        check(sizes, "the scheme asks for examples, not for sizes")
+        check(not iteration_scheme.requests_examples, "the scheme asks for examples, not for sizes")
         labels = relabelled(data_stream, lambda own: ("batch", *own))
         options = {"axis_labels": labels, "iteration_scheme": iteration_scheme, **kwargs}
         super().__init__(data_stream, **options)
@@ -456,8 +452,7 @@ class Padding(Transformer):
     def __init__(
         self, data_stream: Any, mask_sources: Any = None, mask_dtype: Any = None, **kwargs: Any
     ) -> None:
-        batches = not data_stream.produces_examples
-        check(batches, "the stream gives examples; Padding needs batches")
+        check(not data_stream.produces_examples, "the stream gives examples; Padding needs batches")
         super().__init__(data_stream, False, **kwargs)
         self.mask_sources = data_stream.sources if mask_sources is None else mask_sources
         self.mask_dtype = config.floatX if mask_dtype is None else mask_dtype

@@ -67,8 +67,7 @@ class ImagesFromBytes(SourcewiseTransformer):
         self.color_mode = color_mode
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
-        wrong = f"source {source_name!r} holds {type(source_example).__name__}, not byte strings"
-        check(isinstance(source_example, bytes), wrong, TypeError)
+        check(isinstance(source_example, bytes), f"{source_name!r} holds no bytes", TypeError)
         with pillow().open(io.BytesIO(source_example)) as image:
             pixels = np.array(image if self.color_mode is None else image.convert(self.color_mode))
         return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
@@ -185,8 +184,7 @@ class RandomFixedSizeCrop(_Images):
 
     def _room(self, shape: Any) -> tuple[int, int]:
         down, right = shape[0] - self.window_shape[0], shape[1] - self.window_shape[1]
-        wrong = f"a window of {self.window_shape} does not fit an image of {shape}"
-        check(min(down, right) >= 0, wrong)
+        check(min(down, right) >= 0, f"a window of {self.window_shape} does not fit {shape}")
         return down, right
 
     def _cut(self, image: Any, top: int, left: int) -> Any:
@@ -215,8 +213,7 @@ class Random2DRotation(_Images):
         rng: np.random.RandomState | None = None,
         **kwargs: Any,
     ) -> None:
-        allowed = 0 < maximum_rotation <= math.pi
-        check(allowed, f"maximum_rotation is in (0, pi], not {maximum_rotation}")
+        check(0 < maximum_rotation <= math.pi, f"the angle {maximum_rotation} is not in (0, pi]")
         _check_resampling(resample)
         super().__init__(data_stream, **kwargs)
         self.maximum_rotation, self.resample = float(np.rad2deg(maximum_rotation)), resample
