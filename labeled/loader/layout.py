@@ -44,7 +44,7 @@ from labeled.spaces import (
     compile_specs,
 )
 from labeled.spaces.arrays import check_fits, one_hot, value_for, why_not_cast
-from labeled.spaces.kinds import call_for
+from labeled.spaces.base import call_for
 from labeled.transforms.memory import Forms
 from labeled.transforms.pipeline import CompiledPipeline, part_of
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes

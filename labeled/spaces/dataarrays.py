@@ -24,7 +24,8 @@ from xarray.indexes import PandasMultiIndex
 from labeled.dims import SPATIAL, Axis, find_axes, name_of, role_of
 from labeled.errors import DimsError, SpaceTypeError
 from labeled.spaces.arrays import canonical_axes
-from labeled.spaces.kinds import ArraySpace, ConvNDSpace, IndexSpace, Space, VectorSpace
+from labeled.spaces.base import ArraySpace, Space
+from labeled.spaces.kinds import ConvNDSpace, IndexSpace, VectorSpace
 
 Names = Mapping[Axis, Hashable]
 Dims = Sequence[Hashable]

@@ -36,25 +36,27 @@ from labeled.spaces.arrays import (
     one_hot,
     why_not_cast,
 )
-from labeled.spaces.kinds import (
+from labeled.spaces.base import (
     ROUTES,
     ArraySpace,
     Batch,
+    Route,
+    Space,
+    call_at,
+    call_for,
+    convert,
+    route_between,
+)
+from labeled.spaces.kinds import (
     CompositeSpace,
     ConvNDSpace,
     IndexSequenceSpace,
     IndexSpace,
     LabelSpace,
     NullSpace,
-    Route,
     SequenceSpace,
-    Space,
     VectorSequenceSpace,
     VectorSpace,
-    call_at,
-    call_for,
-    convert,
-    route_between,
 )
 
 

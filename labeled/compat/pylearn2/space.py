@@ -21,7 +21,7 @@ from labeled.compat.pylearn2.utils import OneHotFormatter, csr_matrix
 from labeled.spaces import ConvNDSpace as NativeImages
 from labeled.spaces import VectorSpace as NativeVectors
 from labeled.spaces.arrays import is_dask, is_sparse, move_axes
-from labeled.spaces.kinds import convert as native_convert
+from labeled.spaces.base import convert as native_convert
 from labeled.spaces.routes import one_hot_layout, side_by_side
 
 Axes = tuple[str | int, ...]
