@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from labeled.compat.errors import check, old, require
-from labeled.compat.pylearn2.space import CompositeSpace, NullSpace, Space
+from labeled.compat.pylearn2.base import Space
+from labeled.compat.pylearn2.space import CompositeSpace, NullSpace
 from labeled.compat.pylearn2.utils import make_np_rng, permutation
 
 Convert = Callable[[Any], Any]
