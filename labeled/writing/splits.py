@@ -167,18 +167,17 @@ def check_inside(splits: Splits, n_rows: Mapping[str, int | None]) -> None:
     """
     for split, by_source in splits.items():
         for source, rows in by_source.items():
-            n, why = n_rows[source], None
+            n, asked = n_rows[source], ""
             most = np.iinfo(np.int64).max if n is None else n
             if isinstance(rows, range):
                 if not 0 <= rows.start <= rows.stop <= most:
-                    why = f"is rows {rows.start} to {rows.stop}, but the source has {n} rows; "
-                    why += f"expected 0 <= start <= stop <= {n}"
+                    asked = f"is rows {rows.start} to {rows.stop}"
             elif rows.size and (int(rows.min()) < 0 or int(rows.max()) >= most):
                 at = int(np.flatnonzero((rows < 0) | (rows >= most))[0])
-                why = f"lists row {rows[at]} (at position {at}), but the source has {n} rows, "
-                why += "numbered from 0"
-            if why is not None:
-                raise SplitError(f"split {split!r} of source {source!r} {why}")
+                asked = f"lists row {rows[at]} (at position {at})"
+            if asked:
+                has = f"but the source has {n} rows, numbered from 0"
+                raise SplitError(f"split {split!r} of source {source!r} {asked}, {has}")
         lengths = {source: len(rows) for source, rows in by_source.items()}
         if len(set(lengths.values())) > 1:
             raise SplitError(
@@ -198,10 +197,8 @@ def warn_of_overlaps(splits: Splits) -> None:
             overlaps.append(f"{words} of source {source!r} (such as {one!r} and {two!r})")
     if overlaps:
         more = f", and of {len(overlaps) - 1} more sources" if len(overlaps) > 1 else ""
-        warn(
-            f"splits overlap: more than one of them has {overlaps[0]}{more}; an example in two "
-            f"splits is usually a mistake"
-        )
+        found = f"splits overlap: more than one of them has {overlaps[0]}{more}"
+        warn(f"{found}; an example in two splits is usually a mistake")
 
 
 def shared_rows(rows: Mapping[str, Rows]) -> tuple[str, str, int] | None:
@@ -213,22 +210,18 @@ def shared_rows(rows: Mapping[str, Rows]) -> tuple[str, str, int] | None:
     ('train', 'valid', 10)
     >>> shared_rows({"train": range(0, 90), "test": np.array([95, 90])})
     """
-    listed = {name: each for name, each in rows.items() if len(each)}
-    bounds = sorted(
-        (each[0], each[-1] + 1) if isinstance(each, range) else (each.min(), each.max() + 1)
-        for each in listed.values()
-    )
-    if all(one[1] <= two[0] for one, two in pairwise(bounds)):
+    sets = [each if isinstance(each, range) else np.unique(each) for each in rows.values()]
+    bounds = sorted((int(each[0]), int(each[-1])) for each in sets if len(each))
+    if all(one[1] < two[0] for one, two in pairwise(bounds)):
         return None
-    seen = np.zeros(max(stop for _, stop in bounds), np.uint8)
-    for each in listed.values():
-        where = slice(each.start, each.stop) if isinstance(each, range) else np.unique(each)
-        seen[where] = np.minimum(seen[where], 1) + 1
-    if not (seen > 1).any():
+    seen = np.zeros(max(last for _, last in bounds) + 1, np.uint16)
+    for each in sets:
+        seen[slice(each.start, each.stop) if isinstance(each, range) else each] += 1
+    shared = np.flatnonzero(seen > 1)
+    if not len(shared):
         return None
-    row = int(np.argmax(seen > 1))
-    one, two, *_ = [name for name, each in listed.items() if row in each]
-    return one, two, int((seen > 1).sum())
+    one, two, *_ = [name for name, each in rows.items() if int(shared[0]) in each]
+    return one, two, len(shared)
 
 
 # by rules
@@ -382,19 +375,17 @@ def _left_over(fixed: Mapping[str, Any], n_rows: int) -> IntArray:
 
 def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     """Return the share of every split, and last of all that of no split."""
-    known = [
-        0.0 if isinstance(share, str) else share / max(n, 1) if isinstance(share, int) else share
-        for share in shares.values()
-    ]
+    known = [0.0 if share == REST else float(share) for share in shares.values()]
+    for place, share in enumerate(shares.values()):
+        known[place] /= max(n, 1) if isinstance(share, int) else 1
     total = math.fsum(known)
     if total > 1 + _ENOUGH:
         raise SplitError(
             f"{tuple(shares)} ask for {total:.6g} of the {n} rows; shares add up to 1 at most"
         )
-    left = max(1 - total, 0.0) if total < 1 - _ENOUGH else 0.0
-    for place, share in enumerate(shares.values()):
-        if share == REST:
-            known[place], left = left, 0.0
+    left = 1 - total if total < 1 - _ENOUGH else 0.0
+    if REST in shares.values():
+        known[list(shares.values()).index(REST)], left = left, 0.0
     return [*known, left]
 
 
@@ -410,12 +401,10 @@ def _by_class(
         exact = np.array(wanted) * len(members)
         counts = np.floor(exact + _ENOUGH).astype(np.int64)
         missing += exact - counts
-        partial = exact - counts > _ENOUGH
-        for _ in range(len(members) - int(counts.sum())):
-            place = int(np.argmax(np.where(partial, missing, -np.inf)))
-            counts[place] += 1
-            missing[place] -= 1
-            partial[place] = False
+        lacking = np.where(exact - counts > _ENOUGH, missing, -np.inf)
+        more = np.argsort(-lacking, kind="stable")[: len(members) - int(counts.sum())]
+        counts[more] += 1
+        missing[more] -= 1
         for part, rows in zip(parts, np.split(members, np.cumsum(counts)[:-1]), strict=True):
             part.append(rows)
     return [np.concatenate(part) for part in parts]
