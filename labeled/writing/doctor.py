@@ -202,21 +202,17 @@ def doctor(
             warnings.filterwarnings("ignore", message, LabeledWarning)
         header = scan(name, decode_cf=False, name_all=True, allow_external=allow_external)
     sources, where = header.sources, header.stamp.path
-    pattern = pattern_of_datasets(sources)
+    pattern, obstacle = pattern_of_datasets(sources), None
     if pattern is not None:
         words = f"{len(sources):,} datasets; if each is one example, they are rows of one source"
-        found, obstacle = [Finding("examples apart", pattern, None, words)], None
+        found = [Finding("examples apart", pattern, None, words, {"examples": pattern})]
     else:
         found = [each for source in sources.values() for each in _of_source(source)]
         found += _of_splits(header)
         obstacle = _obstacle(header) if found else None
     if not found:
         return Diagnosis(where, left, {}, None)
-    options = merged(found)
-    if allow_external:
-        options["allow_external"] = True
-    if pattern is not None:
-        options["examples"] = pattern
+    options = merged(found) | ({"allow_external": True} if allow_external else {})
     if obstacle is not None:
         return Diagnosis(where, (*found, *left), options, None, obstacle)
     stem, suffix = os.path.splitext(name)
@@ -288,16 +284,17 @@ def _of_chunks(source: SourceHeader, chunks: tuple[int, ...]) -> Iterator[Findin
     n_bytes = math.prod(chunks) * source.dtype.itemsize
     pieces = math.prod(-(-n // c) for n, c in zip(source.row_shape, chunks[1:], strict=True))
     size, rows = format_bytes(n_bytes), f"{chunks[0]:,} rows to a chunk are"
-    few = -(-source.n_rows // chunks[0]) <= FEW_CHUNKS
     kind = words = ""
     if pieces > 1:
         kind = "chunks across rows"
         words = f"rows of {source.row_shape} are cut into {pieces:,} pieces by chunks {chunks}"
-    elif n_bytes < SMALL_CHUNK_BYTES and not few and chunks[0] == 1:
-        kind, words = "one-row chunks", f"each of {source.n_rows:,} rows is a chunk of {size}"
-    elif n_bytes < SMALL_CHUNK_BYTES and not few:
+    elif -(-source.n_rows // chunks[0]) <= FEW_CHUNKS:
+        pass
+    elif n_bytes < SMALL_CHUNK_BYTES:
         kind, words = "tiny chunks", f"{rows} only {size}"
-    elif n_bytes > LARGE_CHUNK_BYTES and source.filters and not few:
+        if chunks[0] == 1:
+            kind, words = "one-row chunks", f"each of {source.n_rows:,} rows is a chunk of {size}"
+    elif n_bytes > LARGE_CHUNK_BYTES and source.filters:
         kind, words = "huge chunks", f"{rows} {size}, decoded for any one of them"
     if kind:
         fix: Options = {"chunks": "auto"} if source.filters else {"layout": "contiguous"}
@@ -351,12 +348,8 @@ def merged(findings: Iterable[Finding]) -> Options:
             out[option] = {**out.get(option, {}), **value} if isinstance(value, Mapping) else value
     plain = {name for name, layout in out.get("layout", {}).items() if layout == "contiguous"}
     for option in ("chunks", "compression"):
-        kept = {name: value for name, value in out.get(option, {}).items() if name not in plain}
-        if kept:
-            out[option] = kept
-        else:
-            out.pop(option, None)
-    return out
+        out[option] = {name: v for name, v in out.get(option, {}).items() if name not in plain}
+    return {option: value for option, value in out.items() if value}
 
 
 def command(path: str, target: str, options: Mapping[str, Any], names: Collection[str]) -> str:

@@ -129,23 +129,20 @@ def layouts_of(
     UnknownNameError
         If an option names no source.
     """
-    usual = Wish() if stored is None else AS_IT_IS
-    asked = dict.fromkeys(names, usual)
+    usual, asked = Wish() if stored is None else AS_IT_IS, {}
     for option in Wish._fields:
         value = getattr(storage, option)
         by_name = isinstance(value, Mapping)
-        by = expanded(option, value, names) if by_name else dict.fromkeys(names, value)
-        for name, each in by.items():
-            asked[name] = asked[name]._replace(**{option: each})
+        asked[option] = expanded(option, value, names) if by_name else dict.fromkeys(names, value)
     out = {}
     for name, one in datasets.items():
-        wish, old = asked.get(name, usual), (stored or {}).get(name)
+        given = {option: by[name] for option, by in asked.items() if name in by}
+        wish, old = usual._replace(**given), (stored or {}).get(name)
         now = Layout() if old is None else Layout(old.chunks, old.filters)
-        if wish == AS_IT_IS and can_encode(now.filters):
-            out[name] = now
-        else:
+        if wish != AS_IT_IS or not can_encode(now.filters):
             wish = wish if stored is None else _resolved(wish, now)
-            out[name] = layout_for(name, one.shape, one.dtype, wish)
+            now = layout_for(name, one.shape, one.dtype, wish)
+        out[name] = now
     return out
 
 
@@ -303,11 +300,9 @@ def shortened(values: Mapping[str, Any], names: Collection[str]) -> dict[str, An
     >>> shortened({"a1/x": 4, "a2/x": 4, "b1/x": 4, "y": 2}, ["a1/x", "a2/x", "b1/x", "b2/x", "y"])
     {'a*/x': 4, 'b1/x': 4, 'y': 2}
     """
-    patterns: dict[str, str] = {}  # asked once, however many names have it
-    for name, value in values.items():
-        pattern = re.sub("[0-9]+", "*", name)
-        if pattern not in patterns:
-            meant = matching(pattern, names)
-            alike = len(meant) > 1 and all(values.get(n, patterns) == value for n in meant)
-            patterns[pattern] = pattern if alike else ""
-    return {patterns[re.sub("[0-9]+", "*", n)] or n: value for n, value in values.items()}
+    patterns = {name: re.sub("[0-9]+", "*", name) for name in values}
+    alike: dict[str, bool] = {}
+    for pattern in set(patterns.values()):
+        said = [values.get(name, patterns) for name in matching(pattern, names)]
+        alike[pattern] = len(said) > 1 and all(one == said[0] for one in said)
+    return {p if alike[p] else name: values[name] for name, p in patterns.items()}
