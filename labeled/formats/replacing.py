@@ -86,21 +86,18 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         file is there already, or the disk has too little space. Devices and pipes are never
         replaced.
     """
-    name = os.path.expanduser(os.fsdecode(path))
-    if "\0" in name:
-        raise WriteError(f"cannot write {name!r}: names cannot contain a null byte; leave it out")
-    if name == "-":
-        raise WriteError(
-            "cannot write '-': standard output cannot hold a file that is written here and "
-            "there; name a file (./- for one that is called so)"
-        )
-    if name.endswith(("/", os.sep)) and not os.path.isdir(name):
-        raise WriteError(f"cannot write {name!r}: that names a folder; name a file in it")
-    target, why = os.path.realpath(name), None
+    name, why = os.path.expanduser(os.fsdecode(path)), ""
+    target = name if "\0" in name else os.path.realpath(name)
     folder = os.path.dirname(target)
-    if "://" in name and not os.path.isdir(folder):
-        target = name
+    if "\0" in name:
+        why = "names cannot contain a null byte; leave it out"
+    elif name == "-":
+        why = "standard output cannot hold a file that is written here and there; name a file "
+        why += "(./- for one that is called so)"
+    elif "://" in name and not os.path.isdir(folder):
         why = "that is an address; write a file of this machine, and copy it there"
+    elif name.endswith(("/", os.sep)) and not os.path.isdir(name):
+        why = "that names a folder; name a file in it"
     elif not os.path.lexists(folder):
         why = f"folder {folder!r} does not exist; make it first"
     elif not os.path.isdir(folder):
@@ -116,12 +113,10 @@ def check_target(path: str | os.PathLike[str], *, overwrite: bool, n_bytes: int 
         if hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY:
             why = _CAUSES[errno.EROFS]
     elif os.path.exists(target) and not _may_replace(target, folder):
-        why = (
-            f"the file is another user's, and in {folder!r} only owners may replace their files; "
-            f"write elsewhere"
-        )
-    if why is not None:
-        raise WriteError(f"cannot write {target!r}: {why}")
+        why = f"the file is another user's, and in {folder!r} only owners may replace their files; "
+        why += "write elsewhere"
+    if why:
+        raise WriteError(f"cannot write {name!r}: {why}")
     remove_dead(target)
     disk = shutil.disk_usage(folder)
     if n_bytes > disk.free and disk.total:  # some network file systems tell no sizes
@@ -303,11 +298,9 @@ class PartFile:
 
     def remove(self) -> None:
         """Remove it if it is still there and may be removed."""
+        shutil.rmtree(self.path, ignore_errors=True)
         with contextlib.suppress(OSError):
-            if os.path.isdir(self.path):
-                shutil.rmtree(self.path)
-            else:
-                os.unlink(self.path)
+            os.unlink(self.path)
 
 
 def part_name(target: str) -> str:
