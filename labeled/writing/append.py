@@ -153,17 +153,18 @@ def _new_table(header: FileHeader, split: str | None, counts: Mapping[str, int])
             f"file {header.stamp.path!r} has no splits, so its new rows cannot be in {split!r}; "
             f"leave split out, or write the file with splits"
         )
-    by_source = table.setdefault(split, {})
-    longer: dict[int, Rows] = {}
-    for name in list(by_source) or list(header.sources):
-        rows = by_source.get(name, range(n_old, n_old))
-        if isinstance(rows, range) and (rows.stop == n_old or len(rows) == 0):
-            by_source[name] = range(rows.start if len(rows) else n_old, n_rows)
-        else:
-            if id(rows) not in longer:  # sources that share a list go on sharing it
-                longer[id(rows)] = np.r_[np.asarray(rows, np.int64), n_old:n_rows]
-            by_source[name] = longer[id(rows)]
-    return table
+    known = table.get(split) or dict.fromkeys(header.sources, range(n_old, n_old))
+    # sources that share a list go on sharing it
+    longer = {id(rows): _longer(rows, n_old, n_rows) for rows in known.values()}
+    return {**table, split: {name: longer[id(rows)] for name, rows in known.items()}}
+
+
+def _longer(rows: Rows, n_old: int, n_rows: int) -> Rows:
+    if not len(rows):
+        return range(n_old, n_rows)
+    if isinstance(rows, range) and rows.stop == n_old:
+        return range(rows.start, n_rows)
+    return np.append(np.asarray(rows, np.int64), np.arange(n_old, n_rows))
 
 
 def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
