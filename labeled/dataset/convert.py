@@ -50,6 +50,7 @@ from labeled.errors import (
 )
 from labeled.formats import registry
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
+from labeled.formats.hdf5.arrays import natural
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, explained, part_folder
 from labeled.ragged import Ragged
@@ -65,7 +66,6 @@ LABELS = "iubUSO"  # kinds of dtypes that labels have: integers and texts
 BLOCKS = 32  # of lazy arrays that fit into the memory given: several are on their way at a time
 TEXTS = (".txt", ".csv", ".tsv", ".tab")  # notes, class names, licences beside pictures
 
-_NUMBER = re.compile(r"(\d+)")
 _COUNTED = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
 
 
@@ -167,8 +167,9 @@ def convert(
         check_ending(target)
     elif split is not None:
         raise SplitError(".rec files get no splits; convert to a labelled file first")
-    labels = {"stratify": stratify, "group": group}
-    if split is None and (in_order or any(given is not None for given in labels.values())):
+    given = {"stratify": stratify, "group": group}
+    labels = {name: value for name, value in given.items() if value is not None}
+    if split is None and (in_order or labels):
         raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
     budget, _ = written.effort()
     names = None if sources is None else list(sources)
@@ -184,7 +185,7 @@ def convert(
         if split is not None:
             splits = _drawn(found, split, seed, in_order, labels)
             rules = {name: _said(rule, "rows") for name, rule in split.items()}
-            by = {name: _said(one, "values") for name, one in labels.items() if one is not None}
+            by = {name: _said(one, "values") for name, one in labels.items()}
             provenance |= {"split": rules, "seed": seed, **by}
         provenance |= written.provenance or {}
         if found.kind == "labeled":  # its sources were opened with the names of dims=
@@ -201,26 +202,19 @@ class _Asked:
     names : list of str, optional
         The sources that are wanted.
     target : str
-        Beside which files are unpacked.
+        Beside which files are unpacked; `folders` removes them.
     decoded : bool
         Whether values are wanted, in place of what is stored of them.
-    folders : ExitStack
-        Removes what was unpacked.
     """
 
     opened: Mapping[str, Any]
-    dims: Mapping[str, Sequence[str | None]] | None
+    dims: Mapping[str, Any] | None
     names: list[str] | None
     columns: Mapping[str, Sequence[str]] | None
     example_dim: str | None
     target: str
     decoded: bool
     folders: ExitStack
-
-    @property
-    def as_encoded(self) -> bool:
-        """Whether pictures become records as they are."""
-        return self.decoded and not self.opened
 
     def dataset(self, path: Any) -> Dataset:
         """Open files."""
@@ -243,6 +237,8 @@ class _Origin:
         "npz", "parquet", ...; "labeled" for a Dataset.
     name : str
         Of the file or folder; empty for what is in memory.
+    listed : PictureFiles, optional
+        Pictures that become records as they are encoded.
     """
 
     kind: str
@@ -311,7 +307,7 @@ def _warn_of_left_out(dataset: Dataset) -> None:
 def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
     """Write records; what is not a Dataset becomes a labelled file first."""
     target = asked.target
-    if found.listed is not None and asked.as_encoded:
+    if found.listed is not None:
         return pictures.copy_pictures(found.listed, target, written)
     dataset = found.sources
     if not isinstance(dataset, Dataset):
@@ -335,21 +331,16 @@ def _drawn(
     """Divide rows among splits by rules."""
     counts = {name: len(found.sources[name]) for name in found.names}
     if len(set(counts.values())) > 1:
-        raise SplitError(
-            f"the sources of {found.where} differ in length: {counts}; choose some that agree "
-            f"with sources=[...]"
-        )
+        words = f"the sources of {found.where} differ in length: {counts}"
+        raise SplitError(f"{words}; choose some that agree with sources=[...]")
     n_rows = next(iter(counts.values()))
-    classes, groups = (_labels(found, name, given, n_rows) for name, given in labels.items())
-    return splits_by_rules(
-        rules, n_rows, seed=seed, in_order=in_order, classes=classes, groups=groups
-    )
+    by = {name: _labels(found, name, given, n_rows) for name, given in labels.items()}
+    how: Any = {"seed": seed, "in_order": in_order}
+    return splits_by_rules(rules, n_rows, **how, classes=by.get("stratify"), groups=by.get("group"))
 
 
-def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray[Any] | None:
+def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray[Any]:
     """Return one value a row: those of a source, or given outright."""
-    if given is None:
-        return None
     value = _called(found, option, given) if isinstance(given, str) else given
     if isinstance(value, Ragged):
         raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
@@ -367,30 +358,24 @@ def _called(found: _Origin, option: str, name: str) -> Any:
     """Return the source of a name, or else the column of a table."""
     if name in found.names:
         return found.sources[name]
-    columns: dict[str, tuple[Any, int]] = {}
-    for source in (found.sources[called] for called in found.names):
-        for at, column in enumerate(getattr(source, "attrs", {}).get("columns", ())):
-            columns[str(column)] = source, at
-    if name not in columns:
-        hint = did_you_mean(name, [*found.names, *columns])
-        raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")
-    source, at = columns[name]
-    values = source[:, at].values  # integers side by side with others have their dtype
-    integers = np.isfinite(values).all() and not (values % 1).any()
-    return values.astype(np.int64) if integers else values
+    known = found.names
+    for source in map(found.sources.__getitem__, found.names):
+        columns = list(map(str, getattr(source, "attrs", {}).get("columns", ())))
+        if name in columns:
+            values = source[:, columns.index(name)].values
+            # integers side by side with others have their dtype
+            integers = np.isfinite(values).all() and not (values % 1).any()
+            return values.astype(np.int64) if integers else values
+        known = [*known, *columns]
+    hint = did_you_mean(name, known)
+    raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")
 
 
 # what is given
 
 
 def _origin(given: Any, asked: _Asked) -> _Origin:
-    """Return the sources of paths, an xarray.Dataset, a DataFrame, a Dataset or arrays.
-
-    Raises
-    ------
-    LabeledError
-        If there is nothing to convert, or it is damaged.
-    """
+    """Return the sources of paths, an xarray.Dataset, a DataFrame, a Dataset or arrays."""
     paths = [given] if isinstance(given, str | os.PathLike) else given
     if isinstance(paths, list | tuple) and all(isinstance(p, str | os.PathLike) for p in paths):
         return _of_paths([os.path.expanduser(os.fspath(path)) for path in paths], asked)
@@ -411,14 +396,14 @@ def _origin(given: Any, asked: _Asked) -> _Origin:
 def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
     """Return what is in files; open_dataset opens all but pictures, NumPy's files and parquet."""
     found = None
-    if "" not in paths and not any(map(is_address, paths)):
-        paths = [os.path.abspath(path) for path in paths]
-        try:
+    try:
+        if "" not in paths and not any(map(is_address, paths)):
+            paths = [os.path.abspath(path) for path in paths]
             found = _of_files(paths, asked)
-        except OSError as error:
-            if isinstance(error, LabeledError):
-                raise
-            raise unreadable(error.filename or paths[0], error) from error
+    except LabeledError:
+        raise
+    except OSError as error:
+        raise unreadable(error.filename or paths[0], error) from error
     if found is None:
         found = _Origin("labeled", asked.dataset(paths[0] if len(paths) == 1 else paths))
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -428,22 +413,22 @@ def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
 def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
     """Return what open_dataset does not open; None for what it does."""
     path, known = paths[0] if len(paths) == 1 else "", list[str]()
+    if registry.format_of_folder(path) is not None:
+        return None
     if os.path.isdir(path):
-        if registry.format_of_folder(path) is not None:
-            return None
         formats = [*registry.all_formats()]
         known = [name for name in os.listdir(path) if any(one.claims(name) for one in formats)]
         notes = all(name.lower().endswith(TEXTS) for name in known)
         found = pictures.picture_paths(path) if notes else []
+        if known and len(found) > len(known):
+            warn(f"{known} beside the pictures of {path!r} are left out")
         if len(found) > len(known):
-            if known:
-                warn(f"{known} beside the pictures of {path!r} are left out")
             return _of_pictures(path, found, asked)
     elif path and (os.path.exists(path) or not glob.has_magic(path)):
         stamp_of(path)  # refuses what is not there, and pipes, which would block
         if path.lower().endswith(".npz"):
             return _of_npz(path, asked)
-    files = sorted(_files(paths), key=_in_order)
+    files = sorted(_files(paths), key=natural)
     endings = {os.path.splitext(one)[1].lower() for one in files}
     if endings == {".npy"}:
         return _of_npy(files)
@@ -460,21 +445,20 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
 
 def _of_pictures(path: str, names: Sequence[str], asked: _Asked) -> _Origin:
     """Return the pictures of a folder, decoded from a copy in records."""
-    images, own = None, pictures.decoding_of(asked.opened)
-    found = pictures.list_pictures(path, names)
-    if not asked.as_encoded:
-        folder = asked.folders.enter_context(part_folder(asked.target))
-        copy = pictures.copy_pictures(found, os.path.join(folder, "pictures.rec"), Storage())
-        images = open_dataset(copy, content="images", sources=["images"], **own)["images"]
-        asked.folders.enter_context(found.naming())
-    return _Origin("pictures", found.sources(images), splits=found.splits or None, listed=found)
+    own, found = pictures.decoding_of(asked.opened), pictures.list_pictures(path, names)
+    if asked.decoded and not asked.opened:
+        return _Origin("pictures", found.sources(None), splits=found.splits or None, listed=found)
+    folder = asked.folders.enter_context(part_folder(asked.target))
+    copy = pictures.copy_pictures(found, os.path.join(folder, "pictures.rec"), Storage())
+    images = open_dataset(copy, content="images", sources=["images"], **own)["images"]
+    asked.folders.enter_context(found.naming())
+    return _Origin("pictures", found.sources(images), splits=found.splits or None)
 
 
 def _files(paths: Sequence[str]) -> list[str]:
     """Return the files of paths; of a folder its own, or else those of folders named after splits.
 
-    Files whose names begin with a dot or an underscore are left aside, as programs that write
-    such folders put notes there.
+    Files whose names begin with a dot or an underscore are notes of programs, and left aside.
     """
     found: list[str] = []
     for path in paths:
@@ -488,20 +472,10 @@ def _files(paths: Sequence[str]) -> list[str]:
     return [path for path in found if os.path.basename(path)[0] not in "._"]
 
 
-def _in_order(path: str) -> list[Any]:
-    """Return what sorts numbers within names as numbers."""
-    return [int(one) if i % 2 else one for i, one in enumerate(_NUMBER.split(path))]
-
-
 def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
     """Put the example dim first, and leave out variables that do not have it.
 
     By default that is the only unlimited dim, else ``batch``, else the first of the first variable.
-
-    Raises
-    ------
-    DimsError
-        If no variable has the dim.
     """
     dims = [str(dim) for array in dataset.data_vars.values() for dim in array.dims]
     if not dims:
@@ -543,10 +517,10 @@ def _of_npz(path: str, asked: _Asked) -> _Origin:
         except UnsafeFileError:
             if asked.names is None or name[:-4] in asked.names:
                 raise
-    single = [name for name, array in arrays.items() if not array.shape]
+    single = [name for name in arrays if not arrays[name].shape]
     if single:
         warn(f"members {single} of {path!r} are single values, no sources, and are left out")
-    return _Origin("npz", {name: array for name, array in arrays.items() if array.shape})
+    return _Origin("npz", {name: arrays[name] for name in arrays if arrays[name].shape})
 
 
 def _of_npy(paths: Sequence[str]) -> _Origin:
@@ -555,28 +529,24 @@ def _of_npy(paths: Sequence[str]) -> _Origin:
     given = {split for split, _ in named.values()}
     splits = [split for split in dict.fromkeys(pictures.SPLITS.values()) if split in given]
     if len(splits) < 2 or "" in given:
-        named, splits = {path: ("", _stem(path)) for path in paths}, [""]
-    groups: dict[str, list[str]] = {}
+        named = {path: ("", os.path.splitext(os.path.basename(path))[0]) for path in paths}
+        splits = [""]
+    groups: dict[str, dict[str, Array]] = {}
     for path in sorted(paths, key=lambda path: splits.index(named[path][0])):
-        groups.setdefault(_COUNTED.sub("", named[path][1]) or "data", []).append(path)
+        array = _open_npy(path, path)
+        if not array.shape:
+            raise ArrayError(f"{path} holds a single value; a source needs an axis of examples")
+        groups.setdefault(_COUNTED.sub("", named[path][1]) or "data", {})[path] = array
     out: dict[str, Any] = {}
     table: dict[str, dict[str, tuple[int, int]]] = {split: {} for split in splits}
-    for name, members in groups.items():
-        name = name if len(members) > 1 else named[members[0]][1] or "data"
-        arrays, stop = {path: _open_npy(path, path) for path in members}, 0
+    for name, arrays in groups.items():
+        name, stop = name if len(arrays) > 1 else named[next(iter(arrays))][1] or "data", 0
         for path, array in arrays.items():
-            if not array.shape:
-                raise ArrayError(f"{path} holds a single value; a source needs an axis of examples")
-            by_source = table[named[path][0]]
-            start, _ = by_source.get(name, (stop, stop))
+            by_source, start = table[named[path][0]], stop
             stop += len(array)
-            by_source[name] = (start, stop)
+            by_source[name] = (by_source.get(name, (start,))[0], stop)
         out[name] = _joined(name, arrays)
     return _Origin("npy", out, splits=None if splits == [""] else table)
-
-
-def _stem(path: str) -> str:
-    return os.path.splitext(os.path.basename(path))[0]
 
 
 def _split_and_stem(path: str) -> tuple[str, str]:
@@ -587,7 +557,7 @@ def _split_and_stem(path: str) -> tuple[str, str]:
     >>> _split_and_stem("train_x.npy"), _split_and_stem("x-test.npy"), _split_and_stem("val/x.npy")
     (('train', 'x'), ('test', 'x'), ('valid', 'x'))
     """
-    stem = _stem(path)
+    stem = os.path.splitext(os.path.basename(path))[0]
     for word in sorted(pictures.SPLITS, key=len, reverse=True):
         for pattern in (rf"{word}(?:[-_.](.*))?", rf"(.*)[-_.]{word}"):
             found = re.fullmatch(pattern, stem, re.IGNORECASE)
