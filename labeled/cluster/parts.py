@@ -151,10 +151,8 @@ def run_parts(
         work = PartWork(run, dataset, n_parts, fold, init, every, options, with_rows)
         total = None if batches_options.get("sampler") is not None else dataset.n_rows
         with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as advance:
-            find = partial(workers_of, at, workers, needs)
-            accs = _Run(
-                at, work, find, needs, retries, dict.fromkeys(there, True), advance
-            ).finish()
+            find, known = partial(workers_of, at, workers, needs), dict.fromkeys(there, True)
+            accs = _Run(at, work, find, needs, retries, known, advance).finish()
     return reduce(combine, accs)
 
 
@@ -367,12 +365,11 @@ class _Run:
         free = [worker for address, worker in self.workers.items() if address not in busy]
         for worker in free[: len(self._waiting)]:
             share = self._waiting.popleft()
-            share.worker, args = worker, (self.work, share.part, share.pair or None)
-            at: dict[str, Any] = {"workers": [worker.address], "allow_other_workers": False}
+            args, needs = (self.work, share.part, share.pair or None), dict(self.needs) or None
+            at: Any = {"workers": [worker.address], "allow_other_workers": False, "pure": False}
             with large_graphs():
-                share.future = self.client.submit(
-                    run_part, *args, **at, resources=dict(self.needs) or None, pure=False
-                )
+                share.future = self.client.submit(run_part, *args, **at, resources=needs)
+            share.worker = worker
 
     def _listen(self) -> None:
         """Take reports, then look at what workers have come to."""

@@ -118,10 +118,7 @@ def write(
         target = os.path.abspath(path)
         named = None if workers is None else list(there)
         if writer == HERE or (writer is None and _is_here(sources)):
-            target = check_target(path, overwrite=asked.overwrite, n_bytes=made.certain_bytes)
-            with made.bar(target, asked.progress) as advance:
-                made.begun_by(_away(at, named)).create(target, advance, overwrite=asked.overwrite)
-            return target
+            return made.begun_by(_away(at, named)).write(path, asked)
         able = there if writer is None else workers_of(at)
         hosts = _writers(at, able, os.path.dirname(target), writer)
         return _sent_off(at, made, target, asked, hosts, named, wait_s)
@@ -146,14 +143,9 @@ def _writers(
     unable = ask(client, asked.values(), _write_problem, folder)
     able = [info for info in asked.values() if info not in unable]
     if not able:
-        raise ClusterError(
-            unable_words(
-                unable,
-                len(asked),
-                f"write into the folder {folder!r}",
-                f"name a folder that workers have, or pass writer={HERE!r} to write it from here",
-            )
-        )
+        how = f"name a folder that workers have, or pass writer={HERE!r} to write it from here"
+        what = f"write into the folder {folder!r}"
+        raise ClusterError(unable_words(unable, len(asked), what, how))
     return [info.address for info in able] if writer else sorted({info.host for info in able})
 
 

@@ -21,7 +21,7 @@ from labeled.device import adopted, has_dlpack
 from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
-from labeled.formats.hdf5.metadata import OWN, member_names
+from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.writing import Coordinate, Names, storable, storable_text
 from labeled.formats.header import vlen_base
 from labeled.ragged.flat import Rows, block_cuts, offsets_of
@@ -57,13 +57,15 @@ class Inputs:
     """All datasets to write, the file's attributes, and batches with all rows (or None).
 
     `sources` are those of one shape, and every dataset that ragged ones become. `shapes` are those
-    of examples, as they come, of sources that Fuel's scales are to be made for.
+    of examples, as they come, of sources that Fuel's scales are to be made for, and `counts` the
+    numbers of examples that came.
     """
 
     sources: dict[str, SourceToWrite]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     batches: Iterator[Inputs] | None = None
     shapes: dict[str, list[Rows]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> dict[str, int | None]:
@@ -77,15 +79,6 @@ class Inputs:
             return None
         return sum(g.row_bytes * (g.shape[0] or 0) for g in self.sources.values())
 
-    def counted(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """Return the number of examples of every source, given the lengths of all datasets."""
-        out = {}
-        for name in self.n_rows:
-            offsets = self.sources.get(member_names(name, 1)[0])
-            is_flat = offsets is not None and offsets.is_part
-            out[name] = lengths[offsets.name] - 1 if offsets and is_flat else lengths[name]
-        return out
-
     def parts(self) -> Iterator[tuple[SourceToWrite, int]]:
         """Yield what is written one after another, and the row of the dataset it begins at.
 
@@ -97,13 +90,15 @@ class Inputs:
         done = dict.fromkeys(self.sources, 0)
         for number, batch in enumerate([self] if self.batches is None else self.batches):
             check_alike(f"batch {number}", batch, "the first one", self)
-            for name in batch.n_rows:
+            for name, n_rows in batch.n_rows.items():
+                self.counts[name] = self.counts.get(name, 0) + (n_rows or 0)
                 given = batch.sources[name]
                 datasets = {name: given}
                 if given.examples is not None:
                     flat = vlen_base(self.sources[name].dtype) is None
-                    kind: RaggedAs = "flat" if flat else "fuel"
-                    datasets = ragged_datasets(name, given.examples, kind, done)
+                    datasets = ragged_datasets(
+                        name, given.examples, "flat" if flat else "fuel", done
+                    )
                     if not flat:
                         self.shapes.setdefault(name, []).append(given.examples.shapes)
                 for one in datasets.values():
@@ -197,9 +192,9 @@ def inputs_of(
     ArrayError, DimsError, UnknownNameError
         If something cannot be stored, or names do not fit.
     """
+    dims, own = dims or {}, sources if is_dataset(sources) else None
     whole: Mapping[str, Any]
     attrs: Mapping[Any, Any] = {}
-    own = sources if is_dataset(sources) else None
     if own is not None:
         whole, attrs = {name: own[name] for name in own.sources}, getattr(own, "attrs", {})
     elif isinstance(sources, xr.Dataset):
@@ -214,9 +209,24 @@ def inputs_of(
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     else:
-        return _of_batches(sources, dims or {}, ragged, uneven)
+        return _of_batches(sources, dims, ragged, uneven)
+    _check_names(whole, dims)
+    given: dict[str, SourceToWrite] = {}
+    for name, value in whole.items():
+        listed = name in uneven and isinstance(value, list | tuple)
+        if own is not None and isinstance(value, xr.DataArray):
+            made = {name: _of_dataset(own, name, value, dims.get(name), here=here)}
+        elif listed or is_ragged(value):
+            made = ragged_datasets(name, examples_of(name, value, dims.get(name)), ragged)
+        else:
+            made = {name: source_to_write(name, value, dims.get(name))}
+        for each in made:
+            if each in given or (each != name and each in whole):
+                raise ArrayError(
+                    f"ragged source {name!r} needs the name {each!r} for itself; rename the other"
+                )
+        given |= made
     kept = {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
-    given = _all_given(whole, dims or {}, ragged, uneven, own, here=here)
     return Inputs(given, storable("the file", kept))
 
 
@@ -224,25 +234,26 @@ def _of_batches(
     sources: Iterable[Any], dims: Dims, ragged: RaggedAs, uneven: Container[str]
 ) -> Inputs:
     """Return sources that come in batches, the first of which tells what they are."""
-
-    def made(number: int, batch: Any, dims: Dims, uneven: Container[str]) -> Inputs:
-        if not (isinstance(batch, Mapping) or is_frame(batch)):
-            words = "expected a mapping {name: array}, or a pandas.DataFrame"
-            raise ArrayError(f"batch {number} is {type(batch).__name__}; {words}")
-        return inputs_of(batch, dims, ragged, uneven=uneven)
-
-    batches = enumerate(sources)
+    batches = _checked_batches(sources)
     first = next(batches, None)
     if first is None:
         raise ArrayError("the batches to write are empty; give at least one")
-    given, open_ended = made(*first, dims, uneven), {}
+    given, open_ended = inputs_of(first, dims, ragged, uneven=uneven), {}
     for name, one in given.sources.items():
         # a list of batches is in memory already
         n_bytes = 0 if isinstance(sources, Sequence) else one.row_bytes * (one.shape[0] or 0)
         open_ended[name] = replace(one, shape=(None, *one.shape[1:]), batch_bytes=n_bytes)
     uneven = {name for name, one in given.sources.items() if one.examples is not None}
-    more = (made(number, batch, {}, uneven) for number, batch in batches)
+    more = (inputs_of(batch, {}, ragged, uneven=uneven) for batch in batches)
     return Inputs(open_ended, {}, chain([given], more))
+
+
+def _checked_batches(batches: Iterable[Any]) -> Iterator[Any]:
+    for number, batch in enumerate(batches):
+        if not (isinstance(batch, Mapping) or is_frame(batch)):
+            words = "expected a mapping {name: array}, or a pandas.DataFrame"
+            raise ArrayError(f"batch {number} is {type(batch).__name__}; {words}")
+        yield batch
 
 
 def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
@@ -255,67 +266,45 @@ def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
     return arrays
 
 
-def _all_given(
-    sources: Mapping[str, Any],
-    dims: Dims,
-    kind: RaggedAs,
-    uneven: Container[str],
-    own: Any = None,
-    *,
-    here: bool = True,
-) -> dict[str, SourceToWrite]:
-    """Return datasets as they will be written.
+def _of_dataset(
+    own: Any, name: str, array: xr.DataArray, dims: Sequence[str | None] | None, *, here: bool
+) -> SourceToWrite:
+    """Return a source of a Dataset, read in the packing threads, past dask, if `here`.
 
-    DataArrays of a Dataset (`own`) hold no examples, and are read in the packing threads, past
-    dask, if `here`. How long their texts are is looked at in any case: files are the same wherever
-    they are packed.
+    How long its texts are is looked at in any case: files are the same wherever they are packed.
     """
+    made = source_to_write(name, array, dims)
+    if array.chunks is None:
+        return made
+    step = own.chunk_rows(name)
+    read = read_by(made, partial(own.read_rows, name), len(array), step)
+    read = replace(read, least_bytes=step * read.row_bytes)
+    return read if here else replace(made, mean_bytes=read.mean_bytes)
+
+
+def _check_names(sources: Mapping[Any, Any], dims: Dims) -> None:
+    """Refuse names that HDF5 cannot hold, or that lie inside another source, and dims of none."""
     if not sources:
         raise ArrayError("there is no source to write; give at least one {name: array}")
     for name in sources:
-        check_name(name, sources)
+        parts, why = name.split("/") if isinstance(name, str) else [], ""
+        if not isinstance(name, str):
+            why = "give it a text for a name"
+        elif any(part in ("", ".", "..") for part in parts) or "\0" in name or parts[0] == OWN:
+            why = (
+                f"HDF5 takes '/' for groups; use names like 'images' or 'camera/left', not {OWN!r}"
+            )
+        elif not name.isprintable() and name.encode(errors="replace").decode() != name:
+            why = "it is not valid Unicode"
+        for depth in range(1, len(parts)):
+            if "/".join(parts[:depth]) in sources:
+                why = f"it would lie inside source {'/'.join(parts[:depth])!r}; rename one"
+        if why:
+            raise ArrayError(f"{name!r} cannot name a source: {why}")
     for name in dims:
         if name not in sources:
-            raise UnknownNameError(
-                f"dims= names {name!r}, which is not a source; {did_you_mean(name, sources)}"
-            )
-    given: dict[str, SourceToWrite] = {}
-    for name, value in sources.items():
-        dense = own is not None and isinstance(value, xr.DataArray)
-        listed = name in uneven and isinstance(value, list | tuple)
-        if listed or (not dense and is_ragged(value)):
-            made = ragged_datasets(name, examples_of(name, value, dims.get(name)), kind)
-        else:
-            one = source_to_write(name, value, dims.get(name))
-            if dense and value.chunks is not None:
-                step = own.chunk_rows(name)
-                read = read_by(one, partial(own.read_rows, name), len(value), step)
-                one = replace(one, mean_bytes=read.mean_bytes)
-                one = replace(read, least_bytes=step * read.row_bytes) if here else one
-            made = {name: one}
-        for each in made:
-            if each in given or (each != name and each in sources):
-                raise ArrayError(
-                    f"ragged source {name!r} needs the name {each!r} for itself; rename the other"
-                )
-        given |= made
-    return given
-
-
-def check_name(name: Any, others: Container[str]) -> None:
-    """Refuse names that HDF5 cannot hold, or that lie inside another source."""
-    parts, why = name.split("/") if isinstance(name, str) else [], None
-    if not isinstance(name, str):
-        why = "give it a text for a name"
-    elif any(part in ("", ".", "..") for part in parts) or "\0" in name or parts[0] == OWN:
-        why = f"HDF5 takes '/' for groups; use names like 'images' or 'camera/left', not {OWN!r}"
-    elif not name.isprintable() and name.encode(errors="replace").decode() != name:
-        why = "it is not valid Unicode"
-    for depth in range(1, len(parts)):
-        if "/".join(parts[:depth]) in others:
-            why = f"it would lie inside source {'/'.join(parts[:depth])!r}; rename one"
-    if why is not None:
-        raise ArrayError(f"{name!r} cannot name a source: {why}")
+            hint = did_you_mean(name, sources)
+            raise UnknownNameError(f"dims= names {name!r}, which is not a source; {hint}")
 
 
 def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:

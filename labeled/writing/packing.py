@@ -16,10 +16,11 @@ writes a file stands on this.
 from __future__ import annotations
 
 import contextvars
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -73,7 +74,7 @@ class Recipe:
     layout: Layout
     unit_rows: int
     checksums: bool
-    measure: Measure
+    measure: Measure | None
 
     @property
     def chunk_rows(self) -> int:
@@ -126,7 +127,8 @@ def pack(
     pieces: list[Array | Units] = [rows[: first - start].copy(), rows[last - start :].copy()]
     if last > first:
         pieces.insert(1, units_of(rows[first - start : last - start], first, recipe))
-    return Packed(stop - start, pieces, recipe.measure.parts(values, parts, shapes))
+    measure = recipe.measure
+    return Packed(stop - start, pieces, measure.parts(values, parts, shapes) if measure else [])
 
 
 def checked_rows(
@@ -139,25 +141,22 @@ def checked_rows(
     ArrayError
         If a block has another shape or kind than its source, or a value that it cannot hold.
     """
-    where, dtype = f"source {recipe.name!r}", recipe.dtype
+    where, dtype, at = f"source {recipe.name!r}", recipe.dtype, first or 0
     array = values.get() if hasattr(values, "get") and hasattr(values, "device") else values
-    rows, why = np.asarray(array), None
+    rows, expected = np.asarray(array), (n_rows, *recipe.row_shape)
+    if np.ma.is_masked(array):
+        how = "fill it in with .filled(value)"
+        raise ArrayError(f"{where} gave a block with masked values, and a file stores none; {how}")
+    if rows.shape != expected:
+        found = f"of shape {rows.shape} where {expected} was announced"
+        raise ArrayError(f"{where} gave a block {found}; correct what computes it")
     if encode is not None:
         rows = encode(rows)
-    expected = (n_rows, *recipe.row_shape)
-    if np.ma.is_masked(array):
-        why = "with masked values, and a file cannot store a mask; fill it in with .filled(value)"
-    elif rows.shape != expected:
-        why = f"of shape {rows.shape} where {expected} was announced; correct what computes it"
-    if why is not None:
-        raise ArrayError(f"{where} gave a block {why}")
     base = vlen_base(dtype)
     if base is not None:
-        out = np.empty(len(rows), object)
-        for i, row in enumerate(rows.tolist(), first or 0):
-            out[i - (first or 0)] = cast(row, base, f"{where}, row {i}")
-        return out
-    return texts(rows, where, first or 0) if dtype.kind == "O" else cast(rows, dtype, where, first)
+        made = [cast(row, base, f"{where}, row {i}") for i, row in enumerate(rows.tolist(), at)]
+        return np.fromiter(made, object, len(made))
+    return texts(rows, where, at) if dtype.kind == "O" else cast(rows, dtype, where, first)
 
 
 def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
@@ -169,28 +168,29 @@ def units_of(rows: Array, start: int, recipe: Recipe) -> Units:
     return Units(start, start + len(rows), stored, sums)
 
 
+@dataclass(eq=False)
 class Joiner:
     """Joins the packed blocks of one source, in order.
 
     Parameters
     ----------
-    recipe : Recipe
     writer : SourceWriter
         Stores stretch after stretch, each beginning where the last ended.
+    n_rows : int
+        So many are stored; `sums` are their checksums, and the rows in `held` come after them.
     """
 
-    def __init__(self, recipe: Recipe, writer: SourceWriter) -> None:
-        self._recipe = recipe
-        self._writer = writer
-        self._held: list[Array] = []
-        self._n_held = 0
-        self.n_rows = 0
-        self._sums: list[int] = []
+    recipe: Recipe
+    writer: SourceWriter
+    n_rows: int = 0
+    sums: list[int] = field(default_factory=list)
+    held: list[Array] = field(default_factory=list)
+    n_held: int = 0
 
     @property
     def checksums(self) -> Checksums:
         """Those of all rows that are stored."""
-        return Checksums(self._recipe.unit_rows, self.n_rows, np.array(self._sums, "<u4"))
+        return Checksums(self.recipe.unit_rows, self.n_rows, np.array(self.sums, "<u4"))
 
     def take(self, packed: Packed) -> None:
         """Store what is complete; hold the rest for the next block."""
@@ -198,31 +198,30 @@ class Joiner:
             if isinstance(piece, Units):
                 self._put(piece)
             elif len(piece):
-                self._held.append(piece)
-                self._n_held += len(piece)
-                if (self.n_rows + self._n_held) % self._recipe.unit_rows == 0:
+                self.held.append(piece)
+                self.n_held += len(piece)
+                if (self.n_rows + self.n_held) % self.recipe.unit_rows == 0:
                     self.finish()
 
     def _put(self, units: Units) -> None:
-        rows, start = units.stored, units.start
-        assert self._n_held == 0
-        assert start == self.n_rows
+        rows = units.stored
+        assert (self.n_held, self.n_rows) == (0, units.start)
         if not isinstance(rows, np.ndarray):
-            self._writer.put_chunks(rows, units.stop)
+            self.writer.put_chunks(rows, units.stop)
         else:  # objects unit by unit, so that equal rows are equal bytes
-            step = self._recipe.unit_rows if rows.dtype.kind == "O" else len(rows)
+            step = self.recipe.unit_rows if rows.dtype.kind == "O" else len(rows)
             for at in range(0, len(rows), step):
-                self._writer.put_rows(start + at, rows[at : at + step])
-        self._sums += units.checksums
+                self.writer.put_rows(self.n_rows + at, rows[at : at + step])
+        self.sums += units.checksums
         self.n_rows = units.stop
 
     def finish(self) -> None:
         """Store what is held, even if it is not a whole unit."""
-        if self._n_held:
+        if self.held:
             # in their byte order: NumPy's own would be native
-            rows = np.concatenate(self._held, dtype=self._held[0].dtype)
-            self._held, self._n_held = [], 0
-            self._put(units_of(rows, self.n_rows, self._recipe))
+            rows = np.concatenate(self.held, dtype=self.held[0].dtype)
+            self.held, self.n_held = [], 0
+            self._put(units_of(rows, self.n_rows, self.recipe))
 
 
 Begin = Callable[[Any], Callable[[], Packed]]
@@ -272,20 +271,12 @@ class PackingPlan:
         recipes: dict[str, Recipe] = {}
         tallies: dict[str, Tally] = {}
         for name, given in inputs.sources.items():
-            dtype, shape, row_bytes, layout = (
-                given.dtype,
-                given.row_shape,
-                given.row_bytes,
-                layouts[name],
-            )
-            cut = Layout() if dtype.kind == "O" else layout  # HDF5 puts objects into chunks itself
-            unit_rows = rows_a_unit(row_bytes, cut, UNIT_BYTES)
-            found = measure_for(given) if statistics else None
-            measure = found or Measure()
-            recipes[name] = Recipe(
-                name, dtype, shape, row_bytes, layout, unit_rows, checksums, measure
-            )
-            if found is not None:
+            shape, row_bytes, layout = given.row_shape, given.row_bytes, layouts[name]
+            cut = Layout() if given.dtype.kind == "O" else layout  # HDF5 cuts objects by itself
+            units = rows_a_unit(row_bytes, cut, UNIT_BYTES), checksums
+            measure = measure_for(given) if statistics else None
+            recipes[name] = Recipe(name, given.dtype, shape, row_bytes, layout, *units, measure)
+            if measure is not None:
                 rows = {s: by[name] for s, by in (table or {}).items() if name in by}
                 tallies[name] = Tally(rows, decoded=measure.cf is not None)
         return cls(inputs, recipes, tallies, *storage.effort(usual))
@@ -395,30 +386,26 @@ def store(
     """
     joiners = {name: Joiner(recipe, writers[name]) for name, recipe in plan.recipes.items()}
     waiting: deque[tuple[str, int, Callable[[], Packed]]] = deque()
-    on_the_way = 0
+    most = 2 * plan.threads if plan.begin is None else math.inf
 
     def take() -> None:
-        nonlocal on_the_way
-        name, n_bytes, result = waiting.popleft()
+        name, _, result = waiting.popleft()
         packed = result()
         del result  # it holds what it returned
         joiners[name].take(packed)
         if name in plan.tallies:
             plan.tallies[name].add(packed.moments)
         advance(packed.n_rows * plan.recipes[name].row_bytes)
-        on_the_way -= n_bytes  # it was in memory until it was stored
 
     with ThreadPoolExecutor(plan.threads, "labeled-write") as pool:
         try:
             for given, first in plan.inputs.parts():
                 for block in given.blocks(plan.rows_a_block(given.name)):
-                    n_bytes = given.row_bytes * (block.stop - block.start)
-                    n_bytes = n_bytes if block.n_bytes is None else block.n_bytes
+                    n_bytes = block.n_bytes or given.row_bytes * (block.stop - block.start)
                     n_bytes *= TWICE * _weight(given.dtype)
-                    on_the_way += n_bytes
+                    budget = plan.rows_budget - n_bytes
                     while waiting and (
-                        on_the_way > plan.rows_budget
-                        or (plan.begin is None and len(waiting) > 2 * plan.threads)
+                        len(waiting) > most or sum(n for _, n, _ in waiting) > budget
                     ):
                         take()
                     waiting.append((given.name, n_bytes, _begun(plan, pool, given, block, first)))

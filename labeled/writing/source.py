@@ -139,11 +139,10 @@ def read_by(source: SourceToWrite, read: Read, n_rows: int, step: int = 1) -> So
     if source.dtype.kind != "O":
         return replace(source, blocks=partial(slices, read, n_rows, step=step))
     few = FIRST_TEXTS // PLACES
-    starts = {max(n_rows - few, 0) * place // (PLACES - 1) for place in range(PLACES)}
-    sizes = [_sizes(np.asarray(read(a, min(a + few, n_rows)))) for a in sorted(starts)]
+    starts = np.unique(np.linspace(0, max(n_rows - few, 0), PLACES, dtype=np.int64)).tolist()
+    sizes = [_sizes(np.asarray(read(a, min(a + few, n_rows)))) for a in starts]
     mean = max(int(np.concatenate(sizes).mean()), 1) if n_rows else TEXT_BYTES
-    blocks = partial(_text_blocks, read, n_rows, mean, step)
-    return replace(source, mean_bytes=mean, blocks=blocks)
+    return replace(source, mean_bytes=mean, blocks=partial(_text_blocks, read, n_rows, mean, step))
 
 
 def _sizes(rows: Array) -> Rows:
@@ -199,13 +198,12 @@ def stored_as(
     if dtype.kind in "Mm":
         encode = partial(times, kind=dtype.kind, where=where)
         return np.dtype(np.int64), encode, time_attrs(dtype.kind)
-    if dtype.kind not in KINDS or dtype.names is not None:
-        how = "cast it to numbers or texts"
-        if dtype.names:
-            first = dtype.names[0]
-            how = f"write its fields as sources of their own, with array[{first!r}]"
-        raise ArrayError(f"{where} has dtype {dtype}, which cannot be stored; {how}")
-    return dtype, None, {}
+    if dtype.kind in KINDS and dtype.names is None:
+        return dtype, None, {}
+    how = "cast it to numbers or texts"
+    if dtype.names:
+        how = f"write its fields as sources of their own, with array[{dtype.names[0]!r}]"
+    raise ArrayError(f"{where} has dtype {dtype}, which cannot be stored; {how}")
 
 
 def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
@@ -294,10 +292,9 @@ wider one
     times = "mM"
     alike = np.can_cast(values.dtype, dtype, "same_kind")
     if not alike or (dtype.kind in times and values.dtype.kind != dtype.kind):
-        raise ArrayError(
-            f"{where} gave a block of {values.dtype} where {dtype} was announced; give every "
-            f"block one dtype, cast with .astype({str(dtype)!r}) if that loses nothing"
-        )
+        how = f"cast with .astype({str(dtype)!r}) if that loses nothing"
+        words = f"{where} gave a block of {values.dtype} where {dtype} was announced"
+        raise ArrayError(f"{words}; give every block one dtype, {how}")
     with np.errstate(over="ignore", invalid="ignore"):
         try:
             out = values.astype(dtype)
@@ -403,23 +400,17 @@ def is_ragged(value: Any) -> bool:
     >>> is_ragged([[1, 2], [3]]), is_ragged([[1, 2], [3, 4]]), is_ragged(["a", "bc"])
     (True, False, False)
     """
-    if isinstance(value, Ragged):
-        return True
     if isinstance(value, np.ndarray | xr.DataArray):
         if value.dtype != object or value.ndim != 1:
             return False
-        if isinstance(value, xr.DataArray):
-            if value.chunks is not None and not _holds_arrays(value[:1].values):
-                return False  # texts; computing them to find out would cost too much
-            value = value.values
-        return _holds_arrays(value)
+        # to compute all of dask's texts to find out would cost too much
+        some = value[:1] if getattr(value, "chunks", None) else value
+        return _holds_arrays(some.values if isinstance(some, xr.DataArray) else some)
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        return False
-    if not _holds_arrays(value):
-        return False
+        return isinstance(value, Ragged)
+    shapes = map(np.shape, map(_taken, value if _holds_arrays(value) else ()))
     try:
-        shapes = map(np.shape, map(_taken, value))
-        first = next(shapes)
+        first = next(shapes, None)
         return any(shape != first for shape in shapes)
     except ValueError:  # an example that is not an array itself: named when it is written
         return True
@@ -446,16 +437,11 @@ def examples_of(name: str, value: Any, dims: Sequence[str | None] | None = None)
     """
     where = f"source {name!r}"
     if isinstance(value, Ragged):
-        ragged: Ragged = value
-
-        def lazy(start: int, stop: int) -> Array:
-            some: Ragged = ragged[start:stop]
-            return some.flat(threads=1).values
-
         found, own = value.dims, name.rpartition("/")[2]
         if not value.name:  # axes without names are called after their source
             found = tuple(dim.replace("example_axis_", f"{own}_axis_") for dim in found)
-        made = Examples(value.dtype, value.shapes, found, value.attrs, lazy)
+        read = partial(_flat_values, value)
+        made = Examples(value.dtype, value.shapes, found, value.attrs, read)
     else:
         made = _listed(where, value)
     dtype, encode, decoding = stored_as(where, made.dtype)
@@ -463,6 +449,11 @@ def examples_of(name: str, value: Any, dims: Sequence[str | None] | None = None)
         raise ArrayError(f"{where} has examples of {made.dtype}; {NUMBERS}")
     names, _ = name_dims(TO_WRITE, name, made.dims, dims)
     return replace(made, dtype=dtype, dims=names, attrs={**made.attrs, **decoding}, encode=encode)
+
+
+def _flat_values(ragged: Ragged, start: int, stop: int) -> Array:
+    values: Array = ragged[start:stop].flat(threads=1).values
+    return values
 
 
 def _listed(where: str, value: Any) -> Examples:
@@ -479,12 +470,10 @@ def _listed(where: str, value: Any) -> Examples:
         )
     check_integers(where, dtypes)
     n_axes = arrays[0].ndim if arrays else 1
-    odd = next((row for row, array in enumerate(arrays) if array.ndim != n_axes), None)
-    if odd is not None:
-        raise ArrayError(
-            f"{where}, row {odd}: an example of {arrays[odd].ndim} axes among others of {n_axes}; "
-            f"examples may differ in lengths only"
-        )
+    for row, array in enumerate(arrays):
+        if array.ndim != n_axes:
+            words = f"an example of {array.ndim} axes among others of {n_axes}"
+            raise ArrayError(f"{where}, row {row}: {words}; examples may differ in lengths only")
     labelled = {tuple(map(str, one.dims)) for one in value if isinstance(one, _LABELLED)}
     if len(labelled) > 1:
         raise DimsError(f"{where} has examples with dims {sorted(labelled)}; transpose them alike")
@@ -524,6 +513,7 @@ def ragged_datasets(
     """
     sizes, done, itemsize = elements_of(examples.shapes), done or {}, examples.dtype.itemsize
     edges, attrs = offsets_of(sizes), storable(f"source {name!r}", examples.attrs)
+    dtype, shape, axes = examples.dtype, (int(edges[-1]),), Names((f"{name}_value",))
     rest: Any = {"least_bytes": int(sizes.max(initial=0)) * itemsize, "examples": examples}
     if kind == "fuel":
         if examples.encode is not None:
@@ -531,31 +521,21 @@ def ragged_datasets(
                 f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
                 f"numbers; store them flat, with ragged='flat'"
             )
-        dtype, shape, axes = vlen_dtype(examples.dtype), (len(sizes),), Names(examples.dims[:1])
-        mean = 16 + int(edges[-1]) * itemsize // max(len(sizes), 1)
+        mean, shape = 16 + shape[0] * itemsize // max(len(sizes), 1), (len(sizes),)
+        dtype, axes = vlen_dtype(dtype), Names(examples.dims[:1])
         blocks = partial(_row_blocks, examples, sizes * itemsize)
         return {name: SourceToWrite(name, dtype, shape, axes, attrs, blocks, None, mean, **rest)}
-    members = member_names(name, len(examples.dims) - 1)
+    members, own = member_names(name, len(examples.dims) - 1), ragged_attrs(name, examples.dims)
     n_offsets = done.get(members[0], 0)
-    out = {
-        name: SourceToWrite(
-            name,
-            examples.dtype,
-            (int(edges[-1]),),
-            Names((f"{name}_value",)),
-            {**attrs, **ragged_attrs(name, examples.dims)},
-            partial(_value_blocks, examples, edges, max(n_offsets - 1, 0)),
-            examples.encode,
-            **rest,
-        )
-    }
-    offsets = (edges + done.get(name, 0))[1 if n_offsets else 0 :]
+    blocks = partial(_value_blocks, examples, edges, max(n_offsets - 1, 0))
+    encode = examples.encode
+    made = SourceToWrite(name, dtype, shape, axes, {**attrs, **own}, blocks, encode, **rest)
+    out, offsets = {name: made}, (edges + done.get(name, 0))[1 if n_offsets else 0 :]
     parts = (offsets, (f"{name}_offset",)), (examples.shapes, (examples.dims[0], f"{name}_axis"))
     for member, (array, dims) in zip(members, parts, strict=False):
         blocks = partial(slices, partial(_sliced, array), len(array))
-        out[member] = SourceToWrite(
-            member, array.dtype, array.shape, Names(dims), {}, blocks, is_part=True
-        )
+        part = SourceToWrite(member, array.dtype, array.shape, Names(dims), {}, blocks)
+        out[member] = replace(part, is_part=True)
     return out
 
 

@@ -273,18 +273,15 @@ class Tally:
     """
 
     def __init__(self, splits: Mapping[str, Rows], *, decoded: bool = False) -> None:
-        self._ranges = {s: rows for s, rows in splits.items() if isinstance(rows, range)}
-        self._lists = {
-            s: np.sort(rows) for s, rows in splits.items() if not isinstance(rows, range)
-        }
-        edges = {edge for rows in self._ranges.values() for edge in (rows.start, rows.stop)}
-        self._edges = np.array(sorted(edges), np.int64)
-        self._decoded = decoded
+        ranges = {s: rows for s, rows in splits.items() if isinstance(rows, range)}
+        self._lists = {s: np.sort(rows) for s, rows in splits.items() if s not in ranges}
+        self._ranges, self._decoded = ranges, decoded
         self.found = dict.fromkeys((EVERY_ROW, *splits), Moments())
 
     def parts(self, start: int, stop: int) -> list[Part]:
         """Return what to measure in a block: stretches between ends of splits, and lists."""
-        inside = self._edges[(self._edges > start) & (self._edges < stop)].tolist()
+        ends = {end for rows in self._ranges.values() for end in (rows.start, rows.stop)}
+        inside = sorted(end for end in ends if start < end < stop)
         out: list[Part] = []
         for a, b in pairwise([start, *inside, stop]):
             names = [s for s, r in self._ranges.items() if r.start <= a and b <= r.stop]

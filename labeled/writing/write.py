@@ -202,11 +202,7 @@ def write_with(
     """Write a file as :func:`write` does, with all its options as one value."""
     check_ending(path)
     with naming(f"nothing was written to {os.fspath(path)!r}"):
-        made = planned(sources, splits, options)
-        target = check_target(path, overwrite=options.overwrite, n_bytes=made.certain_bytes)
-        with made.bar(target, options.progress) as advance:
-            made.create(target, advance, overwrite=options.overwrite)
-    return target
+        return planned(sources, splits, options).write(path, options)
 
 
 def check_ending(path: str | os.PathLike[str]) -> None:
@@ -280,6 +276,13 @@ class Planned:
         """Return a progress bar of the bytes written."""
         return progress_bar(progress, self.plan.inputs.n_bytes, f"write {os.path.basename(target)}")
 
+    def write(self, path: Path, options: Storage) -> str:
+        """Make the file here, once its target is checked; return where it lies."""
+        target = check_target(path, overwrite=options.overwrite, n_bytes=self.certain_bytes)
+        with self.bar(target, options.progress) as advance:
+            self.create(target, advance, overwrite=options.overwrite)
+        return target
+
     def begun_by(self, begin: Begin) -> Planned:
         """Return the same file with the work of dask done by `begin`."""
         return replace(self, plan=replace(self.plan, begin=begin))
@@ -309,8 +312,8 @@ class Planned:
         for name, given in inputs.sources.items():
             file[name].attrs.update(given.attrs)
         joiners = store(plan, writers, advance)
-        counts = inputs.counted({name: joiner.n_rows for name, joiner in joiners.items()})
-        table = self.table if self.counted is None else self.counted(counts)
+        table, counts = self.table, inputs.counts
+        table = table if self.counted is None else self.counted(counts)
         if table is not None:
             check_inside(table, counts)
         if extras is not None:
