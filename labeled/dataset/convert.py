@@ -50,7 +50,6 @@ from labeled.errors import (
 )
 from labeled.formats import registry
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
-from labeled.formats.hdf5.arrays import natural
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, explained, part_folder
 from labeled.ragged import Ragged
@@ -237,8 +236,7 @@ class _Origin:
         "npz", "parquet", ...; "labeled" for a Dataset.
     name : str
         Of the file or folder; empty for what is in memory.
-    listed : PictureFiles, optional
-        Pictures that become records as they are encoded.
+    listed : pictures that become records as they are encoded, optional
     """
 
     kind: str
@@ -342,15 +340,13 @@ def _drawn(
 def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray[Any]:
     """Return one value a row: those of a source, or given outright."""
     value = _called(found, option, given) if isinstance(given, str) else given
+    given = given if isinstance(given, str) else "array"
     if isinstance(value, Ragged):
         raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
     labels = np.asarray(value.values if isinstance(value, xr.DataArray) else value[:])
     if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in LABELS:
-        given = given if isinstance(given, str) else "array"
-        raise SplitError(
-            f"{option}={given!r} has shape {labels.shape} and dtype {labels.dtype}; it must be "
-            f"{n_rows} integers or texts, one a row"
-        )
+        words = f"{option}={given!r} has shape {labels.shape} and dtype {labels.dtype}"
+        raise SplitError(f"{words}; it must be {n_rows} integers or texts, one a row")
     return labels.reshape(n_rows)
 
 
@@ -428,7 +424,7 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
         stamp_of(path)  # refuses what is not there, and pipes, which would block
         if path.lower().endswith(".npz"):
             return _of_npz(path, asked)
-    files = sorted(_files(paths), key=natural)
+    files = sorted(_files(paths), key=_in_order)
     endings = {os.path.splitext(one)[1].lower() for one in files}
     if endings == {".npy"}:
         return _of_npy(files)
@@ -470,6 +466,11 @@ def _files(paths: Sequence[str]) -> list[str]:
         else:
             found += [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     return [path for path in found if os.path.basename(path)[0] not in "._"]
+
+
+def _in_order(path: str) -> list[Any]:
+    """Return what sorts numbers within names as numbers."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path)]
 
 
 def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
@@ -572,10 +573,9 @@ def _open_npy(path: str, where: str) -> Array:
         mapped: Array = np.load(path, mmap_mode="r")
     except (ValueError, EOFError) as error:
         if "Python objects" in str(error):
-            raise UnsafeFileError(
-                f"{where} holds Python objects, which only unpickling could read; save it again as "
-                f"numbers, or texts of one width (dtype 'U20'), or leave it out with sources=[...]"
-            ) from None
+            how = "save it again as numbers, or texts of one width (dtype 'U20'), or leave it out"
+            words = f"{where} holds Python objects, which only unpickling could read"
+            raise UnsafeFileError(f"{words}; {how} with sources=[...]") from None
         raise FileFormatError(f"{where} is cut short, or not a sound .npy file: {error}") from error
     return mapped
 

@@ -321,11 +321,12 @@ def _changed(values: Array, out: Array) -> npt.NDArray[np.bool_]:
         return np.asarray((out.astype(old) != values) & ~np.isnat(values))
     if old.kind in "fc":
         return np.asarray(np.isfinite(values) & ~np.isfinite(out))
+    if old.kind in "iu" and new.kind in "iu":
+        bounds = np.iinfo(new)
+        return np.asarray((values < bounds.min) | (values > bounds.max))
     back = out.real if new.kind == "c" else out
     wrong = back.astype(old) != values
-    if old.kind in "iu" and new.kind in "iu":  # of one width, all but the sign comes back
-        wrong |= (values < 0) != (out < 0)
-    elif old.kind in "iu":  # casting the next power of two back is undefined
+    if old.kind in "iu":  # casting the next power of two back is undefined
         wrong |= back.astype(np.float64) >= float(np.iinfo(old).max + 1)
     return np.asarray(wrong)
 

@@ -142,19 +142,16 @@ def _range_of(where: str, asked: slice, n_rows: int | None) -> range:
     ends = (asked.start, asked.stop, asked.step)
     if not all(end is None or isinstance(end, int | np.integer) for end in ends):
         raise SplitTypeError(f"{where} is {asked!r}; give whole numbers")
+    why, most = "", asked.stop if n_rows is None else n_rows
     if asked.step == 0:
-        raise SplitError(f"{where} is {asked!r}; a step is not 0")
-    if n_rows is None:
-        if asked.stop is None or any(n is not None and n < 0 for n in ends):
-            raise SplitError(
-                f"{where} is {asked!r}, but the number of rows is not known yet; give a start and "
-                f"a stop that are not negative"
-            )
-        n_rows = int(asked.stop)
-    for end in ends[:2]:
-        if end is not None and not -n_rows <= end <= n_rows:
-            raise SplitError(f"{where} is {asked!r}, but there are {n_rows} rows; keep within them")
-    return range(*asked.indices(n_rows))
+        why = "a step is not 0; leave it out"
+    elif n_rows is None and (most is None or any(n is not None and n < 0 for n in ends)):
+        why = "how many rows there are is not known yet; give a start and a stop from 0 on"
+    elif any(end is not None and not -most <= end <= most for end in ends[:2]):
+        why = f"there are {most} rows; keep within them"
+    if why:
+        raise SplitError(f"{where} is {asked!r}, but {why}")
+    return range(*asked.indices(int(most)))
 
 
 def check_inside(splits: Splits, n_rows: Mapping[str, int | None]) -> None:
