@@ -17,7 +17,6 @@ what evaluation wants; what draws at random is for :mod:`labeled.transforms`.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -550,22 +549,15 @@ class RecordReader(ExampleReader):
         listed = np.asarray(rows, np.int64)
         shapes = self.shapes(listed)
         offsets = offsets_of(elements_of(shapes))
-        out = np.empty(int(offsets[-1]), self.dtype)
+        flat = Flat(np.empty(int(offsets[-1]), self.dtype), offsets, shapes)
+        outs = flat.examples()
         many = len(listed) >= MANY_ROWS and self.source.key == "images"
 
         def some(first: int, last: int) -> None:
-            ends = offsets[first : last + 1].tolist()
-            parts = zip(itertools.pairwise(ends), shapes[first:last].tolist(), strict=True)
-            outs = [out[a:b].reshape(shape) for (a, b), shape in parts]
-            read_examples(self.source, listed[first:last], outs)
+            read_examples(self.source, listed[first:last], outs[first:last].tolist())
 
         share(some, len(listed), processors() if many else 1)
-        return Flat(out, offsets, shapes)
-
-
-def open_ragged(source: SourceHeader, io: Io = "auto") -> RecordReader:
-    """Return a reader of the examples of a ragged source. Opens nothing yet."""
-    return RecordReader(source)
+        return flat
 
 
 FORMAT = Format(
@@ -581,5 +573,5 @@ FORMAT = Format(
         "raw": "records of any bytes",
     },
     options=RecordOptions,
-    open_ragged=open_ragged,
+    open_ragged=lambda source, io: RecordReader(source),
 )
