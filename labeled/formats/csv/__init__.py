@@ -8,7 +8,6 @@ its line.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -22,6 +21,7 @@ from labeled.formats.bytesource import open_bytes, stamp_of
 from labeled.formats.csv.index import (
     TIME,
     Dialect,
+    RowError,
     RowIndex,
     TextOptions,
     arrow,
@@ -54,9 +54,6 @@ and columns of values."""
 
 FEATURES, LABELS = "features", "labels"
 DIMS = ("batch", "feature")
-
-_ROW = re.compile(r"Row #(\d+): ")
-_FIELD = re.compile(r"(?s)In CSV column #(\d+): (?:CSV )?(.*)")
 
 Chosen = int | tuple[int, ...]
 """One column, or several side by side."""
@@ -200,12 +197,11 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
         open_bytes(stamp).read_into(text[a:b], begin)
     try:
         table = dialect.parse(text)
-    except ValueError as fault:
-        row, why = _explained(fault, text, dialect)
-        at = int(dialect.rows(text)[0][row])
+    except RowError as fault:
+        at = int(dialect.rows(text)[0][fault.row])
         sample = int(np.searchsorted(cuts, at, "right")) - 1
         line = line_at(stamp, dialect, int(begins[sample] + at - cuts[sample]))
-        raise FileFormatError(f"line {line} of {stamp.path!r}: {why}") from None
+        raise FileFormatError(f"line {line} of {stamp.path!r}: {fault}") from None
     columns = zip(dialect.names, table.columns, strict=True)
     return [_inferred(name, values, text, dialect) for name, values in columns]
 
@@ -214,7 +210,7 @@ def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
     """Return a column with the type that pyarrow infers from values of it."""
     kinds, kind, is_large = arrow().types, values.type, False
     if kinds.is_floating(kind) and (arrow(".compute").max(values).as_py() or 0) >= 2**63:
-        with suppress(ValueError):  # pyarrow infers no uint64
+        with suppress(RowError):  # pyarrow infers no uint64
             values = dialect.parse(text, {name: arrow().uint64()}).column(0)
             kind = values.type
     if kinds.is_integer(kind):
@@ -334,62 +330,44 @@ class Columns:
     dtype: np.dtype[Any]
     index: RowIndex = field(repr=False, compare=False)
 
-    def parse(self, text: Array, chosen: Sequence[int]) -> list[Array]:
+    def values(self, text: Array, chosen: Sequence[int]) -> list[Array]:
         """Return the values of some columns, by their positions among these, in rows of text.
 
         Raises
         ------
-        ValueError
+        RowError
             If a row has too few or too many fields, or a field is not a value of its type.
         """
         types = {self.dialect.names[self.numbers[i]]: self.types[i] for i in chosen}
         table = self.dialect.parse(text, types)
-        return [self._values(name, table.column(name)) for name in types]
-
-    def _values(self, name: str, column: Any) -> Array:
-        """Return a column as an array; a missing value is NaN or NaT."""
-        if column.null_count and self.dtype.kind not in "fM":
-            row = column.is_null().index(True).as_py() + 1
-            raise ValueError(
-                f"Row #{row}: column {name!r} holds nothing, where {self.dtype} is expected; open "
-                f"with dtype={{{name!r}: 'float64'}}, which has NaN"
-            )
-        if self.dtype.kind != "f" or not arrow().types.is_integer(column.type):
-            values: Array = column.to_numpy()
-            return values
-        whole = column.fill_null(0).to_numpy()
-        with np.errstate(invalid="ignore"):
-            values = whole.astype(self.dtype)
-            rounded = np.flatnonzero(values.astype(whole.dtype) != whole)
-        if len(rounded):
-            row = int(rounded[0])
-            raise ValueError(
-                f"Row #{row + 1}: column {name!r}: it holds {whole[row]}, which {self.dtype} "
-                f"would round; pass columns='separate', or dtype={{{name!r}: "
-                f"{str(self.dtype)!r}}} to have it rounded, or dtype={{{name!r}: 'str'}} to "
-                "have text"
-            )
-        values[column.is_null().to_numpy()] = np.nan
-        return values
+        return [_values(name, table.column(name), self.dtype) for name in types]
 
 
-def _explained(fault: ValueError, text: Array, dialect: Dialect) -> tuple[int, str]:
-    """Return which row of a text cannot be parsed, counted from 0, and why."""
-    words = str(fault)
-    if isinstance(fault, UnicodeDecodeError):
-        row = int(np.searchsorted(dialect.rows(text)[1], fault.start, "right"))
-        return row, f"it is not {dialect.encoding}: {words}; pass encoding="
-    row = int(found[1]) - 1 if (found := _ROW.search(words)) else 0
-    words = _ROW.sub("", words, count=1)
-    if found := _FIELD.match(words):
-        name = dialect.names[int(found[1])]
-        words = (
-            f"column {name!r}: {found[2]}; correct it, name it among missing=, or open with "
-            f"dtype={{{name!r}: str}}"
+def _values(name: str, column: Any, dtype: np.dtype[Any]) -> Array:
+    """Return a column as an array; a missing value is NaN or NaT."""
+    values: Array
+    if column.null_count and dtype.kind not in "fM":
+        raise RowError(
+            column.is_null().index(True).as_py(),
+            f"column {name!r} holds nothing, where {dtype} is expected; open "
+            f"with dtype={{{name!r}: 'float64'}}, which has NaN",
         )
-    elif words.startswith("CSV parse error"):
-        words = f"{words}; correct it, or check delimiter=, quote=, names= and skip_lines="
-    return row, words
+    if dtype.kind != "f" or not arrow().types.is_integer(column.type):
+        values = column.to_numpy()
+        return values
+    whole = column.fill_null(0).to_numpy()
+    with np.errstate(invalid="ignore"):
+        values = whole.astype(dtype)
+        rounded = np.flatnonzero(values.astype(whole.dtype) != whole)
+    for row in rounded[:1].tolist():
+        raise RowError(
+            row,
+            f"column {name!r}: it holds {whole[row]}, which {dtype} would round; pass "
+            f"columns='separate', or dtype={{{name!r}: {str(dtype)!r}}} to have it rounded, or "
+            f"dtype={{{name!r}: 'str'}} to have text",
+        )
+    values[column.is_null().to_numpy()] = np.nan
+    return values
 
 
 class TextReader(FileReader):
@@ -431,13 +409,12 @@ class TextReader(FileReader):
             part = np.concatenate([text[starts[a] : ends[b - 1]] for a, b in spans])
         try:
             with decoding():
-                values = table.parse(part, self._chosen)
-        except ValueError as fault:
-            number, why = _explained(fault, part, dialect)
-            row = int(rows[number])
+                values = table.values(part, self._chosen)
+        except RowError as fault:
+            row = int(rows[fault.row])
             line = line_at(file, dialect, begin + int(dialect.rows(text)[0][row - skipped]))
             where = f"{self.where}, rows {rows[0]} to {rows[-1]}"
-            error = ReadError(f"{where}: line {line} of {file.path!r}: {why}")
+            error = ReadError(f"{where}: line {line} of {file.path!r}: {fault}")
             error.row = row
             raise error from None
         if len(values[0]) != len(rows):

@@ -59,6 +59,8 @@ MAX_ROW_BYTES = 8 * 1024 * 1024
 """The longest row allowed: a quote that is never closed would make one row of the whole file."""
 
 CANDIDATES = ",\t;|"
+_ROW = re.compile(r"Row #(\d+): ")
+_FIELD = re.compile(r"(?s)In CSV column #(\d+): (?:CSV )?(.*)")
 _BOM, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
 _BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
 
@@ -188,6 +190,14 @@ def _checked_dtype(dtype: Any) -> Any:
 # how a text is written
 
 
+class RowError(ValueError):
+    """A row, counted from 0, is not what it should be. Never leaves the formats."""
+
+    def __init__(self, row: int, why: str) -> None:
+        super().__init__(why)
+        self.row = row
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How rows and fields are written."""
@@ -209,53 +219,65 @@ class Dialect:
         """The character between fields that the parser sees."""
         return " " if self.delimiter == WHITESPACE else self.delimiter
 
-    def parse(self, text: Any, types: Mapping[str, Any] | None = None) -> Any:
+    def parse(self, text: Array, types: Mapping[str, Any] | None = None) -> Any:
         """Return whole rows of text as a table of Arrow: columns that have `types`, or all.
 
         Raises
         ------
-        ValueError
+        RowError
             If a row has too few or too many fields, or a field is not a value of its type.
         """
         csv = arrow(".csv")
         if self.delimiter == WHITESPACE:  # one blank for blanks and tabs, none at the edges
-            text = _EDGES.sub(b"", _BLANKS.sub(b" ", bytes(text)))
-        return csv.read_csv(
-            arrow().py_buffer(text),
-            read_options=csv.ReadOptions(
-                use_threads=False,
-                block_size=len(text) + 1,
-                column_names=self.names,
-                autogenerate_column_names=not self.names,
-                encoding=self.encoding,
-            ),
-            parse_options=csv.ParseOptions(
-                delimiter=self.separator,
-                quote_char=self.quote or False,
-                newlines_in_values=self.quote is not None,
-            ),
-            convert_options=csv.ConvertOptions(
-                column_types=types,
-                include_columns=[*(types or ())] if self.names else None,
-                null_values=self.missing,
-                strings_can_be_null=False,
-                check_utf8=False,
-                decimal_point=self.decimal,
-            ),
-            memory_pool=arrow().system_memory_pool(),  # others keep much for the next block
+            text = np.frombuffer(_EDGES.sub(b"", _BLANKS.sub(b" ", bytes(text))), np.uint8)
+        reading = csv.ReadOptions(
+            use_threads=False,
+            block_size=len(text) + 1,
+            column_names=self.names,
+            autogenerate_column_names=not self.names,
+            encoding=self.encoding,
         )
+        parsing = csv.ParseOptions(
+            delimiter=self.separator,
+            quote_char=self.quote or False,
+            newlines_in_values=self.quote is not None,
+        )
+        converting = csv.ConvertOptions(
+            column_types=types,
+            include_columns=[*(types or ())] if self.names else None,
+            null_values=self.missing,
+            strings_can_be_null=False,
+            check_utf8=False,
+            decimal_point=self.decimal,
+        )
+        pool = arrow().system_memory_pool()  # others keep much for the next block
+        try:
+            return csv.read_csv(arrow().py_buffer(text), reading, parsing, converting, pool)
+        except UnicodeDecodeError as fault:
+            row = int(np.searchsorted(self.rows(text)[1], fault.start, "right"))
+            why = f"it is not {self.encoding}: {fault}; pass encoding="
+        except ValueError as fault:
+            row = int(found[1]) - 1 if (found := _ROW.search(str(fault))) else 0
+            why = _ROW.sub("", str(fault), count=1)
+            if found := _FIELD.match(why):
+                name = self.names[int(found[1])]
+                why = (
+                    f"column {name!r}: {found[2]}; correct it, name it among missing=, or open "
+                    f"with dtype={{{name!r}: str}}"
+                )
+            elif why.startswith("CSV parse error"):
+                why += "; correct it, or check delimiter=, quote=, names= and skip_lines="
+        raise RowError(row, why)
 
     def fields(self, text: bytes) -> list[list[str]]:
         """Cut rows into fields; return none if they have different numbers of fields."""
-        text = text if text.endswith(b"\n") else text + b"\n"
         n_most = text.count(self.separator.encode()) + 1
         words = {f"f{i}": arrow().string() for i in range(n_most)}
         try:
-            table = replace(self, names=()).parse(text, words)
-            columns = [column.to_pylist() for column in table.columns]
+            table = replace(self, names=()).parse(np.frombuffer(text + b"\n", np.uint8), words)
+            return [list(row.values()) for row in table.to_pylist()]
         except ValueError:
             return []
-        return [list(row) for row in zip(*columns, strict=True)]
 
     def rows(self, text: Array, *, last: bool = True) -> tuple[Ints, Ints, int]:
         """Find the rows of a piece of text that begins with a row; blank lines are none.
