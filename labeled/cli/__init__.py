@@ -1,4 +1,4 @@
-"""The command line: `main`, a module for each large command, `writing` for the small ones.
+"""The command line: `main` with the small commands, and a module for each large one.
 
 Nothing else imports this.
 """

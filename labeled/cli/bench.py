@@ -14,9 +14,9 @@ import os
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain, count
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -61,19 +61,18 @@ class Loop:
 
     def run(self, limit_s: float) -> tuple[float, list[Array]]:
         """Run epochs, the last one in part; return rows a second and the rows of batches."""
-        n_rows = n_bytes = 0
+        n_rows, n_bytes, seconds = 0, 0, 0.0
         numbers: list[Array] = []
         began = perf_counter()
-        while perf_counter() - began < limit_s:
-            with closing(self.epoch()) as batches:
-                for values, rows in batches:
-                    n_bytes += touch(values)
-                    n_rows += len(rows)
-                    numbers.append(rows)
-                    if perf_counter() - began > limit_s and len(numbers) >= FEW_BATCHES:
-                        break
-        self.bytes_per_row = n_bytes / max(1, n_rows)
-        return n_rows / (perf_counter() - began), numbers
+        for values, rows in chain.from_iterable(self.epoch() for _ in count()):
+            n_bytes += touch(values)
+            n_rows += len(rows)
+            numbers.append(rows)
+            seconds = perf_counter() - began
+            if seconds > limit_s and len(numbers) >= FEW_BATCHES:
+                break
+        self.bytes_per_row = n_bytes / n_rows
+        return n_rows / seconds, numbers
 
 
 def loops_of(dataset: labeled.Dataset, name: str, size: int, memory: str) -> list[Loop]:

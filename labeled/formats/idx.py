@@ -96,17 +96,17 @@ _CHANNELS = (1, 3, 4)
 
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     """Return one header for each set of files that differ only in their source, in their order."""
-    units: list[tuple[str, str | None, dict[str, str]]] = []
+    units: dict[tuple[str, str | None, int], dict[str, str]] = {}
     for path in paths:
         group, split, source = what_is_in(path)
-        for one in units:
-            if one[:2] == (group, split) and source not in one[2]:
-                one[2][source] = path
-                break
-        else:
-            units.append((group, split, {source: path}))
+        number = 0  # of those that are named alike, in different folders
+        while source in units.setdefault((group, split, number), {}):
+            number += 1
+        units[group, split, number][source] = path
     splits = [split for _, split, _ in units if split is not None]
-    return tuple(_unit_header(unit, split, splits, options) for _, split, unit in units)
+    return tuple(
+        _unit_header(unit, split, splits, options) for (_, split, _), unit in units.items()
+    )
 
 
 def _unit_header(
@@ -117,10 +117,10 @@ def _unit_header(
     sources = {name: _read_header(name, unit[name], options) for name in names}
     counts = {source.file.path: source.n_rows for source in sources.values()}
     if len(set(counts.values())) > 1:
-        counts_text = ", ".join(f"{n} in {path!r}" for path, n in counts.items())
         raise FileFormatError(
-            f"files that belong together hold different numbers of rows: {counts_text}; name those "
-            "that fit, or open them apart"
+            "files that belong together hold different numbers of rows: "
+            + ", ".join(f"{n} in {path!r}" for path, n in counts.items())
+            + "; name those that fit, or open them apart"
         )
     rows: dict[str, dict[str, Rows]] = {
         each: {n: range(s.n_rows if each == split else 0) for n, s in sources.items()}
@@ -138,14 +138,12 @@ def default_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
     >>> default_dims((60000, 28, 28)), default_dims((10, 32, 32, 3))
     (('batch', 'height', 'width'), ('batch', 'height', 'width', 'channel'))
     """
-    inner: tuple[str, ...]
     if len(shape) == 4:
         last = shape[3] in _CHANNELS and shape[1] not in _CHANNELS
-        inner = ("height", "width", "channel") if last else ("channel", "height", "width")
-    else:
-        known = {1: (), 2: ("feature",), 3: ("height", "width")}
-        inner = known.get(len(shape), tuple(f"axis_{axis}" for axis in range(1, len(shape))))
-    return ("batch", *inner)
+        colours = ("height", "width", "channel") if last else ("channel", "height", "width")
+        return ("batch", *colours)
+    known = {1: (), 2: ("feature",), 3: ("height", "width")}
+    return ("batch", *known.get(len(shape), (f"axis_{axis}" for axis in range(1, len(shape)))))
 
 
 # the header of a file
