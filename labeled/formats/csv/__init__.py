@@ -168,7 +168,7 @@ def _file_header(
             stored_bytes=stamp.size,
             format="csv",
             detail=Columns(dialect, tuple(numbers), tuple(types), dtype, index),
-            scratch_bytes=SCRATCH_BLOCKS * index.longest,
+            scratch_bytes=SCRATCH_BLOCKS * int(np.diff(index.starts).max(initial=0)),
         )
     return FileHeader(
         stamp=stamp, sources=sources, splits=all_rows(sources), kind="table", format="csv"
@@ -200,7 +200,7 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
     except RowError as fault:
         at = int(dialect.rows(text)[0][fault.row])
         sample = int(np.searchsorted(cuts, at, "right")) - 1
-        line = line_at(stamp, dialect, int(begins[sample] + at - cuts[sample]))
+        line = line_at(stamp, int(begins[sample] + at - cuts[sample]))
         raise FileFormatError(f"line {line} of {stamp.path!r}: {fault}") from None
     columns = zip(dialect.names, table.columns, strict=True)
     return [_inferred(name, values, text, dialect) for name, values in columns]
@@ -412,7 +412,7 @@ class TextReader(FileReader):
                 values = table.values(part, self._chosen)
         except RowError as fault:
             row = int(rows[fault.row])
-            line = line_at(file, dialect, begin + int(dialect.rows(text)[0][row - skipped]))
+            line = line_at(file, begin + int(dialect.rows(text)[0][row - skipped]))
             where = f"{self.where}, rows {rows[0]} to {rows[-1]}"
             error = ReadError(f"{where}: line {line} of {file.path!r}: {fault}")
             error.row = row

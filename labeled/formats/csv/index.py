@@ -207,8 +207,6 @@ class Dialect:
     quote: str | None
     begin: int
     """Where the first row of values begins, in the unpacked text."""
-    first_line: int
-    """Number of the line at `begin`, counted from 1."""
     encoding: str
     decimal: str
     missing: tuple[str, ...]
@@ -297,7 +295,7 @@ class Dialect:
 
         Examples
         --------
-        >>> dialect = Dialect(",", '"', 0, 1, "utf-8", ".", ())
+        >>> dialect = Dialect(",", '"', 0, "utf-8", ".", ())
         >>> text = np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8)
         >>> starts, ends, rest = dialect.rows(text, last=False)
         >>> starts.tolist(), ends.tolist(), rest
@@ -361,7 +359,6 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
         options.delimiter or "",
         None if options.delimiter == WHITESPACE else options.quote,
         begin,
-        data[:begin].count(b"\n") + 1,
         options.encoding,
         options.decimal,
         options.missing,
@@ -400,10 +397,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             f"columns {twice} of {stamp.path!r} have the same names; pass names=[...] to tell them "
             "apart"
         )
-    if not header:
-        return replace(dialect, names=names)
-    line = dialect.first_line + first.count(b"\n")
-    return replace(dialect, begin=int(ends[0]), first_line=line, names=names)
+    return replace(dialect, names=names, begin=int(ends[0]) if header else begin)
 
 
 def _guess_delimiter(dialect: Dialect, path: str, text: bytes) -> Dialect:
@@ -471,11 +465,6 @@ class RowIndex:
     n_bytes: int
     """Of the text, unpacked."""
 
-    @property
-    def longest(self) -> int:
-        """Bytes of the longest block."""
-        return int(np.diff(self.starts).max(initial=0))
-
 
 @lru_cache(maxsize=8)
 def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
@@ -517,10 +506,10 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
     return RowIndex(starts, max(1, min(each * times, n_rows)), n_rows, at)
 
 
-def line_at(stamp: FileStamp, dialect: Dialect, at: int) -> int:
+def line_at(stamp: FileStamp, at: int) -> int:
     """Return the number of the line at byte `at`, by counting the line ends before it."""
-    file, line = open_bytes(stamp), dialect.first_line
-    for begin in range(dialect.begin, at, READ_BYTES):
+    file, line = open_bytes(stamp), 1
+    for begin in range(0, at, READ_BYTES):
         data = np.empty(min(READ_BYTES, at - begin), np.uint8)
         file.read_into(data, begin)
         line += int((data == LF).sum())
