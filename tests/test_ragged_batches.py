@@ -228,3 +228,29 @@ def heavy(tmp_path_factory: Any) -> str:
             compression=1,
         )
     return str(path)
+
+
+def test_padded_sources_that_share_a_dim_go_to_xarray(tmp_path: Path) -> None:
+    words = [np.arange(n) for n in (1, 3, 2, 5)]
+    tones = [np.arange(n) for n in (2, 7, 2, 5)]
+    dims = ("batch", "time")
+    arrays = {"t": np.zeros((4, 9)), "words": labeled.Ragged.of(words, dims)}
+    arrays["tones"] = labeled.Ragged.of(tones, dims)
+    path = labeled.write(tmp_path / "x.hdf5", arrays, dims={"t": ("batch", "step")})
+    for batch in labeled.open_dataset(path).batches(2, ragged="pad"):  # the last are equally long
+        made = batch.to_xarray()
+        for name in ("words", "words_mask"):
+            assert made[name].dims == ("batch", "words_time")
+        for name in ("t", "tones", "tones_mask"):
+            assert made[name].dims == batch[name].dims
+        for name in made:
+            np.testing.assert_array_equal(made[name], batch[name])
+
+
+def test_sources_whose_dims_differ_in_length_go_to_xarray(tmp_path: Path) -> None:
+    arrays = {"x": np.zeros((4, 2)), "y": np.ones((4, 3))}
+    dims = dict.fromkeys(arrays, ("batch", "step"))
+    (batch,) = labeled.open_dataset(labeled.write(tmp_path / "x.hdf5", arrays, dims=dims)).batches(
+        4
+    )
+    assert dict(batch.to_xarray().sizes) == {"batch": 4, "step": 2, "y_step": 3}

@@ -116,8 +116,22 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
             raise unknown_attribute(self, name, lambda: self._arrays)
 
     def to_xarray(self) -> xr.Dataset:
-        """Return the batch as an xarray.Dataset in memory; nothing is copied."""
-        return xr.Dataset({name: (self._dims[name], a) for name, a in self._arrays.items()})
+        """Return the batch as an xarray.Dataset in memory; nothing is copied.
+
+        A dim becomes ``<source>_<dim>`` where it is longer or shorter than in a source before, or
+        where examples of either are padded: these lengths change from batch to batch.
+        """
+        variables, lengths = {}, dict[str, tuple[str, int]]()
+        for name, array in self._arrays.items():
+            source, dims = name.removesuffix("_mask"), list[str]()
+            source = source if source in self._arrays else name
+            for axis, dim in enumerate(self._dims[name]):
+                padded = source if axis and f"{source}_mask" in self._arrays else ""
+                length = padded, array.shape[axis]
+                alike = lengths.setdefault(dim, length) == length
+                dims.append(dim if alike else f"{source}_{dim}")
+            variables[name] = dims, array
+        return xr.Dataset(variables)
 
     def plot(
         self,
