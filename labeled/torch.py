@@ -75,6 +75,7 @@ class WorkerRows:
         self.shard = shard_of(shard)
         self._place = module("torch").zeros(3, dtype=module("torch").int64).share_memory_()
         self._live: tuple[int, int, Loader] | None = None
+        self.follows = True  # each `iter` begins the next epoch, unless one is named
         self.begin(int(options.get("epoch", 0)))
 
     def set_epoch(self, epoch: int) -> None:
@@ -94,7 +95,7 @@ class WorkerRows:
 
     def __iter__(self) -> Iterator[Any]:
         change, epoch, step = self._place.tolist()
-        if self._live is None or self._live[:2] != (os.getpid(), change):
+        if self._live is None or not self.follows or self._live[:2] != (os.getpid(), change):
             info = module("torch.utils.data").get_worker_info()
             part, n_parts = (0, 1) if info is None else (info.id, info.num_workers)
             # a worker reads ahead already
@@ -192,14 +193,14 @@ class DataLoader:
         self, rows: WorkerRows, num_workers: int, torch_options: Mapping[str, Any]
     ) -> None:
         self._rows, self._n_parts, self._begun = rows, max(1, num_workers), 0
-        self._next = int(rows.options.get("epoch") or 0), 0
-        self._place: tuple[int, int] | None = None
+        self._place, self._entered = (int(rows.options.get("epoch") or 0), 0), False
         if not torch_options.get("in_order", True):
             raise LoaderError(
                 "torch_options={'in_order': False} hands batches out as they come, so that a place "
                 "in the epoch could not be found again; leave it out"
             )
         self._options = {**torch_options, "num_workers": num_workers}
+        rows.follows = False  # a worker may begin so late that it finds the epoch after its own
         try:
             self._start()
         except (ValueError, TypeError) as error:
@@ -216,7 +217,7 @@ class DataLoader:
     @property
     def epoch(self) -> int:
         """The epoch that the next ``iter`` starts, or continues."""
-        return self._next[0]
+        return self._place[0] + self._entered
 
     def set_epoch(self, epoch: int) -> None:
         """Name the epoch that the next ``iter`` starts, for loops that count epochs themselves.
@@ -226,7 +227,7 @@ class DataLoader:
         """
         epoch = integer("epoch", epoch, least=0)
         if epoch != self.epoch:
-            self._next, self._place = (epoch, 0), None
+            self._place, self._entered = (epoch, 0), False
 
     def __repr__(self) -> str:
         return (
@@ -239,10 +240,10 @@ class DataLoader:
         return sum(len(self._rows.loader(part, self._n_parts, self.epoch)) for part in parts)
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, delivered = self._place = self._next
-        self._next = epoch + 1, 0
-        self._begun += 1
-        return self._batches(epoch, delivered, self._begun)
+        if self._entered:
+            self._place = self.epoch, 0
+        self._entered, self._begun = True, self._begun + 1
+        return self._batches(*self._place, self._begun)
 
     def _batches(self, epoch: int, delivered: int, number: int) -> Iterator[Any]:
         self._check_live(number)
@@ -254,7 +255,7 @@ class DataLoader:
             self._place = epoch, delivered
             yield batch
             self._check_live(number)  # before workers that live on are asked for one more
-        self._place = self._next
+        self._place, self._entered = (epoch + 1, 0), False
 
     def _check_live(self, number: int) -> None:
         """Raise :class:`LoaderError` in an iteration that is not the last that was begun."""
@@ -269,7 +270,7 @@ class DataLoader:
 
         Restored with as many workers, the same batches follow in the same order.
         """
-        epoch, delivered = self._place or self._next
+        epoch, delivered = self._place
         if delivered >= len(self):
             epoch, delivered = epoch + 1, 0
         first = self._rows.loader(0, self._n_parts, epoch).state_dict()
@@ -296,5 +297,5 @@ class DataLoader:
         loader = self._rows.loader(0, self._n_parts, int(first["epoch"]), **seed)
         loader.load_state_dict(first)  # complains about what does not fit
         self._rows.options |= seed  # later epochs follow that of the state, too
-        self._next, self._place = (int(first["epoch"]), int(state["delivered"])), None
+        self._place, self._entered = (int(first["epoch"]), int(state["delivered"])), False
         self._start()  # workers that live on do not know the seed
