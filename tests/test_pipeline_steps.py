@@ -71,7 +71,7 @@ def test_mappings_change_their_parts_and_keep_the_others(by_name):
         (
             lambda: Stages(collate={"b": list}).collate([{"b": 1}, {}]),
             PipelineError,
-            r"sample 1 of the batch has \[\], the first one \['b'\]",
+            r"sample 1 of the batch is dict of \[\], the first one dict of \['b'\]",
         ),
     ],
 )

@@ -116,7 +116,6 @@ def batches(
 
 def _source(array: xr.DataArray, dim: str, name: str) -> Source:
     """Return what the loader reads: numbers in memory as they lie there, else dask blocks."""
-
     if not isinstance(array.variable._data, np.ndarray) or array.dtype.kind not in "biufc":
         return Source.of_lazy(array, dim, name)
     turned = array.transpose(dim, ...)
@@ -188,12 +187,7 @@ class LabeledArray(_Served):
         a = self._object
         return space_of(tuple(map(str, a.dims)), a.shape, a.dtype, name=str(a.name))
 
-    def format_as(
-        self,
-        space: Space,
-        *,
-        dims: Mapping[Any, str] | None = None,
-    ) -> xr.DataArray:
+    def format_as(self, space: Space, *, dims: Mapping[Any, str] | None = None) -> xr.DataArray:
         """Lay the array out for `space`, finding its axes by name.
 
         Parameters

@@ -22,11 +22,7 @@ from labeled.errors import (
 )
 from labeled.formats.format import Options
 from labeled.formats.reader import Io
-from labeled.formats.registry import (
-    common_format,
-    option_names,
-    own_options,
-)
+from labeled.formats.registry import common_format, option_names, own_options
 
 Path = str | os.PathLike[str]
 

@@ -101,23 +101,19 @@ class LazyArray(BackendArray):
     def dtype(self) -> np.dtype[Any]:
         return self.source.dtype
 
-    def __getitem__(self, key: ExplicitIndexer | tuple[Any, ...]) -> npt.NDArray[Any]:
+    def __getitem__(self, key: ExplicitIndexer | tuple[Any, ...]) -> Any:
         """Read what is asked, one request for each axis as xarray's outer indexing takes them."""
         if isinstance(key, ExplicitIndexer):
-            found: npt.NDArray[Any] = explicit_indexing_adapter(
-                key, self.shape, IndexingSupport.OUTER, self._read
-            )
-            return found
+            return explicit_indexing_adapter(key, self.shape, IndexingSupport.OUTER, self._read)
         return self._read(key)
 
-    def _read(self, index: tuple[Any, ...]) -> npt.NDArray[Any]:
+    def _read(self, index: tuple[Any, ...]) -> Any:
         if not self.source.dims:
             return self.source.whole()
         one, *inner = index if self.has_rows else (0, *index)
         rows = [one] if isinstance(one, int | np.integer) else one
         read = read_block(self.source.narrow(dict(enumerate(inner))), self.rows[rows])
-        found: npt.NDArray[Any] = read if rows is one else read[0]
-        return found
+        return read if rows is one else read[0]
 
     @property
     def lengths(self) -> list[tuple[str, int]]:

@@ -17,13 +17,7 @@ from xarray.core.indexing import LazilyIndexedArray
 
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.opening import open_dataset
-from labeled.dataset.to_xarray import (
-    LazyArray,
-    along_dims,
-    arrays_of,
-    stored_along,
-    stored_rows,
-)
+from labeled.dataset.to_xarray import LazyArray, along_dims, arrays_of, stored_along, stored_rows
 from labeled.errors import LoaderError
 from labeled.formats.header import DEFLATE, FLETCHER32, SHUFFLE, is_text
 from labeled.selection import Request

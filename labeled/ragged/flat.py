@@ -200,18 +200,8 @@ def flat_of(examples: Sequence[npt.ArrayLike]) -> Flat:
     kinds = {array.dtype.kind for array in arrays}
     if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
         raise ArrayError("examples of a ragged array must be arrays of numbers, or all of times")
-    return flat_of_views(arrays, n_axes.pop(), None)
-
-
-def flat_of_views(examples: Sequence[Array] | Array, n_axes: int, dtype: Any) -> Flat:
-    """Join examples, known to agree in axes and dtype; one copy."""
-    pieces = list(examples)
-    if n_axes == 1:
-        shapes = np.fromiter(map(len, pieces), np.int64, len(pieces)).reshape(-1, 1)
-    else:
-        shapes = np.array([one.shape for one in pieces], np.int64).reshape(-1, n_axes)
-        pieces = [one.reshape(-1) for one in pieces]
-    values = np.concatenate(pieces, dtype=dtype) if pieces else np.empty(0, dtype)
+    shapes = np.array([one.shape for one in arrays], np.int64).reshape(-1, n_axes.pop())
+    values = np.concatenate([one.reshape(-1) for one in arrays]) if arrays else np.empty(0)
     return Flat(values, offsets_of(elements_of(shapes)), shapes)
 
 

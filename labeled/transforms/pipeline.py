@@ -49,7 +49,7 @@ from labeled.errors import (
     warn,
 )
 from labeled.samplers.permutation import key_of
-from labeled.transforms.sample import Dims, RowSpec, Stack, labelled_samples, some_of, stack
+from labeled.transforms.sample import RowSpec, Stack, check_alike, labelled_samples, some_of, stack
 
 Rows = npt.NDArray[np.int64]
 CONTEXT_NAMES = frozenset({"rng", "seed", "epoch", "row", "rows", "context"})
@@ -197,12 +197,6 @@ def steps_of(
             found += steps_of(one, step if by_name else part, (*path, step), whole=whole)
         return tuple(found)
     call = Steps(call) if isinstance(call, Mapping) else call
-    _check_transform(call)
-    asks = asked_by(call)
-    return (Step(call, part, path, asks, whole or "rows" in asks, stated.memory),)
-
-
-def _check_transform(call: Any) -> None:
     if isinstance(call, Stack) or is_pipeline(call):
         raise PipelineError(
             f"{name_of(call)} makes a batch of samples, which happens once in a pipeline: give a "
@@ -214,6 +208,8 @@ def _check_transform(call: Any) -> None:
             f"{call!r} is not a transform: give a callable of one argument, a mapping from source "
             "to one, or a list of them"
         )
+    asks = asked_by(call)
+    return (Step(call, part, path, asks, whole or "rows" in asks, stated.memory),)
 
 
 def is_pipeline(step: Any) -> bool:
@@ -247,10 +243,10 @@ def asked_by(transform: Any) -> frozenset[str]:
     except (TypeError, ValueError):  # written in C, and says nothing
         return frozenset()
     by_name = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    found = (CONTEXT_NAMES & set(by_name)) - set(bound)
-    if "seed" in found and not found & {"epoch", "row", "rows"}:
-        return found if by_name["seed"].default is inspect.Parameter.empty else found - {"seed"}
-    return found
+    found = CONTEXT_NAMES & by_name.keys() - bound
+    if found.isdisjoint(("epoch", "row", "rows")) and "seed" in found:
+        found = found if by_name["seed"].default is inspect.Parameter.empty else found - {"seed"}
+    return frozenset(found)
 
 
 def _given(name: str, context: SampleContext, transform: Any) -> Any:
@@ -414,15 +410,11 @@ def collate_parts(
     >>> collate_parts({"x": list}, [{"x": 1, "y": 2}, {"x": 3, "y": 4}])
     {'x': [1, 3], 'y': array([2, 4])}
     """
-    first = samples[0]
-    for number, sample in enumerate(samples):
-        if sample.keys() != first.keys():
-            differ = f"has {sorted(sample)}, the first one {sorted(first)}"
-            raise PipelineError(f"sample {number} of the batch {differ}")
+    check_alike(samples)
     for name in collates:
-        part_of(first, name)
-    every: dict[str, Callable[..., Any]] = {**dict.fromkeys(first, stack), **collates}
-    return {name: every[name]([sample[name] for sample in samples]) for name in first}
+        part_of(samples[0], name)
+    every: dict[str, Callable[..., Any]] = {**dict.fromkeys(samples[0], stack), **collates}
+    return {name: make([sample[name] for sample in samples]) for name, make in every.items()}
 
 
 # pipelines in a loader
@@ -457,7 +449,7 @@ class CompiledPipeline:
     collate: Callable[..., Any] | None
     batch: tuple[Step, ...]
     stacked: Stack = field(default_factory=Stack)
-    inner: Mapping[str, Dims] = field(default_factory=dict)
+    inner: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     flat: bool = False
 
     @property

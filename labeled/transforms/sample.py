@@ -237,16 +237,15 @@ class Stack:
 
     def _stacked(self, parts: list[Any], dim: str, where: str, axes: Any = None) -> Any:
         first = parts[0]
-        _check_alike(parts, where)
+        check_alike(parts, where)
         if isinstance(first, Sample):
             return {name: self._of_source(parts, name) for name in first.arrays}
         if isinstance(first, Mapping):
-            return {
-                name: self._stacked(
-                    [part[name] for part in parts], self.dims.get(name, dim), f"{where}[{name!r}]"
-                )
-                for name in first
-            }
+            batch = {}
+            for name in first:
+                own, column = self.dims.get(name, dim), [part[name] for part in parts]
+                batch[name] = self._stacked(column, own, f"{where}[{name!r}]")
+            return batch
         if isinstance(first, xr.DataArray):
             return _stacked_labelled(parts, dim, where)
         if isinstance(first, tuple | list):
@@ -254,8 +253,8 @@ class Stack:
                 axes if isinstance(axes, tuple) and len(axes) == len(first) else [None] * len(first)
             )
             made = [
-                self._stacked(list(column), dim, f"{where}[{i}]", inner[i])
-                for i, column in enumerate(zip(*parts, strict=True))
+                self._stacked(list(alike), dim, f"{where}[{i}]", inner[i])
+                for i, alike in enumerate(zip(*parts, strict=True))
             ]
             return type(first)(*made) if hasattr(first, "_fields") else type(first)(made)
         torch = sys.modules.get("torch")  # not imported for this
@@ -275,7 +274,8 @@ stack: Callable[[Sequence[Any]], Any] = Stack()
 """Stack samples part by part; see :class:`Stack`."""
 
 
-def _check_alike(parts: list[Any], where: str = "") -> None:
+def check_alike(parts: Sequence[Any], where: str = "") -> None:
+    """Raise :class:`PipelineError` where samples differ in type, names, length or dims."""
     first = _structure(parts[0])
     for number, part in enumerate(parts):
         if _structure(part) != first:
