@@ -232,6 +232,23 @@ def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
     return f"there are: {there}" if close is None else f"did you mean {close!r}? There are: {there}"
 
 
+def check_known(what: str, names: Iterable[object], known: Iterable[str], kind: str) -> None:
+    """Refuse names that are not known; `what` names them, and each should be a `kind`.
+
+    Examples
+    --------
+    >>> check_known("dims= names", ["imags"], ["images", "targets"], "a source")
+    Traceback (most recent call last):
+    labeled.errors.UnknownNameError: dims= names 'imags', which is not a source; did you mean \
+'images'? There are: 'images', 'targets'
+    """
+    there = set(known)
+    for name in names:
+        if name not in there:
+            hint = did_you_mean(str(name), there)
+            raise UnknownNameError(f"{what} {name!r}, which is not {kind}; {hint}")
+
+
 def closest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that `name` is most likely meant for, if there is one."""
     names = sorted(known)

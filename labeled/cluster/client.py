@@ -118,8 +118,7 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
         if not isinstance(client, distributed.Client) or client.asynchronous:
             raise ClusterError(
                 f"{type(client).__name__} is not a client that can be waited for; pass a "
-                "distributed.Client that is not asynchronous, a cluster, or the address of a "
-                "scheduler"
+                "distributed.Client that is not asynchronous, a cluster, or a scheduler's address"
             )
         try:
             yield client
@@ -128,9 +127,8 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
                 raise
             raise ClusterError(
                 f"the scheduler at {client.scheduler and client.scheduler.address} no longer "
-                "answers, or the client was closed in the middle of its work, and what workers "
-                "reported is lost; leave the client open until the call returns, or start the "
-                f"scheduler and its workers again ({type(error).__name__}: {error})"
+                "answers, or the client was closed meanwhile; leave it open until the call "
+                f"returns, or start the cluster again ({type(error).__name__}: {error})"
             ) from error
 
 

@@ -354,10 +354,8 @@ class _Run:
             self.seen_s = time.monotonic()
         elif time.monotonic() - self.seen_s > WAIT_S:
             to_go = sum(not share.done for share in self._shares)
-            raise ClusterError(
-                f"every worker is gone or paused since {WAIT_S:g} s, with {to_go} parts to go; "
-                "start workers"
-            )
+            words = f"every worker is gone or paused since {WAIT_S:g} s, with {to_go} parts to go"
+            raise ClusterError(f"{words}; start workers")
 
     def _give_out(self) -> None:
         """Give parts in line to workers that have none."""
@@ -409,7 +407,6 @@ class _Run:
         if losses > self.retries:
             times = "once" if losses == 1 else f"{losses} times in a row"
             raise ClusterError(
-                f"{words} {times} after batch {at}, last {', '.join(share.lost[-3:])}; the batches "
-                "that follow may take more memory than a worker has, or end its process: look at "
-                f"its log, give smaller batches or memory=, or more than retries={self.retries}"
+                f"{words} {times} after batch {at}, last {', '.join(share.lost[-3:])}; look at its "
+                f"log: give smaller batches or memory=, or more than retries={self.retries}"
             )

@@ -44,6 +44,7 @@ from labeled.errors import (
     SplitError,
     UnknownNameError,
     UnsafeFileError,
+    check_known,
     did_you_mean,
     listed,
     warn,
@@ -271,10 +272,7 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
     if names is None and isinstance(sources, Dataset):
         _warn_of_left_out(sources)
     known = replace(found, sources=sources).names
-    for name in names or ():
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise UnknownNameError(f"{found.where} has no source {name!r}; {hint}")
+    check_known("sources= names", names or (), known, f"in {found.where}")
     if not known or names == []:
         raise ArrayError(f"{found.where} holds no source to convert")
     if names is not None:
@@ -432,9 +430,8 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
         return _Origin("parquet", tables.grouped(tables.open_parquet(files), asked.columns))
     if os.path.isdir(path) and not known:
         raise FileFormatError(
-            f"folder {path!r} holds nothing to convert: no pictures, no files that open_dataset "
-            f"knows, and not .npy or parquet files alone; name some of its files, as in "
-            f"'{path}/*.npy'"
+            f"folder {path!r} holds nothing to convert: no pictures, no files of a known format, "
+            f"not .npy or parquet files alone; name some of its files, as in '{path}/*.npy'"
         )
     return None
 
@@ -589,8 +586,7 @@ def _joined(name: str, parts: Mapping[str, Any]) -> Any:
         if not alike or other.shape[1:] != one.shape[1:]:
             raise ArrayError(
                 f"source {name!r}: {path!r} has rows of {other.dtype} {other.shape[1:]}, and "
-                f"{first!r} of {one.dtype} {one.shape[1:]}; give files other names where they do "
-                f"not belong together, or convert them one by one"
+                f"{first!r} of {one.dtype} {one.shape[1:]}; convert them one by one"
             )
     if not others:
         return one

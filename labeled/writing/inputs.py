@@ -19,7 +19,7 @@ from dask.base import DaskMethodsMixin, is_dask_collection
 
 from labeled.device import adopted, has_dlpack
 from labeled.display.text import as_text, class_names_of
-from labeled.errors import ArrayError, DimsError, UnknownNameError, did_you_mean, warn
+from labeled.errors import ArrayError, DimsError, check_known, warn
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.writing import Coordinate, Names, storable, storable_text
@@ -301,10 +301,7 @@ def _check_names(sources: Mapping[Any, Any], dims: Dims) -> None:
                 why = f"it would lie inside source {'/'.join(parts[:depth])!r}; rename one"
         if why:
             raise ArrayError(f"{name!r} cannot name a source: {why}")
-    for name in dims:
-        if name not in sources:
-            hint = did_you_mean(name, sources)
-            raise UnknownNameError(f"dims= names {name!r}, which is not a source; {hint}")
+    check_known("dims= names", dims, sources, "a source")
 
 
 def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) -> SourceToWrite:

@@ -19,7 +19,7 @@ import numpy as np
 from dask.utils import parse_bytes
 
 from labeled._validation import whole
-from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
 from labeled.formats.header import FLETCHER32, SHUFFLE, Filter, SourceHeader
 
@@ -281,11 +281,7 @@ def expanded(option: str, values: Mapping[str, Any], names: Collection[str]) -> 
     out: dict[str, Any] = {}
     for pattern in sorted(values, key=lambda said: said in names):
         found = matching(pattern, names)
-        if not found:
-            raise UnknownNameError(
-                f"{option}= names {pattern!r}, which is not a source; "
-                f"{did_you_mean(pattern, names)}"
-            )
+        check_known(f"{option}= names", [] if found else [pattern], names, "a source")
         out.update(dict.fromkeys(found, values[pattern]))
     return out
 

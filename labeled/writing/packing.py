@@ -351,10 +351,9 @@ def fitting(plan: PackingPlan, memory: float | str | None) -> PackingPlan:
     if memory is None:
         return replace(plan, budget=SPARE * needed)
     raise LoaderError(
-        f"memory={memory!r} is too small for source {name!r}: of its pieces that cannot be cut (a "
-        f"chunk, a block of dask's, an example, a batch) the largest needs {needed:,} bytes, as it "
-        f"is read, as it is packed, and while it waits for its neighbours, with what threads and "
-        f"HDF5 take; give memory='{-(-needed >> 20)} MiB', or smaller pieces"
+        f"memory={memory!r} is too small for source {name!r}: to write its largest piece that "
+        f"cannot be cut (a chunk, a dask block, an example, a batch) takes {needed:,} bytes; give "
+        f"memory='{-(-needed >> 20)} MiB', or smaller pieces"
     )
 
 

@@ -195,9 +195,8 @@ def write_pictures(dataset: Any, target: str | os.PathLike[str], options: Storag
     needed = row_bytes * HELD_PICTURES
     if options.memory is not None and needed > max(budget, COUNTED_BYTES):
         raise LoaderError(
-            f"memory={options.memory!r} is too small for source {images!r}: its largest row takes "
-            f"{row_bytes:,} bytes, and .rec needs {needed:,}, as it is read and as it is written; "
-            f"give memory='{-(-needed >> 20)} MiB'"
+            f"memory={options.memory!r} is too small for source {images!r}: to write its largest "
+            f"row to .rec takes {needed:,} bytes; give memory='{-(-needed >> 20)} MiB'"
         )
     path = check_target(target, overwrite=options.overwrite)
     columns = {name: dataset[name].values for name in ("labels", "ids") if name in dataset.sources}

@@ -52,7 +52,7 @@ from labeled.writing.source import (
     slices,
 )
 from labeled.writing.splits import ORDERS, IntArray, Splits, moved, order_of
-from labeled.writing.verify import differences_of
+from labeled.writing.verify import differences_of, stored_datasets
 from labeled.writing.write import Planned, check_ending
 
 
@@ -221,8 +221,7 @@ def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> Non
     new, otherwise = scan(part, decode_cf=False), "in the new file; the original is untouched"
     check_looks(stored.header, new, otherwise)
     if compare:
-        datasets = {k: v for one in new.sources.values() for k, v in datasets_of(one).items()}
-        most = stored.block_bytes // threads
+        datasets, most = stored_datasets(new), stored.block_bytes // threads
         for first in differences_of(datasets, read_checksums(part), threads, stored.advance, most):
             raise WriteError(
                 f"{stored.target!r} differs from the original ({first}); the disk or memory may be "

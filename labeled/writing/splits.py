@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import SplitError, SplitTypeError, UnknownNameError, did_you_mean, warn
+from labeled.errors import SplitError, SplitTypeError, check_known, warn
 from labeled.formats.header import Rows
 from labeled.samplers.permutation import explicit_permutation, key_of
 
@@ -85,12 +85,8 @@ def as_splits(given: Any, n_rows: Mapping[str, int | None]) -> Splits:
         check_split_name(split)
         out[split], done = {}, dict[tuple[int, int | None], Rows]()
         by_source = rows if isinstance(rows, Mapping) else dict.fromkeys(n_rows, rows)
+        check_known(f"split {split!r} names source", by_source, n_rows, "written")
         for source, asked in by_source.items():
-            if source not in n_rows:
-                raise UnknownNameError(
-                    f"split {split!r} names source {source!r}, which is not written; "
-                    f"{did_you_mean(str(source), n_rows)}"
-                )
             if asked is not None:
                 key = (id(asked), n_rows[source])  # sources that share a list go on sharing it
                 if key not in done:
@@ -164,17 +160,17 @@ def check_inside(splits: Splits, n_rows: Mapping[str, int | None]) -> None:
     """
     for split, by_source in splits.items():
         for source, rows in by_source.items():
-            n, asked = n_rows[source], ""
-            most = np.iinfo(np.int64).max if n is None else n
+            n, why = n_rows[source], ""
+            most, has = np.iinfo(np.int64).max if n is None else n, f"but the source has {n} rows"
             if isinstance(rows, range):
                 if not 0 <= rows.start <= rows.stop <= most:
-                    asked = f"is rows {rows.start} to {rows.stop}"
+                    why = f"is rows {rows.start} to {rows.stop}, {has}; "
+                    why += f"expected 0 <= start <= stop <= {n}"
             elif rows.size and (int(rows.min()) < 0 or int(rows.max()) >= most):
                 at = int(np.flatnonzero((rows < 0) | (rows >= most))[0])
-                asked = f"lists row {rows[at]} (at position {at})"
-            if asked:
-                has = f"but the source has {n} rows, numbered from 0"
-                raise SplitError(f"split {split!r} of source {source!r} {asked}, {has}")
+                why = f"lists row {rows[at]} (at position {at}), {has}, numbered from 0"
+            if why:
+                raise SplitError(f"split {split!r} of source {source!r} {why}")
         lengths = {source: len(rows) for source, rows in by_source.items()}
         if len(set(lengths.values())) > 1:
             raise SplitError(
@@ -346,18 +342,18 @@ def _check_together(
 ) -> None:
     """Refuse rules that do not go together, or have no rows to divide."""
     given = {"stratify": classes is not None, "group": groups is not None, "in_order": in_order}
-    asked = [word for word, is_given in given.items() if is_given]
-    if asked and not shares:
-        raise SplitError(f"{asked[0]} needs splits by share, such as train=0.8 test=0.2")
-    if len(asked) > 1:
-        raise SplitError(f"{' and '.join(asked)} do not go together; choose one of them")
-    if list(shares.values()).count(REST) > 1:
-        raise SplitError("more than one split takes the rest; give one of them a share")
+    asked, why = [word for word, is_given in given.items() if is_given], ""
     floats = classes is not None and classes.dtype.kind == "f"
-    if floats and 1 < classes.size == np.unique(classes).size:  # measurements by mistake
-        raise SplitError(
-            "stratify has another number in each row; make a few bins: np.digitize(values, edges)"
-        )
+    if asked and not shares:
+        why = f"{asked[0]} needs splits by share, such as train=0.8 test=0.2"
+    elif len(asked) > 1:
+        why = f"{' and '.join(asked)} do not go together; choose one of them"
+    elif list(shares.values()).count(REST) > 1:
+        why = "more than one split takes the rest; give one of them a share"
+    elif floats and 1 < classes.size == np.unique(classes).size:  # measurements by mistake
+        why = "stratify has another number in each row; make bins: np.digitize(values, edges)"
+    if why:
+        raise SplitError(why)
 
 
 def _left_over(fixed: Mapping[str, Any], n_rows: int) -> IntArray:

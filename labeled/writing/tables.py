@@ -18,7 +18,7 @@ import numpy as np
 from dask.delayed import delayed
 
 from labeled._optional import extra_module
-from labeled.errors import ArrayError, FileFormatError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, FileFormatError, check_known
 from labeled.formats.region import Array
 
 
@@ -99,12 +99,7 @@ def grouped(
     for source, parts in given.items():
         if not len(parts):
             raise ArrayError(f"columns= of source {source!r} names no column; leave it out")
-        for part in parts:
-            if part not in columns:
-                raise UnknownNameError(
-                    f"columns= of source {source!r} has {part!r}, which is not a column; "
-                    f"{did_you_mean(part, columns)}"
-                )
+        check_known(f"columns= of source {source!r} has", parts, columns, "a column")
         side = [columns[part] for part in parts]
         if any(isinstance(one, list) or one.ndim > 1 or one.dtype.kind == "O" for one in side):
             raise ArrayError(
@@ -140,15 +135,13 @@ def open_parquet(paths: Sequence[str]) -> dict[str, Any]:
                 files[path] = opened.enter_context(pyarrow(".parquet").ParquetFile(path))
             except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
                 raise FileFormatError(f"{path!r} is not a sound parquet file: {error}") from error
-        names = {path: list(file.schema_arrow.names) for path, file in files.items()}
-        first = names[paths[0]]
+        first = list(files[paths[0]].schema_arrow.names)
         _check_different(repr(paths[0]), first)
-        for path in paths:
-            if names[path] != first:
-                raise ArrayError(
-                    f"{path!r} has the columns {names[path]}, and {paths[0]!r} {first}; convert "
-                    f"them one by one"
-                )
+        for path, file in files.items():
+            names = list(file.schema_arrow.names)
+            if names != first:
+                found = f"{path!r} has the columns {names}, and {paths[0]!r} {first}"
+                raise ArrayError(f"{found}; convert them one by one")
         return {name: _column(files, name) for name in first}
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
-from labeled.errors import FileFormatError, LabeledError, UnknownNameError, did_you_mean
+from labeled.errors import FileFormatError, LabeledError
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.metadata import Checksums, checksum, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
@@ -112,10 +112,10 @@ def verify(
         raise FileFormatError(
             f"file {header.stamp.path!r} has no checksums; labeled.repack makes a copy with some"
         )
-    stored = _stored(header, list(header.sources) if sources is None else sources)
+    stored = stored_datasets(header)
     unseen = [name for name in known if name not in stored] if sources is None else []
     if unseen:  # what was written, and is not a source now: gone, out of reach, or another name
-        stored |= _stored(scan(path, sources=unseen, **options), unseen)
+        stored |= stored_datasets(scan(path, sources=unseen, **options))
     compared = {name: known[name].n_rows for name in stored if name in known}
     n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())
     title = f"verify {os.path.basename(header.stamp.path)}"
@@ -195,14 +195,7 @@ def reader_of(source: SourceHeader) -> Callable[[range], Array]:
     return read
 
 
-def _stored(header: FileHeader, names: Sequence[str]) -> dict[str, SourceHeader]:
-    """Return the datasets of some sources: of one in the flat layout, all that it is made of."""
-    out: dict[str, SourceHeader] = {}
-    for name in names:
-        if name not in header.sources:
-            raise UnknownNameError(
-                f"file {header.stamp.path!r} has no source {name!r}; "
-                f"{did_you_mean(name, header.sources)}"
-            )
-        out |= datasets_of(header.sources[name])
-    return out
+def stored_datasets(header: FileHeader) -> dict[str, SourceHeader]:
+    """Return the datasets of all sources: of one in the flat layout, all that it is made of."""
+    parts = [datasets_of(source) for source in header.sources.values()]
+    return {name: each for one in parts for name, each in one.items()}

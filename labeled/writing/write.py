@@ -19,7 +19,7 @@ import numpy as np
 
 from labeled._validation import check_arguments
 from labeled.display.progress import progress_bar
-from labeled.errors import ArrayError, DimsError, LabeledError, WriteError, warn
+from labeled.errors import ArrayError, DimsError, LabeledError, WriteError, check_known, warn
 from labeled.formats.hdf5.extras import Extras
 from labeled.formats.hdf5.fuel import write_table
 from labeled.formats.hdf5.metadata import write_own
@@ -305,11 +305,10 @@ class Planned:
         """Write rows, names, splits and attributes into an open file."""
         plan, extras = self.plan, self.extras
         inputs = plan.inputs
-        writers = {
-            name: SourceWriter(file, name, given.dtype, given.shape, plan.recipes[name].layout)
-            for name, given in inputs.sources.items()
-        }
+        writers: dict[str, SourceWriter] = {}
         for name, given in inputs.sources.items():
+            layout = plan.recipes[name].layout
+            writers[name] = SourceWriter(file, name, given.dtype, given.shape, layout)
             file[name].attrs.update(given.attrs)
         joiners = store(plan, writers, advance)
         table, counts = self.table, inputs.counts
@@ -382,12 +381,9 @@ def _with_extras(
     inputs: Inputs, coords: Mapping[str, Any], source_attrs: Mapping[str, Mapping[str, Any]]
 ) -> Inputs:
     """Add coordinates and attributes that were given apart from the arrays."""
-    known, out = set(inputs.n_rows), dict(inputs.sources)
+    out = dict(inputs.sources)
+    check_known("source_attrs= names", source_attrs, inputs.n_rows, "a source")
     for name, attrs in source_attrs.items():
-        if name not in known:
-            raise ArrayError(
-                f"source_attrs= names {name!r}, which is not a source: {sorted(known)}"
-            )
         extra = storable(f"source {name!r}", attrs)
         out[name] = replace(out[name], attrs={**out[name].attrs, **extra})
     for name, value in coords.items():
