@@ -29,7 +29,6 @@ from labeled.compat.mxnet.parameters import (
     CSV,
     MNIST,
     Version,
-    checked_version,
     files_of,
     options_of,
     read_parameters,
@@ -66,8 +65,7 @@ class CSVIter(MXDataProvider):
     """
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        version = checked_version(version)
-        asked = read_parameters("CSVIter", CSV, parameters, strict=strict)
+        asked = read_parameters("CSVIter", CSV, parameters, version, strict=strict)
         dtype = asked.dtype if version == "1.9.1" else "float32"
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
@@ -111,10 +109,8 @@ def _table(
                 del fields[dropped : dropped + 1]
             values = [value for value in map(read, fields) if value is not None]
         if len(values) != math.prod(shape):
-            raise FileFormatError(
-                f"{path!r}, row {number}: {len(values)} values, where the shape {shape} asks for "
-                f"{math.prod(shape)}"
-            )
+            wrong = f"{len(values)} values, where the shape {shape} asks for {math.prod(shape)}"
+            raise FileFormatError(f"{path!r}, row {number}: {wrong}")
         yield np.array(values, dtype).reshape(shape)
 
 
@@ -245,8 +241,7 @@ class MNISTIter(MXDataProvider):
     _ahead = 0
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        version = checked_version(version)
-        asked = read_parameters("MNISTIter", MNIST, parameters, strict=strict)
+        asked = read_parameters("MNISTIter", MNIST, parameters, version, strict=strict)
         part, parts, size = asked.part_index, asked.num_parts, asked.batch_size
         if part >= parts:
             raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")
@@ -294,8 +289,6 @@ def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
     lengths = found[4:begin].tobytes().ljust(begin - 4, b"\0")
     shape = np.frombuffer(lengths, ">u4").tolist()
     if not 0 < math.prod(shape) <= len(found) - begin:
-        raise FileFormatError(
-            f"{path!r} claims an array of {shape} and holds {max(0, len(found) - begin)} values; "
-            "it is cut off, or not an IDX file of bytes"
-        )
+        wrong = f"claims an array of {shape} and holds {max(0, len(found) - begin)} values"
+        raise FileFormatError(f"{path!r} {wrong}; it is cut off, or not an IDX file of bytes")
     return found[begin : begin + math.prod(shape)].reshape(shape)

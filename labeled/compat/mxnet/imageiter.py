@@ -35,7 +35,6 @@ from labeled.compat.mxnet.parameters import (
     Parameter,
     Rules,
     Version,
-    checked_version,
     files_of,
     read_parameters,
 )
@@ -93,11 +92,11 @@ class ImageRecordIter(MXDataProvider):
     _newest_rules: Rules = "1.9.1"
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        rules = self._rules = self._newest_rules if checked_version(version) == "1.9.1" else version
+        rules = self._rules = self._newest_rules if version == "1.9.1" else version
         title, table = type(self).__name__, IMAGES
         if version == "1.9.1":
             table = {**IMAGES, "path_imgrec": Parameter(str)}
-        asked = read_parameters(title, table, parameters, strict=strict, rules=rules)
+        asked = read_parameters(title, table, parameters, version, strict=strict, rules=rules)
         _check_parameters(title, asked, rules)
         self._asked, self._newest = asked, rules == "1.9.1"
         files = files_of(asked.path_imgrec)
@@ -303,9 +302,7 @@ def passes_of(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator
     if asked.path_imgidx:
         return _indexed(asked, records)
     spans, at_once, draws = [records.part(part, parts)], CHUNK_BYTES, None
-    if (
-        asked.shuffle_chunk_size
-    ):  # pieces, whose order is shuffled before every pass, always further
+    if asked.shuffle_chunk_size:  # pieces, in an order that is shuffled further before every pass
         size = asked.shuffle_chunk_size * MIB
         n = math.ceil(SLACK * int(records.heads[-1]) / (parts * size))
         draws = Twister(PIECE_SEED + part + parts + n + asked.shuffle_chunk_seed)

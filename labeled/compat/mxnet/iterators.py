@@ -291,13 +291,10 @@ class MXDataProvider(AbstractDataProvider):
             if missing and self._asked.round_batch:
                 self._rows, self._filled_up = self._pass(), True
                 self._take()
-                still = size - len(self._taken)
-                if still:
-                    raise LoaderError(
-                        f"a batch of {size} rows takes {missing} rows of the next pass, which has "
-                        f"{missing - still}; the number of inputs must be bigger than the batch "
-                        "size"
-                    )
+                if len(self._taken) < size:
+                    wrong = f"a batch takes {missing} rows of the next pass, which has fewer; "
+                    wrong += "the number of inputs must be bigger than the batch size"
+                    raise LoaderError(wrong)
             yield self._stacked(missing)
 
     def _take(self) -> None:
@@ -494,10 +491,8 @@ def _named(given: Any, name: str, what: str) -> Named:
     elif _is_pair(given):
         pairs = (given,)
     if not isinstance(pairs, list | tuple) or not all(map(_is_pair, pairs)):
-        raise ArrayError(
-            f"Invalid {what} argument type: {type(given).__name__}; give an array, a (name, array) "
-            "pair or a list of pairs"
-        )
+        wrong = f"Invalid {what} argument type: {type(given).__name__}"
+        raise ArrayError(f"{wrong}; give an array, a (name, array) pair or a list of pairs")
     return [(key, np.asarray(array, np.float32)) for key, array in pairs]
 
 

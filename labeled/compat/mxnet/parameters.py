@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -168,18 +168,11 @@ IMAGES = {
 }
 
 
-def checked_version(version: Any) -> Version:
-    """Return the version whose rules are meant."""
-    if version not in VERSIONS:
-        raise LoaderError(f"version={version!r} is none of {', '.join(map(repr, VERSIONS))}")
-    found: Version = version
-    return found
-
-
 def read_parameters(
     iterator: str,
     table: Mapping[str, Parameter],
     given: Mapping[str, Any],
+    version: Version,
     *,
     strict: bool,
     rules: Rules = "1.9.1",
@@ -189,10 +182,13 @@ def read_parameters(
     Raises
     ------
     LoaderError
-        If a value cannot be read, is too small, or one that is required is missing.
+        If a value cannot be read, is too small, or one that is required is missing; if there is
+        no such version.
     OptionError
         With `strict`: if a word is unknown.
     """
+    if version not in VERSIONS:
+        raise LoaderError(f"version={version!r} is none of {', '.join(map(repr, VERSIONS))}")
     age = RULES.index(rules)
     known = [name for name, one in table.items() if RULES.index(one.since) <= age]
     for name in given:
@@ -252,17 +248,13 @@ def options_of(uri: str) -> dict[str, str]:
     return dict(parse_qsl(options, keep_blank_values=True, separator="&"))
 
 
-def _files(path: str) -> Iterator[str]:
+def _files(path: str) -> list[str]:
     if os.path.isfile(path):
-        yield path
-        return
+        return [path]
     folder, pattern = (path, ".*") if os.path.isdir(path) else os.path.split(path)
     try:
-        fits = re.compile(pattern, re.DOTALL).fullmatch
-    except re.error:  # a name, and no pattern
-        return
-    if os.path.isdir(folder or "."):
-        with os.scandir(folder or ".") as entries:
-            for one in entries:
-                if one.is_file() and fits(one.name):
-                    yield os.path.join(folder, one.name)
+        fits, inside = re.compile(pattern, re.DOTALL).fullmatch, os.listdir(folder or ".")
+    except (re.error, OSError):  # a name, and neither a pattern nor in a folder
+        return []
+    files = [os.path.join(folder, name) for name in inside if fits(name)]
+    return [file for file in files if os.path.isfile(file)]

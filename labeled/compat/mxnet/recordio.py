@@ -192,10 +192,8 @@ class MXIndexedRecordIO(MXRecordIO):
                 if not 0 <= offset < 1 << 63:
                     raise ValueError(offset)
             except (ValueError, IndexError):
-                raise FileFormatError(
-                    f"line {number} of {self.idx_path!r}, {line!r:.60}, is not a key, a tab and an "
-                    "offset; rec2idx writes the index again"
-                ) from None
+                wrong = f"{line!r:.60}, is not a key, a tab and an offset; write it by rec2idx"
+                raise FileFormatError(f"line {number} of {self.idx_path!r}, {wrong}") from None
             self.idx[key] = offset
             self.keys.append(key)
 

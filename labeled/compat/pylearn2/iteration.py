@@ -112,15 +112,18 @@ class _OneEpoch(SubsetIterator):
             return math.ceil(n / num_batches), num_batches
         else:
             size, most = batch_size, float(math.ceil(n / batch_size))  # a float, as it was
-        reached = num_batches is None or num_batches <= most
-        wrong = f"{n} rows make {most:.0f} batches of {size}, not {num_batches}"
-        check(reached, wrong)
-        return size, most if num_batches is None else num_batches
+        chosen = most if num_batches is None else num_batches
+        check(chosen <= most, f"{n} rows make {most:.0f} batches of {size}, not {chosen}")
+        return size, chosen
 
     def next(self) -> Any:
         return next(self._requests)
 
     __next__ = next
+
+
+def _not_said(iterator: SubsetIterator) -> bool:
+    raise old(NotImplementedError, f"{type(iterator).__name__} does not say whether it is uneven")
 
 
 # ---------------------------------------------------------------- each row once
@@ -190,9 +193,7 @@ class RandomUniformSubsetIterator(_OneEpoch):
     def num_examples(self) -> float:
         return self.batch_size * self.num_batches
 
-    @property
-    def uneven(self) -> bool:
-        raise old(NotImplementedError, f"{type(self).__name__} does not say whether it is uneven")
+    uneven = property(_not_said)
 
 
 class RandomSliceSubsetIterator(RandomUniformSubsetIterator):
@@ -250,9 +251,8 @@ class EvenSequencesSubsetIterator(_OneEpoch):
 
     def _sizes(self, batch_size: Any, num_batches: Any) -> tuple[int, float]:
         data: Any = self._dataset_size
-        listed, sized = isinstance(data, list | np.ndarray), batch_size is not None
-        check(listed, "even_sequences iterates a list or ndarray of sequences")
-        alone = sized and num_batches is None
+        check(isinstance(data, list | np.ndarray), "even_sequences iterates a list or ndarray")
+        alone = batch_size is not None and num_batches is None
         check(alone, "even_sequences needs batch_size, and takes no num_batches")
         lengths = np.array([len(sequence) for sequence in data], np.int64)
         self._groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
@@ -274,9 +274,7 @@ class EvenSequencesSubsetIterator(_OneEpoch):
 
     __next__ = next
 
-    @property
-    def uneven(self) -> bool:
-        raise old(NotImplementedError, "even_sequences does not say whether it is uneven")
+    uneven = property(_not_said)
 
 
 # ---------------------------------------------------------------- by name
@@ -355,18 +353,17 @@ class FiniteDatasetIterator:
         check(not swapped, f"{space} takes a tuple of sources, found {source!r}")
         self._source = source if isinstance(source, tuple) else (source,)  # a list counts as one
         n = len(getattr(space, "components", [space]))
-        require(len(self._source) == n, f"{n} spaces for the sources {source!r}")
         functions = [None] * n if convert is None else list(convert)
-        require(len(functions) == n, f"{len(functions)} functions for {n} spaces")
+        alike = len(self._source) == len(functions) == n
+        require(alike, f"{n} spaces, the sources {source!r}, and {len(functions)} functions")
         own = flat_pairs(dataset.get_data_specs())
         names = [name for _, name in own]
-        missing = [name for _, name in wanted if name not in names]
-        check(not missing, f"the dataset has no sources {missing}; it has {names}")
-        self._positions = [names.index(name) for _, name in wanted]
-        self._convert: list[Convert] = [
-            function or partial(own[at][0].np_format_as, space=space)
-            for (space, _), at, function in zip(wanted, self._positions, functions, strict=True)
-        ]
+        self._positions, self._convert = list[int](), list[Convert]()
+        for (to, name), function in zip(wanted, functions, strict=True):
+            check(name in names, f"the dataset has no source {name!r}; it has {names}")
+            at = names.index(name)
+            self._positions.append(at)
+            self._convert.append(function or partial(own[at][0].np_format_as, space=to))
 
     def next(self) -> Any:
         """Return the next batch: a tuple, or the bare batch of a single source."""
@@ -490,17 +487,17 @@ class DataSpecsMapping:
         """
         parts = flat.components if isinstance(flat, CompositeSpace) else flat
         parts = list(parts) if isinstance(parts, tuple | list) else [parts]
-        n = self.n_unique_specs
-        require(len(parts) == n, f"expected {n} elements, found {len(parts)}")
+        require(len(parts) == self.n_unique_specs, f"{len(parts)} elements are not one a pair")
         return self._nested(parts, self.spec_mapping, isinstance(flat, Space))
 
     def _nested(self, parts: list[Any], tree: Tree, of_spaces: bool) -> Any:
         if isinstance(tree, tuple):
             branches = [self._nested(parts, branch, of_spaces) for branch in tree]
             return CompositeSpace(branches) if of_spaces else tuple(branches)
-        null = tree is None
-        check(not (null and of_spaces), "spaces are not nested around a NullSpace", TypeError)
-        return None if null else parts[tree]
+        if tree is not None:
+            return parts[tree]
+        check(not of_spaces, "spaces are not nested around a NullSpace", TypeError)
+        return None
 
 
 def _unwrapped(item: Any) -> Any:
