@@ -526,34 +526,35 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
             labels = f"with_spaces({info.name}=IndexSpace(max_labels, {own.dim}))"
             wrong += f". If its integers are labels, say so: {labels}"
         raise SpaceError(wrong) from error
-    order: tuple[int, ...] = (0, 1)  # axes of the result
     if isinstance(space, ConvNDSpace) and not isinstance(own, ConvNDSpace):
         own = ConvNDSpace(space.shape, space.channels)  # in the order in which rows are flattened
+    axes = to = own.axis_names()
     if isinstance(own, ConvNDSpace):
         to = space.axes if isinstance(space, ConvNDSpace) else canonical_axes(len(own.shape))
-        order = tuple(map(own.axes.index, to))
+    order = tuple(map(axes.index, to))  # axes of the result
     view = own.sizes(0)[1:]  # a row with one axis per name
-    channel = own.axes.index("c") - 1 if isinstance(own, ConvNDSpace) else len(view) - 1
+    channel = axes.index("c" if "c" in axes else axes[-1]) - 1
     scale = _factor("scale", options, info, view, channel)
     shift = _factor("shift", options, info, view, channel)
     scaled, asked = scale is not None or shift is not None, options["dtype"]
     stored = info.dtype.newbyteorder("=")
-    if not isinstance(own, IndexSpace):
+    held = own.with_dtype(None) if isinstance(own, IndexSpace) else None
+    if held is not None:
+        if scaled:
+            raise SpaceError("it holds labels, which take no scale or shift")
+        as_labels = isinstance(space, IndexSpace)
+        asked = None if as_labels and not isinstance(asked, Mapping) else asked
+        made = _wanted_dtype(space, info.name, asked)
+        if made is None:
+            made = stored if as_labels else np.dtype(np.float64)
+        space = space.with_dtype(made)
+    else:
         wanted = _wanted_dtype(space, info.name, asked)
         reason = why_not_cast(info.dtype, wanted, scaled=scaled)
         if reason is not None:
             raise SpaceError(reason)
         made = result_dtype(stored, wanted, scaled)
-        return SpecStep(info.name, space, info.shape, view, order, None, made, scale, shift)
-    if scaled:
-        raise SpaceError("it holds labels, which take no scale or shift")
-    as_labels = isinstance(space, IndexSpace)
-    asked = None if as_labels and not isinstance(asked, Mapping) else asked
-    wanted = _wanted_dtype(space, info.name, asked)
-    if wanted is None:
-        wanted = stored if as_labels else np.dtype(np.float64)
-    target = space.with_dtype(wanted)
-    return SpecStep(info.name, target, info.shape, view, order, own.with_dtype(None), wanted)
+    return SpecStep(info.name, space, info.shape, view, order, held, made, scale, shift)
 
 
 # ---------------------------------------------------------------- dtype, scale, shift

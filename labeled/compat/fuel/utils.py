@@ -91,8 +91,7 @@ class Subset:
         ValueError
             If this is a slice without rows.
         """
-        some = self.is_list or not self.is_empty
-        check(some, f"{self.list_or_slice} has no rows, and so no list of them")
+        check(self.is_list or not self.is_empty, f"{self.list_or_slice} has no rows to list")
         return list(self.list_or_slice if self.is_list else self._rows)
 
     def __add__(self, other: Subset) -> Subset:

@@ -160,11 +160,9 @@ class Augmenter:
 
     def _shorter_edge(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
-        if height > width:
-            new = self.p.resize * height // width, self.p.resize
-        else:
-            new = self.p.resize, self.p.resize * width // height
-        return opencv.resize(picture, *new, self._interpolation(draws, (height, width), new))
+        down, across = (self.p.resize * n // min(height, width) for n in (height, width))
+        how = self._interpolation(draws, (height, width), (down, across))
+        return opencv.resize(picture, down, across, how)
 
     def _warped(self, picture: Picture, draws: Twister) -> Picture:
         height, width = picture.shape[:2]
@@ -326,13 +324,10 @@ class Augmenter:
         if self.mean_img is not None and self.mean_img.shape != values.shape:
             wrong = self.mean_img.shape
             raise AugmentError(f"the mean image has shape {wrong}, pictures have {values.shape}")
-
-        def mirrors() -> bool:
-            tossed = p.rand_mirror and draws.coin()
-            return tossed or bool(p.mirror)
-
         # the newest version draws for mirroring first, and nothing else for raw bytes
-        mirrored = self.rules == "1.9.1" and mirrors()
+        mirrored, first = bool(p.mirror), self.rules == "1.9.1"
+        if p.rand_mirror and first:
+            mirrored |= draws.coin()
         contrast, illumination = F32(1), F32(0)
         if p.dtype != "uint8":
             contrast, illumination = (
@@ -340,8 +335,8 @@ class Augmenter:
                 for most in (p.max_random_contrast, p.max_random_illumination)
             )
             contrast += F32(1)
-        if self.rules != "1.9.1":
-            mirrored = mirrors()
+        if p.rand_mirror and not first:
+            mirrored |= draws.coin()
         out = self._normalised(values, contrast, illumination)
         return np.ascontiguousarray(out[:, :, ::-1] if mirrored else out)
 

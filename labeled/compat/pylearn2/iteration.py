@@ -185,8 +185,7 @@ class RandomUniformSubsetIterator(_OneEpoch):
             yield self._rng.randint(0, self._dataset_size, size=self._batch_size)
 
     def _sizes(self, batch_size: Any, num_batches: Any) -> tuple[int, float]:
-        both = batch_size is not None and num_batches is not None
-        check(both, f"{type(self).__name__}: give batch_size and num_batches")
+        check(None not in (batch_size, num_batches), "give batch_size and num_batches")
         return batch_size, num_batches
 
     @property
@@ -252,8 +251,7 @@ class EvenSequencesSubsetIterator(_OneEpoch):
     def _sizes(self, batch_size: Any, num_batches: Any) -> tuple[int, float]:
         data: Any = self._dataset_size
         check(isinstance(data, list | np.ndarray), "even_sequences iterates a list or ndarray")
-        alone = batch_size is not None and num_batches is None
-        check(alone, "even_sequences needs batch_size, and takes no num_batches")
+        check(batch_size is not None and num_batches is None, "give batch_size, not num_batches")
         lengths = np.array([len(sequence) for sequence in data], np.int64)
         self._groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
         self._dataset_size = lengths.size
@@ -291,7 +289,7 @@ _SCHEMES: dict[str, type[SubsetIterator]] = {
 }
 
 
-def resolve_iterator_class(mode: Any) -> type[SubsetIterator]:
+def resolve_iterator_class(mode: str | type[SubsetIterator]) -> type[SubsetIterator]:
     """Return the class of a mode; a class stays as it is.
 
     Raises
@@ -300,8 +298,7 @@ def resolve_iterator_class(mode: Any) -> type[SubsetIterator]:
         If there is no such mode.
     """
     if not isinstance(mode, str):
-        found: type[SubsetIterator] = mode
-        return found
+        return mode
     check(mode in _SCHEMES, f"unknown iteration mode {mode!r}; there are {sorted(_SCHEMES)}")
     return _SCHEMES[mode]
 

@@ -124,11 +124,9 @@ class Conv2DSpace(SimplyTypedSpace):
         super().__init__(dtype, **kw)
         require((channels is None) != (num_channels is None), "give channels or num_channels")
         count = num_channels if channels is None else channels
-        pair = hasattr(shape, "__len__") and len(shape) == 2
-        check(pair, f"shape must be (rows, columns), found {shape!r}")
-        for length in (*shape, count):
-            whole = isinstance(length, int | np.integer) and length > 0
-            require(whole, f"Conv2DSpace: lengths must be integers above 0, found {length!r}")
+        check(hasattr(shape, "__len__") and len(shape) == 2, f"{shape!r} is not (rows, columns)")
+        for n in (*shape, count):
+            require(isinstance(n, int | np.integer) and n > 0, f"lengths are above 0, not {n!r}")
         self.shape = tuple(map(int, shape))  # lengths of few bits would overflow when multiplied
         self.num_channels = int(count)  # type: ignore[arg-type]  # one of the two is given
         self.axes: Axes = self.default_axes if axes is None else tuple(axes)

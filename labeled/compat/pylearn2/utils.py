@@ -210,8 +210,7 @@ class OneHotFormatter:
 
 def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
     for label in (int(targets.max()), int(targets.min())) if targets.size else ():
-        known = -max_labels <= label < max_labels
-        check(known, f"label {label} is out of range for {max_labels} labels", IndexError)
+        check(-max_labels <= label < max_labels, f"label {label} of {max_labels}", IndexError)
     rows = np.atleast_2d(targets).astype(np.int64) % max(max_labels, 1)
     made = arrays.one_hot(rows, max_labels, "merge" if mode == "merge" else "concatenate", dtype)
     if mode == "stack":
@@ -225,8 +224,7 @@ def _sparse(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> A
     width = max_labels if mode == "merge" else k * max_labels
     offsets = 0 if mode == "merge" else np.arange(k) * max_labels
     columns = targets.astype(np.int64) + offsets
-    inside = not ((columns < 0) | (columns >= width)).any()
-    check(inside, f"a label is out of range for {width} columns")
+    check(not ((columns < 0) | (columns >= width)).any(), f"a label is beyond {width} columns")
     places = (columns.reshape(-1), np.arange(0, n * k + 1, max(k, 1))[: n + 1])
     made = csr_matrix((np.ones(n * k, dtype), *places), (n, width))
     made.sum_duplicates()

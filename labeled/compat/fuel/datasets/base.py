@@ -319,8 +319,7 @@ class TextFile(Dataset):
         encoding: str | None = None,
     ) -> None:
         for token in (bos_token, eos_token, unk_token):
-            known = token is None or token in dictionary
-            check(known, f"{token!r} is not in the dictionary; add it, or pass None")
+            check(token is None or token in dictionary, f"add {token!r}, or pass None for it")
         check(level in ("word", "character"), f"level is 'word' or 'character', found {level!r}")
         super().__init__()
         self.files, self.dictionary = list(files), dictionary

@@ -370,8 +370,7 @@ def _check_order(request: list[Any], sort_indices: bool) -> None:
     rows = np.asarray(request)
     check(rows.dtype.kind in "iub", f"rows are whole numbers, not {rows.dtype}", TypeError)
     rows = np.sort(rows) if sort_indices else rows
-    wrong = "rows may not be repeated, and must ascend without sort_indices=True"
-    check((rows[1:] > rows[:-1]).all(), wrong, TypeError)
+    check((rows[1:] > rows[:-1]).all(), "rows repeat, or descend without sort_indices", TypeError)
 
 
 # ---------------------------------------------------------------- files of PyTables

@@ -340,8 +340,7 @@ class Cache(Transformer):
     """
 
     def __init__(self, data_stream: Any, iteration_scheme: IterationScheme, **kwargs: Any) -> None:
-        sizes = isinstance(iteration_scheme, BatchSizeScheme)
-        check(sizes, f"sizes of batches are needed, found {iteration_scheme!r}")
+        check(isinstance(iteration_scheme, BatchSizeScheme), "a scheme of sizes is needed")
         kwargs.setdefault("axis_labels", data_stream.axis_labels)
         super().__init__(data_stream, iteration_scheme=iteration_scheme, **kwargs)
         self.cache: list[list[Any]] = [[] for _ in self.sources]

@@ -85,8 +85,7 @@ class Transformer(AbstractDataStream):
         """
         data, examples = self._next(request), self.produces_examples
         alike = examples == self.data_stream.produces_examples
-        wrong = f"{type(self).__name__} changes the kind of items; say how in get_data()"
-        check(alike, wrong, NotImplementedError)
+        check(alike, f"{type(self).__name__} needs a get_data() of its own", NotImplementedError)
         return self.transform_example(data) if examples else self.transform_batch(data)
 
     def _not_transformed(self, *_: Any) -> Any:
