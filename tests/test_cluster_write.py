@@ -16,7 +16,7 @@ import pytest
 
 import labeled
 from labeled import cluster as cl
-from labeled.errors import ArrayError, ClusterError, WriteError
+from labeled.errors import ClusterError, UnknownNameError, WriteError
 from make_files import DIGIT_LABELS, digits, fuel_file
 
 N = 203
@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused_by_name(client, ds, tmp_path, monkeypatch):
         cl.write(client, tmp_path / "x.hdf5", ds, workers=["w"])
     with pytest.raises(WriteError, match="exists already"):
         cl.write(client, ds.files.paths[0], ds)
-    with pytest.raises(ArrayError, match="source_attrs= names 'y'"):
+    with pytest.raises(UnknownNameError, match="source_attrs= names 'y'"):
         cl.write(client, tmp_path / "x.hdf5", ds, source_attrs={"y": {}})
     with pytest.raises(TypeError, match=r"has no option .compresion.; did you mean"):
         cl.write(client, tmp_path / "x.hdf5", ds, compresion="gzip")

@@ -7,11 +7,4 @@ from labeled.cluster.client import check_files, cuda_cluster, local_cluster
 from labeled.cluster.parts import run_parts, statistics
 from labeled.cluster.writing import write
 
-__all__ = [
-    "check_files",
-    "cuda_cluster",
-    "local_cluster",
-    "run_parts",
-    "statistics",
-    "write",
-]
+__all__ = ["check_files", "cuda_cluster", "local_cluster", "run_parts", "statistics", "write"]

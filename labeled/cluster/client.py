@@ -231,7 +231,9 @@ def readers_of(
     found = workers_of(client, named, resources, required=True)
     unable = ask(client, found.values(), dataset.files.check_times)
     if unable:
-        raise ClusterError(unable_words(unable, len(found)))
+        how = "put them where every worker finds them under the same path (paths travel, not rows)"
+        how += ", or name the workers to use with workers="
+        raise ClusterError(unable_words(unable, len(found), "read the files of this dataset", how))
     return found
 
 
@@ -285,15 +287,7 @@ def problem(
         return f"{type(error).__name__}: {error}"
 
 
-def unable_words(
-    unable: Mapping[Worker, str],
-    n_asked: int,
-    what: str = "read the files of this dataset",
-    remedy: str = (
-        "put the files where every worker finds them under the same path (paths travel, not "
-        "rows), or name the workers to use with workers="
-    ),
-) -> str:
+def unable_words(unable: Mapping[Worker, str], n_asked: int, what: str, remedy: str) -> str:
     """Say who cannot do what."""
     lines = [f"  worker {worker}: {words}" for worker, words in list(unable.items())[:MAX_NAMED]]
     if len(unable) > MAX_NAMED:

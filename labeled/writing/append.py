@@ -97,18 +97,14 @@ def append(
         stored, new = StoredSources(header, target, budget // 6), inputs_of(sources, uneven=uneven)
         old, counted = stored.inputs(), partial(_new_table, header, split)
         _check_fit(new, old, header)
-        table = counted(
-            {n: header.sources[n].n_rows + (more or 0) for n, more in new.n_rows.items()}
-        )
-        rewrite(
-            stored,
-            _old_then_new(old, new),
-            table,
-            options,
-            lambda _: check_same(header.stamp, "Append again"),
-            "append to",
-            counted=counted,
-        )
+        n_old = {name: source.n_rows for name, source in header.sources.items()}
+        table = counted({name: n_old[name] + (n or 0) for name, n in new.n_rows.items()})
+        inputs = _old_then_new(old, new)
+
+        def check(_: str) -> None:
+            check_same(header.stamp, "Append again")
+
+        rewrite(stored, inputs, table, options, check, "append to", counted=counted)
     return os.path.realpath(where)
 
 
@@ -256,11 +252,7 @@ def write_splits(
             comments = remove_table(file["/"]) if header.kind == "fuel" else None
             write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)
             write_own(file, statistics, read_checksums(where))
-        check_looks(
-            header,
-            scan(part),
-            "beside splits, as files of other programs are; make a new file with "
-            "labeled.convert(..., split=)",
-            coords=True,
-        )
+        otherwise = "beside splits, as files of other programs are; make a new file with "
+        otherwise += "labeled.convert(..., split=)"
+        check_looks(header, scan(part), otherwise, coords=True)
     return target

@@ -96,9 +96,8 @@ class Inputs:
                 datasets = {name: given}
                 if given.examples is not None:
                     flat = vlen_base(self.sources[name].dtype) is None
-                    datasets = ragged_datasets(
-                        name, given.examples, "flat" if flat else "fuel", done
-                    )
+                    kind: RaggedAs = "flat" if flat else "fuel"
+                    datasets = ragged_datasets(name, given.examples, kind, done)
                     if not flat:
                         self.shapes.setdefault(name, []).append(given.examples.shapes)
                 for one in datasets.values():
@@ -291,9 +290,7 @@ def _check_names(sources: Mapping[Any, Any], dims: Dims) -> None:
         if not isinstance(name, str):
             why = "give it a text for a name"
         elif any(part in ("", ".", "..") for part in parts) or "\0" in name or parts[0] == OWN:
-            why = (
-                f"HDF5 takes '/' for groups; use names like 'images' or 'camera/left', not {OWN!r}"
-            )
+            why = f"HDF5 takes '/' for groups; use 'images' or 'camera/left', say, not {OWN!r}"
         elif not name.isprintable() and name.encode(errors="replace").decode() != name:
             why = "it is not valid Unicode"
         for depth in range(1, len(parts)):

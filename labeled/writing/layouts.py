@@ -236,11 +236,10 @@ def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any)
         rows = 1 << max((MAX_CHUNK_BYTES // row_bytes).bit_length() - 1, 0)
         asked = rows if n_rows is None else min(rows, 1 << max(n_rows - 1, 0).bit_length())
     chunks: tuple[Any, ...] = tuple(asked) if isinstance(asked, Iterable) else (asked, *row_shape)
-    fits = len(chunks) == len(shape) and all(
-        isinstance(c, int | np.integer) and 1 <= c <= most
-        for c, most in zip(chunks, (HDF5_CHUNK_BYTES, *row_shape), strict=False)
-    )
-    if not fits:
+    limits = zip(chunks, (HDF5_CHUNK_BYTES, *row_shape), strict=False)
+    whole_numbers = all(isinstance(c, int | np.integer) for c in chunks)
+    fits = whole_numbers and all(1 <= c <= most for c, most in limits)
+    if len(chunks) != len(shape) or not fits:
         raise ArrayError(
             f"chunks={asked!r} does not fit source {name!r} of shape {shape}; give a number of "
             f"rows, or one length from 1 to that of the axis for every axis"

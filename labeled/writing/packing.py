@@ -103,20 +103,15 @@ class Packed:
 
 
 def pack(
-    start: int,
-    stop: int,
-    recipe: Recipe,
-    parts: Sequence[Part],
-    shapes: Array | None,
-    encode: Encode | None,
-    values: Any,
+    block: Block, recipe: Recipe, parts: Sequence[Part], encode: Encode | None, values: Any
 ) -> Packed:
-    """Do all work on a block of rows `start` to `stop`.
+    """Do all work on the values of a block.
 
-    With `shapes` the rows are the values of examples that have these, or one such example
+    With shapes the rows are the values of examples that have these, or one such example
     each, and `parts` describe examples. `encode` turns values that HDF5 has no type for (times)
     into those that are stored.
     """
+    start, stop, shapes = block.start, block.stop, block.shapes
     are_values = shapes is not None and vlen_base(recipe.dtype) is None
     rows = checked_rows(values, stop - start, recipe, None if are_values else start, encode)
     values = rows
@@ -426,16 +421,15 @@ def _begun(
     end = stop if block.shapes is None else begin + len(block.shapes)
     tally, recipe = plan.tallies.get(given.name), plan.recipes[given.name]
     parts = [] if tally is None else tally.parts(begin, end)
-    packing: Any = partial(pack, start, stop, recipe, parts, block.shapes, given.encode)
-    task: Any = None
+    here = replace(block, start=start, stop=stop, read=None, delayed=None)
+    packing, read, task = partial(pack, here, recipe, parts, given.encode), block.read, None
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
         if plan.begin is not None:
             return plan.begin(task)
-    read: Any = block.read
 
     def run() -> Packed:
-        packed: Packed = packing(read()) if task is None else compute(task)[0]
+        packed: Packed = packing(read()) if read is not None else compute(task)[0]
         return packed
 
     return pool.submit(contextvars.copy_context().run, run).result  # dask finds its client there

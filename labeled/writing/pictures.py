@@ -214,14 +214,9 @@ def write_pictures(dataset: Any, target: str | os.PathLike[str], options: Storag
         warn(".rec cannot hold splits")
     n_bytes = int(dataset[images].nbytes)
     with progress_bar(options.progress, n_bytes, f"write {os.path.basename(path)}") as advance:
-        write_records(
-            path,
-            _each_picture(dataset.select(images), images, budget, advance),
-            format=".png",
-            ahead_bytes=budget // STRETCHES,
-            overwrite=options.overwrite,
-            **columns,
-        )
+        how: Any = {"format": ".png", "ahead_bytes": budget // STRETCHES, **columns}
+        examples = _each_picture(dataset.select(images), images, budget, advance)
+        write_records(path, examples, overwrite=options.overwrite, **how)
     return path
 
 
@@ -237,12 +232,11 @@ def copy_pictures(found: PictureFiles, target: str | os.PathLike[str], options: 
 
 def _pictures_of(dataset: Any) -> str:
     """Return the one source that holds pictures of eight bits."""
-    found: list[str] = [
-        name
-        for name in dataset.sources
-        if dataset[name].dtype == np.uint8
-        and {"height", "width"} <= set(_roles(dataset, name)) <= {"height", "width", "channel"}
-    ]
+    found: list[str] = []
+    for name in dataset.sources:
+        roles, plane = set(_roles(dataset, name)), {"height", "width"}
+        if dataset[name].dtype == np.uint8 and plane <= roles <= plane | {"channel"}:
+            found.append(name)
     if len(found) != 1:
         raise ArrayError(
             f".rec holds one source of pictures, uint8 with dims of height and width, and here "

@@ -143,9 +143,8 @@ def repack(
     table = splits_of(header)
     moves = order_of(order, table or {}, counts, seed)
     budget, n_threads = storage.effort()
-    stored = StoredSources(
-        header, check_target(target, overwrite=storage.overwrite), budget // 6, moves
-    )
+    target = check_target(target, overwrite=storage.overwrite)
+    stored = StoredSources(header, target, budget // 6, moves)
     if table is not None and moves is not None:
         positions = np.argsort(moves)
         for by_source in table.values():
@@ -199,12 +198,12 @@ def rewrite(
     rows = None if order is None else order.__getitem__
     extras = extras_of(header, rows, storage.effort()[0] // 4)
     attrs = storable("the file", header.attrs)
-    new = Planned(plan, table, attrs, header.kind != "plain", extras=extras, counted=counted)
+    new = Planned(plan, table, attrs, header.kind != "plain", extras, counted, check)
     n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes
     name = os.path.basename(stored.target)
     with progress_bar(storage.progress, n_bytes, f"{title} {name}") as advance:
         stored.advance = advance
-        new.create(stored.target, advance, overwrite=storage.overwrite, check=check)
+        new.create(stored.target, advance, overwrite=storage.overwrite)
     return stored.target
 
 
@@ -295,27 +294,22 @@ class StoredSources:
         return Inputs(given)
 
     def _dense(self, source: SourceHeader) -> SourceToWrite:
-        coords = []  # those along one dim; others are carried over as they are
-        for name in source.coords:
-            variable = self.header.variables[name]
+        coords, name = [], source.name  # those along one dim; others are carried over as they are
+        for coord in source.coords:
+            variable = self.header.variables[coord]
             if len(variable.dims) == 1:
                 kept = read_rows(open_reader(variable), range(variable.n_rows))
                 if self.order is not None and variable.dims[0] == source.dims[0]:
                     kept = kept[self.order]
                 kept = kept if kept.dtype.kind == "O" else kept.astype(variable.dtype)
-                coords.append(coordinate(name, variable.dims[0], kept, variable.attrs))
-        made = SourceToWrite(
-            source.name,
-            np.dtype(object) if source.dtype.kind == "O" else source.dtype,
-            source.shape,
-            Names(source.dims, tuple(coords)),
-            storable(f"source {source.name!r}", source.attrs),
-            partial(self._blocks, source),
-        )
-        if made.dtype.kind != "O":
-            return made
+                coords.append(coordinate(coord, variable.dims[0], kept, variable.attrs))
+        names, attrs = Names(source.dims, tuple(coords)), storable(f"source {name!r}", source.attrs)
+        dtype, blocks = source.dtype, partial(self._blocks, source)
+        if dtype.kind != "O":
+            return SourceToWrite(name, dtype, source.shape, names, attrs, blocks)
         reader = open_reader(source)
-        return read_by(made, lambda a, b: read_rows(reader, self._rows(a, b)), source.n_rows)
+        texts = SourceToWrite(name, np.dtype(object), source.shape, names, attrs, blocks)
+        return read_by(texts, lambda a, b: read_rows(reader, self._rows(a, b)), source.n_rows)
 
     def _blocks(self, source: SourceHeader, rows: int) -> Iterator[Block]:
         """Cut a source into blocks, of whole stored chunks where these are read as they lie."""

@@ -40,7 +40,7 @@ from labeled.writing.packing import Begin, PackingPlan, fitting, store
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 
 Path = str | os.PathLike[str]
-Bar = AbstractContextManager[Callable[[int], None]]
+Advance = Callable[[int], None]
 
 # how the names of files end that are no HDF5: what `convert` writes; what NumPy, pandas and xarray
 # write, of ``dataset.to_xarray()``; and others
@@ -254,6 +254,8 @@ class Planned:
         Everything that an older file holds besides its sources.
     counted : callable, optional
         Returns the splits, where they are known only once all rows are counted.
+    check : callable of a path, optional
+        Has the last word on the file before it takes its name.
     """
 
     plan: PackingPlan
@@ -262,6 +264,7 @@ class Planned:
     netcdf: bool
     extras: Extras | None = None
     counted: Callable[[Mapping[str, int]], Splits | None] | None = None
+    check: Callable[[str], None] | None = None
 
     @property
     def certain_bytes(self) -> int:
@@ -272,7 +275,7 @@ class Planned:
             if not self.plan.recipes[name].layout.filters and given.dtype.kind != "O"
         )
 
-    def bar(self, target: str, progress: bool | None) -> Bar:
+    def bar(self, target: str, progress: bool | None) -> AbstractContextManager[Advance]:
         """Return a progress bar of the bytes written."""
         return progress_bar(progress, self.plan.inputs.n_bytes, f"write {os.path.basename(target)}")
 
@@ -287,21 +290,15 @@ class Planned:
         """Return the same file with the work of dask done by `begin`."""
         return replace(self, plan=replace(self.plan, begin=begin))
 
-    def create(
-        self,
-        target: str,
-        advance: Callable[[int], None],
-        *,
-        overwrite: bool,
-        check: Callable[[str], None] = lambda part: None,
-    ) -> None:
+    def create(self, target: str, advance: Advance, *, overwrite: bool) -> None:
         """Make the file and put it in its place, once `check` has seen the path of all of it."""
         with replacing(target, overwrite=overwrite) as part:
             with open_to_write(part, "w") as file:
                 self._fill(file, advance)
-            check(part)
+            if self.check is not None:
+                self.check(part)
 
-    def _fill(self, file: Any, advance: Callable[[int], None]) -> None:
+    def _fill(self, file: Any, advance: Advance) -> None:
         """Write rows, names, splits and attributes into an open file."""
         plan, extras = self.plan, self.extras
         inputs = plan.inputs
