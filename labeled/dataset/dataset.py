@@ -33,7 +33,6 @@ from labeled.errors import (
     SpaceTypeError,
     SplitError,
     UnknownNameError,
-    unknown_attribute,
 )
 from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
@@ -894,9 +893,6 @@ class Dataset(Viewed):
 
     if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
 
-        def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(self, name, lambda: self.sources)
-
         def __array__(self, *_: Any, **options: Any) -> Any:
             # NumPy would make an array of the names that iterating gives.
             raise SelectionTypeError(
@@ -931,8 +927,8 @@ class Dataset(Viewed):
 
         return summary_of(self)
 
-    def _ipython_key_completions_(self) -> Sequence[str]:
-        return list(self.sources)
+    def _names(self) -> Iterable[str]:
+        return self.sources
 
 
 def spaces_of(

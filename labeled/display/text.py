@@ -7,13 +7,15 @@ escaped. Both leave out what would fill a screen, and say how much that is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from labeled.errors import unknown_attribute
 
 ClassNames = Mapping[int, str] | Sequence[str]
 
@@ -230,9 +232,21 @@ def _escaped(text: str) -> str:
 
 
 class Viewed:
-    """Shows its summary, as text and in notebooks."""
+    """Shows its summary, as text and in notebooks, and suggests what an unknown name means."""
 
     __slots__ = ()
+
+    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise unknown_attribute(self, name, self._names)
+
+    def _names(self) -> Iterable[str]:
+        """Return what may stand in brackets."""
+        return ()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._names())
 
     def _summary(self) -> Summary:
         raise NotImplementedError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,7 @@ from labeled.device import Event, to_host
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.plots import Axes
 from labeled.display.text import ClassNames, ExampleInfo, Summary, Table, Viewed, sizes_words
-from labeled.errors import UnknownNameError, did_you_mean, unknown_attribute
+from labeled.errors import UnknownNameError, did_you_mean
 from labeled.sources.source import Array, Rows
 from labeled.transforms.sample import data_array
 
@@ -110,11 +110,6 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
             self.event.wait()
         return Batch, (dict(self._arrays), dict(self._dims), self.rows, self.count, self.info)
 
-    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
-
-        def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(self, name, lambda: self._arrays)
-
     def to_xarray(self) -> xr.Dataset:
         """Return the batch as an xarray.Dataset in memory; nothing is copied.
 
@@ -195,5 +190,5 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         table = Table(("source", "dims", "dtype", "size"), lines)
         return Summary("labeled.Batch", about, (table,))
 
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self._arrays)
+    def _names(self) -> Iterable[str]:
+        return self._arrays

@@ -15,21 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from threading import RLock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled.display.progress import epoch_bar
 from labeled.display.text import Summary, Viewed
-from labeled.errors import (
-    LoaderError,
-    ReadError,
-    StateError,
-    explain_memory_errors,
-    unknown_attribute,
-    warn,
-)
+from labeled.errors import LoaderError, ReadError, StateError, explain_memory_errors, warn
 from labeled.loader.collate import Collator, piped
 from labeled.loader.device import (
     DeviceCollator,
@@ -148,11 +141,6 @@ class Loader(Viewed):
     def plot(self) -> LoaderPlots:
         """Plots: ``plot.plan()`` draws where the coming epoch reads."""
         return LoaderPlots(self.explain)
-
-    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
-
-        def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(self, name)
 
     # iterating
 

@@ -48,6 +48,30 @@ class Flat(NamedTuple):
     shapes: Rows
     """int64 (n, axes of an example)."""
 
+    @classmethod
+    def of(cls, examples: Sequence[npt.ArrayLike]) -> Flat:
+        """Join examples into flat values; the common dtype, one copy."""
+        for number, example in enumerate(examples):
+            if np.ma.is_masked(example):
+                raise ArrayError(
+                    f"example {number} has masked values, which a ragged array cannot hold; fill "
+                    f"them in with .filled(value)"
+                )
+        arrays = [np.asarray(example) for example in examples]
+        n_axes = {array.ndim for array in arrays} or {1}
+        if len(n_axes) > 1:
+            raise ArrayError(
+                f"examples have {sorted(n_axes)} axes; they may differ in lengths only"
+            )
+        kinds = {array.dtype.kind for array in arrays}
+        if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
+            raise ArrayError(
+                "examples of a ragged array must be arrays of numbers, or all of times"
+            )
+        shapes = np.array([one.shape for one in arrays], np.int64).reshape(-1, n_axes.pop())
+        values = np.concatenate([one.reshape(-1) for one in arrays]) if arrays else np.empty(0)
+        return cls(values, offsets_of(elements_of(shapes)), shapes)
+
     def examples(self) -> Array:
         """Return the examples as an object array (n,) of views of `values`."""
         values, edges = self.values, self.offsets.tolist()
@@ -183,26 +207,6 @@ def offsets_of(sizes: Rows) -> Rows:
     out = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=out[1:])
     return out
-
-
-def flat_of(examples: Sequence[npt.ArrayLike]) -> Flat:
-    """Join examples into flat values; the common dtype, one copy."""
-    for number, example in enumerate(examples):
-        if np.ma.is_masked(example):
-            raise ArrayError(
-                f"example {number} has masked values, which a ragged array cannot hold; fill "
-                f"them in with .filled(value)"
-            )
-    arrays = [np.asarray(example) for example in examples]
-    n_axes = {array.ndim for array in arrays} or {1}
-    if len(n_axes) > 1:
-        raise ArrayError(f"examples have {sorted(n_axes)} axes; they may differ in lengths only")
-    kinds = {array.dtype.kind for array in arrays}
-    if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
-        raise ArrayError("examples of a ragged array must be arrays of numbers, or all of times")
-    shapes = np.array([one.shape for one in arrays], np.int64).reshape(-1, n_axes.pop())
-    values = np.concatenate([one.reshape(-1) for one in arrays]) if arrays else np.empty(0)
-    return Flat(values, offsets_of(elements_of(shapes)), shapes)
 
 
 def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:

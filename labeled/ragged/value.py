@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,19 +27,12 @@ from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
 from labeled.display.text import Summary, Viewed
-from labeled.errors import ArrayError, DimsError, unknown_attribute
-from labeled.ragged.flat import (
-    Array,
-    Flat,
-    FlatRows,
-    RaggedReader,
-    Rows,
-    block_cuts,
-    copy_segments,
-    elements_of,
-    flat_of,
-)
+from labeled.errors import ArrayError, DimsError
+from labeled.ragged.flat import Flat, FlatRows, RaggedReader, block_cuts, copy_segments, elements_of
 from labeled.selection import Request, Selection
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
 
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""
@@ -96,7 +89,7 @@ class Ragged(Viewed):
         ArrayError, DimsError
             If the examples differ in their number of axes or kind, or `dims` do not fit.
         """
-        return cls._of_flat(flat_of(examples), dims, name)
+        return cls._of_flat(Flat.of(examples), dims, name)
 
     @classmethod
     @check_arguments()
@@ -230,11 +223,6 @@ class Ragged(Viewed):
         return xr.DataArray(values, dims=self.dims[1:], name=name, attrs=attrs)
 
     # what is in them
-
-    if not TYPE_CHECKING:  # so that type checkers still refuse what is not there
-
-        def __getattr__(self, name: str) -> Any:
-            raise unknown_attribute(self, name)
 
     def load(self) -> Ragged:
         """Read all examples into memory; returns them as another ragged array."""

@@ -25,17 +25,12 @@ import numpy.typing as npt
 
 from labeled.errors import LoaderError
 from labeled.samplers.listed import Sampler
-from labeled.samplers.permutation import (
-    IntArray,
-    Permutation,
-    digest_of,
-    explicit_permutation,
-    key_of,
-)
+from labeled.samplers.permutation import Permutation, digest_of, explicit_permutation, key_of
 from labeled.samplers.units import UniformUnits, Units
 from labeled.selection import merged_runs, rows_of, runs_of, spread
 
 Mode = Literal["file", "window", "full"]
+IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -23,20 +23,10 @@ from labeled._validation import check_fields, whole
 from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
 from labeled.errors import AugmentError, DimsError, UnfitPictureError
 from labeled.formats.pictures import Channels, PictureError, decode
-from labeled.transforms.pictures import (
-    GROUP_BYTES,
-    Array,
-    LargestDraws,
-    PicturePlan,
-    RowRandom,
-    float_dtype,
-)
+from labeled.transforms.pictures import Array, LargestDraws, PicturePlan, RowRandom
 from labeled.transforms.sample import RowSpec
 
 PICTURE_DIMS = ("channel", "height", "width")
-
-VALUE_BYTES = 32
-"""What a change takes for each value of a picture, at most; twice that in float64."""
 
 SIDEWAYS = [(1000, 1500), (1500, 1000)]
 """Two sizes that come out alike where all do."""
@@ -361,9 +351,7 @@ class PictureTransform:
         plan = self._sizes_only([view.shape[1:3] for view in views], n_channels, row.dtype)
         made = dict.fromkeys((n_channels, height, width) for height, width in plan.sizes.tolist())
         dtype = plan.dtype if self.dtype is None else np.dtype(self.dtype)
-        wide = float_dtype(row.dtype).itemsize > 4
-        beside = plan.most_pixels * n_channels * VALUE_BYTES * (2 if wide else 1)
-        return RowSpec(PICTURE_DIMS, tuple(made), dtype), GROUP_BYTES + beside
+        return RowSpec(PICTURE_DIMS, tuple(made), dtype), plan.work_bytes(row.dtype)
 
 
 @dataclass(frozen=True)

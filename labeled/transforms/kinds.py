@@ -30,18 +30,12 @@ from labeled.formats.pictures import opencv
 from labeled.permute.plan import result_dtype
 from labeled.transforms.augment import PictureTransform, Range, Size, range_of, size_of
 from labeled.transforms.means import read_mean_file
-from labeled.transforms.pictures import (
-    Array,
-    FloatArray,
-    IntArray,
-    PicturePlan,
-    PictureSize,
-    RowRandom,
-    by_opencv,
-    check_channels,
-    in_dtype,
-    linear,
-)
+from labeled.transforms.pictures import PicturePlan, RowRandom, by_opencv, in_dtype, linear
+
+Array = npt.NDArray[Any]
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+PictureSize = tuple[int, int]
 
 Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
@@ -498,7 +492,7 @@ class Jitter(PictureTransform):
             if amount > 0
         }
         if "saturation" in factors:
-            check_channels(plan, 3, "saturation")
+            plan.check_colours("saturation")
         orders = list(permutations(factors))
         order = random.integers("order", np.full(len(plan), len(orders))).tolist()
 
@@ -531,7 +525,7 @@ class ShiftHSL(PictureTransform):
     peak: float | None = None
 
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
-        check_channels(plan, 3, "ShiftHSL")
+        plan.check_colours("ShiftHSL")
         white, cv2 = 1.0 if plan.dtype.kind == "f" else float(np.iinfo(plan.dtype).max), opencv()
         peak = np.float32(white if self.peak is None else self.peak)
         hue, lightness, saturation = (

@@ -31,8 +31,6 @@ Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
-PictureSize = tuple[int, int]
-"""Height and width."""
 Change = Callable[[Array, int], Array]
 """Makes another picture of one, given its position in the batch."""
 
@@ -44,6 +42,9 @@ MAX_VALUES = 1 << 31
 
 GROUP_BYTES = 1 << 20
 """Of the pictures that are collected before they are copied into the batch: what caches hold."""
+
+VALUE_BYTES = 32
+"""What a change takes for each value of a picture, at most; twice that in float64."""
 
 OPENCV_DTYPES = frozenset(map(np.dtype, ("u1", "u2", "i2", "f4", "f8")))
 
@@ -89,8 +90,16 @@ class PicturePlan:
         if not self.only_sizes:
             raise error(message)
 
+    def check_colours(self, why: str) -> None:
+        """Refuse pictures without the three channels R, G and B."""
+        if self.n_channels != 3:
+            self.refuse(
+                f"{why} needs 3 channels, R, G and B, found {self.n_channels}; leave it out, or "
+                "name the dims so that the channels are found"
+            )
+
     @property
-    def size(self) -> PictureSize | None:
+    def size(self) -> tuple[int, int] | None:
         """Height and width, where all pictures have the same."""
         height, width = self.sizes[0].tolist()
         return (height, width) if (self.sizes == self.sizes[0]).all() else None
@@ -191,6 +200,11 @@ class PicturePlan:
                 f"values in all, more than the {MAX_VALUES:,} that are made at once; use smaller "
                 "sizes, or smaller batches"
             )
+
+    def work_bytes(self, given: np.dtype[Any]) -> int:
+        """Return what carrying this out takes besides, for pictures of this dtype."""
+        wide = 2 if float_dtype(given).itemsize > 4 else 1
+        return GROUP_BYTES + self.most_pixels * self.n_channels * VALUE_BYTES * wide
 
     # -- carrying out
 
@@ -297,15 +311,6 @@ def check_size(height: int, width: int) -> None:
         raise UnfitPictureError(
             f"a picture would become {height:,} x {width:,} pixels, more than the {MAX_PIXELS:,} "
             "that are made; use smaller sizes, or leave out pictures that are so long and narrow"
-        )
-
-
-def check_channels(plan: PicturePlan, wanted: int, why: str) -> None:
-    """Raise :class:`AugmentError` where pictures have another number of channels."""
-    if plan.n_channels != wanted:
-        plan.refuse(
-            f"{why} needs {wanted} channels, R, G and B, found {plan.n_channels}; leave it "
-            "out, or name the dims so that the channels are found"
         )
 
 
