@@ -32,7 +32,8 @@ from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
 from labeled.selection import rows_of
 from labeled.sources.source import Array, Rows
-from labeled.transforms.pipeline import NOTHING, SampleContext, run
+from labeled.transforms.pipeline import SampleContext, run
+from labeled.transforms.running import NOTHING
 
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T")

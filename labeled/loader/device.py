@@ -39,7 +39,7 @@ from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Made, Prefetcher
 from labeled.loader.reading import LoadedJob, RaggedRows
 from labeled.samplers.plan import EpochPlan
-from labeled.transforms.pipeline import NOTHING
+from labeled.transforms.running import NOTHING
 
 T = TypeVar("T")
 

@@ -45,8 +45,8 @@ from labeled.spaces import (
 )
 from labeled.spaces.arrays import check_fits, one_hot, value_for, why_not_cast
 from labeled.spaces.base import call_for
-from labeled.transforms.memory import Forms
-from labeled.transforms.pipeline import CompiledPipeline, part_of
+from labeled.transforms.pipeline import part_of
+from labeled.transforms.running import CompiledPipeline, Forms
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
 
 Spaces = Mapping[str, Space]

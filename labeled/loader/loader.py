@@ -39,7 +39,7 @@ from labeled.loader.reading import BufferPool, owned
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.state import State, restore, state_of
 from labeled.sources.source import Rows
-from labeled.transforms.pipeline import NOTHING
+from labeled.transforms.running import NOTHING
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from labeled.permute.workers import processors
 from labeled.ragged.flat import offsets_of
 from labeled.samplers.units import UniformUnits, Units
 from labeled.sources.source import Rows, Source
-from labeled.transforms.memory import MadeOf
+from labeled.transforms.running import MadeOf
 
 Bound = Callable[[int], int]
 """The most bytes that so many rows of a ragged source have."""

@@ -44,7 +44,7 @@ from labeled.samplers.windows import (
 )
 from labeled.selection import Selection
 from labeled.sources.source import Rows, Source, load_rows
-from labeled.transforms.pipeline import CompiledPipeline, line_of
+from labeled.transforms.running import CompiledPipeline, line_of
 
 Shuffle = bool | Literal["full", "window"]
 RaggedLayout = Literal["list", "pad", "flat"]

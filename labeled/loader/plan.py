@@ -25,7 +25,6 @@ from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import UniformUnits
 from labeled.samplers.windows import WindowRows
-from labeled.transforms.memory import made_of
 
 log = logging.getLogger(__name__)
 
@@ -196,7 +195,7 @@ class LoaderPlan:
         if compiled is not None:
             self.pipeline = pipeline_in_form(compiled, layout)
             if compiled.whole or compiled.takes_apart:
-                makes = made_of(self.pipeline, layout.forms(selections))
+                makes = self.pipeline.made_of(layout.forms(selections))
         makes_on_host = makes is not None
         if not isinstance(options.device, str) or options.device != "cpu":
             where = _device_for(options, makes_on_host=makes_on_host)

@@ -1,4 +1,4 @@
-"""Pipelines: callables in order, each on a part of a sample or on all of it; how loaders run them.
+"""Pipelines: callables in order, each on a part of a sample or on all of it.
 
 A pipeline is written down as plain data. A callable is a step; a list is steps in order; a mapping
 says which part (which source) a step takes and returns, and leaves the other parts as they are.
@@ -20,18 +20,13 @@ random about a row:
 
 A parameter that a caller has bound already (``functools.partial``) is left alone, and so is the
 first one, which takes the data.
-
-A loader takes a batch through up to four stages. Transforms of whole batches come first; then the
-rows are taken apart, each goes through the transforms of samples, and the collate makes a batch of
-them; all of that in the loader's threads. The last stage, `batch`, is the consumer's own: it runs
-where batches are handed out. Rows are not taken apart where nothing needs them to be.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -40,16 +35,9 @@ import numpy.typing as npt
 
 from labeled._validation import check_arguments
 from labeled._validation import whole as whole_of
-from labeled.errors import (
-    PipelineError,
-    PipelineTypeError,
-    ReadError,
-    UnfitPictureError,
-    did_you_mean,
-    warn,
-)
+from labeled.errors import PipelineError, PipelineTypeError, did_you_mean
 from labeled.samplers.permutation import key_of
-from labeled.transforms.sample import RowSpec, Stack, check_alike, labelled_samples, some_of, stack
+from labeled.transforms.sample import RowSpec, Stack, check_alike, stack
 
 Rows = npt.NDArray[np.int64]
 CONTEXT_NAMES = frozenset({"rng", "seed", "epoch", "row", "rows", "context"})
@@ -415,174 +403,3 @@ def collate_parts(
         part_of(samples[0], name)
     every: dict[str, Callable[..., Any]] = {**dict.fromkeys(samples[0], stack), **collates}
     return {name: make([sample[name] for sample in samples]) for name, make in every.items()}
-
-
-# pipelines in a loader
-
-Mask = npt.NDArray[np.bool_]
-RANDOM = frozenset({"rng", "seed", "context"})
-
-NOTHING: Any = object()
-"""Stands for a batch of which no sample is left, which is not handed out."""
-
-
-@dataclass(frozen=True)
-class CompiledPipeline:
-    """The steps of a pipeline, sorted by what they work on, and what batches are like.
-
-    Parameters
-    ----------
-    whole, sample, batch : tuple of Step
-        Of whole batches and of samples, in threads; and of what is handed out.
-    collate : callable, optional
-        None where samples, if there are any, are put together as they were, by `stacked`.
-    stacked : Stack
-        Knows the dims, or the axes of what specs have laid out, that count examples.
-    inner : mapping of str to tuple of str
-        Dims of the examples of ragged sources, which a batch holds as objects.
-    flat : bool
-        Ragged examples lie end to end, so that no row can be left out.
-    """
-
-    whole: tuple[Step, ...]
-    sample: tuple[Step, ...]
-    collate: Callable[..., Any] | None
-    batch: tuple[Step, ...]
-    stacked: Stack = field(default_factory=Stack)
-    inner: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    flat: bool = False
-
-    @property
-    def takes_apart(self) -> bool:
-        """Whether rows are looked at one by one."""
-        return bool(self.sample) or self.collate is not None
-
-    @property
-    def draws(self) -> bool:
-        """Whether any step asks for something random."""
-        return any(step.asks & RANDOM for step in (*self.whole, *self.sample, *self.batch))
-
-    def work(
-        self, data: Any, context: SampleContext, *, skips: bool, check: Callable[[], None]
-    ) -> tuple[Any, Mask | None]:
-        """Take a batch to where it is handed out.
-
-        Parameters
-        ----------
-        data : mapping or nested tuple
-        context : SampleContext
-            With the rows of the batch.
-        skips : bool
-            Leave out rows that raise :class:`ReadError` or :class:`UnfitPictureError`, with a
-            warning.
-        check : callable
-            Called before each sample; raises what ends the work.
-
-        Returns
-        -------
-        data, lost
-            What was made, `NOTHING` where no sample is left to make it of, and which rows were
-            left out, if any.
-        """
-        rows = context.rows
-        assert rows is not None
-
-        def each(act: Callable[[int], Any], numbers: Rows) -> tuple[list[Any], Rows]:
-            """Do something for each of some rows; return what it made, and which were kept."""
-            made, kept = list[Any](), list[int]()
-            for at, row in enumerate(numbers.tolist()):
-                check()
-                try:
-                    made.append(act(at))
-                    kept.append(at)
-                except (ReadError, UnfitPictureError) as error:
-                    if not skips:
-                        raise
-                    warn(f"row {row} is left out of this epoch: {error}")
-            return made, np.array(kept, np.int64)
-
-        def whole(some: Any, numbers: Rows) -> Any:
-            here = replace(context, rows=numbers)
-            return run(self.whole, some, here, stage="whole-batch transform", must_return="a batch")
-
-        kept = np.arange(len(rows))
-        try:
-            data = whole(data, rows)
-        except UnfitPictureError:
-            if not skips or self.flat:
-                raise
-            ones, axes = kept[:, np.newaxis], self.stacked.axes
-            _, kept = each(lambda at: whole(some_of(data, axes, ones[at]), rows[ones[at]]), rows)
-            data = whole(some_of(data, axes, kept), rows[kept]) if len(kept) else NOTHING
-        if data is not NOTHING and self.takes_apart:
-            data, fit = self._row_by_row(data, replace(context, rows=rows[kept]), each)
-            kept = kept[fit]
-        return data, None if len(kept) == len(rows) else ~np.isin(np.arange(len(rows)), kept)
-
-    def _row_by_row(
-        self, data: Any, context: SampleContext, each: Callable[..., Any]
-    ) -> tuple[Any, Rows]:
-        """Take rows apart, each through the transforms of samples, and collate them."""
-        rows, axes, aside = context.rows, self.stacked.axes, dict[str, Any]()
-        assert rows is not None
-        named = {step.part for step in self.sample}
-        if self.collate is None and None not in named and isinstance(data, Mapping):
-            # ragged sources that no transform looks at stay as they came
-            aside = {n: data[n] for n in self.inner if n in data and n not in named}
-        taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
-        samples: list[Any] = (
-            labelled_samples(taken, rows.tolist(), self.inner)
-            if axes is None
-            else [some_of(taken, axes, at) for at in range(len(rows))]
-        )
-        must_return = "a sample" if self.collate is None else None
-
-        def sampled(at: int) -> Any:
-            here = SampleContext(context.seed, context.epoch, int(rows[at]))
-            stage = "sample transform"
-            return run(self.sample, samples[at], here, stage=stage, must_return=must_return)
-
-        kept = np.arange(len(rows))
-        if self.sample:
-            samples, kept = each(sampled, rows)
-            if not samples:
-                return NOTHING, kept
-        collate = Step(self.stacked if self.collate is None else self.collate)
-        made = run([collate], samples, context, stage="collate")
-        if aside:
-            both = {**made, **{name: one[kept] for name, one in aside.items()}}
-            made = {name: both[name] for name in dict.fromkeys([*data, *made]) if name in both}
-        return made, kept
-
-
-def line_of(pipeline: Any) -> CompiledPipeline:
-    """Sort the steps of a pipeline.
-
-    Parameters
-    ----------
-    pipeline : pipeline, callable, mapping or sequence of callables
-        Anything but a pipeline is a transform of samples, or of whole batches.
-
-    Raises
-    ------
-    PipelineError
-        If steps cannot follow one another.
-    """
-    given = [pipeline]
-    if is_pipeline(pipeline):
-        given = [pipeline.sample, pipeline.collate, pipeline.batch]
-    stages = Stages(*given)
-    wholes, samples = list[Step](), list[Step]()
-    for step in stages.sample.steps:
-        if not step.whole:
-            samples.append(step)
-            continue
-        for before in samples:
-            if before.part == step.part or None in (before.part, step.part):
-                raise PipelineError(
-                    f"{step} takes whole batches, but follows {before}, which takes samples one "
-                    "by one: put it before that, or into batch="
-                )
-        wholes.append(step)
-    collate = None if stages.collate is stack else stages.collate
-    return CompiledPipeline(tuple(wholes), tuple(samples), collate, stages.batch.steps)
