@@ -155,6 +155,7 @@ def test_files_are_joined_by_the_names_of_their_columns(tmp_path):
         ("a.csv", "x;y\n1,5;2\n1,6;3\n", {"features": [[2], [3]], "x": ["1,5", "1,6"]}),
         ("a.tsv", "1\t2\n3\t4\n", {"features": [[1, 2], [3, 4]]}),
         ("a.txt", "  1.5   2\n 10.25  3 \n", {"features": [[1.5, 2], [10.25, 3]]}),
+        ("a.txt", "1 2\n \t \n3 4\n", {"features": [[1, 2], [3, 4]]}),
         ("a.csv", "0.5 1\n3 4.25\n", {"features": [[0.5, 1], [3, 4.25]]}),
         ("a.csv", "place\nNew York\nSan Marino\n", {"place": ["New York", "San Marino"]}),
         ("a.csv", "yes\ntrue\nfalse\n", {"yes": [True, False]}),
@@ -225,13 +226,15 @@ def test_integers_stay_integers(tmp_path):
     assert values_of(late)["id"][-1] == 2**63
 
 
-@pytest.mark.parametrize("large", [2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 + 1])
+@pytest.mark.parametrize("large", [2**53 + 1, -(2**53) - 1, 2**62 + 1, 2**63 - 1, 2**64 - 1])
 def test_integers_are_never_rounded_unasked(tmp_path, large):
     path = put(tmp_path / "a.csv", f"id,x,n\n{large},0.5,1\n7,1.5,2\n")
     assert values_of(path) == {"id": [large, 7], "features": [[0.5, 1], [1.5, 2]]}
     words = rf"line 2 of .* column 'id': it holds {large}, which float64 would round; .*'separate'"
     with pytest.raises(ReadError, match=words):
         labeled.open_dataset(path, columns={"f": ["id", "x"]})["f"].load()
+    exact = put(tmp_path / "c.csv", f"id,x\n1,0.5\n{2**60},1.5\n")
+    assert values_of(exact, columns={"f": ["id", "x"]})["f"][1] == [2**60, 1.5]
     asked = values_of(path, columns={"f": ["id", "x"]}, dtype={"f": float})["f"]
     assert asked[0] == [float(large), 0.5]
     gaps = put(tmp_path / "b.csv", f"id,n\n{large},1\n,2\n8,\n")

@@ -356,16 +356,16 @@ def _values(name: str, column: Any, dtype: np.dtype[Any]) -> Array:
         values = column.to_numpy()
         return values
     whole = column.fill_null(0).to_numpy()
-    with np.errstate(invalid="ignore"):
-        values = whole.astype(dtype)
-        rounded = np.flatnonzero(values.astype(whole.dtype) != whole)
-    for row in rounded[:1].tolist():
-        raise RowError(
-            row,
-            f"column {name!r}: it holds {whole[row]}, which {dtype} would round; pass "
-            f"columns='separate', or dtype={{{name!r}: {str(dtype)!r}}} to have it rounded, or "
-            f"dtype={{{name!r}: 'str'}} to have text",
-        )
+    values = whole.astype(dtype)
+    exact = 2 ** (np.finfo(dtype).nmant + 1)  # all integers up to here
+    for row in np.flatnonzero((whole > exact) | (whole < -exact)).tolist():
+        if int(values[row]) != whole[row]:
+            raise RowError(
+                row,
+                f"column {name!r}: it holds {whole[row]}, which {dtype} would round; pass "
+                f"columns='separate', or dtype={{{name!r}: {str(dtype)!r}}} to have it rounded, or "
+                f"dtype={{{name!r}: 'str'}} to have text",
+            )
     values[column.is_null().to_numpy()] = np.nan
     return values
 

@@ -309,9 +309,13 @@ class Dialect:
         if last and not is_open and len(text) and text[-1] != LF:
             ends = np.append(ends, len(text))
         starts = np.append(0, ends)[:-1]
-        first, final = text[starts], text[ends - 1]
-        blank = ((first == LF) | (first == CR)) & ((final == LF) | (final == CR))
-        blank &= ends - starts <= 2
+        if self.delimiter == WHITESPACE:
+            solid = np.append(0, np.cumsum(~np.isin(text, np.frombuffer(b" \t\r\n", np.uint8))))
+            blank = solid[starts] == solid[ends]
+        else:
+            first, final = text[starts], text[ends - 1]
+            blank = ((first == LF) | (first == CR)) & ((final == LF) | (final == CR))
+            blank &= ends - starts <= 2
         return starts[~blank], ends[~blank], int(ends[-1]) if len(ends) else 0
 
 
