@@ -505,7 +505,7 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
     noted = np.concatenate(found)
     times = max(1, BLOCK_BYTES * len(noted) // max(1, end - dialect.begin))
     while times > 1 and np.diff(noted[::times], append=end).max() > MAX_BLOCK_BYTES:
-        times //= 2
+        times = times * 3 // 4
     starts = np.append(noted[::times], end)
     return RowIndex(starts, max(1, min(each * times, n_rows)), n_rows, at)
 
