@@ -33,6 +33,7 @@ from labeled.formats.header import SourceHeader
 from labeled.formats.pictures import PictureError, head_of, kind_of
 from labeled.formats.registry import format_named
 from labeled.ragged import Ragged
+from labeled.sources.source import decoded_dtype
 
 Facts = dict[str, Any]
 Array = npt.NDArray[Any]
@@ -136,7 +137,7 @@ def describe_file(dataset: Dataset) -> Facts:
             for split, by_source in catalog.splits.items()
         },
         "variables": {
-            name: {"dims": list(v.dims), "shape": list(v.shape), "dtype": str(dtype_of(v))}
+            name: {"dims": list(v.dims), "shape": list(v.shape), "dtype": str(decoded_dtype(v))}
             for name, v in header.variables.items()
         },
         "not_opened": dict(header.not_opened),
@@ -152,7 +153,7 @@ def describe_source(header: SourceHeader, n_rows: int, stored: int) -> Facts:
     as_they_are = ("dims", "storage", "chunks", "coords", "ragged")
     return {name: plain_values(getattr(header, name)) for name in as_they_are} | {
         "shape": [n_rows, *header.row_shape],
-        "dtype": str(dtype_of(header)),
+        "dtype": str(decoded_dtype(header)),
         "stored_dtype": str(header.dtype),
         "column": header.is_column,
         "filters": [{"id": f.id, "name": f.words} for f in header.filters],
@@ -161,11 +162,6 @@ def describe_source(header: SourceHeader, n_rows: int, stored: int) -> Facts:
         "ratio": None if n_bytes is None or not stored else round(n_bytes / stored, 2),
         "attributes": plain_values(header.attrs),
     }
-
-
-def dtype_of(header: SourceHeader) -> np.dtype[Any]:
-    """Return the dtype of values as they come out: native, after CF decoding."""
-    return header.dtype.newbyteorder("=") if header.cf is None else header.cf.dtype
 
 
 def plain_values(value: Any) -> Any:

@@ -85,24 +85,19 @@ from labeled.selection import rows_of
 
 EXAMPLE = "batch"
 
-DIMS = {
-    "images": (EXAMPLE, "height", "width", "channel"),
-    "labels": (EXAMPLE, "label"),
-    "ids": (EXAMPLE,),
-    "encoded": (EXAMPLE, "byte"),
-    "records": (EXAMPLE, "byte"),
+SOURCES = {
+    "images": ((EXAMPLE, "height", "width", "channel"), "every picture has its own shape"),
+    "labels": ((EXAMPLE, "label"), "records have different numbers of labels"),
+    "ids": ((EXAMPLE,), ""),
+    "encoded": ((EXAMPLE, "byte"), "every payload has its own length"),
+    "records": ((EXAMPLE, "byte"), "every payload has its own length"),
 }
+"""Dims, and why examples are ragged where they are."""
 ON_REQUEST = {"encoded": "the bytes of payloads, undecoded; ask for it by name with sources="}
 NAMES = {
     "images": ("ids", "images", "labels"),
     "labelled": ("encoded", "ids", "labels"),
     "raw": ("records",),
-}
-RAGGED = {
-    "images": "every picture has its own shape",
-    "labels": "records have different numbers of labels",
-    "encoded": "every payload has its own length",
-    "records": "every payload has its own length",
 }
 ENCODED = Filter(0, "decoded")
 """Pictures are expensive to read: they have to be decoded."""
@@ -348,7 +343,8 @@ def _source(
     if name in ("ids", "labels"):  # those in the headers
         n_labels = int(np.maximum(headers_of(file)["flag"], 1).sum(dtype=np.int64))
         stored_bytes = 8 * file.n_rows if name == "ids" else LABEL.itemsize * n_labels
-    known = DIMS[name] if row_shape is None else DIMS[name][: 1 + len(row_shape)]
+    dims, why = SOURCES[name]
+    known = dims if row_shape is None else dims[: 1 + len(row_shape)]
     dtypes = {"ids": np.dtype(np.uint64), "labels": own.label_dtype}
     decoded = DECODED_TIMES * file.largest if name == "images" and own.resizes else 0
     return SourceHeader(
@@ -361,7 +357,7 @@ def _source(
         storage="records",
         filters=(ENCODED,) if name == "images" else (),
         stored_bytes=stored_bytes,
-        ragged=RAGGED[name] if row_shape is None else None,
+        ragged=why if row_shape is None else None,
         format="recordio",
         detail=Detail(file, own),
         scratch_bytes=READ_BYTES + file.largest + decoded,
