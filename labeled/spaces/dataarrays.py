@@ -245,8 +245,7 @@ def _flattened(x: xr.DataArray, data: Any, made: Dims, feature: Hashable) -> xr.
     coords: dict[Hashable, xr.Variable] = {}
     for name in along:
         found = x.coords[name].variable.to_base_variable()
-        found = found.isel({dim: at for dim, at in places.items() if dim in found.dims})
-        coords[name] = found.transpose(..., feature)
+        coords[name] = found.isel(places, missing_dims="ignore").transpose(..., feature)
     result = _array_of(x, data, (batch, feature), x.drop_vars(along))
     return result.assign_coords(coords).assign_attrs({RECORD: json.dumps(record)})
 

@@ -431,10 +431,7 @@ class CompiledSpecs:
 
     def out_bytes(self, n: int) -> int:
         """Return the bytes of all arrays of a batch of `n` rows, each distinct pair once."""
-        total = 0
-        for step in self.steps:
-            total += math.prod(step.target.sizes(n)) * step.dtype.itemsize
-        return total
+        return sum(math.prod(step.target.sizes(n)) * step.dtype.itemsize for step in self.steps)
 
 
 def compile_specs(

@@ -177,11 +177,8 @@ class Subset:
         """
         if len(request) <= 1:
             return indexable[request]
-        rows = np.asarray(request)
-        order = np.argsort(rows, kind="stable")
-        data = np.empty((len(rows), *indexable.shape[1:]), indexable.dtype)
-        data[order] = indexable[rows[order], ...]
-        return data
+        rows, places = np.unique(request, return_inverse=True)
+        return indexable[rows, ...][places]
 
     def index_within_subset(
         self, indexable: Any, subset_request: Any, sort_indices: bool = False
