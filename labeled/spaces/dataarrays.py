@@ -280,13 +280,12 @@ def _unflattened(
 
     Names given for new dims go before, those of the table behind.
     """
-    axes, record = canonical_axes(len(space.shape))[1:], _record_of(x)
+    axes, record = canonical_axes(len(space.shape))[1:], _record_of(x) or {}
     names = [name_of(axis, len(space.shape)) for axis in axes]
-    recorded = record is not None and record["sizes"] == [*space.shape, space.channels]
-    known = record["dims"] if record is not None and recorded else names
+    known = record["dims"] if record.get("sizes") == [*space.shape, space.channels] else names
     triples = zip(axes, names, known, strict=True)
     made = {axis: str(new.get(axis, new.get(role, name))) for axis, role, name in triples}
-    before = record["coords"] if record is not None and [*made.values()] == record["dims"] else {}
+    before = record["coords"] if [*made.values()] == record.get("dims") else {}
     order = [made.get(axis, dims[0]) for axis in space.axes]
     return _unstacked(x, data, order, dims[1], [*made.values()], before)
 

@@ -227,20 +227,17 @@ def _width(space: Space) -> int:
 
 @lru_cache(maxsize=512)
 def _columns(source: CompositeSpace, target: VectorSpace) -> dict[int, VectorSpace]:
-    """Return the columns that each component with data becomes."""
+    """Return the columns that each component with data becomes, once they fill the target."""
     widths = {i: call_at(i, _width, part) for i, part in enumerate(source.components)}
-    return {i: VectorSpace(n, target.sparse, target.dtype) for i, n in widths.items() if n}
-
-
-def _can_be_joined(source: CompositeSpace, target: VectorSpace) -> None:
-    columns = _columns(source, target)
-    width = sum(one.dim for one in columns.values())
-    if not width:
+    columns = {i: VectorSpace(n, target.sparse, target.dtype) for i, n in widths.items() if n}
+    if not columns:
         raise SpaceError(f"there is no component to take rows from, so nothing becomes {target}")
+    width = sum(widths.values())
     if width != target.dim:
         raise SpaceError(f"the components make {width} columns, {target} expects {target.dim}")
     for i, one in columns.items():
         call_at(i, route_between, source.components[i], one)
+    return columns
 
 
 def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
@@ -326,7 +323,7 @@ ROUTES |= {
     (IndexSequenceSpace, IndexSequenceSpace): _chunked(_relabelled, _labels_are_the_same),
     (VectorSequenceSpace, VectorSequenceSpace): _chunked(_finish, _fits),
     (CompositeSpace, CompositeSpace): Route(_by_component, (_components_fit,)),
-    (CompositeSpace, VectorSpace): Route(_joined, (_can_be_joined,)),
+    (CompositeSpace, VectorSpace): Route(_joined, (_columns,)),
     (NullSpace, NullSpace): Route(_same),
     (Space, Space): Route(_same, (_refused,)),
 }
