@@ -25,6 +25,7 @@ from labeled.version import VERSION
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
 
+Question: TypeAlias = Callable[..., str | None]
 Reached: TypeAlias = distributed.Client | Cluster | str
 """What leads to a scheduler: a client, a cluster, or an address."""
 
@@ -192,6 +193,20 @@ def large_graphs() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def reports_of(run: str, client: distributed.Client) -> Iterator[distributed.Queue]:
+    """Yield the queue on which workers report; if something goes wrong here, they are to stop."""
+    reports = distributed.Queue(run, client=client)
+    try:
+        yield reports
+    except BaseException:
+        with suppress(Exception):  # the scheduler may be what failed
+            distributed.Event(f"{run}-stop", client=client).set()
+        raise
+    finally:
+        reports.close()
+
+
 # ---------------------------------------------------------------- what workers say
 def check_files(client: Reached, dataset: Dataset, *, workers: Sequence[str] | None = None) -> None:
     """Have every worker open the files of a dataset, and compare them with those opened here.
@@ -247,18 +262,14 @@ def check_dataset(dataset: Any) -> None:
 
 
 def ask(
-    client: distributed.Client,
-    workers: Iterable[Worker],
-    question: Callable[..., str | None],
-    *args: Any,
+    client: distributed.Client, workers: Iterable[Worker], question: Question, *args: Any
 ) -> dict[Worker, str]:
     """Ask workers what is wrong; return what those say that have something, if still there."""
     asked = {worker.address: worker for worker in workers}
     if not asked:
         return {}
-    answers = client.run(
-        problem, versions(), question, *args, workers=list(asked), on_error="return"
-    )
+    how: Any = {"workers": list(asked), "on_error": "return"}
+    answers = client.run(problem, versions(), question, *args, **how)
     found, there = {}, workers_of(client)
     for address, words in answers.items():
         if isinstance(words, BaseException):  # it cannot even take the question
@@ -274,9 +285,7 @@ def versions() -> dict[str, str]:
     return {"labeled": VERSION, "Python": f"{found[0]}.{found[1]}"}
 
 
-def problem(
-    wanted: Mapping[str, str], question: Callable[..., str | None], *args: Any
-) -> str | None:
+def problem(wanted: Mapping[str, str], question: Question, *args: Any) -> str | None:
     """Return what is wrong on a worker, if something is: versions first, then what is asked."""
     for name, version in versions().items():
         if wanted[name] != version:

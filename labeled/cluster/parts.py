@@ -16,7 +16,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
@@ -33,6 +32,7 @@ from labeled.cluster.client import (
     connected,
     large_graphs,
     readers_of,
+    reports_of,
     workers_of,
 )
 from labeled.dataset.dataset import Dataset, shared_options
@@ -234,10 +234,9 @@ class PartWork:
     with_rows: bool
 
 
-Report = tuple[int, int, int, bool, bytes]
-"""How far a part has come: the part; batches of the epoch that its accumulator holds; rows folded
-since the last report of the same worker; whether it is done; the pickled pair (accumulator, loader
-state)."""
+# A report tells how far a part has come: the part; batches of the epoch that its accumulator holds;
+# rows folded since the last report of the same worker; whether it is done; the pickled pair
+# (accumulator, loader state).
 
 
 def run_part(work: PartWork, part: int, pair: bytes | None) -> None:
@@ -315,27 +314,22 @@ class _Run:
     def __post_init__(self) -> None:
         self._shares = [_Share(part) for part in range(self.work.n_parts)]
         self._waiting = deque(self._shares)
-        self._reports = distributed.Queue(self.work.run, client=self.client)
 
     def finish(self) -> list[Any]:
         """Return the accumulator of every part, once all are done."""
         look_s = 0.0
         try:
-            while not all(share.done for share in self._shares):
-                if time.monotonic() >= look_s:
-                    self._look_around()
-                    look_s = time.monotonic() + LOOK_S
-                self._give_out()
-                time.sleep(LISTEN_S)
-                self._listen()
-        except BaseException:
-            with suppress(Exception):  # if the scheduler is there
-                distributed.Event(f"{self.work.run}-stop", client=self.client).set()
-            raise
+            with reports_of(self.work.run, self.client) as reports:
+                while not all(share.done for share in self._shares):
+                    if time.monotonic() >= look_s:
+                        self._look_around()
+                        look_s = time.monotonic() + LOOK_S
+                    self._give_out()
+                    time.sleep(LISTEN_S)
+                    self._listen(reports)
         finally:
             for share in self._shares:
                 share.take_back()
-            self._reports.close()
         return [pickle.loads(share.pair)[0] for share in self._shares]
 
     def _look_around(self) -> None:
@@ -369,11 +363,10 @@ class _Run:
                 share.future = self.client.submit(run_part, *args, **at, resources=needs)
             share.worker = worker
 
-    def _listen(self) -> None:
+    def _listen(self, reports: distributed.Queue) -> None:
         """Take reports, then look at what workers have come to."""
         ended = [one for one in self._shares if one.future is not None and one.future.done()]
-        reports: tuple[Report, ...] = self._reports.get(batch=True)
-        for part, step, n_rows, done, pair in reports:
+        for part, step, n_rows, done, pair in reports.get(batch=True):
             share = self._shares[part]
             # whoever reports: also a worker thought lost, where it has come further
             if not share.done and (step > share.step or done):

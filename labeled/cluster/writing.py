@@ -34,13 +34,14 @@ from labeled.cluster.client import (
     connected,
     large_graphs,
     readers_of,
+    reports_of,
     unable_words,
     workers_of,
 )
 from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
-from labeled.writing.packing import Packed
+from labeled.writing.packing import Begin, Packed
 from labeled.writing.write import (
     DEFAULTS,
     Path,
@@ -167,10 +168,9 @@ def _sent_off(
 ) -> str:
     """Have a worker write the file, as long as somebody is there who can; return where it lies."""
     run = f"labeled-write-{uuid.uuid4().hex}"
-    reports = distributed.Queue(run, client=client)
     done, seen_s = 0, time.monotonic()
-    try:
-        with made.bar(target, asked.progress) as bar, large_graphs():
+    with reports_of(run, client) as reports, large_graphs():
+        with made.bar(target, asked.progress) as bar:
             args = cloudpickle.dumps(made), target, asked.overwrite, run, named
             future = client.submit(_write, *args, workers=hosts, pure=False, key=run)
             while not future.done():
@@ -188,13 +188,7 @@ def _sent_off(
                     )
         written: str = future.result()
         future.cancel()  # or it would be made again if its worker were lost while somebody holds it
-        return written
-    except BaseException:
-        with suppress(OSError):  # the scheduler may be what failed
-            distributed.Event(f"{run}-stop", client=client).set()
-        raise
-    finally:
-        reports.close()
+    return written
 
 
 def _write(
@@ -224,9 +218,7 @@ def _write(
     return target
 
 
-def _away(
-    client: distributed.Client, workers: Sequence[str] | None
-) -> Callable[[Any], Callable[[], Packed]]:
+def _away(client: distributed.Client, workers: Sequence[str] | None) -> Begin:
     """Have blocks packed by workers; what is packed stays there until it is asked for."""
 
     def begin(task: Any) -> Callable[[], Packed]:

@@ -58,7 +58,7 @@ from labeled.writing import pictures, tables
 from labeled.writing.layouts import Storage
 from labeled.writing.source import BLOCK_BYTES
 from labeled.writing.splits import splits_by_rules
-from labeled.writing.write import DEFAULTS, RECORDS, Path, WriteOptions, check_ending, write_with
+from labeled.writing.write import DEFAULTS, RECORDS, Path, WriteOptions, check_ending, write
 
 MAX_NAMED = 12  # datasets that a warning names
 MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
@@ -190,7 +190,8 @@ def convert(
         provenance |= written.provenance or {}
         if found.kind == "labeled":  # its sources were opened with the names of dims=
             written = replace(written, dims=None)
-        return write_with(target, found.sources, splits, replace(written, provenance=provenance))
+        options = vars(replace(written, provenance=provenance))
+        return write(target, found.sources, splits, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,9 +308,9 @@ def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
         return pictures.copy_pictures(found.listed, target, written)
     dataset = found.sources
     if not isinstance(dataset, Dataset):
-        plain = replace(written, statistics=False, checksums=False)
+        plain = vars(replace(written, statistics=False, checksums=False))
         path = os.path.join(asked.folders.enter_context(part_folder(target)), "labelled.hdf5")
-        dataset = open_dataset(write_with(path, found.sources, found.splits, plain))
+        dataset = open_dataset(write(path, found.sources, found.splits, **plain))
     return pictures.write_pictures(dataset, target, written)
 
 

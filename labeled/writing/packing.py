@@ -76,12 +76,6 @@ class Recipe:
     checksums: bool
     measure: Measure | None
 
-    @property
-    def chunk_rows(self) -> int:
-        """The least rows that are encoded together; HDF5 puts objects into chunks by itself."""
-        chunks = self.layout.chunks
-        return 1 if chunks is None or self.dtype.kind == "O" else chunks[0]
-
 
 @dataclass(slots=True, eq=False)
 class Units:
@@ -298,8 +292,9 @@ class PackingPlan:
         recipe = self.recipes[name]
         most = max(self.rows_budget // BLOCKS, min(MIN_BLOCK_BYTES, self.budget // 8))
         rows = max(min(BLOCK_BYTES, most) // max(recipe.row_bytes * _weight(recipe.dtype), 1), 1)
-        unit = recipe.unit_rows
-        step = unit if rows >= unit else min(recipe.chunk_rows, unit)
+        step, chunks = recipe.unit_rows, recipe.layout.chunks
+        if rows < step:  # chunks are encoded whole; HDF5 puts objects into some by itself
+            step = 1 if chunks is None or recipe.dtype.kind == "O" else min(chunks[0], step)
         return max(rows // step, 1) * step
 
     def statistics(self, table: Splits | None) -> dict[str, Any]:

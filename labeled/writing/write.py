@@ -193,16 +193,10 @@ def write(
     >>> labeled.open_dataset(path).split("test").shapes
     {'images': (10, 8, 8)}
     """
-    return write_with(path, sources, splits, replace(DEFAULTS, **options))
-
-
-def write_with(
-    path: Path, sources: Any, splits: Mapping[str, Any] | None, options: WriteOptions
-) -> str:
-    """Write a file as :func:`write` does, with all its options as one value."""
+    asked = replace(DEFAULTS, **options)
     check_ending(path)
     with naming(f"nothing was written to {os.fspath(path)!r}"):
-        return planned(sources, splits, options).write(path, options)
+        return planned(sources, splits, asked).write(path, asked)
 
 
 def check_ending(path: str | os.PathLike[str]) -> None:
