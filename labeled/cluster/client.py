@@ -128,8 +128,8 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
                 raise
             raise ClusterError(
                 f"the scheduler at {client.scheduler and client.scheduler.address} no longer "
-                "answers, or the client was closed meanwhile; leave it open until the call "
-                f"returns, or start the cluster again ({type(error).__name__}: {error})"
+                "answers, or the client was closed in the middle of its work; leave it open until "
+                f"the call returns, or start the cluster again ({type(error).__name__}: {error})"
             ) from error
 
 
