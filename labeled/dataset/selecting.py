@@ -29,9 +29,6 @@ from labeled.ragged import Ragged
 from labeled.selection import Request, Selection
 from labeled.writing.splits import splits_by_rules
 
-MAX_LENGTHS = 5
-"""Numbers of rows that a message lists."""
-
 
 def names_rows(given: Any) -> TypeGuard[Request]:
     """Whether something in brackets means rows: a slice, row numbers or a mask; not names.
@@ -157,7 +154,7 @@ def lengths_differ(dataset: Dataset) -> str:
     """Say how many rows the sources have, and which of them agree."""
     sources_of = _by_length(dataset)
     lengths = [f"{n:,} in {listed(names, 2)}" for n, names in sources_of.items()]
-    there = "; ".join([*lengths[:MAX_LENGTHS], "..."][: len(lengths)])
+    there = "; ".join([*lengths[:5], "..."][: len(lengths)])
     splits = {*dataset.files.known.splits} - {ALL} if dataset.selections is None else ()
     found = (
         f"the sources of {dataset.where} have different numbers of rows ({there}); select "

@@ -185,8 +185,6 @@ class LoaderPlan:
         n_rows: int,
         options: BatchOptions,
     ) -> None:
-        if not sources:
-            raise LoaderError("there is no source to make batches of")
         self.options, compiled = options, options.compiled_pipeline
         rows = OrderedRows(options, sources, selections, n_rows)
         self.position_of, self.held_rows = rows.position_of, rows.held_rows

@@ -121,11 +121,8 @@ class State:
         if set(found) != names:
             missing, unknown = sorted(names - found.keys()), sorted(found.keys() - names)
             raise StateError(f"not a whole state: missing {missing}, unknown {unknown}")
-        try:
-            found["history"] = tuple((count, step) for count, step in found["history"])
-        except (TypeError, ValueError) as error:
-            raise StateError(f"state entry 'history' is {found['history']!r}") from error
-        return cls(**found)
+        state = cls(**found)  # checked as it is; JSON made lists of pairs
+        return replace(state, history=tuple((count, step) for count, step in state.history))
 
 
 def state_of(plan: EpochPlan, step: int, plan_hash: str, *, finished: bool = False) -> State:

@@ -26,18 +26,9 @@ from labeled.formats.pictures import Channels, PictureError, decode
 from labeled.transforms.pictures import Array, LargestDraws, PicturePlan, RowRandom
 from labeled.transforms.sample import RowSpec
 
-PICTURE_DIMS = ("channel", "height", "width")
-
-SIDEWAYS = [(1000, 1500), (1500, 1000)]
-"""Two sizes that come out alike where all do."""
-
-
 # parameters, checked when a transform is made
 
-MAX_SIZE = (1 << 31) - 1
-"""Pixels along an axis, as image libraries count them."""
-
-whole_of = partial(whole, most=MAX_SIZE, error=AugmentError)
+whole_of = partial(whole, most=(1 << 31) - 1, error=AugmentError)  # as image libraries count
 
 Size = int | tuple[int, int]
 Range = float | tuple[float, float]
@@ -314,7 +305,8 @@ class PictureTransform:
         self.draw(plan, RowRandom(plan.rows, operator.index(seed), operator.index(epoch)))
         dtype = None if self.dtype is None else np.dtype(self.dtype)
         plan.finish(dtype)
-        alike = isinstance(pictures, list) and self._sizes_only(SIDEWAYS, 3, own).size is not None
+        sideways = [(1000, 1500), (1500, 1000)]  # come out alike where pictures of any sizes do
+        alike = isinstance(pictures, list) and self._sizes_only(sideways, 3, own).size is not None
         made = opened.made(plan, self.axes, dtype, always_one=alike)
         if n:
             return made
@@ -351,7 +343,9 @@ class PictureTransform:
         plan = self._sizes_only([view.shape[1:3] for view in views], n_channels, row.dtype)
         made = dict.fromkeys((n_channels, height, width) for height, width in plan.sizes.tolist())
         dtype = plan.dtype if self.dtype is None else np.dtype(self.dtype)
-        return RowSpec(PICTURE_DIMS, tuple(made), dtype), plan.work_bytes(row.dtype)
+        return RowSpec(("channel", "height", "width"), tuple(made), dtype), plan.work_bytes(
+            row.dtype
+        )
 
 
 @dataclass(frozen=True)
